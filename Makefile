@@ -1,0 +1,56 @@
+# Every target says what it does; `make` lists them.
+SHELL := /bin/bash
+BIN := build/egressd
+CONFIG := build/run/egressd.yaml
+PEERS ?= smokescreen squid tinyproxy
+FUZZTIME ?= 60s
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test setup check race fuzz bench lint e2e conformance man clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build build/egressd, one static binary
+	CGO_ENABLED=0 go build -trimpath -o $(BIN) ./cmd/egressd
+
+run: build ## build, write the starter policy to build/run, and serve it on 127.0.0.1:3128
+	@mkdir -p build/run
+	@test -f $(CONFIG) || $(BIN) init --print >$(CONFIG)
+	XDG_STATE_HOME=$(CURDIR)/build/run $(BIN) serve --config $(CONFIG)
+
+test: ## install what is missing and run everything that CI runs
+	scripts/test.sh
+
+setup: ## install what the tests need (Debian or Ubuntu, as root)
+	scripts/setup.sh
+
+check: ## format, vet and staticcheck: seconds, not minutes
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+
+race: ## unit and script tests with the race detector
+	go test -race $$(go list ./... | grep -v /e2e)
+
+e2e: build ## the conformance suite and the end-to-end tests, in network namespaces
+	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 ./e2e/...
+
+conformance: build ## the conformance suite alone, with the IDs of the cases that it covers
+	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 -v -run 'TestConformance|TestCoverage' ./e2e/...
+
+fuzz: ## every fuzz target for FUZZTIME (60s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+bench: build ## measure against direct and PEERS="smokescreen squid tinyproxy"
+	go run ./bench -egressd $(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
+
+lint: ## the linters that CI does not need
+	go tool -modfile=tools/go.mod staticcheck -checks all,-ST1000 ./...
+	go tool -modfile=tools/go.mod gofumpt -l .
+
+man: build ## write the manual pages to docs/man
+	$(BIN) man docs/man
+
+clean: ## remove build/
+	rm -rf build

@@ -1,0 +1,262 @@
+package egressd_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/egressd/egressd/"
+
+// floors says which packages of the project each package may import. What is
+// not listed may import nothing of it. "internal/*" is any leaf.
+var floors = map[string][]string{
+	"policy":      {"internal/*"},
+	"audit":       {"internal/*"},
+	"certs":       {"internal/*"},
+	"rego":        {"internal/*", "policy"},
+	"sandbox":     {"internal/*", "policy"},
+	"egress":      {"internal/*", "policy", "audit", "sandbox"},
+	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
+	"dns":         {"internal/*", "policy", "sandbox", "egress"},
+	"admin":       {"internal/*", "policy", "audit", "egress"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "sandbox", "egress", "proxy", "dns", "admin"},
+	"bench":       {},
+	"e2e":         {"internal/*", "policy", "egress"},
+}
+
+// owners says which one package imports each third-party module. Tests may
+// import what they like.
+var owners = map[string]string{
+	"github.com/fsnotify/fsnotify":       "cmd/egressd",
+	"github.com/spf13/cobra":             "cmd/egressd",
+	"github.com/spf13/pflag":             "cmd/egressd",
+	"github.com/gaissmai/bart":           "policy",
+	"go.yaml.in/yaml/v3":                 "policy",
+	"golang.org/x/net/idna":              "policy",
+	"golang.org/x/net/publicsuffix":      "policy",
+	"github.com/miekg/dns":               "dns",
+	"github.com/hashicorp/golang-lru/v2": "dns",
+	"github.com/things-go/go-socks5":     "proxy",
+}
+
+// dialers are the names by which the standard library opens connections or
+// resolves. Only egress may use them, and those who are listed for a reason.
+var dialers = map[string][]string{
+	"net":        {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver", "LookupHost", "LookupIP", "LookupAddr", "LookupCNAME", "LookupNetIP", "LookupTXT", "LookupMX", "LookupNS", "LookupSRV", "ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr"},
+	"net/http":   {"Transport", "DefaultTransport", "DefaultClient", "Client", "Get", "Head", "Post", "PostForm"},
+	"syscall":    {"Connect", "SYS_CONNECT"},
+	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
+}
+
+var mayDial = map[string]string{
+	"egress":      "the gate",
+	"dns":         "its configured upstreams",
+	"bench":       "a load generator",
+	"cmd/egressd": "syscall.Connect to ask whether a unix socket is alive, see clearSocket",
+}
+
+// A source is one file of the project that is not a test.
+type source struct {
+	pkg  string // relative to the root
+	path string
+	file *ast.File
+}
+
+func sources(t *testing.T) (all []source) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || p == filepath.Join("bench", "peers") || p == "tools" || p == "build"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.SkipObjectResolution)
+		all = append(all, source{filepath.ToSlash(filepath.Dir(p)), p, file})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("found %d source files; the test runs in the wrong place", len(all))
+	}
+	return all
+}
+
+func (s source) imports() (paths []string) {
+	for _, spec := range s.file.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err == nil {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+func TestFloors(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, p := range s.imports() {
+			own, ok := strings.CutPrefix(p, module)
+			if ok && !mayImport(s.pkg, own) {
+				t.Errorf("%s: %s may not import %s", s.path, s.pkg, own)
+			}
+		}
+	}
+}
+
+func mayImport(from, to string) bool {
+	if strings.HasPrefix(from, "internal/") {
+		return false
+	}
+	return slices.ContainsFunc(floors[from], func(pattern string) bool {
+		ok, err := path.Match(pattern, to)
+		return ok && err == nil
+	})
+}
+
+func TestThirdPartyModulesHaveOneOwner(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, p := range s.imports() {
+			first, _, _ := strings.Cut(p, "/")
+			if !strings.Contains(first, ".") || strings.HasPrefix(p, module) {
+				continue
+			}
+			if owner := ownerOf(p); owner != s.pkg {
+				t.Errorf("%s imports %s, which belongs to %q", s.path, p, owner)
+			}
+		}
+	}
+}
+
+func ownerOf(p string) string {
+	for m, owner := range owners {
+		if p == m || strings.HasPrefix(p, m+"/") {
+			return owner
+		}
+	}
+	return "nobody: name its owner in arch_test.go"
+}
+
+func TestOnlyTheGateDials(t *testing.T) {
+	for _, s := range sources(t) {
+		if mayDial[s.pkg] != "" || s.pkg == "internal/lab" {
+			continue
+		}
+		names := localNames(s.file)
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(dialers[names[x.Name]], sel.Sel.Name) {
+				t.Errorf("%s uses %s.%s; only the gate dials and resolves", s.path, x.Name, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+// localNames maps the name by which a file knows a package to its path.
+func localNames(f *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, spec := range f.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue
+		}
+		name := path.Base(strings.TrimSuffix(strings.TrimSuffix(p, "/v2"), "/v3"))
+		name = strings.TrimPrefix(name, "go-")
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = p
+	}
+	return names
+}
+
+// TestNoThirdPartyTypeIsExported looks at the signatures of exported
+// functions, methods and fields.
+func TestNoThirdPartyTypeIsExported(t *testing.T) {
+	for _, s := range sources(t) {
+		if strings.HasPrefix(s.pkg, "cmd/") || s.pkg == "bench" {
+			continue
+		}
+		names := localNames(s.file)
+		for _, decl := range s.file.Decls {
+			for _, exported := range exportedParts(decl) {
+				reportThirdParty(t, s, names, exported)
+			}
+		}
+	}
+}
+
+func exportedParts(decl ast.Decl) (parts []ast.Node) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && receiverExported(d) {
+			parts = append(parts, d.Type)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			if ts, ok := spec.(*ast.TypeSpec); ok && ts.Name.IsExported() {
+				parts = append(parts, exportedFields(ts.Type)...)
+			}
+		}
+	}
+	return parts
+}
+
+func receiverExported(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	kind := d.Recv.List[0].Type
+	if star, ok := kind.(*ast.StarExpr); ok {
+		kind = star.X
+	}
+	name, ok := kind.(*ast.Ident)
+	return ok && name.IsExported()
+}
+
+func exportedFields(kind ast.Expr) (parts []ast.Node) {
+	st, ok := kind.(*ast.StructType)
+	if !ok {
+		return []ast.Node{kind}
+	}
+	for _, field := range st.Fields.List {
+		if len(field.Names) == 0 || slices.ContainsFunc(field.Names, (*ast.Ident).IsExported) {
+			parts = append(parts, field.Type)
+		}
+	}
+	return parts
+}
+
+func reportThirdParty(t *testing.T, s source, names map[string]string, part ast.Node) {
+	t.Helper()
+	ast.Inspect(part, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		p := names[x.Name]
+		if first, _, _ := strings.Cut(p, "/"); strings.Contains(first, ".") && !strings.HasPrefix(p, module) {
+			t.Errorf("%s exports %s.%s of %s", s.path, x.Name, sel.Sel.Name, p)
+		}
+		return true
+	})
+}

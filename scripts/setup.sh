@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Installs what the tests run that this machine does not have yet. Says what
+# is missing, and fails, where it may not install.
+set -euo pipefail
+
+declare -A package=(
+	[curl]=curl [wget]=wget [git]=git [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
+	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [strace]=strace
+)
+missing=()
+for command in "${!package[@]}"; do
+	command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${package[$command]}")
+done
+[ "${#missing[@]}" -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	echo "setup: missing: ${missing[*]}" >&2
+	echo "setup: hint: as root, apt-get install ${missing[*]}" >&2
+	exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
