@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Test is one line of "tests": a verdict, and a request that it is for.
+type Test struct {
+	// Want is Allow, Deny or Ask. A host alone, without a request, counts as
+	// allowed where some of its requests are.
+	Want    Verdict
+	Text    string
+	Request Request
+
+	at place
+}
+
+func parseTest(text string) (Test, error) {
+	word, rest, _ := strings.Cut(text, " ")
+	test := Test{Text: text}
+	switch word {
+	case "allow":
+		test.Want = Allow
+	case "deny":
+		test.Want = Deny
+	case "ask":
+		test.Want = Ask
+	default:
+		return Test{}, fmt.Errorf("%q does not begin with allow, deny or ask; write one, then a request like GET https://example.com/", printable(text))
+	}
+	var err error
+	test.Request, err = ParseCheck(rest)
+	return test, err
+}
+
+// ParseCheck reads what "egressd check" and "tests" are asked about: an http or
+// https URL, with a method in front or GET, or a host with a port or 443. The
+// request has no sandbox, no time, and no addresses.
+func ParseCheck(text string) (Request, error) {
+	method, subject, ok := strings.Cut(text, " ")
+	if !ok {
+		method, subject = "", text
+	}
+	if scheme, rest, ok := strings.Cut(subject, "://"); ok {
+		return parseCheckURL(method, scheme, rest)
+	}
+	if method != "" {
+		return Request{}, fmt.Errorf("%q has a method but no URL; write https:// in front of the host", printable(text))
+	}
+	destination, err := parseCheckHost(subject, "443")
+	return Request{Via: ViaConnect, Destination: destination}, err
+}
+
+func parseCheckURL(method, scheme, rest string) (Request, error) {
+	r := Request{Via: ViaConnect}
+	port := "443"
+	switch scheme {
+	case "https":
+	case "http":
+		r.Via, port = ViaHTTP, "80"
+	default:
+		return Request{}, fmt.Errorf("%q is neither http nor https; write one of them, or the host and its port", printable(scheme))
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	var err error
+	if r.Destination, err = parseCheckHost(rest[:end], port); err != nil {
+		return Request{}, err
+	}
+	r.HTTP, err = parseCheckRequest(method, rest[end:])
+	if err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}
+
+func parseCheckRequest(method, rest string) (*HTTPRequest, error) {
+	if method == "" {
+		method = "GET"
+	}
+	if !plainMethod(method) {
+		return nil, fmt.Errorf("%q is not a method; write it as requests do, like GET", printable(method))
+	}
+	if strings.Contains(rest, "#") {
+		return nil, errors.New("a fragment is never sent; leave out # and what follows")
+	}
+	if i := strings.IndexFunc(rest, func(c rune) bool { return c <= ' ' || c >= 0x7f }); i >= 0 {
+		return nil, errors.New("the URL has a space or a byte that is not ASCII; write it percent-encoded")
+	}
+	path, query, _ := strings.Cut(rest, "?")
+	if path == "" {
+		path = "/"
+	}
+	return &HTTPRequest{Method: method, Path: path, Query: query, BodySize: -1}, nil
+}
+
+// parseCheckHost adds the default port where none is written.
+func parseCheckHost(text, port string) (Destination, error) {
+	if text == "" {
+		return Destination{}, errors.New("there is no host; write a host like example.com, or a URL")
+	}
+	bracketed := strings.HasPrefix(text, "[")
+	switch {
+	case bracketed && strings.HasSuffix(text, "]"), !strings.Contains(text, ":"):
+		text += ":" + port
+	case !bracketed && strings.Count(text, ":") > 1:
+		text = "[" + text + "]:" + port
+	}
+	return ParseDestination(text)
+}
+
+// run decides what the test asks and returns an error that says what is red.
+func (t *Test) run(ctx context.Context, p *Policy) error {
+	d := p.Decide(ctx, &t.Request)
+	got := d.Verdict
+	if got == Inspect {
+		got = Allow
+	}
+	if got == t.Want {
+		return nil
+	}
+	return fmt.Errorf("the test %q is red: expected %s, came %s by rule %s (%s); correct the test or that rule",
+		t.Text, t.Want, got, d.Rule, d.Reason)
+}

@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"bytes"
+	"time"
+)
+
+// A File is a whole egressd.yaml, read and found free of contradictions. It is
+// made by [ParseFile] and not changed afterwards. Paths and socket addresses in
+// it may still hold variables like ${HOME} until [File.Expand].
+type File struct {
+	// Listen is where egressd listens.
+	Listen Listen
+
+	// Default is what happens to a destination that no line speaks of: Deny,
+	// which is also the default, or Allow for a deny-list in front of general
+	// work. The baseline of private and special addresses holds either way.
+	Default Verdict
+
+	// Allow, Deny and Ask are the rules. Their order means nothing: the most
+	// specific pattern decides, and at a tie deny beats ask beats allow. An
+	// empty file allows nothing. An ask is refused, since nobody can answer in
+	// this version.
+	Allow, Deny, Ask []Rule
+
+	// Presets names sets of allow rules that ship with egressd. They rank below
+	// every line of the file: what a deny of the file covers, no preset opens.
+	Presets []string
+
+	// UnsafeAllow opens what the baseline keeps shut even where Allow names it:
+	// loopback, link-local, cloud metadata, egressd's own addresses, and the
+	// names for them. Each is an allow rule as well, and is named at every start.
+	UnsafeAllow []Rule
+
+	// Tests are decisions that the file promises. A file with a red test does
+	// not compile.
+	Tests []Test
+
+	// Sandboxes are who may ask. Where none is listed there is one, "default",
+	// which is whoever reaches a listener.
+	Sandboxes []SandboxRules
+
+	// TLS is about certificates and hellos.
+	TLS TLS
+
+	// Audit is about the log.
+	Audit Audit
+
+	// Upstream is how egressd itself reaches the world.
+	Upstream Upstream
+
+	// Limits bound what one sandbox can use up.
+	Limits Limits
+
+	name   string
+	text   []byte
+	places map[string]place
+}
+
+// Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path".
+type Listen struct {
+	// Proxy takes HTTP, CONNECT and SOCKS5 on each of its listeners. Default:
+	// 127.0.0.1:3128. An empty list means none, which makes sense where every
+	// sandbox has a listener of its own.
+	Proxy []string
+
+	// Transparent takes redirected TCP. Not supported by this version: always
+	// empty.
+	Transparent []string
+
+	// DNS answers queries over UDP and TCP. Not supported by this version:
+	// always empty.
+	DNS []string
+
+	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
+	// address. Default: none.
+	Admin string
+}
+
+// A Rule is one line of a list: a pattern, and what more is said about it.
+type Rule struct {
+	// Pattern is the set of hosts and ports that the rule is about. In YAML it
+	// is the line itself, or "host" in a mapping.
+	Pattern Pattern
+
+	// Methods narrow the rule to requests of these methods. GET includes HEAD.
+	// Empty: any method. A rule with methods or paths needs requests that can be
+	// seen, so it holds for plain HTTP and for what is inspected.
+	Methods []string
+
+	// Paths narrow the rule to requests under these paths: "/a/**" for any
+	// depth, "*" inside a segment. Empty: any path. A path that two servers
+	// could read in two ways matches every deny and no allow.
+	Paths []string
+
+	// Reason is one sentence for whoever is refused, and for the log.
+	Reason string
+
+	// ID names the rule in replies and in the log. Default: its position, as
+	// in "allow[3]", counted from 0. IDs are unique in a file.
+	ID string
+
+	// AnyProtocol ("tls: any") lets a tunnel to port 443 or 80 carry what is
+	// neither TLS nor HTTP. Only for an allow without methods and paths.
+	AnyProtocol bool
+
+	// ECH ("ech: allow") lets a hello with encrypted client hello pass. Only
+	// for an allow without methods and paths.
+	ECH bool
+
+	paths []pathPattern
+	at    place
+}
+
+// SandboxRules are one entry of "sandboxes".
+type SandboxRules struct {
+	// Name is the sandbox's name in rules and in the log, and its proxy user
+	// where it has a token.
+	Name string
+
+	// TokenFile holds the proxy password. A relative path is relative to the
+	// folder of the configuration. A sandbox has a token, a listener, or both.
+	TokenFile string
+
+	// Listen is a listener that only this sandbox can reach.
+	Listen string
+
+	// Allow, where Narrowed is set, is all that this sandbox may reach out of
+	// what the rest of the file allows. It opens nothing by itself.
+	Allow []Rule
+
+	// Narrowed is set where the key "allow" is present, even with an empty
+	// list, which allows nothing.
+	Narrowed bool
+
+	// Deny is refused to this sandbox on top of the rest of the file.
+	Deny []Rule
+}
+
+// TLS is the section "tls".
+type TLS struct {
+	// CADir holds the local authority for inspection. Default: the command's
+	// state folder.
+	CADir string
+
+	// ECH says what happens to a hello with encrypted client hello in a tunnel
+	// that is not inspected: "refuse", the default, or "allow" for every rule.
+	ECH string
+
+	// ExtraRoots are PEM files of authorities that upstream certificates may
+	// come from, beside the system's. Default: none.
+	ExtraRoots []string
+}
+
+// Audit is the section "audit".
+type Audit struct {
+	// Dir is the folder of the log. Default: the command's state folder.
+	Dir string
+
+	// Durability is "disk", the default, where a record is synced before the
+	// first byte passes, or "process", where it survives a crash of egressd
+	// but not one of the machine.
+	Durability string
+
+	// SegmentBytes is the size at which a new segment begins. Default: 64 MiB.
+	SegmentBytes int64
+}
+
+// Upstream is the section "upstream". Proxy variables of the environment are
+// ignored.
+type Upstream struct {
+	// DNS lists resolvers in the order in which they are asked: "system" for
+	// those of the host, or an address with an optional port. Default: system.
+	DNS []string
+}
+
+// Limits is the section "limits".
+type Limits struct {
+	// Connections is how many clients may be connected at once. Default: 20000.
+	Connections int
+
+	// FlowsPerSandbox is how many flows one sandbox may have open; one more is
+	// refused with too-many-flows. Default: 4096.
+	FlowsPerSandbox int
+
+	// HeadBytes is the size of an HTTP request head; a longer one is answered
+	// with 431. Default: 64 KiB.
+	HeadBytes int
+
+	// HeaderFields is how many fields a head may have; more are answered with
+	// 431. Default: 100.
+	HeaderFields int
+
+	// HeadTimeout is the time to send a whole head or SOCKS greeting.
+	// Default: 10s.
+	HeadTimeout time.Duration
+
+	// HelloBytes is the size of a TLS ClientHello over all its records.
+	// Default: 64 KiB.
+	HelloBytes int
+
+	// HelloTimeout is the time from the reply to the first complete hello or
+	// head inside a tunnel. Default: 10s.
+	HelloTimeout time.Duration
+
+	// DialTimeout is the time to connect to all addresses of a name together.
+	// Default: 15s.
+	DialTimeout time.Duration
+
+	// IdleTimeout is the time without a byte in either direction after which
+	// a tunnel or a kept-alive connection is closed. Default: 10m.
+	IdleTimeout time.Duration
+
+	// AuthFailures is how many wrong proxy passwords one peer address may send
+	// in a minute before its connections are closed unheard. Default: 20.
+	AuthFailures int
+}
+
+// defaults returns what a file that says only "version: 1" means.
+func defaults() File {
+	return File{
+		Listen:   Listen{Proxy: []string{"127.0.0.1:3128"}},
+		TLS:      TLS{ECH: "refuse"},
+		Audit:    Audit{Durability: "disk", SegmentBytes: 64 << 20},
+		Upstream: Upstream{DNS: []string{"system"}},
+		Limits: Limits{
+			Connections: 20000, FlowsPerSandbox: 4096,
+			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
+			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
+			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute,
+			AuthFailures: 20,
+		},
+	}
+}
+
+// ParseFile reads an egressd.yaml. name is used in messages only. The error is
+// a [FileError] that names every problem with its line and column; there is
+// never a value and an error.
+func ParseFile(name string, text []byte) (*File, error) {
+	r := &reader{name: name, places: make(map[string]place), ids: make(map[string]place)}
+	root := r.document(text)
+	f := defaults()
+	if root != nil {
+		r.file(&f, root)
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems.sorted()
+	}
+	f.name, f.text, f.places = name, bytes.Clone(text), r.places
+	return &f, nil
+}

@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Expand returns a copy of f in which each ${NAME} in a path, or in the path of
+// a Unix socket, is what lookup returns for NAME. A variable that is not set,
+// or empty, is an error, never an empty text: what is written to would else lie
+// elsewhere. The error is a [FileError].
+func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, error) {
+	e := expansion{file: f, lookup: lookup}
+	out := *f
+	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
+	e.text("listen.admin", &out.Listen.Admin)
+	e.text("tls.ca_dir", &out.TLS.CADir)
+	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
+	e.text("audit.dir", &out.Audit.Dir)
+	out.Sandboxes = slices.Clone(f.Sandboxes)
+	for i := range out.Sandboxes {
+		at := fmt.Sprintf("sandboxes[%d]", i)
+		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
+		e.text(at+".listen", &out.Sandboxes[i].Listen)
+	}
+	if len(e.problems) > 0 {
+		return nil, e.problems.sorted()
+	}
+	return &out, nil
+}
+
+// An expansion replaces variables in the values of one file.
+type expansion struct {
+	file     *File
+	lookup   func(string) (string, bool)
+	problems FileError
+}
+
+func (e *expansion) list(what string, texts []string) []string {
+	out := slices.Clone(texts)
+	for i := range out {
+		e.text(fmt.Sprintf("%s[%d]", what, i), &out[i])
+	}
+	return out
+}
+
+func (e *expansion) text(what string, value *string) {
+	expanded, err := expand(*value, e.lookup)
+	if err != nil {
+		at := e.file.places[what]
+		e.problems = append(e.problems, Problem{e.file.name, max(at.line, 1), max(at.column, 1), what + ": " + err.Error()})
+		return
+	}
+	*value = expanded
+}
+
+// expand replaces each ${NAME} once: what a variable holds is not read again.
+func expand(text string, lookup func(string) (string, bool)) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return "", errors.New("${ has no }; close it")
+		}
+		value, ok := lookup(name)
+		if !ok || value == "" {
+			return "", fmt.Errorf("the variable %s is not set; set it, or write the path out", printable(name))
+		}
+		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' }) {
+			return "", fmt.Errorf("the variable %s holds control characters; write the path out", printable(name))
+		}
+		out.WriteString(value)
+		text = after
+	}
+}

@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// rules reads a list of rules with one verdict.
+func (r *reader) rules(list string, into *[]Rule, effect Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		items := r.items(n, list)
+		*into = make([]Rule, len(items))
+		for i, item := range items {
+			rule := &(*into)[i]
+			*rule = Rule{ID: fmt.Sprintf("%s[%d]", list, i), at: placeOf(item)}
+			r.rule(item, rule, effect)
+		}
+	}
+}
+
+func (r *reader) rule(n *yaml.Node, rule *Rule, effect Verdict) {
+	what := rule.ID
+	if n.Kind != yaml.MappingNode {
+		r.pattern(what, rule)(n)
+		return
+	}
+	r.mapping(n, what, fields{
+		"host":    r.pattern(what+".host", rule),
+		"methods": r.methods(what+".methods", rule),
+		"paths":   r.paths(what+".paths", rule),
+		"reason":  r.reason(what+".reason", rule),
+		"id":      r.id(what+".id", rule),
+		"tls":     r.option(what+".tls", "any", &rule.AnyProtocol, effect),
+		"ech":     r.option(what+".ech", "allow", &rule.ECH, effect),
+		"inject":  r.notYet("inject", "leave it out, and give the sandbox its credential another way"),
+	})
+	if !hasKey(n, "host") {
+		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
+	}
+	if (rule.AnyProtocol || rule.ECH) && rule.conditional() {
+		r.fail(n, "%s has methods or paths, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what)
+	}
+}
+
+func (r *reader) pattern(what string, rule *Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		pattern, err := ParsePattern(text)
+		if err != nil {
+			r.fail(n, "%s: %v", what, err)
+			return
+		}
+		rule.Pattern = pattern
+	}
+}
+
+func (r *reader) methods(what string, rule *Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for _, item := range r.condition(n, what) {
+			method, ok := r.text(item, what)
+			switch {
+			case !ok:
+			case method == "CONNECT":
+				r.fail(item, "%s: CONNECT opens a tunnel and is no request inside it; name the methods of requests", what)
+			case method != strings.ToUpper(method) || !plainMethod(method):
+				r.fail(item, "%s: %q is not a method; write it as requests do, like GET", what, printable(method))
+			default:
+				rule.Methods = append(rule.Methods, method)
+			}
+		}
+	}
+}
+
+func (r *reader) paths(what string, rule *Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for _, item := range r.condition(n, what) {
+			text, ok := r.text(item, what)
+			if !ok {
+				continue
+			}
+			pattern, err := parsePathPattern(text)
+			if err != nil {
+				r.fail(item, "%s: %v", what, err)
+				continue
+			}
+			rule.Paths = append(rule.Paths, text)
+			rule.paths = append(rule.paths, pattern)
+		}
+	}
+}
+
+// condition returns the items of a list that narrows a rule. An empty one is
+// refused: it can be read as "none" and as "any".
+func (r *reader) condition(n *yaml.Node, what string) []*yaml.Node {
+	items := r.items(n, what)
+	if items != nil && len(items) == 0 || n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		r.fail(n, "%s is empty; name some, or leave the key out for any", what)
+	}
+	return items
+}
+
+func (r *reader) reason(what string, rule *Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+		if ok && (len(text) > 200 || strings.ContainsFunc(text, unprintable)) {
+			r.fail(n, "%s is longer than 200 bytes or has control characters; write one short sentence", what)
+			return
+		}
+		rule.Reason = text
+	}
+}
+
+func (r *reader) id(what string, rule *Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		switch {
+		case !ok:
+		case !plainName(text):
+			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+		case slices.Contains([]string{"default", "baseline", "none", "policy-error"}, text):
+			r.fail(n, "%s cannot be %q, which egressd itself uses in the log; choose another", what, text)
+		case r.ids[text].line > 0:
+			r.fail(n, "%s: a rule in line %d has the id %q too; choose another", what, r.ids[text].line, text)
+		default:
+			rule.ID, r.ids[text] = text, placeOf(n)
+		}
+	}
+}
+
+// option reads a word that loosens an allow.
+func (r *reader) option(what, only string, into *bool, effect Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		switch {
+		case !ok:
+		case text != only:
+			r.fail(n, "%s cannot be %q; write %q, or leave the key out", what, printable(text), only)
+		case effect != Allow:
+			r.fail(n, "%s loosens an allow and means nothing here; leave it out", what)
+		default:
+			*into = true
+		}
+	}
+}
+
+func (r *reader) presets(into *[]string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "presets") {
+			name, ok := r.text(item, fmt.Sprintf("presets[%d]", i))
+			switch {
+			case !ok:
+			case !slices.Contains(Presets(), name):
+				r.fail(item, "there is no preset %q; %s (known: %s)", printable(name), didYouMean(name, Presets()), strings.Join(Presets(), ", "))
+			case slices.Contains(*into, name):
+				r.fail(item, "the preset %q stands twice; keep one", name)
+			default:
+				*into = append(*into, name)
+			}
+		}
+	}
+}
+
+func (r *reader) tests(into *[]Test) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "tests") {
+			what := fmt.Sprintf("tests[%d]", i)
+			text, ok := r.text(item, what)
+			if !ok {
+				continue
+			}
+			test, err := parseTest(text)
+			if err != nil {
+				r.fail(item, "%s: %v", what, err)
+				continue
+			}
+			test.at = placeOf(item)
+			*into = append(*into, test)
+		}
+	}
+}
+
+// conditional reports whether the rule looks at the request.
+func (rule *Rule) conditional() bool { return len(rule.Methods) > 0 || len(rule.Paths) > 0 }
+
+// plainMethod reports whether text is a method short and plain enough to be
+// said in a reason.
+func plainMethod(text string) bool {
+	if text == "" || len(text) > 32 {
+		return false
+	}
+	for i := range len(text) {
+		if !unreserved(text[i]) {
+			return false
+		}
+	}
+	return true
+}

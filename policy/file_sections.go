@@ -1,0 +1,298 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// file reads the whole file. A key that this version cannot honour is
+// known too, and refused: none is passed over.
+func (r *reader) file(f *File, root *yaml.Node) {
+	fallback := "deny"
+	r.mapping(root, "the file", fields{
+		"version":      r.version,
+		"listen":       r.listen(&f.Listen),
+		"default":      word(r, "default", &fallback, "deny", "allow"),
+		"allow":        r.rules("allow", &f.Allow, Allow),
+		"deny":         r.rules("deny", &f.Deny, Deny),
+		"ask":          r.rules("ask", &f.Ask, Ask),
+		"presets":      r.presets(&f.Presets),
+		"rego":         r.notYet("rego", "write rules under allow and deny, and leave rego out"),
+		"unsafe_allow": r.rules("unsafe_allow", &f.UnsafeAllow, Allow),
+		"tests":        r.tests(&f.Tests),
+		"sandboxes":    r.sandboxes(&f.Sandboxes),
+		"tls":          r.tls(&f.TLS),
+		"audit":        r.audit(&f.Audit),
+		"upstream":     r.upstream(&f.Upstream),
+		"limits":       r.limits(&f.Limits),
+	})
+	if fallback == "allow" {
+		f.Default = Allow
+	}
+	if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
+		r.failAt(place{1, 1}, "the file has no version; begin it with \"version: 1\"")
+	}
+	r.checkListeners(f)
+	r.checkGuarded(f)
+}
+
+// checkGuarded keeps what needs "unsafe_allow" out of "allow", and the rest
+// out of "unsafe_allow".
+func (r *reader) checkGuarded(f *File) {
+	for _, rule := range f.Allow {
+		if class := guardedClass(rule.Pattern); class != "" {
+			r.failAt(rule.at, "%s: %s is %s, which an allow does not open; if a sandbox is really to reach it, write it under unsafe_allow", rule.ID, rule.Pattern, class)
+		}
+	}
+	for _, rule := range f.UnsafeAllow {
+		p := rule.Pattern
+		if p.kind != none && !p.IsAddress() && !InSpecialSpace(p) {
+			r.failAt(rule.at, "%s: %s is a public name; write it under allow, or write the address that is to be opened", rule.ID, p)
+		}
+	}
+}
+
+// guardedClass returns the class of p where an allow is not enough for it.
+func guardedClass(p Pattern) AddressClass {
+	if !InSpecialSpace(p) {
+		return ""
+	}
+	var class AddressClass
+	switch p.kind {
+	case addresses:
+		class = ClassOf(p.prefix.Addr())
+	case exactHost:
+		class = classOfName(p.name)
+	case hostsBelow:
+		class = classBelow(p.name)
+	}
+	if !class.guarded() {
+		return ""
+	}
+	return class
+}
+
+func (r *reader) version(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Value != "1" {
+		r.fail(n, "version cannot be %s; write \"version: 1\", or use an egressd that knows it", cmp.Or(printable(n.Value), kindOf(n)))
+	}
+}
+
+// checkListeners refuses two listeners at one place.
+func (r *reader) checkListeners(f *File) {
+	first := make(map[string]string)
+	once := func(what, text string) {
+		if text == "" || strings.HasSuffix(text, ":0") {
+			return
+		}
+		if before, ok := first[text]; ok {
+			r.failAt(r.places[what], "%s is %s, and so is %s; give each its own", what, printable(text), before)
+		}
+		first[text] = what
+	}
+	for i, text := range f.Listen.Proxy {
+		once(fmt.Sprintf("listen.proxy[%d]", i), text)
+	}
+	once("listen.admin", f.Listen.Admin)
+	for i, s := range f.Sandboxes {
+		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)
+	}
+}
+
+func hasKey(n *yaml.Node, key string) bool {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) listen(l *Listen) func(*yaml.Node) {
+	return r.section("listen", fields{
+		"proxy":       r.listeners("listen.proxy", &l.Proxy),
+		"transparent": r.notYet("a transparent listener", "leave transparent empty and set HTTPS_PROXY in the sandbox"),
+		"dns":         r.notYet("a DNS listener", "leave dns empty; the proxy resolves names itself"),
+		"admin":       r.listener("listen.admin", &l.Admin),
+	})
+}
+
+func (r *reader) tls(t *TLS) func(*yaml.Node) {
+	return r.section("tls", fields{
+		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
+		"never":       r.notYet("tls.never", "leave it empty; no tunnel is inspected yet"),
+		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
+		"extra_roots": r.list("tls.extra_roots", &t.ExtraRoots, r.path),
+	})
+}
+
+func (r *reader) audit(a *Audit) func(*yaml.Node) {
+	return r.section("audit", fields{
+		"dir":           r.path("audit.dir", &a.Dir),
+		"durability":    word(r, "audit.durability", &a.Durability, "disk", "process"),
+		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
+	})
+}
+
+func (r *reader) upstream(u *Upstream) func(*yaml.Node) {
+	return r.section("upstream", fields{
+		"dns":   r.list("upstream.dns", &u.DNS, r.resolver),
+		"proxy": r.notYet("upstream.proxy", "write null; egressd connects directly"),
+	})
+}
+
+func (r *reader) limits(l *Limits) func(*yaml.Node) {
+	return r.section("limits", fields{
+		"connections":       number(r, "limits.connections", &l.Connections, 1, 1<<20),
+		"flows_per_sandbox": number(r, "limits.flows_per_sandbox", &l.FlowsPerSandbox, 1, 1<<20),
+		"head_bytes":        number(r, "limits.head_bytes", &l.HeadBytes, 1<<10, 1<<20),
+		"header_fields":     number(r, "limits.header_fields", &l.HeaderFields, 1, 10000),
+		"head_timeout":      r.duration("limits.head_timeout", &l.HeadTimeout),
+		"hello_bytes":       number(r, "limits.hello_bytes", &l.HelloBytes, 1<<10, 64<<10),
+		"hello_timeout":     r.duration("limits.hello_timeout", &l.HelloTimeout),
+		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
+		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
+		"auth_failures":     number(r, "limits.auth_failures", &l.AuthFailures, 1, 1<<20),
+	})
+}
+
+// list reads a list of texts with the reader of one text.
+func (r *reader) list(what string, into *[]string, one func(string, *string) func(*yaml.Node)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		items := r.items(n, what)
+		*into = make([]string, len(items))
+		for i, item := range items {
+			one(fmt.Sprintf("%s[%d]", what, i), &(*into)[i])(item)
+		}
+	}
+}
+
+// path reads the name of a file or folder, in which variables may stand.
+func (r *reader) path(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if text, ok := r.text(n, what); ok {
+			*into = text
+			r.places[what] = placeOf(n)
+		}
+	}
+}
+
+func (r *reader) listeners(what string, into *[]string) func(*yaml.Node) {
+	return r.list(what, into, r.listener)
+}
+
+// listener reads "unix:/path", in which variables may stand, or address:port.
+func (r *reader) listener(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		if err := checkListener(text, what == "listen.admin"); err != nil {
+			r.fail(n, "%s: %v", what, err)
+			return
+		}
+		*into = text
+		r.places[what] = placeOf(n)
+	}
+}
+
+func checkListener(text string, onlyLoopback bool) error {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok {
+		if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "${") {
+			return fmt.Errorf("%q is not an absolute path; write unix:/path", printable(path))
+		}
+		return nil
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() {
+		return fmt.Errorf("%q is not an address and a port; write 127.0.0.1:3128, [::1]:3128 or unix:/path", printable(text))
+	}
+	if onlyLoopback && !at.Addr().IsLoopback() {
+		return fmt.Errorf("%s can be reached from other machines; write an address in 127.0.0.0/8 or unix:/path", at)
+	}
+	return nil
+}
+
+// resolver reads "system", or an address with or without a port.
+func (r *reader) resolver(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		_, errAddr := netip.ParseAddr(text)
+		_, errPort := netip.ParseAddrPort(text)
+		if text != "system" && errAddr != nil && errPort != nil {
+			r.fail(n, "%s: %q is not a resolver; write system, 9.9.9.9 or 9.9.9.9:53", what, printable(text))
+			return
+		}
+		*into = text
+	}
+}
+
+func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "sandboxes") {
+			at := fmt.Sprintf("sandboxes[%d]", i)
+			s := SandboxRules{Narrowed: hasKey(item, "allow")}
+			r.mapping(item, at, fields{
+				"name":       r.sandboxName(at+".name", &s.Name),
+				"token_file": r.path(at+".token_file", &s.TokenFile),
+				"listen":     r.listener(at+".listen", &s.Listen),
+				"allow":      r.rules(at+".allow", &s.Allow, Allow),
+				"deny":       r.rules(at+".deny", &s.Deny, Deny),
+				"rego":       r.notYet(at+".rego", "write rules under allow and deny, and leave rego out"),
+			})
+			r.checkSandbox(item, at, s, *into)
+			*into = append(*into, s)
+		}
+	}
+}
+
+func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []SandboxRules) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	if !hasKey(n, "name") {
+		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
+	}
+	if !hasKey(n, "token_file") && !hasKey(n, "listen") {
+		r.fail(n, "nothing tells %s from the others; add token_file or listen", at)
+	}
+	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
+	if slices.ContainsFunc(before, same) {
+		r.fail(n, "a sandbox %q stands above already; give this one another name", s.Name)
+	}
+}
+
+// sandboxName reads a name that can stand in a log, a URL and a proxy user.
+func (r *reader) sandboxName(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if ok && !plainName(text) {
+			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+			return
+		}
+		*into = text
+	}
+}
+
+// plainName reports whether text has 1 to 64 bytes, all of them letters,
+// digits, ".", "-" and "_", and begins with a letter or a digit.
+func plainName(text string) bool {
+	if text == "" || len(text) > 64 || strings.IndexByte(".-_", text[0]) >= 0 {
+		return false
+	}
+	for i := range len(text) {
+		if !unreserved(text[i]) || text[i] == '~' {
+			return false
+		}
+	}
+	return true
+}

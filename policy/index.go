@@ -1,0 +1,226 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/gaissmai/bart"
+)
+
+// An index finds the rules for a host without looking at the others: names
+// and wildcards by a map lookup for each label, addresses by a prefix table.
+// It is not changed once it is built.
+type index struct {
+	exact     map[string]*bucket
+	below     map[string]*bucket // by what follows "*."
+	addresses bart.Table[*bucket]
+	any       *bucket // the pattern "*"; nil where no rule has it
+}
+
+// A bucket holds the rules whose patterns name the same host, the most
+// specific first. Whoever finds none that fits goes on to the next bucket,
+// which is the next less specific pattern that covers the same hosts.
+type bucket struct {
+	pattern Pattern // of any of its rules: only the host counts
+	rules   []rule
+	next    *bucket
+}
+
+// A rule is a [Rule] in the shape in which it is asked.
+type rule struct {
+	effect  Verdict
+	ports   portSet
+	methods []string // with HEAD where GET is
+	paths   []pathPattern
+	options options
+	id      string
+	reason  string // never empty for an allow
+}
+
+// options are what an allow loosens beside the destination.
+type options struct{ anyProtocol, ech bool }
+
+func newIndex() *index {
+	return &index{exact: make(map[string]*bucket), below: make(map[string]*bucket)}
+}
+
+func (ix *index) add(p Pattern, r rule) {
+	b := ix.bucketOf(p)
+	b.rules = append(b.rules, r)
+}
+
+func (ix *index) bucketOf(p Pattern) *bucket {
+	switch p.kind {
+	case exactHost:
+		return bucketIn(ix.exact, p)
+	case hostsBelow:
+		return bucketIn(ix.below, p)
+	case addresses:
+		b, found := ix.addresses.Get(p.prefix)
+		if !found {
+			b = &bucket{pattern: p}
+			ix.addresses.Insert(p.prefix, b)
+		}
+		return b
+	}
+	if ix.any == nil {
+		ix.any = &bucket{pattern: p}
+	}
+	return ix.any
+}
+
+func bucketIn(buckets map[string]*bucket, p Pattern) *bucket {
+	b, found := buckets[p.name]
+	if !found {
+		b = &bucket{pattern: p}
+		buckets[p.name] = b
+	}
+	return b
+}
+
+// finish sorts the buckets and links each to the next less specific one. It is
+// called once, after the last add.
+func (ix *index) finish() {
+	for name, b := range ix.exact {
+		b.finish(ix.wildcard(name))
+	}
+	for name, b := range ix.below {
+		b.finish(ix.wildcard(name))
+	}
+	for prefix, b := range ix.addresses.All() {
+		b.finish(ix.wider(prefix))
+	}
+	if ix.any != nil {
+		ix.any.finish(nil)
+	}
+}
+
+func (b *bucket) finish(next *bucket) {
+	b.next = next
+	slices.SortStableFunc(b.rules, compareRules)
+}
+
+// compareRules orders the rules of one host: one port before a range before
+// the default ports before any; with a condition before without; then, which
+// is the tie, deny before ask before allow, and the stricter allow first.
+func compareRules(a, b rule) int {
+	return cmp.Or(
+		cmp.Compare(a.ports.rank(), b.ports.rank()),
+		compareBool(b.conditional(), a.conditional()),
+		cmp.Compare(a.effect, b.effect),
+		compareBool(a.options.anyProtocol, b.options.anyProtocol),
+		compareBool(a.options.ech, b.options.ech),
+	)
+}
+
+// compareBool puts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// find returns the most specific bucket for a canonical host, or nil.
+func (ix *index) find(name string, addr netip.Addr) *bucket {
+	if addr.IsValid() {
+		if b, found := ix.addresses.Lookup(addr); found {
+			return b
+		}
+		return ix.any
+	}
+	if b, found := ix.exact[name]; found {
+		return b
+	}
+	return ix.wildcard(name)
+}
+
+// wildcard returns the bucket of the longest "*.suffix" that covers name, else
+// that of "*", which may be nil.
+func (ix *index) wildcard(name string) *bucket {
+	if len(ix.below) == 0 {
+		return ix.any
+	}
+	for {
+		dot := strings.IndexByte(name, '.')
+		if dot < 0 {
+			return ix.any
+		}
+		name = name[dot+1:]
+		if b, found := ix.below[name]; found {
+			return b
+		}
+	}
+}
+
+// wider returns the bucket of the next shorter prefix, else that of "*".
+func (ix *index) wider(prefix netip.Prefix) *bucket {
+	for other, b := range ix.addresses.Supernets(prefix) {
+		if other != prefix {
+			return b
+		}
+	}
+	return ix.any
+}
+
+func (r *rule) conditional() bool { return len(r.methods) > 0 || len(r.paths) > 0 }
+
+// needs says what the rule has to see of a request.
+func (r *rule) needs() (n Needs) {
+	if len(r.methods) > 0 {
+		n |= NeedsMethod
+	}
+	if len(r.paths) > 0 {
+		n |= NeedsPath
+	}
+	return n
+}
+
+// holds reports whether the rule is about the request.
+func (r *rule) holds(request *HTTPRequest) bool {
+	return r.holdsMethod(request.Method) && r.holdsPath(request.Path)
+}
+
+// holdsMethod lets only an exact method through, and stops one that a lenient
+// server could take for the one that is named.
+func (r *rule) holdsMethod(method string) bool {
+	if len(r.methods) == 0 || slices.Contains(r.methods, method) {
+		return true
+	}
+	folded := func(m string) bool { return strings.EqualFold(m, method) }
+	return r.effect != Allow && slices.ContainsFunc(r.methods, folded)
+}
+
+// holdsPath takes a path that can be read in two ways for the worse of them.
+func (r *rule) holdsPath(path string) bool {
+	if len(r.paths) == 0 {
+		return true
+	}
+	if canonicalPath(path) != nil {
+		return r.effect != Allow
+	}
+	under := func(p pathPattern) bool { return p.match(path) }
+	return slices.ContainsFunc(r.paths, under)
+}
+
+// words says what the rule asks of a request: "method is GET or HEAD".
+func (r *rule) words() string {
+	var parts []string
+	if len(r.methods) > 0 {
+		parts = append(parts, "method is "+strings.Join(r.methods, " or "))
+	}
+	if len(r.paths) > 0 {
+		texts := make([]string, len(r.paths))
+		for i, p := range r.paths {
+			texts[i] = p.text
+		}
+		parts = append(parts, "path matches "+strings.Join(texts, " or "))
+	}
+	return strings.Join(parts, " and ")
+}

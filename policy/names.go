@@ -1,0 +1,75 @@
+package policy
+
+import "strings"
+
+// specialNames are the names that mean something only here, or only to those
+// who run the machine; what is below one is special too. RFC 6761 and the
+// registry that it opened, RFC 6762 appendix G for the suffixes that private
+// networks took without asking, and what container run-times and clouds
+// publish. Not among them: test and example, which resolve to nothing by
+// themselves. It is never written.
+var specialNames = map[string]AddressClass{
+	"localhost":                  AddrLoopback,
+	"localhost.localdomain":      AddrLoopback,
+	"localhost4":                 AddrLoopback,
+	"localhost4.localdomain4":    AddrLoopback,
+	"localhost6":                 AddrLoopback,
+	"localhost6.localdomain6":    AddrLoopback,
+	"ip6-localhost":              AddrLoopback,
+	"ip6-loopback":               AddrLoopback,
+	"metadata":                   AddrMetadata,
+	"metadata.goog":              AddrMetadata,
+	"metadata.google.internal":   AddrMetadata,
+	"metadata.azure.internal":    AddrMetadata,
+	"metadata.tencentyun.com":    AddrMetadata,
+	"api.metadata.cloud.ibm.com": AddrMetadata,
+	"instance-data":              AddrMetadata,
+	"instance-data.ec2.internal": AddrMetadata,
+
+	"local":       AddrLocalName, // multicast DNS; cluster.local too
+	"internal":    AddrLocalName, // host.docker.internal, host.containers.internal
+	"home.arpa":   AddrLocalName,
+	"onion":       AddrLocalName,
+	"alt":         AddrLocalName,
+	"invalid":     AddrLocalName,
+	"localdomain": AddrLocalName,
+	"svc":         AddrLocalName, // Kubernetes, by its search path
+	"lan":         AddrLocalName,
+	"home":        AddrLocalName,
+	"corp":        AddrLocalName,
+	"intranet":    AddrLocalName,
+	"private":     AddrLocalName,
+
+	// These lead a client around the resolver that it was given.
+	"ipv4only.arpa":           AddrLocalName, // RFC 7050
+	"resolver.arpa":           AddrLocalName, // RFC 9462
+	"use-application-dns.net": AddrLocalName, // Firefox asks it before using DoH
+}
+
+// classOfName returns the class of a canonical name, "" for one that the
+// public DNS answers for. A name of one label is always local.
+func classOfName(name string) AddressClass {
+	if class := classBelow(name); class != "" {
+		return class
+	}
+	if strings.IndexByte(name, '.') < 0 {
+		return AddrLocalName
+	}
+	return ""
+}
+
+// classBelow returns the class of name and of every name below it.
+func classBelow(name string) AddressClass {
+	for more := true; more; _, name, more = strings.Cut(name, ".") {
+		if class := specialNames[name]; class != "" {
+			return class
+		}
+	}
+	return ""
+}
+
+// isALabel reports whether label is a valid A-label. Fail closed: none is.
+func isALabel(string) bool { return false }
+
+// toALabels returns what to write for a name that is not ASCII.
+func toALabels(string) string { return "" }

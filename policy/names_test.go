@@ -1,0 +1,34 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSpecialUseNames(t *testing.T) {
+	rows := []struct {
+		class AddressClass
+		names string
+	}{
+		{"", "allowed.test a.allowed.test example.com www.example localhost.allowed.test localhost.test metadata.allowed.test internal.corp.test local.allowed.test notlocal.com x.xlocal svc.allowed.test application-dns.net xmetadata.goog arpa.test in-addr.arpa"},
+		{AddrLoopback, "localhost x.localhost a.b.localhost ip6-localhost ip6-loopback localhost.localdomain localhost6.localdomain6"},
+		{AddrMetadata, "metadata metadata.google.internal x.metadata.google.internal instance-data instance-data.ec2.internal metadata.goog api.metadata.cloud.ibm.com metadata.tencentyun.com"},
+		{AddrLocalName, "a.internal host.docker.internal gateway.docker.internal host.containers.internal google.internal printer.local api.cluster.local kubernetes.default.svc x.svc router.home.arpa home.arpa x.onion x.alt x.invalid x.localdomain nas.lan"},
+		{AddrLocalName, "intranet kubernetes com svc internal db1 use-application-dns.net ipv4only.arpa _dns.resolver.arpa"},
+	}
+	for _, row := range rows {
+		for _, name := range strings.Fields(row.names) {
+			if class := classOfName(name); class != row.class {
+				t.Errorf("%s has class %q, not %q", name, class, row.class)
+			}
+		}
+	}
+}
+
+func TestEverySpecialNameIsCanonical(t *testing.T) {
+	for name := range specialNames {
+		if canonical, err := ParseName(name); err != nil || canonical != name {
+			t.Errorf("%s: nothing can equal it: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A pathPattern is the parsed form of a line in "paths:". A segment "**"
+// stands for any number of whole segments, none included, so that "/a/**"
+// covers "/a", "/a/" and "/a/b/c". Inside any other segment "*" stands for any
+// run of bytes without "/". Everything else is compared byte for byte, and
+// upper case is not lower case.
+type pathPattern struct {
+	text     string
+	segments []string
+}
+
+const anySegments = "**"
+
+func parsePathPattern(text string) (pathPattern, error) {
+	if !strings.HasPrefix(text, "/") {
+		return pathPattern{}, fmt.Errorf("path %q does not begin with /; write %q", text, "/"+text)
+	}
+	segments := strings.Split(text[1:], "/")
+	for _, segment := range segments {
+		if segment != anySegments && strings.Contains(segment, anySegments) {
+			return pathPattern{}, fmt.Errorf("path %q has ** inside a segment; write it between slashes, or write *", text)
+		}
+	}
+	if strings.ContainsAny(text, "?#") {
+		return pathPattern{}, fmt.Errorf("path %q has a query or a fragment; write the path alone", text)
+	}
+	if err := canonicalPath(text); err != nil {
+		return pathPattern{}, fmt.Errorf("path %q %w, so no request can match it; write it as it is sent after cleaning", text, err)
+	}
+	return pathPattern{text: text, segments: segments}, nil
+}
+
+// match reports whether the canonical path lies under p. It remembers only the
+// last "**", so its time is the product of the two lengths at most.
+func (p pathPattern) match(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	rest, more := path[1:], true // rest is what is left; more is false after the last segment
+	segment, retry := 0, -1
+	var retryRest string
+	for more {
+		if segment < len(p.segments) && p.segments[segment] == anySegments {
+			segment++
+			retry, retryRest = segment, rest
+			continue
+		}
+		head, tail, another := strings.Cut(rest, "/")
+		switch {
+		case segment < len(p.segments) && matchSegment(p.segments[segment], head):
+			segment++
+			rest, more = tail, another
+		case retry >= 0:
+			segment = retry
+			_, rest, more = strings.Cut(retryRest, "/")
+			retryRest = rest
+		default:
+			return false
+		}
+	}
+	for segment < len(p.segments) && p.segments[segment] == anySegments {
+		segment++
+	}
+	return segment == len(p.segments)
+}
+
+// matchSegment compares one segment, in which "*" stands for any run of bytes.
+func matchSegment(pattern, segment string) bool {
+	at, star, resume := 0, -1, 0
+	for i := 0; i < len(segment); {
+		switch {
+		case at < len(pattern) && pattern[at] == '*':
+			star, resume = at, i
+			at++
+		case at < len(pattern) && pattern[at] == segment[i]:
+			at++
+			i++
+		case star >= 0:
+			resume++
+			at, i = star+1, resume
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[at:], "*") == ""
+}
+
+var (
+	errNotRooted    = errors.New("does not begin with /")
+	errEmptySegment = errors.New("has an empty segment")
+	errDotSegment   = errors.New("has a dot segment")
+	errPathByte     = errors.New("has a byte that servers read in different ways")
+	errPathEscape   = errors.New("has a percent escape that servers read in different ways")
+)
+
+// canonicalPath returns an error where two servers could read path in two
+// ways: empty and dot segments, path parameters, backslashes, control and
+// non-ASCII bytes, and escapes that are malformed, in lower case, or stand for
+// a byte that needs none or that changes how the path is read (RFC 3986
+// section 6.2.2). Such a path never matches an allow, and always a deny.
+func canonicalPath(path string) error {
+	if path == "" || path[0] != '/' {
+		return errNotRooted
+	}
+	start := 1
+	for i := 1; i <= len(path); i++ {
+		if i == len(path) || path[i] == '/' {
+			if err := canonicalSegment(path[start:i], i == len(path)); err != nil {
+				return err
+			}
+			start = i + 1
+		}
+	}
+	return nil
+}
+
+func canonicalSegment(segment string, last bool) error {
+	switch {
+	case segment == "" && !last:
+		return errEmptySegment
+	case segment == "." || segment == "..":
+		return errDotSegment
+	}
+	for i := 0; i < len(segment); i++ {
+		switch c := segment[i]; {
+		case c <= ' ' || c >= 0x7f || strings.IndexByte(`\;?#`, c) >= 0:
+			return errPathByte
+		case c == '%':
+			if !plainEscape(segment[i:]) {
+				return errPathEscape
+			}
+			i += 2
+		}
+	}
+	return nil
+}
+
+// plainEscape reports whether text begins with an escape, in upper case, of a
+// byte that has to be escaped and that no server gives a meaning.
+func plainEscape(text string) bool {
+	if len(text) < 3 {
+		return false
+	}
+	high, low := strings.IndexByte(upperHex, text[1]), strings.IndexByte(upperHex, text[2])
+	if high < 0 || low < 0 {
+		return false
+	}
+	c := byte(high<<4 | low)
+	return c >= ' ' && c != 0x7f && !unreserved(c) && strings.IndexByte(`/\;%`, c) < 0
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// unreserved is RFC 3986 section 2.3.
+func unreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}

@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// explainPattern names the mistake behind text that is no pattern, with what
+// was probably meant. The hint is not checked here.
+func explainPattern(text, problem string) *PatternError {
+	e := &PatternError{Text: text, Problem: problem}
+	for _, explain := range []func(*PatternError) bool{
+		explainEmpty, explainURL, explainWildcard, explainUnicode, explainAddress, explainColons,
+	} {
+		if explain(e) {
+			return e
+		}
+	}
+	return e
+}
+
+func explainEmpty(e *PatternError) bool {
+	switch {
+	case strings.TrimSpace(e.Text) == "":
+		e.Problem, e.Hint = "it is empty", "*"
+	case e.Text != strings.TrimSpace(e.Text):
+		e.Problem, e.Hint = "it has spaces around it", strings.TrimSpace(e.Text)
+	case e.Text[0] == ':' && strings.Count(e.Text, ":") == 1:
+		e.Problem, e.Hint = "the host is missing", "*"+e.Text
+	default:
+		return false
+	}
+	return true
+}
+
+// explainURL finds the parts of a URL that are not host and port.
+func explainURL(e *PatternError) bool {
+	rest, found := e.Text, false
+	if _, after, scheme := strings.Cut(rest, "://"); scheme {
+		rest, found, e.Problem = after, true, "it has a scheme"
+	}
+	if host, _, path := cutAny(rest, "/?#"); path && (found || !isPrefixText(rest)) {
+		rest, found, e.Problem = host, true, "it is a URL; a pattern ends with the host and its port, and paths stand under paths"
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest, found, e.Problem = rest[at+1:], true, "it has a user name"
+	}
+	if found {
+		e.Hint = rest
+	}
+	return found
+}
+
+func cutAny(text, chars string) (before, after string, found bool) {
+	if i := strings.IndexAny(text, chars); i >= 0 {
+		return text[:i], text[i+1:], true
+	}
+	return text, "", false
+}
+
+// isPrefixText reports whether the slash in text belongs to an address.
+func isPrefixText(text string) bool {
+	before, _, found := strings.Cut(strings.TrimPrefix(text, "["), "/")
+	_, err := netip.ParseAddr(before)
+	return found && (err == nil || endsInNumber(before))
+}
+
+func explainWildcard(e *PatternError) bool {
+	host, port, _ := strings.Cut(e.Text, ":")
+	if port != "" {
+		port = ":" + port
+	}
+	star := strings.LastIndexByte(host, '*')
+	switch {
+	case strings.HasPrefix(host, "."):
+		e.Problem, e.Hint = "a name does not begin with a dot", "*"+e.Text
+	case star < 0 || strings.HasPrefix(host, "*.") && star == 0:
+		return false
+	case octetsBefore(host) > 0 && !strings.Contains(strings.TrimRight(host, ".*"), "*"):
+		e.Problem, e.Hint = "a set of addresses is written as a prefix", prefixOf(host)+port
+	case octetsBefore(host) > 0:
+		e.Problem = "a set of addresses is written as a prefix, such as 10.0.0.0/8"
+	default:
+		e.Problem = "* stands only alone, or in front for everything below a name"
+		e.Hint = "*." + strings.TrimPrefix(host[star+1:], ".") + port
+	}
+	return true
+}
+
+// octetsBefore counts the leading labels of host that are octets.
+func octetsBefore(host string) (n int) {
+	for label := range strings.SplitSeq(host, ".") {
+		if _, err := strconv.ParseUint(label, 10, 8); err != nil {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// prefixOf turns "10.1.*" into 10.1.0.0/16.
+func prefixOf(host string) string {
+	n := min(octetsBefore(host), 3)
+	octets := append(strings.Split(host, ".")[:n:n], "0", "0", "0", "0")
+	return strings.Join(octets[:4], ".") + "/" + strconv.Itoa(8*n)
+}
+
+func explainUnicode(e *PatternError) bool {
+	host, rest := e.Text, ""
+	if colon := strings.LastIndexByte(host, ':'); colon >= 0 {
+		host, rest = host[:colon], host[colon:]
+	}
+	for i := range len(host) {
+		if host[i] >= 0x80 {
+			host, wildcard := strings.CutPrefix(host, "*.")
+			if e.Hint = toALabels(host) + rest; wildcard {
+				e.Hint = "*." + e.Hint
+			}
+			e.Problem = "a name has only ASCII"
+			return true
+		}
+	}
+	return false
+}
+
+// explainColons finds an IPv6 address or prefix that has a port and no
+// brackets.
+func explainColons(e *PatternError) bool {
+	colon := strings.LastIndexByte(e.Text, ':')
+	if strings.Count(e.Text, ":") < 2 || e.Text[0] == '[' {
+		return false
+	}
+	host := e.Text[:colon]
+	if _, problem := parsePatternHost(host); problem != "" || !strings.Contains(host, ":") {
+		return false
+	}
+	e.Problem, e.Hint = "an IPv6 address with a port needs brackets", "["+host+"]"+e.Text[colon:]
+	return true
+}
+
+// explainAddress finds addresses and prefixes that are not written in the one
+// way that is read here.
+func explainAddress(e *PatternError) bool {
+	host, port, hasPort, problem := splitPattern(e.Text)
+	if problem != "" {
+		host = strings.Trim(e.Text, "[]")
+	}
+	prefix, err := netip.ParsePrefix(host)
+	if err != nil {
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
+			return false
+		}
+		prefix = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	p := Pattern{kind: addresses, prefix: prefix.Masked()}
+	if hasPort {
+		p.ports, _ = parsePorts(port)
+	}
+	e.Hint = p.String()
+	return true
+}

@@ -1,0 +1,368 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func mustPattern(t *testing.T, text string) Pattern {
+	t.Helper()
+	p, err := ParsePattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustPatterns(t *testing.T, texts ...string) []Pattern {
+	t.Helper()
+	patterns := make([]Pattern, len(texts))
+	for i, text := range texts {
+		patterns[i] = mustPattern(t, text)
+	}
+	return patterns
+}
+
+func TestAPatternMatchesNames(t *testing.T) {
+	rows := []struct {
+		pattern, yes, no string // host:port, separated by spaces
+	}{
+		{"example.com", "example.com:80 example.com:443", "example.com:8443 example.com:22 a.example.com:443 xexample.com:443 example.com.evil.test:443"},
+		{"Example.COM.", "example.com:443", "example.com:81"},
+		{"*.example.com", "a.example.com:443 a.b.example.com:80", "example.com:443 notexample.com:443 a.example.com:8443 a.example.com.evil.test:443"},
+		{"*", "example.com:443 localhost:80", "example.com:8443"},
+		{"*:*", "example.com:1 example.com:65535", ""},
+		{"*:8443", "example.com:8443", "example.com:443"},
+		{"example.com:8443", "example.com:8443", "example.com:443 example.com:80"},
+		{"example.com:*", "example.com:1 example.com:65535", "a.example.com:1"},
+		{"example.com:8000-8999", "example.com:8000 example.com:8999", "example.com:7999 example.com:9000 example.com:443"},
+		{"*.example.com:22", "a.example.com:22", "a.example.com:443 example.com:22"},
+		{"10.0.0.5", "", "example.com:443"},
+		{"0.0.0.0/0:*", "", "example.com:443"},
+	}
+	for _, row := range rows {
+		p := mustPattern(t, row.pattern)
+		for _, text := range strings.Fields(row.yes) {
+			if d := mustDestination(t, text); !p.MatchesName(d.Host, d.Port) {
+				t.Errorf("%s does not match %s", p, text)
+			}
+		}
+		for _, text := range strings.Fields(row.no) {
+			if d := mustDestination(t, text); p.MatchesName(d.Host, d.Port) {
+				t.Errorf("%s matches %s", p, text)
+			}
+		}
+	}
+}
+
+func TestAPatternMatchesAddresses(t *testing.T) {
+	rows := []struct{ pattern, yes, no string }{
+		{"93.184.216.0/24:443", "93.184.216.0:443 93.184.216.255:443 [::ffff:93.184.216.34]:443", "93.184.217.0:443 93.184.215.255:443 93.184.216.34:80 [64:ff9b::5db8:d822]:443"},
+		{"10.0.0.5:8443", "10.0.0.5:8443 [::ffff:10.0.0.5]:8443", "10.0.0.5:443 10.0.0.6:8443"},
+		{"[2606:2800::1]:443", "[2606:2800::1]:443", "[2606:2800::1]:80 [2606:2800::2]:443"},
+		{"2606:2800::/32", "[2606:2800:ffff::]:80 [2606:2800::]:443", "[2606:2801::]:443 [2606:2800::]:22"},
+		{"[2606:2800::/32]:443", "[2606:2800::5]:443", "[2606:2800::5]:80"},
+		{"fd00::1", "[fd00::1]:443", "[fd00::2]:443"},
+		{"0.0.0.0/0", "8.8.8.8:443", "[2606::1]:443"},
+		{"*", "8.8.8.8:443 [2606::1]:80", "8.8.8.8:22"},
+		{"example.com:*", "", "8.8.8.8:443"},
+		{"*.com:*", "", "8.8.8.8:443"},
+	}
+	for _, row := range rows {
+		p := mustPattern(t, row.pattern)
+		for _, text := range strings.Fields(row.yes) {
+			if at := netip.MustParseAddrPort(text); !p.MatchesAddr(at.Addr(), at.Port()) {
+				t.Errorf("%s does not match %s", p, text)
+			}
+		}
+		for _, text := range strings.Fields(row.no) {
+			if at := netip.MustParseAddrPort(text); p.MatchesAddr(at.Addr(), at.Port()) {
+				t.Errorf("%s matches %s", p, text)
+			}
+		}
+	}
+}
+
+func TestNoPatternHoldsAnAddressWithAZone(t *testing.T) {
+	zoned := netip.MustParseAddr("fe80::1%eth0")
+	for _, text := range []string{"*:*", "fe80::1", "fe80::/10", "::/0"} {
+		if p := mustPattern(t, text); p.CoversAddr(zoned) || p.CoversAddr(netip.Addr{}) {
+			t.Errorf("%s covers an address with a zone, or none", p)
+		}
+	}
+}
+
+func TestTheZeroPatternMatchesNothing(t *testing.T) {
+	var p Pattern
+	if p.CoversName("") || p.CoversName("a.test") || p.CoversAddr(netip.MustParseAddr("8.8.8.8")) || p.CoversAddr(netip.Addr{}) || p.IsAddress() {
+		t.Error("it matches")
+	}
+}
+
+func TestCoversIgnoresPorts(t *testing.T) {
+	if !mustPattern(t, "example.com:22").CoversName("example.com") || !mustPattern(t, "10.0.0.0/8:22").CoversAddr(netip.MustParseAddr("10.1.2.3")) {
+		t.Error("a port was asked for")
+	}
+}
+
+func TestAPatternPrintsItsCanonicalText(t *testing.T) {
+	for text, want := range map[string]string{
+		"EXAMPLE.com.:443":     "example.com:443",
+		"10.0.0.5/32":          "10.0.0.5",
+		"fd00:0:0::1":          "fd00::1",
+		"[fd00::1]":            "fd00::1",
+		"[FD00::/8]:22":        "[fd00::/8]:22",
+		"a.test:80-80":         "a.test:80",
+		"a.test:*":             "a.test:*",
+		"a.test:1-65535":       "a.test:1-65535",
+		"*":                    "*",
+		"*:443":                "*:443",
+		"::":                   "::",
+		"::/0":                 "::/0",
+		"2606:2800::1:8443":    "2606:2800::1:8443", // an address: a port needs brackets
+		"_x.*.test":            "",
+		"*.example.com:80-443": "*.example.com:80-443",
+	} {
+		p, err := ParsePattern(text)
+		if want == "" {
+			if err == nil {
+				t.Errorf("%q was read as %s", text, p)
+			}
+			continue
+		}
+		if err != nil || p.String() != want {
+			t.Errorf("%q prints as %q, %v", text, p, err)
+		}
+	}
+}
+
+func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
+	for text, hint := range map[string]string{
+		"":                                   "*",
+		"  ":                                 "*",
+		" example.com":                       "example.com",
+		":443":                               "*:443",
+		"http://example.com":                 "example.com",
+		"https://example.com:8443/a?b#c":     "example.com:8443",
+		"https://user:pw@example.com/":       "example.com",
+		"http://10.0.0.5/x":                  "10.0.0.5",
+		"http://[fd00::1]:80/x":              "[fd00::1]:80",
+		"user@example.com":                   "example.com",
+		"example.com/":                       "example.com",
+		"example.com/path":                   "example.com",
+		"example.com:443/path":               "example.com:443",
+		"*foo.com":                           "*.foo.com",
+		"**.foo.com":                         "*.foo.com",
+		"a.*.b.test":                         "*.b.test",
+		"a.*.b.test:22":                      "*.b.test:22",
+		"*.*.b.test":                         "*.b.test",
+		"foo*.b.test":                        "*.b.test",
+		"foo.*":                              "",
+		"*.*":                                "",
+		".foo.com":                           "*.foo.com",
+		"10.*":                               "10.0.0.0/8",
+		"192.168.*.*":                        "192.168.0.0/16",
+		"10.*.5.*":                           "",
+		"192.168.1.*:443":                    "192.168.1.0/24:443",
+		"10.0.0.5/24":                        "10.0.0.0/24",
+		"10.0.0.5/8:443":                     "10.0.0.0/8:443",
+		"2606:2800::1/32":                    "2606:2800::/32",
+		"[2606:2800::1/32]:22":               "[2606:2800::/32]:22",
+		"2606:2800::/32:443":                 "[2606:2800::/32]:443",
+		"2606:2800:0:0:0:0:0:1:443":          "[2606:2800:0:0:0:0:0:1]:443",
+		"::ffff:10.0.0.5":                    "10.0.0.5",
+		"::ffff:a00:5":                       "10.0.0.5",
+		"[::ffff:10.0.0.5]:443":              "10.0.0.5:443",
+		"::ffff:10.0.0.0/104":                "10.0.0.0/8",
+		"[10.0.0.5]:443":                     "",
+		"[example.com]":                      "",
+		"[fd00::1]443":                       "",
+		"[fd00::1":                           "fd00::1",
+		"fe80::1%eth0":                       "fe80::1",
+		"10.0/8":                             "",
+		"10.0.0.0/33":                        "",
+		"010.0.0.0/8":                        "",
+		"127.1":                              "",
+		"10.0.0.1-10.0.0.9":                  "",
+		"*.10.0.0.1":                         "",
+		"example.com:":                       "",
+		"example.com:0":                      "",
+		"example.com:65536":                  "",
+		"example.com:080":                    "",
+		"example.com:https":                  "",
+		"example.com:80,443":                 "",
+		"example.com:443-80":                 "",
+		"example.com:80-":                    "",
+		"example.com:-80":                    "",
+		"example.com:*-80":                   "",
+		"a b.test":                           "",
+		"!example.com":                       "",
+		"~^.*$":                              "",
+		"-a.test":                            "",
+		"a..test":                            "",
+		"*.":                                 "",
+		"*":                                  "valid",
+		strings.Repeat("a", 64) + ".test":    "",
+		"example.com:443:443":                "",
+		"a.test\x00":                         "",
+		"http://":                            "",
+		"a\xff.test":                         "",
+		strings.Repeat("x", 100_000) + "://": "",
+	} {
+		p, err := ParsePattern(text)
+		if hint == "valid" {
+			continue
+		}
+		var e *PatternError
+		if !errors.As(err, &e) {
+			t.Errorf("%.40q was read as %s", text, p)
+			continue
+		}
+		if e.Hint != hint || e.Problem == "" || p != (Pattern{}) {
+			t.Errorf("%.40q: hint %q, not %q (%s)", text, e.Hint, hint, e.Problem)
+		}
+	}
+}
+
+func TestAPatternErrorIsASentence(t *testing.T) {
+	_, err := ParsePattern("https://example.com/x\n")
+	want := `"https://example.com/x\n" is not a pattern: it has spaces around it`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	_, err = ParsePattern("10.0.0.5/8")
+	want = `"10.0.0.5/8" is not a pattern: it has host bits set; write 10.0.0.0/8`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheMoreSpecificPatternComesFirst(t *testing.T) {
+	ordered := []string{
+		"api.example.com:443", "api.example.com:80-90", "api.example.com:1-65535", "api.example.com", "api.example.com:*",
+		"example.com:443", "example.com:*",
+		"*.api.example.com:*", "*.example.com:22", "*.example.com:22-23", "*.example.com", "*.example.com:*", "*.com:443", "*.com",
+		"[fd00::1]:443", "fd00::1", "fd00::/64", "10.0.0.5", "10.0.0.0/24:443", "10.0.0.0/24:*", "10.0.0.0/8:1", "0.0.0.0/0", "::/0",
+		"*:443", "*:80-443", "*", "*:*",
+	}
+	patterns := mustPatterns(t, ordered...)
+	for i, p := range patterns {
+		for j, q := range patterns {
+			if cmp.Compare(p.Compare(q), 0) != cmp.Compare(i, j) {
+				t.Errorf("(%s).Compare(%s) = %d", p, q, p.Compare(q))
+			}
+		}
+	}
+	slices.Reverse(patterns)
+	slices.SortFunc(patterns, Pattern.Compare)
+	for i, p := range patterns {
+		if p.String() != ordered[i] {
+			t.Errorf("sorted at %d: %s, not %s", i, p, ordered[i])
+		}
+	}
+}
+
+func drawPattern(t *rapid.T, name string) Pattern {
+	host := rapid.OneOf(
+		rapid.StringMatching(`(\*\.)?([a-c]{1,2}\.){0,2}(com|test)`),
+		rapid.SampledFrom([]string{"*"}),
+		rapid.Custom(func(t *rapid.T) string { return drawPrefix(t).String() }),
+	).Draw(t, name)
+	ports := rapid.OneOf(
+		rapid.SampledFrom([]string{"", ":*", ":443", ":80-443"}),
+		rapid.StringMatching(`:[1-9][0-9]{0,3}(-[1-5][0-9]{4})?`),
+	).Draw(t, name+" ports")
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	p, err := ParsePattern(host + ports)
+	if err != nil {
+		t.Fatalf("%s%s: %v", host, ports, err)
+	}
+	return p
+}
+
+func drawAddr(t *rapid.T, name string) netip.Addr {
+	if rapid.Bool().Draw(t, name+" is IPv4") {
+		return netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, name)))
+	}
+	return netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name))).Unmap()
+}
+
+func drawPrefix(t *rapid.T) netip.Prefix {
+	addr := drawAddr(t, "address")
+	return netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked()
+}
+
+func TestParsingUndoesPrinting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPattern(t, "p")
+		if again, err := ParsePattern(p.String()); err != nil || again != p {
+			t.Fatalf("%s reads as %s, %v", p, again, err)
+		}
+	})
+}
+
+func TestSpecificityIsATotalOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, q, r := drawPattern(t, "p"), drawPattern(t, "q"), drawPattern(t, "r")
+		if p.Compare(q) != -q.Compare(p) {
+			t.Fatalf("%s and %s disagree", p, q)
+		}
+		if (p.Compare(q) == 0) != (p == q) {
+			t.Fatalf("%s and %s are equal in one way only", p, q)
+		}
+		if p.Compare(q) <= 0 && q.Compare(r) <= 0 && p.Compare(r) > 0 {
+			t.Fatalf("%s, %s, %s go in a circle", p, q, r)
+		}
+	})
+}
+
+func TestAnAddressIsInAPatternAsNetipSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		prefix, addr := drawPrefix(t), drawAddr(t, "addr")
+		if rapid.Bool().Draw(t, "near") {
+			addr = prefix.Addr()
+		}
+		p := Pattern{kind: addresses, prefix: prefix}
+		if p.CoversAddr(addr) != prefix.Contains(addr) {
+			t.Fatalf("%s and %s", p, addr)
+		}
+		if addr.Is4() && p.CoversAddr(netip.AddrFrom16(addr.As16())) != prefix.Contains(addr) {
+			t.Fatalf("%s and %s mapped", p, addr)
+		}
+	})
+}
+
+func FuzzParsePattern(f *testing.F) {
+	for _, text := range []string{
+		"example.com", "*.example.com", "*", "a.test:8443", "a.test:*", "93.184.216.0/24:443", "[2606:2800::/32]:443", "fd00::1",
+		"a.test:8000-8999", "10.0.0.5/8", "http://a.test/x", "a.*.b", "10.*", "::ffff:10.0.0.0/104", "b\u00fccher.test:80", "fe80::1%x/64",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePattern(text)
+		var e *PatternError
+		if errors.As(err, &e) && e.Hint != "" {
+			if p, err = ParsePattern(e.Hint); err != nil {
+				t.Fatalf("%q: the hint %q is wrong too: %v", text, e.Hint, err)
+			}
+		}
+		if err != nil {
+			return
+		}
+		if again, err := ParsePattern(p.String()); err != nil || again != p {
+			t.Fatalf("%q: %s reads as %s, %v", text, p, again, err)
+		}
+		if p.IsAddress() && (p.prefix != p.prefix.Masked() || p.prefix.Addr().Is4In6()) {
+			t.Fatalf("%q: prefix %s", text, p.prefix)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+// Package policy holds what a sandbox may reach: the nouns that every other
+// package speaks in, the rule file, the baseline of addresses that no rule
+// opens, and Decide, the only place where anything is allowed.
+//
+// It does no I/O, knows no protocol, and repairs nothing: text from outside
+// becomes a canonical type in [ParseDestination] and [ParseFile], or an error.
+//
+//	file, err := policy.ParseFile("egressd.yaml", text)
+//	p, err := file.Compile(policy.Environment{Self: host.Addrs})
+//	d := p.Decide(ctx, &policy.Request{Destination: dst, …})
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
+// goroutines at once and must not keep or change r. An error counts as Deny.
+type Evaluator interface {
+	Evaluate(ctx context.Context, r *Request) (Decision, error)
+}
+
+// A Policy is the immutable whole that is asked. Its zero value, and a nil
+// Policy, deny everything. It is safe for concurrent use.
+type Policy struct {
+	evaluators []Evaluator
+	fallback   Verdict // Deny, or Allow where the operator wrote "default: allow"
+	ech        bool    // the operator wrote "ech: allow" for the whole file
+	inspection bool
+	digest     string
+	slow       bool // an evaluator may take longer than an event loop can wait
+}
+
+// New returns a policy of the given evaluators that denies what none of them
+// allows. Adding an evaluator never loosens it, and their order never matters.
+func New(evaluators ...Evaluator) *Policy {
+	return &Policy{evaluators: evaluators, digest: digestOf(nil)}
+}
+
+// Digest identifies the policy's text: "sha256:" and 64 hexadecimal digits.
+func (p *Policy) Digest() string {
+	if p == nil {
+		return ""
+	}
+	return p.digest
+}
+
+// Prompt reports whether Decide answers within microseconds, so that an event
+// loop may call it.
+func (p *Policy) Prompt() bool { return p == nil || !p.slow }
+
+func digestOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Decide asks every evaluator and combines their verdicts by minimum. It is
+// the only place where anything is allowed: an error, a panic-free nonsense
+// verdict, and silence of all evaluators deny, unless the operator chose
+// "default: allow" for the last.
+func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
+	if p == nil {
+		return Decision{Class: PolicyNotLoaded, Rule: "none", Layer: Builtin, Reason: "no policy is loaded"}
+	}
+	d := Decision{Verdict: Abstain}
+	for _, e := range p.evaluators {
+		opinion, err := e.Evaluate(ctx, r)
+		if err != nil || opinion.Verdict > Abstain {
+			opinion = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+		}
+		d = combine(d, opinion)
+	}
+	if d.Verdict == Abstain {
+		d = combine(p.byDefault(r), d)
+	}
+	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
+		d.Verdict = Inspect
+	}
+	if d.Verdict == Inspect && !p.inspection && r.HTTP == nil {
+		d = withoutInspection(d, r)
+	}
+	if d.Verdict > Ask {
+		d = agree(d, r)
+	}
+	d.Policy = p.digest
+	return d
+}
+
+func (p *Policy) byDefault(r *Request) Decision {
+	if p.fallback == Allow {
+		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech}
+	}
+	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: fmt.Sprintf("no rule allows %s", r.Destination)}
+}
+
+// withoutInspection refuses what depends on a request that will not be seen.
+func withoutInspection(d Decision, r *Request) Decision {
+	d.Verdict, d.Class = Deny, MethodDenied
+	if d.Needs&NeedsMethod == 0 {
+		d.Class = PathDenied
+	}
+	d.Reason = fmt.Sprintf("a rule allows only some requests to %s, and a tunnel does not show which they are", r.Destination)
+	return d
+}
+
+// combine returns the stricter of two opinions; at the same verdict the
+// first one's words stand, and an option holds only where both give it. What
+// an Abstain still needs to see is kept: the request may yet be refused.
+func combine(a, b Decision) Decision {
+	if a.Verdict == Abstain || b.Verdict < a.Verdict {
+		a, b = b, a
+	}
+	if b.Verdict != Abstain {
+		a.AnyProtocol = a.AnyProtocol && b.AnyProtocol
+		a.ECH = a.ECH && b.ECH
+	}
+	a.Needs |= b.Needs
+	if a.AllowedIf == nil && a.Verdict > Ask {
+		a.AllowedIf = b.AllowedIf
+	}
+	return a
+}

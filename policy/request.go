@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// A Sandbox is who asks: one container, one bwrap tree, one token.
+type Sandbox struct {
+	Name   string
+	Kind   string
+	Labels map[string]string
+}
+
+// Via is the way in that a request took.
+type Via string
+
+const (
+	ViaConnect     Via = "connect"
+	ViaHTTP        Via = "http"
+	ViaSOCKS5      Via = "socks5"
+	ViaTransparent Via = "transparent"
+	ViaDNS         Via = "dns"
+	ViaUnknown     Via = "unknown" // refused before its protocol was known
+)
+
+// A Destination is where a request wants to go, in canonical form. It is made
+// by [ParseDestination] alone; a Destination made otherwise is not trusted by
+// anything here.
+type Destination struct {
+	// Host is a lower-case name of A-labels without a trailing dot, or the
+	// canonical text of Addr.
+	Host string
+	// Addr is valid where the host was given as an address; it is unmapped
+	// and has no zone.
+	Addr netip.Addr
+	Port uint16
+
+	// Addrs are the addresses Host resolved to, Aliases the CNAMEs on the
+	// way. Both are empty until the gate has resolved the name.
+	Addrs   []netip.Addr
+	Aliases []string
+}
+
+// String returns host:port, with an IPv6 address in brackets.
+func (d Destination) String() string {
+	if d.Addr.Is6() {
+		return "[" + d.Host + "]:" + strconv.Itoa(int(d.Port))
+	}
+	return d.Host + ":" + strconv.Itoa(int(d.Port))
+}
+
+// A Protocol is what the first bytes of a tunnel showed themselves to be.
+type Protocol uint8
+
+const (
+	ProtocolUnseen Protocol = iota // no byte has been seen yet
+	ProtocolTLS
+	ProtocolHTTP
+	ProtocolOpaque // neither
+)
+
+// A ClientHello is what a client claimed in the first flight of TLS.
+type ClientHello struct {
+	ServerName string // canonical, or empty where none was sent
+	NoName     string // what was sent instead of a canonical name, for the record; never equal to any host
+	ALPN       []string
+	ECH        bool
+	JA4        string
+}
+
+// An HTTPRequest is the head of a request that was seen in clear.
+type HTTPRequest struct {
+	Method   string
+	Path     string // canonical: begins with "/", or is "*"
+	Query    string // without "?"; policy may read it, records never hold it
+	Header   map[string][]string
+	BodySize int64 // bytes announced, -1 where unknown
+}
+
+// A Question is what a DNS query asks.
+type Question struct {
+	Name string
+	Type string
+}
+
+// A Process is the program that opened a connection: advisory.
+type Process struct {
+	PID  int
+	Exe  string
+	Argv []string
+}
+
+// A Request is what a sandbox wants to do, as far as it is known. The parts
+// that are not known yet are nil or empty; the gate fills them in and decides
+// again, and every later decision can only be stricter.
+type Request struct {
+	Sandbox     Sandbox
+	Via         Via
+	Destination Destination
+	Protocol    Protocol
+	TLS         *ClientHello
+	HTTP        *HTTPRequest
+	DNS         *Question
+	Process     *Process
+	Time        time.Time
+}
+
+// A Stage says how much of a request is known.
+type Stage string
+
+const (
+	StageName    Stage = "name"
+	StageAddress Stage = "address"
+	StageTLS     Stage = "tls"
+	StageHTTP    Stage = "http"
+	StageDNS     Stage = "dns"
+)
+
+// Stage reports the latest stage whose part of r is filled in.
+func (r *Request) Stage() Stage {
+	switch {
+	case r.DNS != nil:
+		return StageDNS
+	case r.HTTP != nil:
+		return StageHTTP
+	case r.TLS != nil:
+		return StageTLS
+	case len(r.Destination.Addrs) > 0:
+		return StageAddress
+	default:
+		return StageName
+	}
+}

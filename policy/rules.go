@@ -1,0 +1,340 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// rules is the [Evaluator] of lists of rules. The most specific rule that is
+// about a request decides it.
+type rules struct {
+	own     *index
+	presets *index // asked where own is silent; nil where there are none
+	layer   Layer
+	silence silence
+}
+
+// A silence says what a list means for what none of its rules decides.
+type silence uint8
+
+const (
+	// silent: no opinion, except that a destination of which only some requests
+	// are allowed has its others denied.
+	silent silence = iota
+	// permissive: no opinion at all. Rules are exceptions from "default: allow".
+	permissive
+	// exhaustive: denied. The list is all there is.
+	exhaustive
+)
+
+// Evaluate judges the host that the sandbox asked for by every rule, and the
+// addresses and aliases that it resolved to by those that deny or ask: an
+// allowed address allows no name.
+func (rs *rules) Evaluate(_ context.Context, r *Request) (Decision, error) {
+	dst := &r.Destination
+	d := rs.asked(r)
+	for _, addr := range dst.Addrs {
+		if addr != dst.Addr {
+			d = combine(d, rs.resolved(r, "", addr))
+		}
+		if v4 := EmbeddedIPv4(addr); v4.IsValid() {
+			d = combine(d, rs.resolved(r, "", v4))
+		}
+	}
+	if v4 := EmbeddedIPv4(dst.Addr); v4.IsValid() {
+		d = combine(d, rs.resolved(r, "", v4))
+	}
+	for _, alias := range dst.Aliases {
+		d = combine(d, rs.resolved(r, alias, netip.Addr{}))
+	}
+	return d, nil
+}
+
+// asked judges the host that was asked for.
+func (rs *rules) asked(r *Request) Decision {
+	s := search{rules: rs, buckets: rs.find(r.Destination.Host, r.Destination.Addr), silence: rs.silence}
+	if r.DNS != nil {
+		return s.atSomePort(r)
+	}
+	return s.at(r, r.Destination.Port)
+}
+
+// resolved judges what the host turned out to be. A pattern "*" is about what
+// is asked for, and says nothing here.
+func (rs *rules) resolved(r *Request, alias string, addr netip.Addr) Decision {
+	s := search{rules: rs, buckets: rs.find(alias, addr), silence: permissive, resolved: true}
+	if r.DNS != nil {
+		return restricting(s.atSomePort(r))
+	}
+	return restricting(s.at(r, r.Destination.Port))
+}
+
+// restricting takes from an opinion what it allows.
+func restricting(d Decision) Decision {
+	switch d.Verdict {
+	case Allow:
+		return Decision{Verdict: Abstain}
+	case Inspect:
+		return Decision{Verdict: Abstain, Needs: d.Needs, AllowedIf: d.AllowedIf}
+	}
+	return d
+}
+
+func (rs *rules) find(name string, addr netip.Addr) (b [2]*bucket) {
+	b[0] = rs.own.find(name, addr)
+	if rs.presets != nil {
+		b[1] = rs.presets.find(name, addr)
+	}
+	return b
+}
+
+// A search goes through the rules for one host, the most specific first.
+type search struct {
+	rules    *rules
+	buckets  [2]*bucket // where to begin, in the file's own rules and in the presets
+	silence  silence
+	resolved bool // the host was not asked for, but is what was asked for resolved to
+}
+
+// each calls yield with every rule at port until it returns false.
+func (s *search) each(port uint16, yield func(*rule) bool) {
+	for _, b := range s.buckets {
+		for ; b != nil; b = b.next {
+			if s.resolved && b.pattern.kind == anyHost {
+				break
+			}
+			for i := range b.rules {
+				if b.rules[i].ports.has(port) && !yield(&b.rules[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// at decides at one port.
+func (s *search) at(r *Request, port uint16) Decision {
+	if r.HTTP == nil {
+		return s.unseen(r, port)
+	}
+	var missed *rule
+	var found *rule
+	s.each(port, func(candidate *rule) bool {
+		if candidate.holds(r.HTTP) {
+			found = candidate
+			return false
+		}
+		if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(r.HTTP.Method) && candidate.holdsMethod(r.HTTP.Method)) {
+			missed = candidate
+		}
+		return true
+	})
+	switch {
+	case found != nil:
+		return s.decide(r, port, found)
+	case missed != nil && s.silence != permissive:
+		return s.misses(r, port, missed)
+	}
+	return s.nothing(r)
+}
+
+// verdicts is a set of verdicts.
+type verdicts uint8
+
+func (v verdicts) has(verdict Verdict) bool { return v&(1<<verdict) != 0 }
+
+// unseen decides without the request: by the first rule without a condition
+// if all rules before it say the same, else that it depends.
+func (s *search) unseen(r *Request, port uint16) Decision {
+	var possible verdicts // of the rules that hold for some requests
+	var first, last *rule // last has no condition
+	var needs Needs
+	s.each(port, func(candidate *rule) bool {
+		if first == nil || candidate.effect > first.effect {
+			first = candidate
+		}
+		if !candidate.conditional() {
+			last = candidate
+			return false
+		}
+		possible |= 1 << candidate.effect
+		needs |= candidate.needs()
+		return true
+	})
+	switch {
+	case last != nil:
+		possible |= 1 << last.effect
+	case possible.has(Allow) && s.silence == silent, s.silence == exhaustive && possible != 0:
+		possible |= 1 << Deny
+	case possible.has(Deny) || possible.has(Ask):
+		return Decision{Verdict: Abstain, Needs: needs, AllowedIf: s.allowedIf(port)}
+	default:
+		return s.nothing(r)
+	}
+	if !possible.has(Allow) || possible == 1<<Allow {
+		return s.decide(r, port, first)
+	}
+	return Decision{
+		Verdict: Inspect, Rule: first.id, Layer: s.rules.layer, Needs: needs, AllowedIf: s.allowedIf(port),
+		Reason: "rule " + first.id + " allows some requests",
+	}
+}
+
+// atSomePort decides a DNS question: a name may be resolved where any port of
+// it may be reached in any way.
+func (s *search) atSomePort(r *Request) Decision {
+	best := Decision{Verdict: Abstain}
+	for i, port := range s.boundaries() {
+		d := s.at(r, port)
+		if d.Verdict == Inspect {
+			d.Verdict, d.Needs, d.AllowedIf = Allow, 0, nil
+		}
+		if i == 0 || looser(d, best) {
+			best = d
+		}
+	}
+	best.Needs = 0
+	return best
+}
+
+// looser compares opinions of one list, in which silence allows nothing but
+// leaves the word to others.
+func looser(a, b Decision) bool {
+	if b.Verdict == Allow {
+		return false
+	}
+	return a.Verdict == Allow || a.Verdict > b.Verdict
+}
+
+// boundaries returns a port out of each stretch of ports over which the answer
+// cannot change.
+func (s *search) boundaries() []uint16 {
+	ports := []uint16{1, 80, 443}
+	for _, b := range s.buckets {
+		for ; b != nil; b = b.next {
+			for _, r := range b.rules {
+				ports = append(ports, max(r.ports.first, 1))
+				if r.ports.last < 65535 {
+					ports = append(ports, r.ports.last+1)
+				}
+			}
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// decide is the decision of a rule.
+func (s *search) decide(r *Request, port uint16, by *rule) Decision {
+	d := Decision{Verdict: by.effect, Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
+	switch by.effect {
+	case Allow:
+		d.AnyProtocol, d.ECH = by.options.anyProtocol, by.options.ech
+		return d
+	case Ask:
+		d.Class = AskRejected
+	case Deny:
+		d.Class = RuleDeny
+	}
+	if by.conditional() {
+		d.AllowedIf = s.allowedIf(port)
+	}
+	if d.Reason == "" {
+		d.Reason = "rule " + by.id + " " + s.refuses(r, by)
+	}
+	return d
+}
+
+// refuses says what a rule does, without the addresses and aliases that the
+// sandbox did not ask for.
+func (s *search) refuses(r *Request, by *rule) string {
+	verb := "denies"
+	if by.effect == Ask {
+		verb = "asks about"
+	}
+	switch {
+	case s.resolved:
+		return verb + " what " + whereTo(r) + " resolves to"
+	case by.conditional() && r.HTTP != nil:
+		return verb + " this request to " + whereTo(r)
+	}
+	return verb + " " + whereTo(r)
+}
+
+// misses denies a request to a host of which other requests are allowed.
+func (s *search) misses(r *Request, port uint16, by *rule) Decision {
+	d := Decision{Class: PathDenied, Rule: by.id, Layer: s.rules.layer, AllowedIf: s.allowedIf(port)}
+	d.Reason = "rule " + by.id + " does not allow this path at " + whereTo(r)
+	if !by.holdsMethod(r.HTTP.Method) {
+		method := r.HTTP.Method
+		if !plainMethod(method) {
+			method = "this method"
+		}
+		d.Class = MethodDenied
+		d.Reason = "rule " + by.id + " does not allow " + method + " at " + whereTo(r)
+	}
+	return d
+}
+
+// nothing is what a list without a fitting rule says.
+func (s *search) nothing(r *Request) Decision {
+	if s.silence != exhaustive {
+		return Decision{Verdict: Abstain}
+	}
+	return Decision{
+		Class: DefaultDeny, Rule: "default", Layer: s.rules.layer,
+		Reason: fmt.Sprintf("no rule of this sandbox allows %s", whereTo(r)),
+	}
+}
+
+// allowedIf says which requests at port would be allowed, the most specific
+// rule first, or nil.
+func (s *search) allowedIf(port uint16) []string {
+	var ways, unless []string
+	ended := false
+	s.each(port, func(candidate *rule) bool {
+		words := candidate.words()
+		switch {
+		case candidate.effect != Allow && candidate.conditional():
+			unless = append(unless, "not ("+words+")")
+		case candidate.effect == Allow && candidate.conditional():
+			ways = append(ways, strings.Join(append([]string{words}, unless...), " and "))
+		case candidate.effect == Allow && len(unless) > 0:
+			ways = append(ways, strings.Join(unless, " and "))
+		}
+		ended = !candidate.conditional() || len(ways) == maxWays
+		return !ended
+	})
+	if !ended && s.silence == permissive && len(unless) > 0 {
+		ways = append(ways, strings.Join(unless, " and "))
+	}
+	return slices.Compact(ways)
+}
+
+// maxWays bounds what a reply says.
+const maxWays = 8
+
+// whereTo returns what was asked for: the name of a question, or host:port.
+func whereTo(r *Request) string {
+	if r.DNS != nil {
+		return r.Destination.Host
+	}
+	return r.Destination.String()
+}
+
+// A sandboxLayer narrows what the rest of the policy allows to some sandboxes.
+// It opens nothing: where it agrees, it has no opinion.
+type sandboxLayer map[string]*rules
+
+// Evaluate abstains for a sandbox that it does not know.
+func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+	own, found := l[r.Sandbox.Name]
+	if !found {
+		return Decision{Verdict: Abstain}, nil
+	}
+	d, err := own.Evaluate(ctx, r)
+	return restricting(d), err
+}

@@ -1,0 +1,98 @@
+package policy
+
+// A Verdict is what an [Evaluator] or a whole [Policy] says about a [Request].
+// Verdicts are ordered from strictest to loosest and combine by minimum, with
+// Abstain as the identity. The zero value denies.
+type Verdict uint8
+
+const (
+	Deny    Verdict = iota // nothing passes
+	Ask                    // a human has to say; refused where none can
+	Inspect                // passes only if later, inner requests are allowed one by one
+	Allow                  // passes
+	Abstain                // no opinion; what remains abstained is the policy's default
+)
+
+var verdictNames = [...]string{"deny", "ask", "inspect", "allow", "abstain"}
+
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return "deny"
+}
+
+// A Class is the machine-readable reason of a refusal. The values are a
+// contract with scripts: they stand in replies and in the audit log.
+type Class string
+
+const (
+	DefaultDeny      Class = "default-deny"
+	RuleDeny         Class = "rule-deny"
+	MethodDenied     Class = "method-denied"
+	PathDenied       Class = "path-denied"
+	AddressDenied    Class = "address-denied"
+	NameMismatch     Class = "name-mismatch"
+	NoServerName     Class = "no-server-name"
+	NotTLS           Class = "not-tls"
+	ECHRefused       Class = "ech-refused"
+	MalformedRequest Class = "malformed-request"
+	MalformedHost    Class = "malformed-host"
+	UnknownSandbox   Class = "unknown-sandbox"
+	AskRejected      Class = "ask-rejected"
+	TooManyFlows     Class = "too-many-flows"
+	PolicyNotLoaded  Class = "policy-not-loaded"
+	PolicyError      Class = "policy-error"
+	AuditUnavailable Class = "audit-unavailable"
+
+	NetworkDNS         Class = "network-dns"
+	NetworkRefused     Class = "network-refused"
+	NetworkUnreachable Class = "network-unreachable"
+	NetworkTLS         Class = "network-tls"
+	NetworkTimeout     Class = "network-timeout"
+)
+
+// A Layer says who wrote a rule. Across layers the strictest verdict wins.
+type Layer string
+
+const (
+	Builtin      Layer = "builtin"
+	Organisation Layer = "organisation"
+	User         Layer = "user"
+	Project      Layer = "project"
+	PerSandbox   Layer = "sandbox"
+)
+
+// A Decision is a verdict and its why. Its zero value denies.
+type Decision struct {
+	Verdict Verdict
+	Class   Class  // why not; empty when nothing is refused
+	Rule    string // the id of the deciding rule: "gh-read", "preset:npm", "baseline", "default"
+	Layer   Layer
+	Reason  string // one sentence for a person; never text that a sandbox chose freely
+
+	// AddressClass names the special-purpose space that an address-denied
+	// destination lies in: "private", "metadata", "self", …
+	AddressClass string
+
+	// AllowedIf says in words what would have been allowed at the same
+	// destination: "method is GET or HEAD". Empty when nothing would.
+	AllowedIf []string
+
+	// Needs says what the policy still has to see where Verdict is Inspect.
+	Needs Needs
+
+	AnyProtocol bool // a rule says "tls: any": the tunnel may carry what is not TLS on 443 or 80
+	ECH         bool // a rule says "ech: allow": a hello with ECH may pass uninspected
+
+	Policy string // digest of the policy that decided, "sha256:…"
+}
+
+// Needs is a set of the parts of a request that a verdict still depends on.
+type Needs uint8
+
+const (
+	NeedsMethod Needs = 1 << iota
+	NeedsPath
+	NeedsHeaders
+)

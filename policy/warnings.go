@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// Warnings returns what is allowed in a file and yet seldom meant, one sentence
+// each with its place, to be said at every start and by "policy check".
+func (f *File) Warnings() []string {
+	w := warnings{file: f}
+	if f.Default == Allow {
+		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
+	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) == 0 {
+		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
+	}
+	for _, rule := range f.UnsafeAllow {
+		w.say(rule.at, "%s opens %s, which no sandbox should need", rule.ID, rule.Pattern)
+	}
+	for i := range f.Allow {
+		w.allow(&f.Allow[i])
+	}
+	for _, list := range [][]Rule{f.Allow, f.Deny, f.Ask} {
+		for i := range list {
+			w.unseen(&list[i])
+		}
+	}
+	for _, s := range f.Sandboxes {
+		for _, list := range [][]Rule{s.Allow, s.Deny} {
+			for i := range list {
+				w.unseen(&list[i])
+			}
+		}
+	}
+	return w.said
+}
+
+type warnings struct {
+	file *File
+	said []string
+}
+
+func (w *warnings) say(at place, format string, arguments ...any) {
+	p := Problem{w.file.name, max(at.line, 1), max(at.column, 1), fmt.Sprintf(format, arguments...)}
+	w.said = append(w.said, p.String())
+}
+
+// allow warns of a rule that lets data out to more people than it seems.
+func (w *warnings) allow(r *Rule) {
+	if why := sharing(r.Pattern); why != "" {
+		w.say(r.at, "%s: %s %s", r.ID, r.Pattern, why)
+	}
+	if r.conditional() && w.file.Default == Allow {
+		w.say(r.at, "%s changes nothing: the requests that it leaves out are allowed by default; write what is to be refused under deny", r.ID)
+	}
+}
+
+// unseen warns of a rule that refuses tunnels, since this version inspects
+// none.
+func (w *warnings) unseen(r *Rule) {
+	if r.conditional() && r.Pattern.ports != (portSet{80, 80}) {
+		w.say(r.at, "%s looks at methods or paths, which a tunnel does not show to this version: https to %s is denied, plain http works", r.ID, r.Pattern)
+	}
+}
+
+// sharing says who else answers for the hosts of an allowed pattern, or "".
+func sharing(p Pattern) string {
+	switch p.kind {
+	case anyHost:
+		return "allows every public host; list the hosts that are needed"
+	case addresses:
+		if p.prefix.Bits() < widePrefix(p) && !InSpecialSpace(p) {
+			return "allows a large part of the address space; write the prefixes that are needed"
+		}
+		return ""
+	case hostsBelow:
+		return sharingBelow(p.name)
+	case exactHost:
+		if suffix, icann := publicsuffix.PublicSuffix(p.name); suffix == p.name && !icann && strings.Contains(p.name, ".") || isShared(p.name) {
+			return "holds data of everyone who has an account there, so data can be sent to any of them; keep credentials for it out of the sandbox"
+		}
+	}
+	return ""
+}
+
+func widePrefix(p Pattern) int {
+	if p.prefix.Addr().Is4() {
+		return 12
+	}
+	return 28
+}
+
+func sharingBelow(name string) string {
+	suffix, icann := publicsuffix.PublicSuffix(name)
+	switch {
+	case suffix == name && (icann || !strings.Contains(name, ".")):
+		return "allows every domain that anyone registers there; list the hosts that are needed"
+	case suffix == name, slices.Contains(sharedDomains(), name):
+		return "allows hosts that anyone can rent or make; list the hosts that are needed"
+	}
+	return ""
+}
+
+// isShared reports whether name is a single host that serves the uploads of
+// its users, beside those that the public suffix list has in its private
+// section.
+func isShared(name string) bool {
+	return slices.Contains([]string{
+		"gist.github.com", "gist.githubusercontent.com", "raw.githubusercontent.com",
+		"storage.googleapis.com", "firebasestorage.googleapis.com", "pastebin.com",
+		"transfer.sh", "drive.google.com", "docs.google.com", "www.dropbox.com", "content.dropboxapi.com",
+		"hooks.slack.com", "discord.com", "api.telegram.org", "script.google.com",
+	}, name)
+}
+
+// sharedDomains are domains of one operator with hosts of its customers below
+// them, some of which the public suffix list knows only further down.
+func sharedDomains() []string {
+	return []string{
+		"amazonaws.com", "azure.com", "windows.net", "core.windows.net", "cloudflarestorage.com",
+		"googleapis.com", "googleusercontent.com", "cloudapp.azure.com", "digitaloceanspaces.com",
+		"ngrok.io", "ngrok.app", "trycloudflare.com", "myqcloud.com", "aliyuncs.com", "backblazeb2.com",
+	}
+}
