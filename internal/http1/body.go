@@ -1,0 +1,233 @@
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"io"
+)
+
+// A BodyReader reads one message body. Read returns io.EOF exactly once the
+// body is complete, and the buffered reader then stands at the next message.
+// A body that ends too early is io.ErrUnexpectedEOF, one with bad chunks a
+// *MalformedError; both stay. It is not safe for concurrent use.
+type BodyReader struct {
+	// Trailer holds the trailer fields of a chunked body once Read has
+	// returned io.EOF, without those that a trailer must not have.
+	Trailer Fields
+
+	br         *bufio.Reader
+	kind       BodyKind
+	left       int64 // bytes left of the body, or of the chunk
+	extensions int   // bytes of chunk extensions so far
+	lim        Limits
+	started    bool // chunked: a chunk was begun
+	err        error
+}
+
+// NewBodyReader returns a reader of the body that comes next in br. lim bounds
+// the trailer section; lines of chunk sizes and trailers have to fit in br's
+// buffer too.
+func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
+	b := &BodyReader{br: br, kind: f.Kind, left: max(f.Length, 0), lim: lim}
+	if f.Kind == BodyNone {
+		b.err = io.EOF
+	}
+	return b
+}
+
+// Read implements io.Reader.
+func (b *BodyReader) Read(p []byte) (n int, err error) {
+	switch {
+	case b.err != nil:
+		return 0, b.err
+	case b.kind == BodyUntilClose:
+		n, b.err = b.br.Read(p)
+		return n, b.err
+	case b.left == 0:
+		if b.err = b.next(); b.err != nil {
+			return 0, b.err
+		}
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err = b.br.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	if n > 0 {
+		return n, nil // an EOF beside the last bytes is not an early one
+	}
+	b.err = unexpected(err, 1)
+	return 0, b.err
+}
+
+// next is called where a body or chunk has no bytes left. It begins the next
+// chunk, or returns io.EOF at the end.
+func (b *BodyReader) next() error {
+	if b.kind != BodyChunked {
+		return io.EOF
+	}
+	if b.started {
+		if err := b.endChunk(); err != nil {
+			return err
+		}
+	}
+	b.started = true
+	size, err := b.readSize()
+	if err != nil {
+		return err
+	}
+	b.left = size
+	if size > 0 {
+		return nil
+	}
+	if b.Trailer, err = b.readTrailer(); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+// endChunk takes the CRLF behind the bytes of a chunk.
+func (b *BodyReader) endChunk() error {
+	for _, want := range []byte("\r\n") {
+		c, err := b.br.ReadByte()
+		if err != nil {
+			return unexpected(err, 1)
+		}
+		if c != want {
+			return malformed("a chunk that does not end in CRLF")
+		}
+	}
+	return nil
+}
+
+func (b *BodyReader) readSize() (int64, error) {
+	line, err := b.readLine()
+	if err != nil {
+		return 0, err
+	}
+	size, digits := parseHex(line)
+	if digits == 0 || digits > 16 || size < 0 {
+		return 0, malformed("a bad chunk size")
+	}
+	const most = 4 << 10
+	extensions := line[digits:]
+	b.extensions += len(extensions)
+	if b.extensions > most || !validExtensions(extensions) {
+		return 0, malformed("a bad chunk extension")
+	}
+	return size, nil
+}
+
+// parseHex reads the digits that s begins with. More than 16 are counted, but
+// make the value meaningless; one over 63 bits is negative.
+func parseHex(s string) (value int64, digits int) {
+	for digits < len(s) && isHex(s[digits]) {
+		value = value<<4 | int64(unhex(s[digits]))
+		digits++
+	}
+	return value, digits
+}
+
+// validExtensions reports whether s is a sequence of chunk extensions (RFC
+// 9112, section 7.1.1) without any whitespace. They are ignored otherwise.
+func validExtensions(s string) bool {
+	for s != "" {
+		if s[0] != ';' {
+			return false
+		}
+		s = s[1:]
+		n := tokenLength(s)
+		if n == 0 {
+			return false
+		}
+		if s = s[n:]; s == "" || s[0] != '=' {
+			continue
+		}
+		s = s[1:]
+		if n = max(tokenLength(s), quotedLength(s)); n == 0 {
+			return false
+		}
+		s = s[n:]
+	}
+	return true
+}
+
+func tokenLength(s string) (n int) {
+	for n < len(s) && isTokenByte(s[n]) {
+		n++
+	}
+	return n
+}
+
+// quotedLength returns the length of the quoted-string that s begins with, or 0.
+func quotedLength(s string) int {
+	if s == "" || s[0] != '"' {
+		return 0
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+	return 0
+}
+
+func (b *BodyReader) readTrailer() (Fields, error) {
+	var trailer Fields
+	for size, lines := 0, 0; ; lines++ {
+		line, err := b.readLine()
+		if err != nil {
+			return nil, err
+		}
+		size += len(line) + 2
+		switch {
+		case size > b.lim.bytes():
+			return nil, tooLarge("the trailer section is too long")
+		case line == "":
+			return trailer, nil
+		case lines >= b.lim.fields():
+			return nil, tooLarge("too many trailer fields")
+		}
+		f, err := parseField(line)
+		if err != nil {
+			return nil, err
+		}
+		if !isForbiddenTrailer(f.Name) {
+			trailer = append(trailer, f)
+		}
+	}
+}
+
+// isForbiddenTrailer names the fields that matter before the body is read:
+// framing, routing, authentication, and what says how to take the content
+// (RFC 9110, section 6.5.1).
+func isForbiddenTrailer(name string) bool {
+	return isHopByHop(name) || hasPrefixFold(name, "Content-") || hasPrefixFold(name, "If-") || isOneOf(name, []string{
+		"Host", "Authorization", "WWW-Authenticate", "Cookie", "Set-Cookie", "Expect", "Max-Forwards", "Range",
+		"Cache-Control", "Pragma", "Age", "Date", "Expires", "Location", "Retry-After", "Vary", "Warning",
+		"X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method",
+	})
+}
+
+// readLine reads a line that ends in CRLF and returns it without that.
+func (b *BodyReader) readLine() (string, error) {
+	line, err := b.br.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return "", tooLarge("a line in a chunked body is too long")
+	case err != nil:
+		return "", unexpected(err, 1)
+	}
+	n := len(line) - len("\r\n")
+	if n < 0 || line[n] != '\r' {
+		return "", malformed("a line that ends in a bare LF")
+	}
+	text := string(line[:n])
+	if !isText(text) {
+		return "", malformed("a control character in a chunked body's lines")
+	}
+	return text, nil
+}

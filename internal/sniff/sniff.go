@@ -1,0 +1,175 @@
+// Package sniff says what the first bytes of a client are, without consuming
+// them: which protocol they begin, and what a TLS ClientHello claims.
+//
+// It opens nothing, waits for nothing and repairs nothing. Names come out as
+// they stood on the wire; whoever decides on one makes it canonical first.
+// What this package accepts, crypto/tls accepts too and reads the same way;
+// the reverse does not hold, and is not meant to.
+//
+//	b, err := br.Peek(br.Buffered())
+//	switch sniff.Detect(b) {
+//	case sniff.TLS:
+//		hello, err := assembler.Parse(b)
+//		…
+package sniff
+
+// A Protocol is what the first bytes of a client begin.
+type Protocol uint8
+
+const (
+	Undecided Protocol = iota // too few bytes to say
+	TLS                       // a TLS handshake record; the hello may still be malformed
+	HTTP1                     // a request line of HTTP/1, maybe malformed further on
+	HTTP2                     // the preface of cleartext HTTP/2
+	SSH                       // an SSH identification string
+	SOCKS5                    // the version byte of RFC 1928
+	Other                     // none of these; SSLv2 hellos are here too
+)
+
+var protocolNames = [...]string{"undecided", "tls", "http/1", "http/2", "ssh", "socks5", "other"}
+
+func (p Protocol) String() string {
+	if int(p) < len(protocolNames) {
+		return protocolNames[p]
+	}
+	return "other"
+}
+
+// DetectBytes is how many bytes Detect needs at most: given that many it never
+// says Undecided.
+const DetectBytes = 32
+
+const (
+	http2Preface = "PRI * HTTP/2"
+	sshBanner    = "SSH-"
+)
+
+// Detect reports what b, the bytes that a client sent so far, begins. An
+// answer other than Undecided does not change when more bytes arrive.
+//
+// HTTP1 is told from other protocols of words by its target: after a method
+// of RFC 9110 and one space anything is HTTP1 (and malformed, if it is), after
+// any other token only "/", "*" or a scheme with "//" is. Empty lines before a
+// request line, which some servers skip, make it Other.
+func Detect(b []byte) Protocol {
+	if len(b) == 0 {
+		return Undecided
+	}
+	switch b[0] {
+	case 0x16:
+		return detectTLS(b)
+	case 0x05:
+		return SOCKS5
+	}
+	if startsOrStarted(b, sshBanner) {
+		return onceSeen(b, sshBanner, SSH)
+	}
+	if startsOrStarted(b, http2Preface) {
+		return onceSeen(b, http2Preface, HTTP2)
+	}
+	if p := detectHTTP1(b); p != Undecided || len(b) < DetectBytes {
+		return p
+	}
+	return Other
+}
+
+func detectTLS(b []byte) Protocol {
+	switch {
+	case len(b) < 2:
+		return Undecided
+	case b[1] == 3:
+		return TLS
+	default:
+		return Other
+	}
+}
+
+// startsOrStarted reports whether b begins with word, or word with b.
+func startsOrStarted(b []byte, word string) bool {
+	n := min(len(b), len(word))
+	return string(b[:n]) == word[:n]
+}
+
+func onceSeen(b []byte, word string, p Protocol) Protocol {
+	if len(b) < len(word) {
+		return Undecided
+	}
+	return p
+}
+
+func detectHTTP1(b []byte) Protocol {
+	b = b[:min(len(b), DetectBytes)]
+	n := 0
+	for n < len(b) && isToken(b[n]) {
+		n++
+	}
+	switch {
+	case n == len(b):
+		return Undecided
+	case n == 0 || b[n] != ' ':
+		return Other
+	case isMethod(b[:n]):
+		return HTTP1
+	default:
+		return detectTarget(b[n+1:])
+	}
+}
+
+// detectTarget looks at what follows a method that nobody registered.
+func detectTarget(b []byte) Protocol {
+	if len(b) == 0 {
+		return Undecided
+	}
+	if b[0] == '/' || b[0] == '*' {
+		return HTTP1
+	}
+	n := 0
+	for n < len(b) && isScheme(b[n], n == 0) {
+		n++
+	}
+	if n == 0 {
+		return Other
+	}
+	if startsOrStarted(b[n:], "://") {
+		return onceSeen(b[n:], "://", HTTP1)
+	}
+	return Other
+}
+
+// isMethod reports whether b is a method of RFC 9110 or RFC 5789, in any case:
+// a server may be laxer about case than the RFC.
+func isMethod(b []byte) bool {
+	const longest = len("CONNECT")
+	if len(b) > longest {
+		return false
+	}
+	var upper [longest]byte
+	for i, c := range b {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		upper[i] = c
+	}
+	switch string(upper[:len(b)]) {
+	case "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH":
+		return true
+	}
+	return false
+}
+
+func isScheme(c byte, first bool) bool {
+	lower := c | 0x20
+	if 'a' <= lower && lower <= 'z' {
+		return true
+	}
+	return !first && ('0' <= c && c <= '9' || c == '+' || c == '-' || c == '.')
+}
+
+// isToken reports whether c is a tchar of RFC 9110, section 5.6.2.
+func isToken(c byte) bool {
+	const low, high = 0x03ff6cfa00000000, 0x57ffffffc7fffffe
+	if c < 64 {
+		return low>>c&1 != 0
+	}
+	return c < 128 && uint64(high)>>(c-64)&1 != 0
+}
