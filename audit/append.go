@@ -1,0 +1,201 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+const (
+	maxLine  = 8 << 10 // of a line without its newline
+	maxStamp = len(stampVersion) + len("9223372036854775807") + len(stampTime) + len(timeLayout) + len(stampEnd)
+
+	// MaxRecord is the largest number of bytes that Append takes. What it
+	// puts in front takes the rest of the 8 KiB that a line may have.
+	MaxRecord = maxLine - maxStamp + len("{")
+
+	stampVersion = `{"v":1,"seq":`
+	stampTime    = `,"time":"`
+	timeLayout   = "2006-01-02T15:04:05.000000Z"
+	stampEnd     = `",`
+)
+
+// A batch is what one write takes. Whoever holds writing first writes it for
+// all who put something in.
+type batch struct {
+	records [][]byte // theirs: they wait, and so do not change it
+
+	// What follows is guarded by writing.
+	written  bool
+	first    int64 // the seq of records[0]
+	admitted int   // so many of records are in the log
+	err      error // why the others are not
+	left     int   // so many have not yet asked for their result
+}
+
+// Append writes record as the next line of the log and returns its number.
+// The line is in the hands of the kernel then: it survives the end of this
+// process, but not yet that of the machine.
+//
+// A record is one JSON object without the members v, seq and time, in
+// printable ASCII on one line, at most MaxRecord bytes; Append puts those
+// three in front of the others. It checks the outer form only. An error that
+// wraps [ErrUnavailable] concerns the log, any other one this record alone;
+// either way the record is not in the log.
+//
+// After an error of the log Append tries to go on in a fresh segment, at most
+// once a second.
+func (l *Log) Append(record []byte) (seq int64, err error) {
+	if err := checkRecord(record); err != nil {
+		return 0, err
+	}
+	b, i := l.enqueue(record)
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if !b.written {
+		l.writeQueue() // which b is: batches are written in order
+	}
+	defer l.release(b)
+	if i >= b.admitted {
+		return 0, b.err
+	}
+	return b.first + int64(i), nil
+}
+
+func checkRecord(record []byte) error {
+	switch {
+	case len(record) > MaxRecord:
+		return fmt.Errorf("audit record has %d bytes, more than %d", len(record), MaxRecord)
+	case !bytes.HasPrefix(record, []byte(`{"`)) || record[len(record)-1] != '}':
+		return errors.New("audit record is not a JSON object with members")
+	case !printable(record):
+		return errors.New("audit record is not one line of printable ASCII")
+	}
+	return nil
+}
+
+// printable reports whether text is printable ASCII, eight bytes at a time: the
+// sum and the difference have a high bit set where a byte is DEL or below
+// space, and from the first such byte on perhaps elsewhere.
+func printable(text []byte) bool {
+	const (
+		ones  = 0x0101010101010101
+		highs = ones << 7
+	)
+	for ; len(text) >= 8; text = text[8:] {
+		w := binary.LittleEndian.Uint64(text)
+		if (w|(w-ones*' ')|(w+ones))&highs != 0 {
+			return false
+		}
+	}
+	for _, b := range text {
+		if b < ' ' || b > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *Log) enqueue(record []byte) (*batch, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.queue
+	b.records = append(b.records, record)
+	return b, len(b.records) - 1
+}
+
+// release gives b back once everyone in it has a result. It is called with
+// writing held.
+func (l *Log) release(b *batch) {
+	b.left--
+	if b.left == 0 {
+		clear(b.records)
+		*b = batch{records: b.records[:0]}
+		l.reserved = b
+	}
+}
+
+// takeQueue returns the batch to write, and leaves an empty one in its place.
+func (l *Log) takeQueue() (*batch, error) {
+	next := l.reserved
+	l.reserved = nil
+	if next == nil {
+		next = new(batch)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.queue
+	l.queue = next
+	b.left = len(b.records)
+	return b, l.err
+}
+
+// writeQueue writes what was queued up, and sets its result. It is called with
+// writing held.
+func (l *Log) writeQueue() {
+	b, err := l.takeQueue()
+	b.written = true
+	if err != nil {
+		err = l.retry(err)
+	}
+	if err == nil {
+		b.first = l.end.seq
+		l.stamp(b.records, time.Now())
+		err = l.makeRoom(len(l.buffer))
+	}
+	if err == nil {
+		b.admitted, err = l.write(len(b.records))
+	}
+	b.err = err
+}
+
+// stamp fills the buffer with the lines of records.
+func (l *Log) stamp(records [][]byte, now time.Time) {
+	if cap(l.buffer) > keepBuffer {
+		l.buffer = nil
+	}
+	buf := l.buffer[:0]
+	l.date = now.UTC().AppendFormat(l.date[:0], timeLayout)
+	for i, record := range records {
+		buf = append(buf, stampVersion...)
+		buf = strconv.AppendInt(buf, l.end.seq+int64(i), 10)
+		buf = append(buf, stampTime...)
+		buf = append(buf, l.date...)
+		buf = append(buf, stampEnd...)
+		buf = append(buf, record[len("{"):]...)
+		buf = append(buf, '\n')
+	}
+	l.buffer = buf
+}
+
+// write writes the buffer, which holds n lines. A line that was written whole
+// is acknowledged even where a later one was not.
+func (l *Log) write(n int) (admitted int, err error) {
+	size, err := l.segment.Write(l.buffer)
+	if err != nil {
+		n = bytes.Count(l.buffer[:size], []byte("\n"))
+		size = bytes.LastIndexByte(l.buffer[:size], '\n') + 1
+	}
+	l.end.offset += int64(size)
+	l.end.seq += int64(n)
+	l.acknowledge()
+	if err != nil {
+		err = l.fail(err)
+	}
+	return n, err
+}
+
+// acknowledge makes known that everything before l.end is written, and sees to
+// it that it is synced in due time.
+func (l *Log) acknowledge() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.written = l.end.seq
+	if !l.armed {
+		l.armed = true
+		l.flush.Reset(flushAfter)
+	}
+}

@@ -1,0 +1,138 @@
+package audit
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A record of a usual length: what egress writes for a tunnel that opens.
+var usual = []byte(`{"kind":"open","flow":"01KB6ZQ4SZ","sandbox":"ci","via":"connect","src":"127.0.0.1:46744",` +
+	`"dst":{"host":"api.anthropic.com","port":443,"addrs":["160.79.104.10"],"addr":"160.79.104.10"},` +
+	`"tls":{"sni":"api.anthropic.com","alpn":["h2","http/1.1"],"inspected":false},` +
+	`"decision":{"action":"allow","rule":"model-api","layer":"user","policy":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}`)
+
+func benchmarkLog(b *testing.B, o Options) *Log {
+	l, err := Create(b.TempDir(), o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(usual)))
+	b.ReportAllocs()
+	return l
+}
+
+// reportCPU adds what the process spent, in the kernel too, to the figures.
+func reportCPU(b *testing.B) func() {
+	before := processCPU(b)
+	return func() {
+		b.ReportMetric(float64(processCPU(b)-before)/float64(b.N), "cpu-ns/op")
+	}
+}
+
+func processCPU(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func BenchmarkAppend(b *testing.B) {
+	l := benchmarkLog(b, Options{})
+	defer l.Close()
+	defer reportCPU(b)()
+	for b.Loop() {
+		if _, err := l.Append(usual); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAppendParallel(b *testing.B) {
+	l := benchmarkLog(b, Options{})
+	defer l.Close()
+	defer reportCPU(b)()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := l.Append(usual); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkAppendDurable is 16 goroutines that wait for every record, as
+// connections wait before their first byte.
+func BenchmarkAppendDurable(b *testing.B) {
+	l := benchmarkLog(b, Options{})
+	defer l.Close()
+	defer reportCPU(b)()
+	ctx := context.Background()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			seq, err := l.Append(usual)
+			if err == nil {
+				err = l.Wait(ctx, seq)
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+// BenchmarkAppendCallback is one event loop with 64 records under way.
+func BenchmarkAppendCallback(b *testing.B) {
+	l := benchmarkLog(b, Options{})
+	defer l.Close()
+	defer reportCPU(b)()
+	free := make(chan struct{}, 64)
+	var all sync.WaitGroup
+	for b.Loop() {
+		free <- struct{}{}
+		seq, err := l.Append(usual)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all.Add(1)
+		l.Durable(seq, func(error) { <-free; all.Done() })
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+// BenchmarkOpen is one record of a last segment that is checked at the start.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	l, err := Create(dir, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	const records = 20000
+	for range records {
+		if _, err := l.Append(usual); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(records * int64(len(usual)))
+	for b.Loop() {
+		l, err := Open(dir, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+)
+
+// A position is a place between two lines of a segment.
+type position struct {
+	offset int64 // in the file, in bytes
+	seq    int64 // of the line that begins there, or has to
+}
+
+// A cursor goes over the whole lines of one segment, and checks each. It holds
+// no bytes over that are not a whole line: what it sees next is what is in the
+// file then.
+type cursor struct {
+	*os.File
+	position
+	buffer []byte
+	rest   []byte // read from offset on
+}
+
+func openCursor(path string, from position) (*cursor, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &cursor{File: f, position: from, buffer: make([]byte, 8*(maxLine+1))}, nil
+}
+
+// next returns the next line without its newline, valid until the next call;
+// io.EOF where there is no whole line, which may change; or a *DamageError.
+func (c *cursor) next() ([]byte, error) {
+	i := bytes.IndexByte(c.rest, '\n')
+	if i < 0 {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+		i = bytes.IndexByte(c.rest, '\n')
+	}
+	if i < 0 {
+		return nil, c.unterminated()
+	}
+	line := c.rest[:i]
+	seq, err := checkLine(line)
+	if err == nil && seq != c.seq {
+		err = fmt.Errorf("the line has number %d where %d is due", seq, c.seq)
+	}
+	if err != nil {
+		return nil, &DamageError{c.Name(), c.offset, err.Error()}
+	}
+	c.rest = c.rest[i+1:]
+	c.offset += int64(i + 1)
+	c.seq++
+	return line, nil
+}
+
+func (c *cursor) fill() error {
+	n, err := c.ReadAt(c.buffer, c.offset)
+	c.rest = c.buffer[:n]
+	if err != nil && err != io.EOF {
+		return err
+	}
+	return nil
+}
+
+// unterminated returns io.EOF where no newline follows, which is a torn line
+// however long it is: file systems fill up with zeros.
+func (c *cursor) unterminated() error {
+	n, at := len(c.rest), c.offset
+	for n == len(c.buffer) {
+		at += int64(n)
+		var err error
+		if n, err = c.ReadAt(c.buffer, at); err != nil && err != io.EOF {
+			return err
+		}
+		if bytes.IndexByte(c.buffer[:n], '\n') >= 0 {
+			return &DamageError{c.Name(), c.offset, errTooLong.Error()}
+		}
+	}
+	return io.EOF
+}
+
+var errTooLong = errors.New("the line is too long")
+
+// checkLine checks the form of a line, as far as Append vouches for it, and
+// returns its number.
+func checkLine(line []byte) (seq int64, err error) {
+	if len(line) > maxLine {
+		return 0, errTooLong
+	}
+	digits, rest, ok := cutStamp(line)
+	if !ok {
+		return 0, errors.New("the line does not begin with version, number and time")
+	}
+	seq, err = strconv.ParseInt(string(digits), 10, 64)
+	if err != nil || strconv.FormatInt(seq, 10) != string(digits) || seq < 0 {
+		return 0, errors.New("the line is not numbered")
+	}
+	if len(rest) < len(`"}`) || rest[0] != '"' || rest[len(rest)-1] != '}' || !printable(rest) {
+		return 0, errors.New("the line is not a JSON object in printable ASCII")
+	}
+	return seq, nil
+}
+
+// cutStamp cuts a line into the digits of its number and what stands behind
+// the time.
+func cutStamp(line []byte) (digits, rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(line, []byte(stampVersion))
+	if !ok {
+		return nil, nil, false
+	}
+	digits, rest, ok = bytes.Cut(rest, []byte(stampTime))
+	if !ok || len(rest) < len(timeLayout) || !isTime(rest[:len(timeLayout)]) {
+		return nil, nil, false
+	}
+	rest, ok = bytes.CutPrefix(rest[len(timeLayout):], []byte(stampEnd))
+	return digits, rest, ok
+}
+
+// isTime reports whether text, which has its length, has the form of
+// timeLayout.
+func isTime(text []byte) bool {
+	for i, b := range text {
+		form := timeLayout[i]
+		if form >= '0' && form <= '9' {
+			if b < '0' || b > '9' {
+				return false
+			}
+		} else if b != form {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,287 @@
+// Package audit keeps an append-only log of records. To it a record is bytes:
+// one JSON object, which it numbers, dates and writes as one line. It decides
+// nothing, and never changes or removes what it has acknowledged.
+//
+//	log, err := audit.Open(dir, audit.Options{})
+//	seq, err := log.Append(record)     // written: survives the end of this process
+//	log.Durable(seq, func(err error) { // synced: survives the end of the machine
+//		…
+//	})
+//
+// A log is a directory of segments, 00000001.log and so on, that only its
+// owner can read. A line without its newline is a leaf, its seq the index of
+// that leaf: counted from 0, without a gap, over all segments. The order of
+// the log is the order of seq; times are for people.
+//
+// Concurrent appends share one write, and everyone who waits for durability
+// shares one sync. After any error of either kind nothing more goes to the
+// segment at hand: it is neither written nor synced again, its torn end stays
+// where it is, and the log goes on in a fresh segment as soon as one can be
+// made. A record that Append refused is in no segment.
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+var (
+	// ErrUnavailable is wrapped by every error that says that the log admits
+	// no records at the moment.
+	ErrUnavailable = errors.New("the audit log admits no records")
+	// ErrLocked is wrapped by the error that says that another process, or
+	// another Log of this one, writes to the log.
+	ErrLocked = errors.New("the audit log is being written by another process")
+)
+
+// A Durability says what a record has to survive before Durable and Wait
+// report it.
+type Durability uint8
+
+const (
+	Disk    Durability = iota // a crash of the machine: the record was synced
+	Process                   // a crash of this process: the record was written
+)
+
+// Options say how a log is written. The zero value is ready for use.
+type Options struct {
+	// Durability is what Durable and Wait wait for. It changes nothing about
+	// when records are synced at the latest: see flushAfter.
+	Durability Durability
+
+	// SegmentBytes is the size at which a segment is followed by a new one;
+	// 64 MiB where it is 0. A segment is larger only where a single write was.
+	SegmentBytes int64
+}
+
+const (
+	defaultSegmentBytes = 64 << 20
+
+	flushAfter  = time.Second / 2 // unsynced records that nobody waits for are synced after this time
+	retryAfter  = time.Second     // between two attempts of Append to go on after an error
+	keepBuffer  = 1 << 20         // a write buffer that grew larger is given back
+	directoryRW = 0o700
+	fileRW      = 0o600
+)
+
+// A Log is a log open for writing; it is safe for concurrent use. Close it.
+type Log struct {
+	dir     string
+	options Options
+	lock    *os.File // holds the flock
+
+	wake    chan struct{} // there may be something for the committer to do
+	quit    chan struct{} // the committer has to sync once more and to end
+	stopped chan struct{} // it has
+	flush   *time.Timer   // runs flushDue
+
+	// writing is held over numbering, dating and writing: seq, file order and
+	// acknowledgement agree. It is taken before syncing, and that before mu.
+	writing  sync.Mutex
+	end      position  // after the last acknowledged record, in the current segment
+	buffer   []byte    // the lines of one write
+	date     []byte    // in them
+	retried  time.Time // when the log last tried to go on after an error
+	reserved *batch    // an empty batch for reuse
+
+	// syncing is held over a sync, and over replacing or closing the segment.
+	syncing sync.Mutex
+
+	// mu is held for moments only, never over I/O or a callback.
+	mu       sync.Mutex
+	armed    bool     // flush is running
+	err      error    // why no records are admitted; wraps ErrUnavailable
+	closed   bool     // Close was called: err is final
+	queue    *batch   // records that wait for the next write
+	segment  *segment // the last one; replaced only with all three locks held
+	written  int64    // records before this seq are acknowledged
+	durable  int64    // records before this seq are durable, unless in lost
+	lost     span     // records that were acknowledged and could not be synced
+	waiting  *round   // who waits for the next sync
+	crowd    int      // how many waited for the last one
+	answered []*round // who waited for one that cannot come any more
+	torn     []Torn   // not yet reported by Recovered
+}
+
+// A span is the seqs from from up to but not including to.
+type span struct{ from, to int64 }
+
+// cover returns the smallest span that holds s and what is between from and to.
+func (s span) cover(from, to int64) span {
+	if s.from < s.to {
+		from = min(from, s.from)
+	}
+	return span{from, to}
+}
+
+func (s span) contains(seq int64) bool { return s.from <= seq && seq < s.to }
+
+// Create makes a log in dir, and dir itself where it does not exist. It
+// refuses a directory that already holds a log with an error that wraps
+// [fs.ErrExist].
+func Create(dir string, o Options) (*Log, error) {
+	if err := makeDirectory(dir); err != nil {
+		return nil, fmt.Errorf("create audit log: %w", err)
+	}
+	return start(dir, o, func(l *Log) error {
+		names, err := Segments(dir)
+		if err != nil {
+			return fmt.Errorf("create audit log: %w", err)
+		}
+		if len(names) > 0 {
+			return fmt.Errorf("create audit log: %s: %w", names[0], fs.ErrExist)
+		}
+		l.segment, err = createSegment(dir, 1)
+		return err
+	})
+}
+
+// makeDirectory makes dir such that it is still there after a crash.
+func makeDirectory(dir string) error {
+	err := os.Mkdir(dir, directoryRW)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(dir))
+}
+
+// Open opens the log in dir and goes on where it ends. A torn last line, which
+// is what a crash leaves behind, is moved to a file beside its segment:
+// see [Log.Recovered]. Open refuses a log that does not exist with an error
+// that wraps [fs.ErrNotExist], one that is open elsewhere with one that wraps
+// [ErrLocked], and one that does not hold together with a [*DamageError]. It
+// reads all of the last segment, and both ends of every other.
+func Open(dir string, o Options) (*Log, error) {
+	names, err := Segments(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("open audit log: no segment in %s: %w", dir, fs.ErrNotExist)
+	}
+	return start(dir, o, (*Log).resume)
+}
+
+// start locks the log, lets find set its segment and its end, and starts the
+// committer.
+func start(dir string, o Options, find func(*Log) error) (*Log, error) {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = defaultSegmentBytes
+	}
+	l := &Log{
+		dir: dir, options: o,
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
+		queue: new(batch), waiting: new(round),
+	}
+	var err error
+	if l.lock, err = lockDirectory(dir); err != nil {
+		return nil, err
+	}
+	if err := find(l); err != nil {
+		return nil, errors.Join(err, l.lock.Close())
+	}
+	l.written, l.durable = l.end.seq, l.end.seq
+	l.armed = true
+	l.flush = time.AfterFunc(flushAfter, l.flushDue)
+	go l.commitUntilQuit()
+	return l, nil
+}
+
+func lockDirectory(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileRW)
+	if err != nil {
+		return nil, fmt.Errorf("lock audit log: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = ErrLocked
+	}
+	return nil, errors.Join(fmt.Errorf("lock audit log: %s: %w", path, err), f.Close())
+}
+
+// resume checks that the segments hold together and makes the last one ready
+// for more.
+func (l *Log) resume() error {
+	names, err := Segments(l.dir)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	if err := consecutive(names); err != nil {
+		return err
+	}
+	last := names[len(names)-1]
+	for _, name := range names[:len(names)-1] {
+		if l.end.seq, err = endsOf(name, l.end.seq); err != nil {
+			return err
+		}
+	}
+	if l.end, err = scan(last, l.end); err != nil {
+		return err
+	}
+	torn, err := moveTorn(last, l.end.offset)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	if torn.Bytes > 0 {
+		l.torn = append(l.torn, torn)
+	}
+	l.segment, err = openSegment(l.dir, len(names))
+	return err
+}
+
+// Recovered returns the torn lines that were found since it was last called:
+// by Open, and by a Log that went on after an error. The caller owes the log a
+// record about each.
+func (l *Log) Recovered() []Torn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	torn := l.torn
+	l.torn = nil
+	return torn
+}
+
+// Err returns nil while records are admitted, and otherwise an error that
+// wraps [ErrUnavailable] and says why. Only Append and Reopen can change that.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Close admits no more records, syncs those that were written, answers all who
+// wait, and lets go of the log. It returns the error of that last sync, or the
+// one because of which the log was unavailable.
+func (l *Log) Close() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return fmt.Errorf("close audit log: %w", os.ErrClosed)
+	}
+	l.closed = true
+	l.mu.Unlock()
+
+	l.flush.Stop()
+	close(l.quit)
+	<-l.stopped
+
+	l.mu.Lock()
+	err := l.err
+	l.err = fmt.Errorf("%w: %w", ErrUnavailable, os.ErrClosed)
+	l.mu.Unlock()
+	return errors.Join(err, l.segment.Close(), l.lock.Close())
+}

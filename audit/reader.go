@@ -1,0 +1,188 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// pollInterval is how often Follow looks for more.
+const pollInterval = 200 * time.Millisecond
+
+// A Reader goes over the lines of a log, from segment to segment. It needs no
+// lock and works while the log is being written, by this process or another.
+// It is not safe for concurrent use. Close it.
+type Reader struct {
+	dir    string
+	from   int64
+	number int     // of the segment
+	seq    int64   // of the next line
+	cursor *cursor // nil while the segment is not open
+	final  bool    // the segment has a successor, and so does not grow
+	ahead  []byte  // what Follow found, and Next has not yet returned
+}
+
+// NewReader returns a Reader of the log in dir that begins with the record
+// numbered from, which may be one that is yet to come. An error wraps
+// [fs.ErrNotExist] where there is no log.
+func NewReader(dir string, from int64) (*Reader, error) {
+	paths, err := Segments(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, &fs.PathError{Op: "read audit log", Path: dir, Err: fs.ErrNotExist}
+	}
+	if err := consecutive(paths); err != nil {
+		return nil, err
+	}
+	r := &Reader{dir: dir, from: from, number: 1}
+	for i, path := range paths {
+		seq, err := firstSeq(path)
+		if err != nil {
+			return nil, err
+		}
+		if seq > from {
+			break
+		}
+		if seq >= 0 {
+			r.number, r.seq = i+1, seq
+		}
+	}
+	return r, nil
+}
+
+// firstSeq returns the number of the first line of a segment, or -1 where it
+// has no whole line.
+func firstSeq(path string) (int64, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return -1, nil // it was empty, and is being replaced
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	head := make([]byte, maxLine+1)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	line, _, ok := bytes.Cut(head[:n], []byte("\n"))
+	if !ok {
+		return -1, nil
+	}
+	seq, err := checkLine(line)
+	if err != nil {
+		return 0, &DamageError{path, 0, err.Error()}
+	}
+	return seq, nil
+}
+
+// Next returns the next line without its newline; it is valid until the next
+// call. The error is [io.EOF] at the end of the log, where a line that is torn
+// or still being written does not count, and a later call may find more. It is
+// a [*DamageError] where the log does not hold together.
+func (r *Reader) Next() ([]byte, error) {
+	if line := r.ahead; line != nil {
+		r.ahead = nil
+		return line, nil
+	}
+	for {
+		line, err := r.next()
+		if err != nil || r.seq > r.from {
+			return line, err
+		}
+	}
+}
+
+// Follow waits until Next has a line to return, and returns nil then. It looks
+// a few times a second.
+func (r *Reader) Follow(ctx context.Context) error {
+	if r.ahead != nil {
+		return nil
+	}
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	for {
+		line, err := r.Next()
+		if err != io.EOF {
+			r.ahead = line
+			return err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close lets go of the segment that is being read.
+func (r *Reader) Close() error {
+	if r.cursor == nil {
+		return nil
+	}
+	err := r.cursor.Close()
+	r.cursor = nil
+	return err
+}
+
+func (r *Reader) next() ([]byte, error) {
+	for {
+		if err := r.open(); err != nil {
+			return nil, err
+		}
+		line, err := r.cursor.next()
+		r.seq = r.cursor.seq
+		if err != io.EOF {
+			return line, err
+		}
+		if err := r.advance(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r *Reader) open() (err error) {
+	if r.cursor != nil {
+		return nil
+	}
+	r.cursor, err = openCursor(segmentPath(r.dir, r.number), position{seq: r.seq})
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.EOF // it was empty, and is being replaced
+	}
+	return err
+}
+
+// advance goes on to the next segment, or returns io.EOF where there is none.
+// Once there is one, this one does not grow: what it got since it was last
+// looked at has to be read first.
+func (r *Reader) advance() error {
+	complete := r.final
+	if !complete {
+		if _, err := os.Stat(segmentPath(r.dir, r.number+1)); err == nil {
+			r.final = true
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	// A segment in which there is no line yet may be replaced by another file.
+	if complete || r.cursor.offset == 0 {
+		if err := r.Close(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case complete:
+		r.number++
+		r.final = false
+	case !r.final:
+		return io.EOF
+	}
+	return nil
+}

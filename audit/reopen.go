@@ -1,0 +1,151 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// fail makes the log admit nothing more, lets the committer tell everyone who
+// waits, and returns what it tells them.
+func (l *Log) fail(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		l.answer(l.waiting, l.err)
+		l.waiting = new(round)
+		l.wakeCommitter()
+	}
+	return l.err
+}
+
+// makeRoom lets n bytes be written without making the segment larger than it
+// should be. It is called with writing held.
+func (l *Log) makeRoom(n int) error {
+	if l.end.offset == 0 || l.end.offset+int64(n) <= l.options.SegmentBytes {
+		return nil
+	}
+	if err := l.rotate(); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// rotate puts a new segment in the place of the current one, which is synced
+// before: else a crash of the machine could leave a gap between the two.
+func (l *Log) rotate() error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	defer l.wakeCommitter()
+	if err := l.sync(); err != nil {
+		return err
+	}
+	next, err := createSegment(l.dir, l.segment.number+1)
+	if err != nil {
+		return err
+	}
+	l.replace(next)
+	return nil
+}
+
+// replace makes next the current segment. It is called with writing and
+// syncing held. What is in the last one was synced or given up: an error of
+// closing it says nothing new.
+func (l *Log) replace(next *segment) {
+	l.mu.Lock()
+	last := l.segment
+	l.segment = next
+	l.mu.Unlock()
+	l.end.offset = 0
+	_ = last.Close()
+}
+
+// retry goes on after err, unless that was tried a moment ago. It is called
+// with writing held.
+func (l *Log) retry(err error) error {
+	if !l.retried.IsZero() && time.Since(l.retried) < retryAfter {
+		return err
+	}
+	return l.goOn()
+}
+
+// Reopen goes on in a fresh segment after an error. It does nothing where the
+// log admits records. An error wraps [ErrUnavailable] and says why it failed.
+func (l *Log) Reopen() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if l.Err() == nil {
+		return nil
+	}
+	return l.goOn()
+}
+
+// goOn leaves the failed segment as it is, and makes a fresh one the current
+// one. It is called with writing held.
+func (l *Log) goOn() error {
+	l.syncing.Lock() // waits for a sync that was under way when the write failed
+	defer l.syncing.Unlock()
+	l.retried = time.Now()
+	if closed, err := l.state(); closed {
+		return err
+	}
+	number, torn, err := l.leave()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	next, err := createSegment(l.dir, number)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	l.replace(next)
+	l.admit(torn)
+	return nil
+}
+
+func (l *Log) state() (closed bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed, l.err
+}
+
+// leave finds out where the log ends, and returns the number that the next
+// segment has to have and what is torn at the end of this one. A segment
+// without a whole line is removed: otherwise every attempt on a full disk
+// would leave one more behind.
+//
+// The file has the last word, not the result of the write: where lines came to
+// stand in it although their write is said to have failed, readers see them,
+// and the next one has to come after them.
+func (l *Log) leave() (number int, torn Torn, err error) {
+	path := l.segment.Name()
+	end, err := scan(path, l.end)
+	switch {
+	case l.end.offset == 0 && errors.Is(err, fs.ErrNotExist):
+		return l.segment.number, Torn{}, nil // an earlier attempt came as far as removing it
+	case err != nil:
+		return 0, Torn{}, err
+	case end.offset == 0:
+		return l.segment.number, Torn{}, os.Remove(path)
+	}
+	l.end = end
+	torn, err = describeTorn(path, end.offset, io.Discard)
+	return l.segment.number + 1, torn, err
+}
+
+// admit lets records in again.
+func (l *Log) admit(torn Torn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = nil
+	if torn.Bytes > 0 {
+		l.torn = append(l.torn, torn)
+	}
+	if l.durable < l.end.seq {
+		l.lost = l.lost.cover(l.durable, l.end.seq)
+	}
+	l.written, l.durable = l.end.seq, l.end.seq
+}
