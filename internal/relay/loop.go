@@ -1,0 +1,337 @@
+// Package relay moves the bytes of established tunnels. One [Loop] serves
+// thousands of them from a single goroutine: a tunnel is two descriptors and
+// a small struct, holds no buffer and no pipe while it waits, and borrows one
+// only while it is busy.
+//
+// It decides nothing and opens nothing: descriptors are given to it, and a
+// [Keeper] judges the client's first bytes before any of them goes on.
+//
+//	loop, err := relay.NewLoop()
+//	go loop.Run()
+//	loop.Post(func() { loop.Carry(client, upstream, keeper, limits) })
+//
+// Everything except [Loop.Post] and [Loop.Close] belongs to the loop's own
+// goroutine: callbacks run there, and must not block.
+package relay
+
+import (
+	"container/heap"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const (
+	bufferSize   = 64 << 10
+	eventsAtOnce = 256
+	sweepEvery   = 500 * time.Millisecond
+
+	edgeTriggered = 1 << 31 // EPOLLET, which package syscall has as a negative number
+	interest      = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | edgeTriggered
+)
+
+// Events says what a descriptor may be ready for. Readiness is a hint: the
+// one who is told tries, and may find nothing.
+type Events uint32
+
+// Readable reports whether a read may bring bytes, an end or an error.
+func (e Events) Readable() bool {
+	return e&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+}
+
+// Writable reports whether a write may go through or bring an error.
+func (e Events) Writable() bool {
+	return e&(syscall.EPOLLOUT|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+}
+
+func (e Events) hangup() bool {
+	return e&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+}
+
+// A Handler is told when its descriptor may be ready.
+type Handler interface {
+	Ready(Events)
+}
+
+// A Loop waits for descriptors and runs what is to be done about them, on the
+// one goroutine that calls Run.
+type Loop struct {
+	epoll, wake int
+	handlers    []Handler // by descriptor
+	timers      timerHeap
+	now         time.Time
+	buffer      []byte
+	pipes       []pipe
+	pipesOut    int
+	tunnels     map[*Tunnel]struct{}
+
+	mu     sync.Mutex // guards the rest
+	posted []func()
+	closed bool
+	spare  []func()
+}
+
+// NewLoop returns a loop that does nothing until Run is called.
+func NewLoop() (*Loop, error) {
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	wake, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if errno != 0 {
+		syscall.Close(epoll)
+		return nil, errno
+	}
+	l := &Loop{epoll: epoll, wake: int(wake), now: time.Now(), buffer: make([]byte, bufferSize), tunnels: map[*Tunnel]struct{}{}}
+	ev := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(wake)}
+	if err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, l.wake, &ev); err != nil {
+		l.release()
+		return nil, err
+	}
+	l.After(sweepEvery, l.sweep)
+	return l, nil
+}
+
+// Post runs f on the loop's goroutine, soon. It is safe for concurrent use
+// and reports false, without running f, once the loop is closed.
+func (l *Loop) Post(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.posted = append(l.posted, f)
+	if len(l.posted) == 1 {
+		l.ring()
+	}
+	return true
+}
+
+func (l *Loop) ring() {
+	one := uint64(1)
+	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(l.wake), uintptr(unsafe.Pointer(&one)), 8)
+}
+
+// Close makes Run return after what it is doing. Tunnels that are still open
+// are cut, and their keepers told. It is safe for concurrent use.
+func (l *Loop) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		l.ring()
+	}
+}
+
+// Scratch is a buffer for a callback to read into, until it returns.
+func (l *Loop) Scratch() []byte { return l.buffer }
+
+// Now is the time at which the loop last woke.
+func (l *Loop) Now() time.Time { return l.now }
+
+// Watch tells h about fd, edge-triggered, for reading and writing at once,
+// until fd is closed. Watching again replaces the handler at no cost.
+func (l *Loop) Watch(fd int, h Handler) error {
+	if fd < len(l.handlers) && l.handlers[fd] != nil {
+		l.handlers[fd] = h
+		return nil
+	}
+	ev := syscall.EpollEvent{Events: interest, Fd: int32(fd)}
+	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return err
+	}
+	l.set(fd, h)
+	return nil
+}
+
+// WatchListener tells h, level-triggered, when a connection waits on fd. With
+// several loops on one listener only one of them is woken.
+func (l *Loop) WatchListener(fd int, h Handler) error {
+	const exclusive = 1 << 28
+	ev := syscall.EpollEvent{Events: syscall.EPOLLIN | exclusive, Fd: int32(fd)}
+	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return err
+	}
+	l.set(fd, h)
+	return nil
+}
+
+// Forget stops telling anyone about fd and leaves it open: for a descriptor
+// that moves to another owner.
+func (l *Loop) Forget(fd int) {
+	l.control(syscall.EPOLL_CTL_DEL, fd, new(syscall.EpollEvent))
+	l.set(fd, nil)
+}
+
+// CloseFD closes fd, which may be watched.
+func (l *Loop) CloseFD(fd int) {
+	if fd < len(l.handlers) {
+		l.handlers[fd] = nil
+	}
+	closeFD(fd)
+}
+
+func (l *Loop) control(op, fd int, ev *syscall.EpollEvent) error {
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_CTL, uintptr(l.epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func (l *Loop) set(fd int, h Handler) {
+	for fd >= len(l.handlers) {
+		l.handlers = append(l.handlers, make([]Handler, len(l.handlers)+64)...)
+	}
+	l.handlers[fd] = h
+}
+
+// Run serves until Close and returns what made waiting impossible, or nil.
+func (l *Loop) Run() error {
+	defer l.release()
+	events := make([]syscall.EpollEvent, eventsAtOnce)
+	for {
+		n, err := l.wait(events)
+		if err != nil {
+			return err
+		}
+		l.now = time.Now()
+		for _, ev := range events[:n] {
+			l.dispatch(int(ev.Fd), Events(ev.Events))
+		}
+		if l.runPosted() {
+			l.cutAll()
+			return nil
+		}
+		l.runTimers()
+	}
+}
+
+// wait first looks without giving up the processor, which under load is all
+// it takes, and blocks only when nothing is there.
+func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	if errno == 0 && n > 0 {
+		return int(n), nil
+	}
+	n2, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
+	if errors.Is(err, syscall.EINTR) {
+		return 0, nil
+	}
+	return n2, err
+}
+
+func (l *Loop) dispatch(fd int, ev Events) {
+	if fd == l.wake {
+		var n uint64
+		syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
+		return
+	}
+	if fd < len(l.handlers) && l.handlers[fd] != nil {
+		l.handlers[fd].Ready(ev)
+	}
+}
+
+// runPosted runs what was posted and reports whether the loop is closed.
+func (l *Loop) runPosted() (closed bool) {
+	l.mu.Lock()
+	work := l.posted
+	l.posted, l.spare = l.spare[:0], nil
+	closed = l.closed
+	l.mu.Unlock()
+	for i, f := range work {
+		work[i] = nil
+		f()
+	}
+	l.mu.Lock()
+	l.spare = work
+	l.mu.Unlock()
+	return closed
+}
+
+// sweep ends the tunnels whose time is over.
+func (l *Loop) sweep() {
+	for t := range l.tunnels {
+		t.checkTime()
+	}
+	l.After(sweepEvery, l.sweep)
+}
+
+func (l *Loop) cutAll() {
+	for t := range l.tunnels {
+		t.Cut()
+	}
+}
+
+func (l *Loop) release() {
+	for _, p := range l.pipes {
+		p.close()
+	}
+	syscall.Close(l.epoll)
+	syscall.Close(l.wake)
+}
+
+// A Timer is one call to come.
+type Timer struct {
+	at    time.Time
+	f     func()
+	index int // in the heap, -1 when it is not there
+}
+
+// After runs f on the loop's goroutine once d has passed.
+func (l *Loop) After(d time.Duration, f func()) *Timer {
+	t := &Timer{at: time.Now().Add(d), f: f}
+	heap.Push(&l.timers, t)
+	return t
+}
+
+// Stop forgets t, which may be nil or over.
+func (l *Loop) Stop(t *Timer) {
+	if t != nil && t.index >= 0 {
+		heap.Remove(&l.timers, t.index)
+	}
+}
+
+func (l *Loop) runTimers() {
+	for len(l.timers) > 0 && !l.timers[0].at.After(l.now) {
+		heap.Pop(&l.timers).(*Timer).f()
+	}
+}
+
+type timerHeap []*Timer
+
+// waitFor returns the milliseconds until the first timer, rounded up.
+func (h timerHeap) waitFor(now time.Time) int {
+	if len(h) == 0 {
+		return -1
+	}
+	d := h[0].at.Sub(now)
+	if d <= 0 {
+		return 0
+	}
+	return int((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *timerHeap) Push(x any) {
+	t := x.(*Timer)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+
+func (h *timerHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.index = -1
+	return t
+}

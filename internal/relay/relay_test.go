@@ -1,0 +1,378 @@
+package relay
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A keeper for tests: judge says what First says.
+type keeper struct {
+	judge func(first []byte) (Judgement, []byte)
+	ended chan End
+	seen  [][]byte
+}
+
+func (k *keeper) First(first []byte) (Judgement, []byte) {
+	k.seen = append(k.seen, bytes.Clone(first))
+	return k.judge(first)
+}
+
+func (k *keeper) Ended(e End) { k.ended <- e }
+
+func pass([]byte) (Judgement, []byte) { return Pass, nil }
+
+// A world is one tunnel between a client and an upstream on loopback.
+type world struct {
+	loop             *Loop
+	client, upstream net.Conn // the far ends
+	keeper           *keeper
+	tunnel           *Tunnel
+}
+
+func newLoop(t *testing.T) *Loop {
+	t.Helper()
+	loop, err := NewLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- loop.Run() }()
+	t.Cleanup(func() {
+		loop.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return loop
+}
+
+var generous = Limits{First: time.Minute, FirstBytes: 64 << 10, Idle: time.Minute}
+
+func newWorld(t *testing.T, judge func([]byte) (Judgement, []byte), limits Limits) *world {
+	t.Helper()
+	w := &world{loop: newLoop(t), keeper: &keeper{judge: judge, ended: make(chan End, 1)}}
+	client, near := tcpPair(t)
+	upstream, far := tcpPair(t)
+	w.client, w.upstream = client, upstream
+	ready := make(chan struct{})
+	w.loop.Post(func() {
+		w.tunnel = w.loop.Carry(near, far, nil, w.keeper, &limits)
+		close(ready)
+	})
+	<-ready
+	return w
+}
+
+func (w *world) start() *world {
+	w.loop.Post(w.tunnel.Start)
+	return w
+}
+
+func (w *world) end(t *testing.T) End {
+	t.Helper()
+	select {
+	case e := <-w.keeper.ended:
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatal("the tunnel did not end")
+		return End{}
+	}
+}
+
+// tcpPair returns one end of a connection as a net.Conn and the other as a
+// non-blocking descriptor that the tunnel will own.
+func tcpPair(t *testing.T) (net.Conn, int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	f, err := near.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	return far, fd
+}
+
+func send(t *testing.T, c net.Conn, s string) {
+	t.Helper()
+	if _, err := c.Write([]byte(s)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, %v; want %q", got, err, want)
+	}
+}
+
+// nothing reports bytes that come within a moment.
+func nothing(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	b := make([]byte, 16)
+	if n, err := c.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read %q, %v; want nothing yet", b[:n], err)
+	}
+}
+
+func TestBytesGoBothWaysAndAreCounted(t *testing.T) {
+	w := newWorld(t, pass, generous).start()
+	send(t, w.client, "to the upstream")
+	expect(t, w.upstream, "to the upstream")
+	send(t, w.upstream, "back")
+	expect(t, w.client, "back")
+	w.client.Close()
+	w.upstream.Close()
+	if e := w.end(t); e.Up != 15 || e.Down != 4 || e.Why != Closed {
+		t.Errorf("ended as %+v", e)
+	}
+}
+
+func TestNothingPassesBeforeStart(t *testing.T) {
+	w := newWorld(t, pass, generous)
+	send(t, w.client, "early")
+	send(t, w.upstream, "greeting")
+	nothing(t, w.upstream)
+	nothing(t, w.client)
+	w.start()
+	expect(t, w.upstream, "early")
+	expect(t, w.client, "greeting")
+}
+
+func TestFirstBytesWaitForTheirJudgement(t *testing.T) {
+	judge := func(first []byte) (Judgement, []byte) {
+		if len(first) < 6 {
+			return More, nil
+		}
+		return Pass, nil
+	}
+	w := newWorld(t, judge, generous).start()
+	send(t, w.client, "abc")
+	nothing(t, w.upstream)
+	send(t, w.upstream, "the upstream may speak")
+	expect(t, w.client, "the upstream may speak")
+	send(t, w.client, "def")
+	expect(t, w.upstream, "abcdef")
+	send(t, w.client, "ghi")
+	expect(t, w.upstream, "ghi")
+}
+
+func TestRefusedFirstBytesNeverReachTheUpstream(t *testing.T) {
+	w := newWorld(t, func([]byte) (Judgement, []byte) { return Refuse, []byte("no") }, generous).start()
+	send(t, w.client, "secret")
+	expect(t, w.client, "no")
+	if got, err := io.ReadAll(w.upstream); len(got) > 0 {
+		t.Errorf("the upstream got %q, %v", got, err)
+	}
+	if e := w.end(t); e.Up != 0 || e.Why != Refused {
+		t.Errorf("ended as %+v", e)
+	}
+}
+
+func TestFirstBytesAreBounded(t *testing.T) {
+	limits := generous
+	limits.FirstBytes = 1000
+	w := newWorld(t, func([]byte) (Judgement, []byte) { return More, nil }, limits).start()
+	send(t, w.client, string(make([]byte, 1001)))
+	if e := w.end(t); e.Why != Refused {
+		t.Errorf("ended as %+v", e)
+	}
+}
+
+func TestHalfCloseIsPassedOnAndTheOtherHalfGoesOn(t *testing.T) {
+	w := newWorld(t, pass, generous).start()
+	send(t, w.client, "request")
+	w.client.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(w.upstream); string(got) != "request" || err != nil {
+		t.Fatalf("upstream read %q, %v", got, err)
+	}
+	send(t, w.upstream, "late answer")
+	w.upstream.Close()
+	if got, err := io.ReadAll(w.client); string(got) != "late answer" || err != nil {
+		t.Fatalf("client read %q, %v", got, err)
+	}
+	w.client.Close()
+	w.end(t)
+}
+
+func TestCutResetsBothSides(t *testing.T) {
+	w := newWorld(t, pass, generous).start()
+	send(t, w.client, "x")
+	expect(t, w.upstream, "x")
+	w.loop.Post(w.tunnel.Cut)
+	if e := w.end(t); e.Why != WasCut {
+		t.Errorf("ended as %+v", e)
+	}
+	for _, c := range []net.Conn{w.client, w.upstream} {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("read after the cut: %v", err)
+		}
+	}
+}
+
+func TestTimeLimits(t *testing.T) {
+	short := Limits{First: 600 * time.Millisecond, FirstBytes: 100, Idle: time.Minute}
+	t.Run("a silent client", func(t *testing.T) {
+		if e := newWorld(t, pass, short).start().end(t); e.Why != FirstLate {
+			t.Errorf("ended as %+v", e)
+		}
+	})
+	t.Run("an idle tunnel", func(t *testing.T) {
+		idle := generous
+		idle.Idle = 600 * time.Millisecond
+		w := newWorld(t, pass, idle).start()
+		send(t, w.client, "x")
+		if e := w.end(t); e.Why != IdleTooLong || e.Up != 1 {
+			t.Errorf("ended as %+v", e)
+		}
+	})
+	t.Run("a server that speaks first may be listened to", func(t *testing.T) {
+		first := short
+		first.ServerFirst = true
+		w := newWorld(t, pass, first).start()
+		send(t, w.upstream, "banner")
+		expect(t, w.client, "banner")
+		time.Sleep(2 * short.First)
+		send(t, w.client, "answer")
+		expect(t, w.upstream, "answer")
+	})
+}
+
+// TestBulkBothWays sends more than every buffer holds, at once both ways,
+// through readers of different speed, and compares every byte.
+func TestBulkBothWays(t *testing.T) {
+	const size = 48 << 20
+	w := newWorld(t, pass, generous).start()
+	var both sync.WaitGroup
+	transfer := func(from, to net.Conn, seed uint64) {
+		sent, got := sha256.New(), sha256.New()
+		both.Go(func() {
+			io.CopyN(io.MultiWriter(from, sent), rand.NewChaCha8([32]byte{byte(seed)}), size)
+			from.(*net.TCPConn).CloseWrite()
+		})
+		both.Go(func() {
+			if n, err := io.CopyBuffer(got, slow{to}, make([]byte, 10_000)); n != size || err != nil {
+				t.Errorf("received %d bytes, %v", n, err)
+			}
+		})
+		t.Cleanup(func() {
+			if !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+				t.Error("the bytes changed on the way")
+			}
+		})
+	}
+	transfer(w.client, w.upstream, 1)
+	transfer(w.upstream, w.client, 2)
+	both.Wait()
+	if e := w.end(t); e.Up != size || e.Down != size {
+		t.Errorf("ended as %+v", e)
+	}
+}
+
+// slow pauses now and then, so that the sender's buffers fill up.
+type slow struct{ r io.Reader }
+
+func (s slow) Read(b []byte) (int, error) {
+	if rand.IntN(500) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return s.r.Read(b)
+}
+
+func TestIdleTunnelsHoldNoPipe(t *testing.T) {
+	w := newWorld(t, pass, generous).start()
+	go w.client.Write(make([]byte, 8<<20))
+	if _, err := io.CopyN(io.Discard, w.upstream, 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	send(t, w.upstream, "x")
+	expect(t, w.client, "x")
+	out := make(chan int)
+	w.loop.Post(func() { out <- w.loop.pipesOut })
+	if n := <-out; n != 0 {
+		t.Errorf("%d pipes are still borrowed", n)
+	}
+}
+
+func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
+	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous).start()
+	send(t, w.client, "x")
+	nothing(t, w.client)
+	fds := make(chan [2]int)
+	w.loop.Post(func() {
+		w.loop.CloseFD(w.tunnel.client.fd)
+		w.loop.CloseFD(w.tunnel.upstream.fd)
+		fds <- [2]int{}
+	})
+	<-fds
+	select {
+	case e := <-w.keeper.ended:
+		t.Errorf("Ended was called: %+v", e)
+	default:
+	}
+}
+
+func TestTimersRunInOrderAndStop(t *testing.T) {
+	loop := newLoop(t)
+	ran := make(chan int, 4)
+	loop.Post(func() {
+		loop.After(40*time.Millisecond, func() { ran <- 2 })
+		loop.After(20*time.Millisecond, func() { ran <- 1 })
+		loop.Stop(loop.After(10*time.Millisecond, func() { ran <- 0 }))
+		loop.Stop(nil)
+	})
+	if first, second := <-ran, <-ran; first != 1 || second != 2 {
+		t.Errorf("ran %d, then %d", first, second)
+	}
+}
+
+func TestPostAfterClose(t *testing.T) {
+	loop, err := NewLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop.Close()
+	if err := loop.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if loop.Post(func() {}) {
+		t.Error("Post was taken after Close")
+	}
+}
