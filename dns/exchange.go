@@ -1,0 +1,252 @@
+package dns
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	miekg "github.com/miekg/dns"
+)
+
+const (
+	maxPacket = 1232 // offered to upstreams (RFC 9715)
+	buffer    = 4096 // room for those that send more than was offered
+
+	flagResponse  = 0x80 // in the third byte of a message
+	maskOpcode    = 0x78
+	flagTruncated = 0x02
+)
+
+// A query is one question on its way to one upstream.
+type query struct {
+	name  string
+	wire  []byte // as sent: the ID and the case of the name are as hard to guess as they get
+	end   int    // where the question section ends in wire
+	state state
+	reply *reply
+}
+
+type state uint8
+
+const (
+	waiting  state = iota
+	overTCP        // to be asked again where nobody can forge a reply or cut it short
+	answered       // reply is filled in, for better or worse
+)
+
+// newQuery makes a message of its own for the question; nothing in it comes
+// from a message of someone else.
+func newQuery(name string, r *reply) (*query, error) {
+	var noise [2 + (maxName+7)/8]byte
+	rand.Read(noise[:])
+	m := miekg.Msg{Question: []miekg.Question{{
+		Name:   mixCase(name, noise[2:]) + ".",
+		Qtype:  r.family,
+		Qclass: miekg.ClassINET,
+	}}}
+	m.Id = binary.BigEndian.Uint16(noise[:])
+	m.RecursionDesired = true
+	m.SetEdns0(maxPacket, false)
+	wire, err := m.Pack()
+	if err != nil {
+		return nil, err
+	}
+	const lengthAndRoot, typeAndClass = 2, 4
+	return &query{name: name, wire: wire, end: headerSize + len(name) + lengthAndRoot + typeAndClass, reply: r}, nil
+}
+
+// fits reports whether msg is a response to q and to nothing else, the case of
+// the letters aside, and whether the case is right too.
+func (q *query) fits(msg []byte) (folded, exact bool) {
+	if len(msg) < q.end || !bytes.Equal(msg[:2], q.wire[:2]) ||
+		msg[2]&(flagResponse|maskOpcode) != flagResponse ||
+		binary.BigEndian.Uint16(msg[4:]) != 1 {
+		return false, false
+	}
+	asked, said := q.wire[headerSize:q.end], msg[headerSize:q.end]
+	name := len(asked) - 4
+	if !bytes.Equal(asked[name:], said[name:]) || !sameFolded(asked[:name], said[:name]) {
+		return false, false
+	}
+	return true, bytes.Equal(asked, said)
+}
+
+// takePacket reads msg into the reply where it is the response to q. What
+// could be a forgery by its case, and what is truncated, is left to TCP.
+func (q *query) takePacket(msg []byte) {
+	folded, exact := q.fits(msg)
+	switch {
+	case !folded:
+	case !exact || msg[2]&flagTruncated != 0:
+		q.state = overTCP
+	default:
+		q.state = answered
+		q.reply.read(msg, q.end, q.name)
+	}
+}
+
+// takeStream does the same with what came over TCP, where an upstream that
+// does not keep the case is forgiven and nothing else is.
+func (q *query) takeStream(msg []byte) {
+	q.state = answered
+	if folded, _ := q.fits(msg); !folded || msg[2]&flagTruncated != 0 {
+		q.reply.kind = Malformed
+		return
+	}
+	q.reply.read(msg, q.end, q.name)
+}
+
+func (q *query) fail(err error) {
+	q.state = answered
+	q.reply.kind = kindOf(err)
+}
+
+// kindOf sorts the errors of sockets. A socket is closed under its reader
+// only when the time of the lookup is up.
+func kindOf(err error) Kind {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return Timeout
+	}
+	return ServerFailure
+}
+
+// try asks one upstream for all that is open and fills in its replies.
+func (f *Forwarder) try(ctx context.Context, upstream netip.AddrPort, name string, open []*reply) {
+	queries := make([]*query, 0, len(open))
+	for _, r := range open {
+		q, err := newQuery(name, r)
+		if err != nil {
+			r.kind = Malformed
+			continue
+		}
+		queries = append(queries, q)
+	}
+	if err := f.askUDP(ctx, upstream, queries); err != nil {
+		for _, q := range queries {
+			if q.state == waiting {
+				q.fail(err)
+			}
+		}
+	}
+	for _, q := range queries {
+		if q.state == overTCP {
+			f.askTCP(ctx, upstream, q)
+		}
+	}
+}
+
+// askUDP sends the queries from one fresh socket and reads until none of them
+// is waiting. The kernel gives the socket a random port, and as it is
+// connected, only packets from upstream arrive; those that fit no waiting
+// query are passed over.
+func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries []*query) error {
+	conn, err := new(net.Dialer).DialUDP(ctx, "udp", netip.AddrPort{}, upstream)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+
+	deadline := time.Now().Add(f.timeout())
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	for _, q := range queries {
+		if _, err := conn.Write(q.wire); err != nil {
+			return err
+		}
+	}
+	msg := make([]byte, buffer)
+	for anyWaiting(queries) {
+		n, err := conn.Read(msg)
+		if err != nil {
+			return err
+		}
+		if !take(queries, msg[:n]) {
+			continue
+		}
+		if err := conn.SetReadDeadline(earlier(deadline, time.Now().Add(f.timeout()/4))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take gives msg to the queries that are waiting, and reports whether one of
+// them got addresses from it.
+func take(queries []*query, msg []byte) bool {
+	for _, q := range queries {
+		if q.state != waiting {
+			continue
+		}
+		if q.takePacket(msg); q.state != waiting {
+			return q.state == answered && q.reply.kind == 0
+		}
+	}
+	return false
+}
+
+func anyWaiting(queries []*query) bool {
+	for _, q := range queries {
+		if q.state == waiting {
+			return true
+		}
+	}
+	return false
+}
+
+// askTCP sends q over a connection of its own, so that an upstream that takes
+// one query a connection will do.
+func (f *Forwarder) askTCP(ctx context.Context, upstream netip.AddrPort, q *query) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout())
+	defer cancel()
+	conn, err := new(net.Dialer).DialTCP(ctx, "tcp", netip.AddrPort{}, upstream)
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+
+	msg, err := exchangeTCP(conn, q.wire)
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	q.takeStream(msg)
+}
+
+// exchangeTCP writes one message and reads one, each after its length in two
+// bytes (RFC 1035, section 4.2.2).
+func exchangeTCP(conn io.ReadWriter, wire []byte) ([]byte, error) {
+	framed := binary.BigEndian.AppendUint16(nil, uint16(len(wire)))
+	if _, err := conn.Write(append(framed, wire...)); err != nil {
+		return nil, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(conn, length[:]); err != nil {
+		return nil, err
+	}
+	msg := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(conn, msg)
+	return msg, err
+}
+
+func (f *Forwarder) timeout() time.Duration { return cmp.Or(f.Timeout, defaultTimeout) }
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

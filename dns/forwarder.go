@@ -1,0 +1,266 @@
+// Package dns resolves names for the gate: a [Forwarder] asks the configured
+// upstreams, and only them, and hands out only addresses that an answer ties
+// to the asked name.
+//
+// It decides nothing: whether a name may be looked up is settled before it
+// gets here, and every address that it returns is judged after. It reads no
+// /etc/hosts, applies no search domain, follows no alias by itself and never
+// asks for anything but A and AAAA.
+//
+//	upstreams, err := dns.SystemUpstreams("/etc/resolv.conf")
+//	forwarder := &dns.Forwarder{Upstreams: upstreams}
+//	addrs, aliases, err := forwarder.Lookup(ctx, "example.com")
+package dns
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+const (
+	defaultTimeout      = 2 * time.Second
+	defaultTotalTimeout = 5 * time.Second
+	defaultMaxEntries   = 10_000
+	defaultMaxTTL       = 300 * time.Second
+
+	maxNegativeTTL = 30 * time.Second // also for an answer of which one half failed
+	maxFlights     = 512
+)
+
+// A Forwarder is a stub resolver with a cache. Set its fields before its first
+// use and leave them alone after; its methods are safe for concurrent use. It
+// holds no socket and no goroutine between lookups, so there is nothing to
+// close. It must not be copied.
+type Forwarder struct {
+	// Upstreams are the recursive name servers. They are asked in order: the
+	// next one when the one before gave neither addresses nor the answer that
+	// there are none, and once more from the first for what only timed out.
+	// Without one every lookup fails as ServerFailure.
+	Upstreams []netip.AddrPort
+
+	// Timeout is how long one upstream has for one try over UDP, and again
+	// over TCP where it comes to that. Zero means two seconds.
+	//
+	// Once A or AAAA has answered with addresses, a quarter of Timeout is left
+	// for the other's packet, and no other upstream is asked for it.
+	Timeout time.Duration
+
+	// TotalTimeout is how long all tries of a lookup have together. Zero
+	// means five seconds.
+	TotalTimeout time.Duration
+
+	// MaxEntries bounds the cache, in names; the least recently used goes
+	// first. Zero means 10,000, a negative value no cache.
+	MaxEntries int
+
+	// Answers are kept for the smallest TTL of the records they were taken
+	// from, raised to MinTTL (zero: not raised) and then cut to MaxTTL (zero
+	// means 300 seconds). An answer with TTL 0 is never kept, whatever MinTTL
+	// is: it serves those who were waiting for it and no one else. That a name
+	// has no addresses is kept as RFC 2308 says, at most 30 seconds, and not
+	// at all without a SOA record. Failures are not kept.
+	MinTTL, MaxTTL time.Duration
+
+	mu       sync.Mutex // guards what follows, and flight.waiters; never held while waiting
+	cache    *simplelru.LRU[string, entry]
+	flights  map[string]*flight // those that may be joined
+	inFlight int                // all, those that nobody may join any more included
+}
+
+// An entry is the outcome of a lookup: addresses, or the kind of failure.
+type entry struct {
+	addrs   []netip.Addr
+	aliases []string
+	kind    Kind
+	expires time.Time // zero: not to be kept
+}
+
+// A flight is a lookup under way, shared by everyone who asks for its name.
+type flight struct {
+	waiters int // the lookup is given up when the last one leaves
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when landed holds the outcome
+	landed  entry
+}
+
+// Cached returns what Lookup would return at once and without an error. It
+// never blocks on anything but a short lock, sends nothing and allocates
+// nothing. A name that is known to have no addresses is not ok.
+//
+// The slices are shared with other callers: read them only.
+func (f *Forwarder) Cached(name string) (addrs []netip.Addr, aliases []string, ok bool) {
+	f.mu.Lock()
+	e, ok := f.fresh(name)
+	f.mu.Unlock()
+	if !ok || e.kind != 0 {
+		return nil, nil, false
+	}
+	return e.addrs, e.aliases, true
+}
+
+// Lookup returns the addresses of name, at least one and at most 32, and the
+// names of the CNAME chain that led to them, in order and without name itself.
+// The addresses are unmapped and without duplicates. IPv6 and IPv4 alternate
+// and IPv6 comes first (RFC 8305, section 4); within a family the order is the
+// upstream's. The slices are shared with other callers: read them only.
+//
+// name must be canonical: lower case, A-labels, no trailing dot. A and AAAA
+// are asked for at once. Where only one of them fails, the other's addresses
+// are the answer: the caller dials nothing that it was not given here, so that
+// an address nobody learnt of needs no judging.
+//
+// Callers that ask for the same name at the same time share one exchange; ctx
+// ends the caller's waiting, and the exchange only when nobody waits for it
+// any more. The error is an [*Error], or wraps that of ctx.
+func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error) {
+	if !canonical(name) {
+		return nil, nil, &Error{Name: name, Kind: Malformed}
+	}
+	e, fl := f.join(name)
+	if fl != nil {
+		select {
+		case <-fl.done:
+			e = fl.landed
+		case <-ctx.Done():
+			f.leave(name, fl)
+			return nil, nil, fmt.Errorf("lookup %q: %w", name, ctx.Err())
+		}
+	}
+	if e.kind != 0 {
+		return nil, nil, &Error{Name: name, Kind: e.kind}
+	}
+	return e.addrs, e.aliases, nil
+}
+
+// Forget empties the cache. Lookups under way end as they would have, but
+// their outcome is neither kept nor shared with anyone who asks from now on.
+func (f *Forwarder) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cache = nil
+	clear(f.flights)
+}
+
+// join returns what is known of name, or a flight to wait for.
+func (f *Forwarder) join(name string) (entry, *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e, ok := f.fresh(name); ok {
+		return e, nil
+	}
+	if fl := f.flights[name]; fl != nil {
+		fl.waiters++
+		return entry{}, fl
+	}
+	if f.inFlight >= maxFlights {
+		return entry{kind: Busy}, nil
+	}
+	return entry{}, f.start(strings.Clone(name)) // name may be a part of something large
+}
+
+// start begins a lookup with one waiter. f.mu is held.
+func (f *Forwarder) start(name string) *flight {
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(f.TotalTimeout, defaultTotalTimeout))
+	fl := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
+	if f.flights == nil {
+		f.flights = make(map[string]*flight)
+	}
+	f.flights[name] = fl
+	f.inFlight++
+	go f.fly(ctx, name, fl)
+	return fl
+}
+
+func (f *Forwarder) fly(ctx context.Context, name string, fl *flight) {
+	defer fl.cancel()
+	fl.landed = f.resolve(ctx, name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inFlight--
+	if f.flights[name] == fl { // not abandoned, not forgotten
+		delete(f.flights, name)
+		f.keep(name, fl.landed)
+	}
+	close(fl.done)
+}
+
+// leave takes a waiter off fl.
+func (f *Forwarder) leave(name string, fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.waiters--
+	if fl.waiters > 0 {
+		return
+	}
+	fl.cancel()
+	if f.flights[name] == fl {
+		delete(f.flights, name)
+	}
+}
+
+// fresh returns what the cache holds of name. f.mu is held.
+func (f *Forwarder) fresh(name string) (entry, bool) {
+	if f.cache == nil {
+		return entry{}, false
+	}
+	e, ok := f.cache.Get(name)
+	return e, ok && time.Now().Before(e.expires)
+}
+
+// keep stores e until it expires. f.mu is held.
+func (f *Forwarder) keep(name string, e entry) {
+	if e.expires.IsZero() {
+		return
+	}
+	if f.cache == nil {
+		cache, err := simplelru.NewLRU[string, entry](cmp.Or(f.MaxEntries, defaultMaxEntries), nil)
+		if err != nil { // a negative size
+			return
+		}
+		f.cache = cache
+	}
+	f.cache.Add(name, e)
+}
+
+// resolve asks the upstreams in order until there is something to tell.
+func (f *Forwarder) resolve(ctx context.Context, name string) entry {
+	replies := [...]reply{
+		{family: typeAAAA, kind: ServerFailure},
+		{family: typeA, kind: ServerFailure},
+	}
+	for _, failed := range []func(Kind) bool{anyFailure, timedOut} {
+		for _, upstream := range f.Upstreams {
+			open := unsettled(replies[:], failed)
+			if len(open) == 0 || ctx.Err() != nil {
+				break
+			}
+			f.try(ctx, upstream, name, open)
+		}
+	}
+	return f.merge(replies[0], replies[1])
+}
+
+func anyFailure(k Kind) bool { return k != 0 && k != NotFound }
+func timedOut(k Kind) bool   { return k == Timeout }
+
+// unsettled returns the replies that are worth asking for again: none once
+// one of them has addresses.
+func unsettled(replies []reply, failed func(Kind) bool) []*reply {
+	var open []*reply
+	for i := range replies {
+		if replies[i].kind == 0 {
+			return nil
+		}
+		if failed(replies[i].kind) {
+			open = append(open, &replies[i])
+		}
+	}
+	return open
+}
