@@ -1,0 +1,147 @@
+package egress
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+
+	"github.com/egressd/egressd/internal/relay"
+)
+
+// Connect is Dial for an event loop: it connects without waiting and calls
+// done, on the loop, with a descriptor that then belongs to the caller, or
+// with a [*Refusal]. It has to be called on the loop.
+func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) {
+	if refusal := f.current(context.Background()); refusal != nil {
+		done(-1, refusal)
+		return
+	}
+	c := &connecting{flow: f, loop: loop, done: done, to: f.decided()}
+	c.timeout = loop.After(f.gate.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
+	c.next()
+}
+
+// connecting is the race of one flow's addresses on an event loop.
+type connecting struct {
+	flow    *Flow
+	loop    *relay.Loop
+	done    func(int, error)
+	to      []netip.AddrPort // not tried yet
+	open    []*attempt
+	timeout *relay.Timer
+	start   *relay.Timer
+	last    error
+	over    bool
+}
+
+type attempt struct {
+	race *connecting
+	fd   int
+	to   netip.AddrPort
+}
+
+// next tries one more address, and has the one after it tried a little later.
+func (c *connecting) next() {
+	c.loop.Stop(c.start)
+	c.start = nil
+	for !c.over && len(c.to) > 0 {
+		to := c.to[0]
+		c.to = c.to[1:]
+		a, err := c.begin(to)
+		if err != nil {
+			c.last = err
+			continue
+		}
+		c.open = append(c.open, a)
+		if len(c.to) > 0 {
+			c.start = c.loop.After(attemptDelay, c.next)
+		}
+		return
+	}
+	if !c.over && len(c.open) == 0 {
+		c.end(nil, c.last)
+	}
+}
+
+func (c *connecting) begin(to netip.AddrPort) (*attempt, error) {
+	family, sa := sockaddr(to)
+	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	a := &attempt{race: c, fd: fd, to: to}
+	if err := a.connect(sa); err != nil {
+		c.loop.CloseFD(fd)
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *attempt) connect(sa syscall.Sockaddr) error {
+	syscall.SetsockoptInt(a.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+	if err := a.race.flow.judged(a.to); err != nil {
+		return err
+	}
+	if err := syscall.Connect(a.fd, sa); err != nil && err != syscall.EINPROGRESS {
+		return err
+	}
+	return a.race.loop.Watch(a.fd, a)
+}
+
+// Ready is told when the connection stands or has failed.
+func (a *attempt) Ready(e relay.Events) {
+	if !e.Writable() {
+		return
+	}
+	code, err := syscall.GetsockoptInt(a.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
+	if err == nil && code != 0 {
+		err = syscall.Errno(code)
+	}
+	if err != nil {
+		a.race.failed(a, err)
+		return
+	}
+	a.race.end(a, nil)
+}
+
+func (c *connecting) failed(a *attempt, err error) {
+	c.loop.CloseFD(a.fd)
+	c.last = err
+	for i, other := range c.open {
+		if other == a {
+			c.open = append(c.open[:i], c.open[i+1:]...)
+			break
+		}
+	}
+	c.next()
+}
+
+// end closes what lost the race and tells the caller.
+func (c *connecting) end(won *attempt, err error) {
+	if c.over {
+		return
+	}
+	c.over = true
+	c.loop.Stop(c.timeout)
+	c.loop.Stop(c.start)
+	for _, a := range c.open {
+		if a != won {
+			c.loop.CloseFD(a.fd)
+		}
+	}
+	if won == nil {
+		c.done(-1, c.flow.dialError(err))
+		return
+	}
+	c.flow.mu.Lock()
+	c.flow.dialled = won.to
+	c.flow.mu.Unlock()
+	c.done(won.fd, nil)
+}
+
+func sockaddr(to netip.AddrPort) (family int, sa syscall.Sockaddr) {
+	if to.Addr().Is4() {
+		return syscall.AF_INET, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	return syscall.AF_INET6, &syscall.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+}

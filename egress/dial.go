@@ -1,0 +1,221 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// attemptDelay is how long one address has before the next is tried beside
+// it (RFC 8305 §5).
+const attemptDelay = 250 * time.Millisecond
+
+var (
+	errNotJudged = errors.New("the address was not decided")
+	errRefused   = errors.New("the policy in force refuses it")
+)
+
+// Dial connects to one of the flow's decided addresses and to nothing else.
+// The error is always a [*Refusal]. The flow closes the connection when it is
+// closed or cut.
+func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
+	if refusal := f.current(ctx); refusal != nil {
+		return nil, refusal
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.gate.DialTimeout)
+	defer cancel()
+	conn, err := f.race(ctx, f.decided())
+	if err != nil {
+		return nil, f.dialError(err)
+	}
+	if !f.hold(conn) {
+		conn.Close()
+		return nil, f.dialError(errRefused)
+	}
+	return conn, nil
+}
+
+// hold keeps conn as the flow's own, and reports false where it has ended.
+func (f *Flow) hold(conn net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.wasCut {
+		return false
+	}
+	f.conn = conn
+	f.dialled = conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	return true
+}
+
+// decided returns what may be dialled, in the order to try.
+func (f *Flow) decided() []netip.AddrPort {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dst := &f.request.Destination
+	if dst.Addr.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(dst.Addr, dst.Port)}
+	}
+	decided := make([]netip.AddrPort, len(dst.Addrs))
+	for i, a := range dst.Addrs {
+		decided[i] = netip.AddrPortFrom(a, dst.Port)
+	}
+	return decided
+}
+
+// judged is the last look before a connect: the very address that the kernel
+// is about to be given has to be one that was decided.
+func (f *Flow) judged(to netip.AddrPort) error {
+	if !slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())) {
+		return errNotJudged
+	}
+	if f.current(context.Background()) != nil {
+		return errRefused
+	}
+	return nil
+}
+
+// race tries the addresses one after the other, each with a head start, and
+// returns the first connection.
+func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
+	if len(to) == 1 {
+		return f.dialOne(ctx, to[0])
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan dialled)
+	started, ended := 0, 0
+	var last error
+	for ended < len(to) {
+		if started < len(to) {
+			go f.attempt(ctx, to[started], results)
+			started++
+		}
+		select {
+		case r := <-results:
+			ended++
+			if r.err == nil {
+				cancel()
+				go closeLater(results, started-ended)
+				return r.conn, nil
+			}
+			last = r.err
+		case <-headStart(started < len(to)):
+		}
+	}
+	return nil, last
+}
+
+type dialled struct {
+	conn net.Conn
+	err  error
+}
+
+func (f *Flow) attempt(ctx context.Context, to netip.AddrPort, results chan<- dialled) {
+	conn, err := f.dialOne(ctx, to)
+	results <- dialled{conn, err}
+}
+
+// closeLater closes the connections of attempts that came second.
+func closeLater(results <-chan dialled, n int) {
+	for range n {
+		if r := <-results; r.conn != nil {
+			r.conn.Close()
+		}
+	}
+}
+
+// headStart fires when the next address may be tried; never, without one.
+func headStart(next bool) <-chan time.Time {
+	if !next {
+		return nil
+	}
+	return time.After(attemptDelay)
+}
+
+func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{
+		KeepAlive: -1,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return errNotJudged
+			}
+			return f.judged(to)
+		},
+	}
+	d.SetMultipathTCP(false)
+	return d.DialContext(ctx, "tcp", to.String())
+}
+
+// A Kept is the connection of a flow that has ended, for the next flow of the
+// same sandbox to the same place. It cannot be used by itself.
+type Kept struct {
+	conn    net.Conn
+	dialled netip.AddrPort
+	where   policy.Destination
+	sandbox string
+	policy  *policy.Policy
+}
+
+// Keep takes the connection out of the flow, which no longer closes it. It
+// returns nil where there is none or the flow was cut.
+func (f *Flow) Keep() *Kept {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn == nil || f.wasCut || f.closed {
+		return nil
+	}
+	k := &Kept{conn: f.conn, dialled: f.dialled, where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
+	f.conn = nil
+	return k
+}
+
+// Close closes the connection. k may be nil.
+func (k *Kept) Close() {
+	if k != nil {
+		k.conn.Close()
+	}
+}
+
+// Reuse gives the flow a kept connection in place of a Dial. It does so only
+// where the same sandbox asks for the same host and port, by the same policy,
+// and the connection goes to an address that was decided for this flow.
+func (f *Flow) Reuse(k *Kept) bool {
+	if k == nil {
+		return false
+	}
+	to := f.Host()
+	same := k.where.Host == to.Host && k.where.Port == to.Port && k.sandbox == f.request.Sandbox.Name && k.policy == f.policy
+	return same && f.judged(k.dialled) == nil && f.hold(k.conn)
+}
+
+// dialError turns what went wrong into the refusal to show.
+func (f *Flow) dialError(err error) *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if errors.Is(err, errRefused) || errors.Is(err, errNotJudged) {
+		if f.decision.Verdict > policy.Ask {
+			return f.refusal(policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the policy changed", Policy: f.decision.Policy})
+		}
+		return f.refusal(f.decision)
+	}
+	return f.networkRefusal(networkClass(err))
+}
+
+func networkClass(err error) policy.Class {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return policy.NetworkRefused
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return policy.NetworkTimeout
+	default:
+		return policy.NetworkUnreachable
+	}
+}

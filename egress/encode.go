@@ -1,0 +1,295 @@
+package egress
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// recordOf is what a record says beyond its flow.
+type recordOf struct {
+	kind Kind
+	end  End    // of a close record
+	raw  []byte // of a refused record
+	note string
+}
+
+const (
+	rawMost  = 256
+	pathMost = 2048
+	listMost = 32
+)
+
+// append writes one record of f to the log.
+func (f *Flow) append(r recordOf) (int64, error) {
+	e := encoder{b: make([]byte, 0, 640)}
+	e.flow(f, r)
+	return f.gate.Log.Append(e.b)
+}
+
+func (g *Gate) notePolicy(digest, note string) error {
+	e := encoder{b: make([]byte, 0, 256)}
+	e.open("")
+	e.str("kind", string(KindPolicy))
+	e.open("decision")
+	e.str("policy", digest)
+	e.close()
+	e.str("note", note)
+	e.close()
+	_, err := g.Log.Append(e.b)
+	return err
+}
+
+// Note records what happened to egressd itself: a start, a stop, a recovery.
+func (g *Gate) Note(kind Kind, note string) error {
+	e := encoder{b: make([]byte, 0, 256)}
+	e.open("")
+	e.str("kind", string(kind))
+	e.str("note", note)
+	e.close()
+	_, err := g.Log.Append(e.b)
+	return err
+}
+
+// An encoder appends canonical JSON: members in a fixed order, absent parts
+// left out, printable ASCII only.
+type encoder struct {
+	b []byte
+}
+
+func (e *encoder) flow(f *Flow, r recordOf) {
+	e.open("")
+	e.str("kind", string(r.kind))
+	e.str("flow", f.id.String())
+	e.str("sandbox", f.request.Sandbox.Name)
+	e.str("via", string(f.request.Via))
+	e.addrPort("src", f.src)
+	e.destination(f)
+	e.tls(f.request.TLS)
+	e.http(f.request.HTTP, r.end.Status)
+	if r.kind == KindDNS {
+		e.open("dns")
+		e.str("name", f.request.Destination.Host)
+		e.str("type", "A AAAA")
+		e.close()
+	}
+	e.process(f.request.Process)
+	e.decision(f.decision)
+	if r.kind == KindClose {
+		e.ended(f, r.end)
+	}
+	e.raw(r.raw)
+	e.str("note", r.note)
+	e.close()
+}
+
+func (e *encoder) destination(f *Flow) {
+	dst := &f.request.Destination
+	if dst.Host == "" {
+		return
+	}
+	e.open("dst")
+	e.str("host", dst.Host)
+	e.num("port", int64(dst.Port))
+	e.addrs(dst.Addrs)
+	if f.dialled.IsValid() {
+		e.key("addr")
+		e.b = append(e.b, '"')
+		e.b = f.dialled.Addr().AppendTo(e.b)
+		e.b = append(e.b, '"')
+	}
+	e.str("class", f.decision.AddressClass)
+	e.close()
+}
+
+func (e *encoder) addrs(addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	e.key("addrs")
+	e.b = append(e.b, '[')
+	for i, a := range addrs[:min(len(addrs), listMost)] {
+		if i > 0 {
+			e.b = append(e.b, ',')
+		}
+		e.b = append(e.b, '"')
+		e.b = a.AppendTo(e.b)
+		e.b = append(e.b, '"')
+	}
+	e.b = append(e.b, ']')
+}
+
+func (e *encoder) tls(h *policy.ClientHello) {
+	if h == nil {
+		return
+	}
+	e.open("tls")
+	name := h.ServerName
+	if name == "" {
+		name = h.NoName
+	}
+	e.cut("sni", name, rawMost)
+	e.list("alpn", h.ALPN)
+	e.flag("ech", h.ECH)
+	e.str("ja4", h.JA4)
+	e.close()
+}
+
+func (e *encoder) http(h *policy.HTTPRequest, status int) {
+	if h == nil {
+		return
+	}
+	e.open("http")
+	e.cut("method", h.Method, 64)
+	e.cut("path", h.Path, pathMost)
+	if status != 0 {
+		e.num("status", int64(status))
+	}
+	e.close()
+}
+
+func (e *encoder) process(p *policy.Process) {
+	if p == nil {
+		return
+	}
+	e.open("process")
+	e.num("pid", int64(p.PID))
+	e.cut("exe", p.Exe, rawMost)
+	e.list("argv", p.Argv)
+	e.close()
+}
+
+func (e *encoder) decision(d policy.Decision) {
+	e.open("decision")
+	e.str("action", action(d.Verdict))
+	e.cut("rule", d.Rule, rawMost)
+	e.str("layer", string(d.Layer))
+	e.cut("reason", d.Reason, 2*rawMost)
+	e.str("class", string(d.Class))
+	if d.Class != "" {
+		e.list("allowed_if", d.AllowedIf)
+	}
+	e.str("policy", d.Policy)
+	e.close()
+}
+
+// action puts a verdict into the log's three words.
+func action(v policy.Verdict) string {
+	switch v {
+	case policy.Allow, policy.Inspect:
+		return "allow"
+	case policy.Ask:
+		return "ask"
+	default:
+		return "deny"
+	}
+}
+
+func (e *encoder) ended(f *Flow, end End) {
+	e.open("bytes")
+	e.num("up", end.Up)
+	e.num("down", end.Down)
+	e.close()
+	e.num("duration_ms", time.Since(f.opened).Milliseconds())
+	e.str("outcome", end.Outcome)
+}
+
+func (e *encoder) raw(b []byte) {
+	if len(b) > 0 {
+		e.cut("raw", string(b), rawMost)
+	}
+}
+
+func (e *encoder) open(name string) {
+	if name != "" {
+		e.key(name)
+	}
+	e.b = append(e.b, '{')
+}
+
+func (e *encoder) close() { e.b = append(e.b, '}') }
+
+func (e *encoder) key(name string) {
+	if e.b[len(e.b)-1] != '{' {
+		e.b = append(e.b, ',')
+	}
+	e.b = append(e.b, '"')
+	e.b = append(e.b, name...)
+	e.b = append(e.b, '"', ':')
+}
+
+// str writes a member that is left out when empty.
+func (e *encoder) str(name, value string) { e.cut(name, value, 1024) }
+
+func (e *encoder) cut(name, value string, most int) {
+	if value == "" {
+		return
+	}
+	e.key(name)
+	e.quote(value[:min(len(value), most)])
+}
+
+func (e *encoder) num(name string, n int64) {
+	e.key(name)
+	e.b = strconv.AppendInt(e.b, n, 10)
+}
+
+func (e *encoder) flag(name string, set bool) {
+	if set {
+		e.key(name)
+		e.b = append(e.b, "true"...)
+	}
+}
+
+func (e *encoder) addrPort(name string, a netip.AddrPort) {
+	if !a.IsValid() {
+		return
+	}
+	e.key(name)
+	e.b = append(e.b, '"')
+	e.b = a.AppendTo(e.b)
+	e.b = append(e.b, '"')
+}
+
+// list writes at most [listMost] strings of at most 128 bytes, and no more
+// once they fill a kilobyte: a record has to stay under 8 KiB.
+func (e *encoder) list(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	e.key(name)
+	e.b = append(e.b, '[')
+	start := len(e.b)
+	for i, v := range values[:min(len(values), listMost)] {
+		if len(e.b)-start > 1024 {
+			break
+		}
+		if i > 0 {
+			e.b = append(e.b, ',')
+		}
+		e.quote(v[:min(len(v), 128)])
+	}
+	e.b = append(e.b, ']')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// quote writes a JSON string byte by byte: what is not printable ASCII
+// becomes \u00XX with the byte's value, so that a reader gets every byte back
+// and no sandbox can write into a terminal or start a line of its own.
+func (e *encoder) quote(s string) {
+	e.b = append(e.b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			e.b = append(e.b, '\\', c)
+		case c < 0x20 || c > 0x7e:
+			e.b = append(e.b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		default:
+			e.b = append(e.b, c)
+		}
+	}
+	e.b = append(e.b, '"')
+}

@@ -1,0 +1,273 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A Flow is one allowed attempt, from Open to Close: the capability to dial
+// what was decided. Its methods are safe for concurrent use.
+type Flow struct {
+	gate   *Gate
+	id     ID
+	src    netip.AddrPort
+	opened time.Time
+
+	next, prev *Flow // guarded by gate.mu
+	slot       *slot
+
+	mu       sync.Mutex // guards what follows
+	request  policy.Request
+	decision policy.Decision
+	policy   *policy.Policy // that decided
+	seq      int64          // of the record that has to be durable before the first byte
+	dialled  netip.AddrPort
+	conn     net.Conn
+	onCut    func()
+	wasCut   bool
+	closed   bool
+}
+
+// An End is how a flow ended.
+type End struct {
+	Up, Down int64  // payload bytes
+	Status   int    // of the HTTP response, 0 where there was none
+	Outcome  string // "closed", "reset", "idle-timeout", …; a class where the flow failed or was refused
+}
+
+func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
+	now := time.Now()
+	r.Time = now
+	return &Flow{gate: g, id: g.ids.next(now), src: peer.Addr, opened: now, request: r, seq: -1}
+}
+
+// ID names the flow in replies and records.
+func (f *Flow) ID() ID { return f.id }
+
+// Host is the canonical destination that was asked for.
+func (f *Flow) Host() policy.Destination {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.request.Destination
+}
+
+// OnCut has stop called, once and soon, when a later policy refuses the flow.
+// It is called at once when that has happened already.
+func (f *Flow) OnCut(stop func()) {
+	f.mu.Lock()
+	f.onCut = stop
+	late := f.wasCut
+	f.mu.Unlock()
+	if late {
+		stop()
+	}
+}
+
+func (f *Flow) cut() {
+	f.mu.Lock()
+	f.wasCut = true
+	stop, conn := f.onCut, f.conn
+	f.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+	if stop != nil {
+		stop()
+	}
+}
+
+func (f *Flow) takeSlot() bool {
+	f.slot = f.gate.slotOf(f.request.Sandbox.Name)
+	if f.slot.open.Add(1) > int64(f.gate.FlowsPerSandbox) {
+		f.leaveSlot()
+		return false
+	}
+	return true
+}
+
+func (f *Flow) leaveSlot() { f.slot.open.Add(-1) }
+
+// admit decides the name, resolves it, decides its addresses, and records.
+func (f *Flow) admit(ctx context.Context) *Refusal {
+	if refusal := f.decide(ctx, &f.request); refusal != nil {
+		return f.refuse(refusal.Decision)
+	}
+	if !f.request.Destination.Addr.IsValid() {
+		if refusal := f.resolve(ctx); refusal != nil {
+			return refusal
+		}
+		if refusal := f.decide(ctx, &f.request); refusal != nil {
+			return f.refuse(refusal.Decision)
+		}
+	}
+	return f.recordDecision()
+}
+
+// decide asks the policy in force about r and keeps its answer.
+func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
+	f.policy = f.gate.policy.Load()
+	f.decision = f.policy.Decide(ctx, r)
+	if f.decision.Verdict > policy.Ask && f.decision.Verdict != policy.Abstain {
+		return nil
+	}
+	return f.refusal(f.decision)
+}
+
+// resolve fills in the addresses. A query that leaves the machine is recorded
+// before it is sent.
+func (f *Flow) resolve(ctx context.Context) *Refusal {
+	if f.gate.Resolver == nil {
+		return f.failed(policy.NetworkDNS)
+	}
+	dst := &f.request.Destination
+	var ok bool
+	if dst.Addrs, dst.Aliases, ok = f.gate.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
+		return nil
+	}
+	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
+		return f.refusal(unavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.gate.DialTimeout)
+	defer cancel()
+	var err error
+	dst.Addrs, dst.Aliases, err = f.gate.Resolver.Lookup(ctx, dst.Host)
+	if err != nil || len(dst.Addrs) == 0 {
+		return f.failed(policy.NetworkDNS)
+	}
+	return nil
+}
+
+// refuse records a refusal that happens before anything passed.
+func (f *Flow) refuse(d policy.Decision) *Refusal {
+	f.decision = d
+	if f.decision.Policy == "" {
+		f.decision.Policy = f.gate.Digest()
+	}
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	return f.refusal(f.decision)
+}
+
+// failed records that what was allowed did not come about.
+func (f *Flow) failed(class policy.Class) *Refusal {
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	f.recordEnd(End{Outcome: string(class)})
+	return f.networkRefusal(class)
+}
+
+func (f *Flow) recordDecision() *Refusal {
+	kind := KindOpen
+	if f.request.HTTP != nil {
+		kind = KindRequest
+	}
+	seq, err := f.append(recordOf{kind: kind})
+	if err != nil {
+		return f.refusal(unavailable)
+	}
+	f.seq = seq
+	return nil
+}
+
+func (f *Flow) refusal(d policy.Decision) *Refusal {
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d}
+	if f.request.HTTP != nil {
+		r.Method = f.request.HTTP.Method
+	}
+	return r
+}
+
+var networkReasons = map[policy.Class]string{
+	policy.NetworkDNS:         "the name could not be resolved",
+	policy.NetworkRefused:     "the destination refused the connection",
+	policy.NetworkUnreachable: "the destination cannot be reached",
+	policy.NetworkTimeout:     "the destination did not answer in time",
+	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
+}
+
+func (f *Flow) networkRefusal(class policy.Class) *Refusal {
+	return f.refusal(policy.Decision{Class: class, Rule: f.decision.Rule, Layer: f.decision.Layer, Reason: networkReasons[class], Policy: f.decision.Policy})
+}
+
+// Failed returns the refusal to show where the flow's upstream failed. It
+// records nothing: Close does, with the class as the outcome.
+func (f *Flow) Failed(class policy.Class) *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.networkRefusal(class)
+}
+
+// Narrow adds what has become known of the request and decides again, by the
+// policy in force now. After an error, which is always a [*Refusal], the flow
+// can only be closed, and its close record holds the refusal.
+func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.request
+	edit(&r)
+	r.Sandbox, r.Via, r.Destination = f.request.Sandbox, f.request.Via, f.request.Destination
+	f.request = r
+	if refusal := f.decide(ctx, &f.request); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// current decides again where the policy in force is no longer the one that
+// decided. It returns nil while the flow may go on.
+func (f *Flow) current(ctx context.Context) *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.policy == f.gate.policy.Load() {
+		return nil
+	}
+	return f.decide(ctx, &f.request)
+}
+
+// Wait returns when the flow's record is durable, so that its first byte may
+// pass. The error is a [*Refusal].
+func (f *Flow) Wait(ctx context.Context) error {
+	if err := f.gate.Log.Wait(ctx, f.seq); err != nil {
+		return f.refusal(unavailable)
+	}
+	return nil
+}
+
+// Durable calls done once the flow's record is durable, or cannot become so;
+// done may run on any goroutine and must not wait.
+func (f *Flow) Durable(done func(error)) { f.gate.Log.Durable(f.seq, done) }
+
+// Close ends the flow and records how. Only the first call counts.
+func (f *Flow) Close(end End) {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return
+	}
+	f.closed = true
+	conn := f.conn
+	if f.wasCut {
+		end.Outcome = "cut"
+	}
+	f.recordEnd(end)
+	f.mu.Unlock()
+	f.gate.remove(f)
+	f.leaveSlot()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// recordEnd writes the close record; a log that fails now refuses whatever
+// comes next, and has nothing to hold back here.
+func (f *Flow) recordEnd(end End) {
+	_, _ = f.append(recordOf{kind: KindClose, end: end})
+}

@@ -1,0 +1,242 @@
+// Package egress is the only way out. A [Gate] identifies who asks, has the
+// policy decide, resolves a name once, has its addresses decided, records
+// all that, and hands out a [Flow]: the capability to dial exactly what was
+// decided, and nothing else. No other package dials, resolves, decides or
+// records for a sandbox.
+//
+//	flow, err := gate.Open(ctx, peer, policy.Request{Via: policy.ViaConnect, Destination: dst})
+//	if err != nil { … a *Refusal: render it }
+//	conn, err := flow.Dial(ctx)
+//	…
+//	flow.Close(egress.End{Up: up, Down: down, Outcome: "closed"})
+package egress
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A Resolver turns a canonical name into addresses. It has to be safe for
+// concurrent use.
+type Resolver interface {
+	// Cached answers without waiting and without sending anything, or not.
+	Cached(name string) (addrs []netip.Addr, aliases []string, ok bool)
+	// Lookup may ask the network. aliases are the canonical names on the way.
+	Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error)
+}
+
+// Config is what a gate is made of. Log and Sandboxes have to be given;
+// without a Resolver only addresses can be reached.
+type Config struct {
+	Log       *audit.Log
+	Sandboxes *sandbox.Directory
+	Resolver  Resolver
+
+	// FlowsPerSandbox bounds the flows that one sandbox has open at a time;
+	// 0 means 4096.
+	FlowsPerSandbox int
+	// DialTimeout bounds resolving and connecting together; 0 means 15 s.
+	DialTimeout time.Duration
+}
+
+// A Gate decides, dials and records. It refuses everything until SetPolicy
+// has given it a policy, and is safe for concurrent use.
+type Gate struct {
+	Config
+	policy atomic.Pointer[policy.Policy]
+	ids    idSource
+
+	mu    sync.Mutex // guards what follows
+	flows flowList   // open ones
+	slots map[string]*slot
+}
+
+// A slot counts what one sandbox has open.
+type slot struct {
+	open atomic.Int64
+}
+
+// New returns a gate without a policy: it refuses everything.
+func New(c Config) *Gate {
+	if c.FlowsPerSandbox == 0 {
+		c.FlowsPerSandbox = 4096
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = 15 * time.Second
+	}
+	return &Gate{Config: c, slots: map[string]*slot{}}
+}
+
+// Prompt reports whether Open would answer r without waiting for the network
+// or a slow policy, so that an event loop may call it.
+func (g *Gate) Prompt(r *policy.Request) bool {
+	if !g.policy.Load().Prompt() {
+		return false
+	}
+	if r.Destination.Addr.IsValid() || g.Resolver == nil {
+		return true
+	}
+	if _, _, ok := g.Resolver.Cached(r.Destination.Host); ok {
+		return true
+	}
+	return g.decideName(r).Verdict <= policy.Ask // refused before any name is resolved
+}
+
+func (g *Gate) decideName(r *policy.Request) policy.Decision {
+	return g.policy.Load().Decide(context.Background(), r)
+}
+
+// Open decides whether peer may do what r asks, up to the addresses that its
+// destination resolves to, and records the decision before it returns. The
+// error is always a [*Refusal]. A caller that goes away does not keep the
+// record from being written.
+func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
+	f := g.newFlow(peer, r)
+	who, err := g.Sandboxes.Identify(peer)
+	if err != nil {
+		return nil, f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+	}
+	f.request.Sandbox = who
+	if !f.takeSlot() {
+		return nil, f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"})
+	}
+	if refusal := f.admit(ctx); refusal != nil {
+		f.leaveSlot()
+		return nil, refusal
+	}
+	g.add(f)
+	if refusal := f.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
+		f.Close(End{Outcome: string(refusal.Decision.Class)})
+		return nil, refusal
+	}
+	return f, nil
+}
+
+// Refuse records what could not even be put to the policy and returns the
+// refusal to render. raw is what was sent, as far as it was read: its first
+// 256 bytes are recorded.
+func (g *Gate) Refuse(_ context.Context, peer sandbox.Peer, via policy.Via, raw []byte, class policy.Class, why string) *Refusal {
+	f := g.newFlow(peer, policy.Request{Via: via})
+	who, err := g.Sandboxes.Identify(peer)
+	if err == nil {
+		f.request.Sandbox = who
+	}
+	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
+	f.decision = d
+	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
+		return f.refusal(unavailable)
+	}
+	return f.refusal(d)
+}
+
+// SetPolicy puts p in force for everything that is decided from now on,
+// records it with note, and decides every open flow again: those that p
+// refuses are cut. The error means that the change could not be recorded;
+// then the policy before stays.
+func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) error {
+	if err := g.notePolicy(p.Digest(), note); err != nil {
+		return err
+	}
+	g.policy.Store(p)
+	for _, f := range g.openFlows() {
+		if f.current(ctx) != nil {
+			f.cut()
+		}
+	}
+	return nil
+}
+
+// RejectPolicy records that a new policy was refused and the one in force
+// stays. note says why.
+func (g *Gate) RejectPolicy(note string) error {
+	return g.notePolicy(g.Digest(), note)
+}
+
+// Digest identifies the policy in force.
+func (g *Gate) Digest() string { return g.policy.Load().Digest() }
+
+// CutAll cuts every open flow, as at the end of a shutdown.
+func (g *Gate) CutAll() {
+	for _, f := range g.openFlows() {
+		f.cut()
+	}
+}
+
+// Flows counts the flows that are open.
+func (g *Gate) Flows() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.flows.n
+}
+
+func (g *Gate) openFlows() []*Flow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.flows.all()
+}
+
+func (g *Gate) add(f *Flow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flows.add(f)
+}
+
+func (g *Gate) remove(f *Flow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flows.remove(f)
+}
+
+func (g *Gate) slotOf(name string) *slot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.slots[name]
+	if s == nil {
+		s = new(slot)
+		g.slots[name] = s
+	}
+	return s
+}
+
+// flowList is a list whose links stand in the flows.
+type flowList struct {
+	first *Flow
+	n     int
+}
+
+func (l *flowList) add(f *Flow) {
+	f.next = l.first
+	if l.first != nil {
+		l.first.prev = f
+	}
+	l.first = f
+	l.n++
+}
+
+func (l *flowList) remove(f *Flow) {
+	if f.prev != nil {
+		f.prev.next = f.next
+	} else {
+		l.first = f.next
+	}
+	if f.next != nil {
+		f.next.prev = f.prev
+	}
+	f.next, f.prev = nil, nil
+	l.n--
+}
+
+func (l *flowList) all() []*Flow {
+	flows := make([]*Flow, 0, l.n)
+	for f := l.first; f != nil; f = f.next {
+		flows = append(flows, f)
+	}
+	return flows
+}

@@ -1,0 +1,477 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// An opinion is an evaluator made of a function.
+type opinion func(*policy.Request) policy.Decision
+
+func (f opinion) Evaluate(_ context.Context, r *policy.Request) (policy.Decision, error) {
+	return f(r), nil
+}
+
+func allow(*policy.Request) policy.Decision {
+	return policy.Decision{Verdict: policy.Allow, Rule: "test", Layer: policy.User}
+}
+
+func deny(*policy.Request) policy.Decision {
+	return policy.Decision{Class: policy.RuleDeny, Rule: "test", Layer: policy.User, Reason: "the test says no"}
+}
+
+// A zone resolves names to addresses and counts who asked.
+type zone struct {
+	addrs map[string][]netip.Addr
+	asked atomic.Int64
+}
+
+func (z *zone) Cached(string) ([]netip.Addr, []string, bool) { return nil, nil, false }
+
+func (z *zone) Lookup(_ context.Context, name string) ([]netip.Addr, []string, error) {
+	z.asked.Add(1)
+	if addrs, ok := z.addrs[name]; ok {
+		return addrs, nil, nil
+	}
+	return nil, nil, errors.New("no such name")
+}
+
+// A world is a gate with its log and its zone.
+type world struct {
+	*Gate
+	dir  string
+	zone *zone
+}
+
+func newWorld(t *testing.T, p *policy.Policy) *world {
+	t.Helper()
+	w := &world{dir: filepath.Join(t.TempDir(), "audit"), zone: &zone{addrs: map[string][]netip.Addr{}}}
+	log, err := audit.Create(w.dir, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	everybody, err := sandbox.NewDirectory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Gate = New(Config{Log: log, Sandboxes: everybody, Resolver: w.zone, FlowsPerSandbox: 8, DialTimeout: 5 * time.Second})
+	if p != nil {
+		if err := w.SetPolicy(t.Context(), p, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// records returns what the log holds of one kind, or of every kind for "".
+func (w *world) records(t *testing.T, kind Kind) (found []Record) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		var r Record
+		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&r); err != nil {
+			t.Fatalf("%v in %s", err, s.Bytes())
+		}
+		if kind == "" || r.Kind == kind {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func ask(t *testing.T, hostport string) policy.Request {
+	t.Helper()
+	dst, err := policy.ParseDestination(hostport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Request{Via: policy.ViaConnect, Destination: dst}
+}
+
+var peer = sandbox.Peer{Addr: netip.MustParseAddrPort("127.0.0.1:40000")}
+
+func refusalOf(t *testing.T, err error, class policy.Class) *Refusal {
+	t.Helper()
+	var r *Refusal
+	if !errors.As(err, &r) || r.Decision.Class != class {
+		t.Fatalf("got %v, want a refusal of class %s", err, class)
+	}
+	return r
+}
+
+// origin is a server that says hello and repeats what it is told.
+func origin(t *testing.T) (port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				io.WriteString(c, "hello")
+				io.Copy(c, c)
+			}()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func TestAGateWithoutAPolicyRefuses(t *testing.T) {
+	w := newWorld(t, nil)
+	_, err := w.Open(t.Context(), peer, ask(t, "allowed.test:443"))
+	refusalOf(t, err, policy.PolicyNotLoaded)
+}
+
+func TestADeniedNameIsNeverResolved(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	_, err := w.Open(t.Context(), peer, ask(t, "evil.test:443"))
+	r := refusalOf(t, err, policy.RuleDeny)
+	if n := w.zone.asked.Load(); n != 0 {
+		t.Errorf("the name was looked up %d times", n)
+	}
+	opens := w.records(t, KindOpen)
+	if len(opens) != 1 || opens[0].Decision.Action != "deny" || opens[0].Flow != r.ID.String() || opens[0].Dst.Host != "evil.test" {
+		t.Errorf("records: %+v", opens)
+	}
+}
+
+func TestAnAllowedFlowIsRecordedDialledAndClosed(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.zone.addrs["allowed.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	f, err := w.Open(t.Context(), peer, ask(t, "allowed.test:"+origin(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opens := w.records(t, KindOpen); len(opens) != 1 || opens[0].Decision.Action != "allow" {
+		t.Fatalf("before the dial the log holds %+v", opens)
+	}
+	conn, err := f.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(io.LimitReader(conn, 5)); string(got) != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	f.Close(End{Up: 3, Down: 5, Outcome: "closed"})
+	f.Close(End{Up: 99, Outcome: "twice"})
+	closes := w.records(t, KindClose)
+	if len(closes) != 1 || closes[0].Bytes.Down != 5 || closes[0].Dst.Addr != "127.0.0.1" || closes[0].Outcome != "closed" {
+		t.Errorf("close records: %+v", closes)
+	}
+	if w.Flows() != 0 {
+		t.Error("the flow is still open")
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the connection outlived its flow: %v", err)
+	}
+}
+
+func TestTheQueryIsRecordedBeforeItIsSent(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	_, err := w.Open(t.Context(), peer, ask(t, "nowhere.test:443"))
+	refusalOf(t, err, policy.NetworkDNS)
+	all := w.records(t, "")
+	kinds := make([]Kind, len(all))
+	for i, r := range all {
+		kinds[i] = r.Kind
+	}
+	if want := []Kind{KindPolicy, KindDNS, KindOpen, KindClose}; !slices.Equal(kinds, want) {
+		t.Errorf("recorded %v, want %v", kinds, want)
+	}
+}
+
+func TestOneRefusedAddressRefusesTheName(t *testing.T) {
+	private := netip.MustParseAddr("10.0.0.5")
+	w := newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
+		if slices.Contains(r.Destination.Addrs, private) {
+			return policy.Decision{Class: policy.AddressDenied, AddressClass: "private"}
+		}
+		return allow(r)
+	})))
+	w.zone.addrs["mixed.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1"), private}
+	_, err := w.Open(t.Context(), peer, ask(t, "mixed.test:443"))
+	refusalOf(t, err, policy.AddressDenied)
+	if opens := w.records(t, KindOpen); len(opens) != 1 || opens[0].Dst.Class != "private" || len(opens[0].Dst.Addrs) != 2 {
+		t.Errorf("records: %+v", opens)
+	}
+}
+
+func TestOnlyJudgedAddressesAreDialled(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(End{})
+	other := netip.MustParseAddrPort("127.0.0.2:80")
+	if err := f.judged(other); !errors.Is(err, errNotJudged) {
+		t.Errorf("judged(%s) = %v", other, err)
+	}
+	if _, err := f.dialOne(t.Context(), other); !errors.Is(err, errNotJudged) {
+		t.Errorf("dialOne(%s) = %v", other, err)
+	}
+}
+
+func TestFlowsPerSandboxAreLimited(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	var open []*Flow
+	for range 8 {
+		f, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, f)
+	}
+	_, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
+	refusalOf(t, err, policy.TooManyFlows)
+	open[0].Close(End{})
+	f, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
+	if err != nil {
+		t.Fatalf("after one closed: %v", err)
+	}
+	f.Close(End{})
+	for _, f := range open {
+		f.Close(End{})
+	}
+}
+
+func TestAPolicyChangeCutsWhatItRefuses(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	port := origin(t)
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{})
+	f.OnCut(func() { close(told) })
+	if err := w.SetPolicy(t.Context(), policy.New(opinion(deny)), "stricter"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-told:
+	case <-time.After(time.Second):
+		t.Fatal("the flow was not cut within a second")
+	}
+	io.Copy(io.Discard, conn)
+	f.Close(End{Outcome: "closed"})
+	closes := w.records(t, KindClose)
+	if len(closes) != 1 || closes[0].Outcome != "cut" || closes[0].Decision.Class != string(policy.RuleDeny) {
+		t.Errorf("close records: %+v", closes)
+	}
+}
+
+func TestAFlowOpenedUnderTheOldPolicyIsDecidedAgainBeforeItDials(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(End{})
+	w.policy.Store(policy.New(opinion(deny))) // as if SetPolicy had not reached the flow yet
+	_, err = f.Dial(t.Context())
+	refusalOf(t, err, policy.RuleDeny)
+}
+
+func TestNarrowOnlyGetsStricter(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
+		if r.HTTP != nil && r.HTTP.Method != "GET" {
+			return policy.Decision{Class: policy.MethodDenied}
+		}
+		return allow(r)
+	})))
+	f, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:80"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	method := func(m string) error {
+		return f.Narrow(t.Context(), func(r *policy.Request) {
+			r.HTTP = &policy.HTTPRequest{Method: m, Path: "/"}
+			r.Destination = policy.Destination{Host: "evil.test", Port: 80}
+		})
+	}
+	if err := method("GET"); err != nil {
+		t.Fatal(err)
+	}
+	if f.Host().Host != "93.184.216.34" {
+		t.Error("Narrow changed the destination")
+	}
+	refusalOf(t, method("POST"), policy.MethodDenied)
+	f.Close(End{Outcome: "method-denied"})
+	if c := w.records(t, KindClose); len(c) != 1 || c[0].Decision.Action != "deny" {
+		t.Errorf("close records: %+v", c)
+	}
+}
+
+func TestNoRecordNoPassage(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.Log.Close()
+	_, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
+	refusalOf(t, err, policy.AuditUnavailable)
+	if w.Flows() != 0 {
+		t.Error("a flow was opened")
+	}
+}
+
+func TestUnknownSandboxesAreRefusedAndRecorded(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	if err := w.Sandboxes.Set([]sandbox.Entry{{Name: "ci", Token: "right"}}); err != nil {
+		t.Fatal(err)
+	}
+	with := func(password string) sandbox.Peer {
+		return sandbox.Peer{Addr: peer.Addr, User: "ci", Password: password, HasCredentials: true}
+	}
+	for _, p := range []sandbox.Peer{peer, with("wrong"), with("")} {
+		_, err := w.Open(t.Context(), p, ask(t, "93.184.216.34:443"))
+		refusalOf(t, err, policy.UnknownSandbox)
+	}
+	f, err := w.Open(t.Context(), with("right"), ask(t, "93.184.216.34:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close(End{})
+	if opens := w.records(t, KindOpen); len(opens) != 4 || opens[3].Sandbox != "ci" || opens[0].Sandbox != "" {
+		t.Errorf("records: %+v", opens)
+	}
+}
+
+func TestRefuseRecordsRawBytesEscaped(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	raw := []byte("CONNECT evil.test\x00\n{\"seq\":1}\x1b[31m\xff" + strings.Repeat("x", 300))
+	w.Refuse(t.Context(), peer, policy.ViaConnect, raw, policy.MalformedHost, "a NUL in the host")
+	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(text, []byte("\n")); n != 2 {
+		t.Errorf("%d lines, want 2", n)
+	}
+	for _, c := range text {
+		if c != '\n' && (c < 0x20 || c > 0x7e) {
+			t.Fatalf("byte %#x in the log", c)
+		}
+	}
+	refused := w.records(t, KindRefused)
+	if len(refused) != 1 || []rune(refused[0].Raw)[17] != 0 || len([]rune(refused[0].Raw)) != rawMost {
+		t.Errorf("records: %+v", refused)
+	}
+}
+
+func TestKeptConnectionsStayWithTheirSandboxPlaceAndPolicy(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	port := origin(t)
+	open := func(hostport string) *Flow {
+		f, err := w.Open(t.Context(), peer, ask(t, hostport))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close(End{}) })
+		return f
+	}
+	first := open("127.0.0.1:" + port)
+	if _, err := first.Dial(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept := first.Keep()
+	first.Close(End{})
+	defer kept.Close()
+	if other := open("127.0.0.2:" + port); other.Reuse(kept) {
+		t.Error("a connection to one address was used for another")
+	}
+	stranger := open("127.0.0.1:" + port)
+	stranger.request.Sandbox.Name = "another"
+	if stranger.Reuse(kept) {
+		t.Error("a connection of one sandbox was used by another")
+	}
+	if err := w.SetPolicy(t.Context(), policy.New(opinion(allow)), "again"); err != nil {
+		t.Fatal(err)
+	}
+	if later := open("127.0.0.1:" + port); later.Reuse(kept) {
+		t.Error("a connection outlived the policy that decided it")
+	}
+}
+
+// TestSwappingPoliciesUnderLoad leaves no flow behind that nobody decided
+// again, whichever of Open and SetPolicy was first.
+func TestSwappingPoliciesUnderLoad(t *testing.T) {
+	open, shut := policy.New(opinion(allow)), policy.New(opinion(deny))
+	w := newWorld(t, open)
+	var workers sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		workers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if f, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443")); err == nil {
+					f.Close(End{})
+				}
+			}
+		})
+	}
+	for i := range 60 {
+		p := open
+		if i%2 == 0 {
+			p = shut
+		}
+		if err := w.SetPolicy(t.Context(), p, "swap"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	workers.Wait()
+	if w.Flows() != 0 {
+		t.Errorf("%d flows are left", w.Flows())
+	}
+}
+
+func TestIDsAreUniqueAndSortByTime(t *testing.T) {
+	var s idSource
+	now := time.Now()
+	last := ""
+	for range 1000 {
+		id := s.next(now).String()
+		if id <= last || len(id) != idLength {
+			t.Fatalf("%s follows %s", id, last)
+		}
+		last = id
+	}
+}

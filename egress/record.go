@@ -1,0 +1,92 @@
+package egress
+
+import "time"
+
+// A Record is one line of the audit log as a reader sees it. The log itself
+// stamps v, seq and time; this package writes the rest. Names and shapes may
+// be added to, never changed. Absent parts are left out.
+type Record struct {
+	V        int             `json:"v"`
+	Seq      int64           `json:"seq"`
+	Time     time.Time       `json:"time"`
+	Kind     Kind            `json:"kind"`
+	Flow     string          `json:"flow,omitempty"`
+	Sandbox  string          `json:"sandbox,omitempty"`
+	Via      string          `json:"via,omitempty"`
+	Src      string          `json:"src,omitempty"`
+	Dst      *RecordDst      `json:"dst,omitempty"`
+	TLS      *RecordTLS      `json:"tls,omitempty"`
+	HTTP     *RecordHTTP     `json:"http,omitempty"`
+	DNS      *RecordDNS      `json:"dns,omitempty"`
+	Process  *RecordProcess  `json:"process,omitempty"`
+	Decision *RecordDecision `json:"decision,omitempty"`
+	Bytes    *RecordBytes    `json:"bytes,omitempty"`
+	Duration int64           `json:"duration_ms,omitempty"`
+	Outcome  string          `json:"outcome,omitempty"`
+	Raw      string          `json:"raw,omitempty"`  // first 256 bytes of what could not be parsed, escaped
+	Note     string          `json:"note,omitempty"` // policy, start, stop: what happened, for a person
+}
+
+// A Kind says what a record is about.
+type Kind string
+
+const (
+	KindOpen     Kind = "open"    // a tunnel was decided
+	KindRequest  Kind = "request" // an HTTP request seen in clear was decided
+	KindClose    Kind = "close"   // a flow ended, or was refused after it was opened
+	KindDNS      Kind = "dns"
+	KindRefused  Kind = "refused" // could not even be put to the policy
+	KindPolicy   Kind = "policy"  // load, reload, reject
+	KindStart    Kind = "start"
+	KindStop     Kind = "stop"
+	KindRecovery Kind = "recovery"
+)
+
+type RecordDst struct {
+	Host  string   `json:"host"`
+	Port  uint16   `json:"port"`
+	Addrs []string `json:"addrs,omitempty"` // judged addresses
+	Addr  string   `json:"addr,omitempty"`  // the one that was dialled
+	Class string   `json:"class,omitempty"` // special-purpose space it was refused for
+}
+
+type RecordTLS struct {
+	SNI       string   `json:"sni,omitempty"`
+	ALPN      []string `json:"alpn,omitempty"`
+	ECH       bool     `json:"ech,omitempty"`
+	JA4       string   `json:"ja4,omitempty"`
+	Inspected bool     `json:"inspected,omitempty"`
+}
+
+type RecordHTTP struct {
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	Status int    `json:"status,omitempty"`
+}
+
+type RecordDNS struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+type RecordProcess struct {
+	PID  int      `json:"pid"`
+	Exe  string   `json:"exe"`
+	Argv []string `json:"argv"`
+}
+
+type RecordDecision struct {
+	Action    string   `json:"action"` // allow, deny, ask
+	Rule      string   `json:"rule,omitempty"`
+	Layer     string   `json:"layer,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
+	Class     string   `json:"class,omitempty"`
+	AllowedIf []string `json:"allowed_if,omitempty"`
+	Policy    string   `json:"policy,omitempty"`
+}
+
+// RecordBytes counts payload bytes: up to the upstream, down to the client.
+type RecordBytes struct {
+	Up   int64 `json:"up"`
+	Down int64 `json:"down"`
+}

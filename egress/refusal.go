@@ -1,0 +1,29 @@
+package egress
+
+import (
+	"fmt"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A Refusal is why something did not pass: by policy, by egressd itself, or
+// by the network. It is every error that a front end gets from a gate or a
+// flow, and front ends render it; nothing in it may be hidden from the
+// sandbox except what Decision's documentation says.
+type Refusal struct {
+	ID          ID
+	Destination policy.Destination // zero where none could be parsed
+	Method      string             // of an HTTP request that was seen
+	Decision    policy.Decision
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)
+}
+
+var unavailable = policy.Decision{
+	Class:  policy.AuditUnavailable,
+	Rule:   "audit",
+	Layer:  policy.Builtin,
+	Reason: "what cannot be recorded may not pass",
+}
