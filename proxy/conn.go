@@ -1,0 +1,387 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A conn is one client connection on an event loop, from accept until it is a
+// tunnel, belongs to a goroutine, or is closed. All its methods run on the
+// loop.
+type conn struct {
+	server *Server
+	loop   *relay.Loop
+	fd     int
+	peer   sandbox.Peer
+	late   *relay.Timer
+	head   []byte // of the request, while it is incomplete
+
+	door     door // how to answer
+	flow     *egress.Flow
+	tunnel   *relay.Tunnel
+	rest     []byte // what came behind the head
+	upstream int    // what First hands over when it says Take
+	hello    *sniff.Assembler
+	refused  *egress.Refusal
+	ready    readiness
+}
+
+// readiness is what has to come together before the first byte passes.
+type readiness struct {
+	durable bool
+	over    bool
+}
+
+// A door renders the two answers that a tunnel's way in can give.
+type door interface {
+	via() policy.Via
+	established() []byte
+	refusal(*egress.Refusal) []byte
+}
+
+func (c *conn) begin() {
+	c.late = c.loop.After(c.server.limits.Head, c.tooLate)
+	if err := c.loop.Watch(c.fd, c); err != nil {
+		c.drop()
+	}
+}
+
+// Ready reads the head.
+func (c *conn) Ready(e relay.Events) {
+	if !e.Readable() {
+		return
+	}
+	for {
+		buf := c.loop.Scratch()
+		n, again, err := relay.Read(c.fd, buf)
+		switch {
+		case again:
+			return
+		case err != nil || n == 0:
+			c.leftEarly()
+			return
+		}
+		if c.read(buf[:n]) {
+			return
+		}
+	}
+}
+
+// read takes b as the next bytes of the head and reports whether something
+// else than more bytes comes next. b is only valid until it returns.
+func (c *conn) read(b []byte) (done bool) {
+	if len(c.head) > 0 {
+		c.head = append(c.head, b...)
+		b = c.head
+	}
+	switch b[0] {
+	case 5:
+		c.toGoroutine(b, c.server.serveSOCKS)
+		return true
+	case 4:
+		c.malformed(policy.ViaUnknown, b, errSOCKS4)
+		return true
+	}
+	req, n, err := http1.ParseRequest(b, c.server.heads)
+	switch {
+	case errors.Is(err, http1.ErrShort):
+		if len(c.head) == 0 {
+			c.head = bytes.Clone(b)
+		}
+		return false
+	case err != nil:
+		c.malformed(policy.ViaUnknown, b, err)
+	case req.Method == "CONNECT":
+		c.connect(&req, b[:n], b[n:])
+	default:
+		c.toGoroutine(b, c.server.serveHTTP)
+	}
+	return true
+}
+
+// connect opens what a CONNECT asks for.
+func (c *conn) connect(req *http1.Request, head, rest []byte) {
+	c.loop.Stop(c.late)
+	dst, err := connectTarget(req)
+	if err != nil {
+		c.malformed(policy.ViaConnect, head, err)
+		return
+	}
+	if c.peer.User, c.peer.Password, c.peer.HasCredentials, err = credentials(req.Fields); err != nil {
+		c.malformed(policy.ViaConnect, head, err)
+		return
+	}
+	c.head, c.rest = nil, bytes.Clone(rest)
+	c.door = connectDoor{readerOf(req.Fields)}
+	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
+}
+
+// ask has the gate decide: at once where it can, else on a goroutine.
+func (c *conn) ask(r policy.Request) {
+	gate, ctx := c.server.Gate, context.Background()
+	if gate.Prompt(&r) {
+		c.decided(gate.Open(ctx, c.peer, r))
+		return
+	}
+	peer, loop := c.peer, c.loop
+	c.server.running.Go(func() {
+		flow, err := gate.Open(ctx, peer, r)
+		if !loop.Post(func() { c.decided(flow, err) }) && err == nil {
+			flow.Close(egress.End{Outcome: "cut"})
+		}
+	})
+}
+
+// decided starts to connect, and to wait for the record, side by side.
+func (c *conn) decided(flow *egress.Flow, err error) {
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	c.flow = flow
+	loop := c.loop
+	flow.OnCut(func() { loop.Post(c.cut) })
+	flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
+	flow.Connect(loop, c.connected)
+}
+
+func (c *conn) recorded(err error) {
+	if c.ready.over {
+		return
+	}
+	if err != nil {
+		c.cut()
+		return
+	}
+	c.ready.durable = true
+	if c.tunnel != nil {
+		c.tunnel.Start()
+	}
+}
+
+func (c *conn) connected(upstream int, err error) {
+	if c.ready.over {
+		if err == nil {
+			c.loop.CloseFD(upstream)
+		}
+		return
+	}
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	answer := c.door.established()
+	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
+		c.loop.CloseFD(upstream)
+		c.end(egress.End{Outcome: string(relay.Broken)})
+		return
+	}
+	c.carry(upstream)
+}
+
+func (c *conn) carry(upstream int) {
+	limits := &c.server.other
+	if port := c.flow.Host().Port; port == 443 || port == 80 {
+		limits = &c.server.web
+	}
+	c.upstream = upstream
+	first := c.rest
+	c.rest = nil
+	tunnel := c.loop.Carry(c.fd, upstream, first, c, limits)
+	if c.ready.over {
+		return
+	}
+	c.tunnel = tunnel
+	if c.ready.durable {
+		tunnel.Start()
+	}
+}
+
+// cut ends whatever this connection is doing.
+func (c *conn) cut() {
+	switch {
+	case c.ready.over:
+	case c.tunnel != nil:
+		c.tunnel.Cut()
+	default:
+		relay.Reset(c.fd)
+		c.end(egress.End{Outcome: string(relay.WasCut)})
+	}
+}
+
+// Ended implements [relay.Keeper].
+func (c *conn) Ended(e relay.End) {
+	if c.ready.over {
+		return
+	}
+	c.ready.over = true
+	outcome := string(e.Why)
+	if c.refused != nil {
+		outcome = string(c.refused.Decision.Class)
+	}
+	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
+	c.server.open.Add(-1)
+}
+
+// refuse answers with the refusal and closes.
+func (c *conn) refuse(err error) {
+	refusal := asRefusal(err)
+	if refusal.Decision.Class != policy.UnknownSandbox {
+		c.farewell(c.door.refusal(refusal), refusal)
+		return
+	}
+	delay := c.server.Sandboxes.Failed(c.peer, c.loop.Now())
+	if !c.peer.HasCredentials {
+		delay = 0
+	}
+	if delay == 0 {
+		c.farewell(c.door.refusal(refusal), refusal)
+		return
+	}
+	c.loop.After(delay, func() { c.farewell(c.door.refusal(refusal), refusal) })
+}
+
+// asRefusal returns err as what a gate or flow always returns.
+func asRefusal(err error) *egress.Refusal {
+	var refusal *egress.Refusal
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
+}
+
+// malformed records what could not be parsed, and answers it.
+func (c *conn) malformed(via policy.Via, raw []byte, err error) {
+	refusal := refuseMalformed(c.server.Gate, c.peer, via, raw, err)
+	c.rest = raw // something may be unread: leave the answer time to arrive
+	c.farewell(malformedReply(refusal, err), refusal)
+}
+
+// tooLate ends a connection whose head was not complete in time.
+func (c *conn) tooLate() {
+	if len(c.head) == 0 {
+		c.drop()
+		return
+	}
+	c.malformed(policy.ViaUnknown, c.head, errHeadLate)
+}
+
+// leftEarly ends a connection whose client went away in its head.
+func (c *conn) leftEarly() {
+	if len(c.head) > 0 {
+		refuseMalformed(c.server.Gate, c.peer, policy.ViaUnknown, c.head, errHeadCut)
+	}
+	c.drop()
+}
+
+// tooMany refuses a connection over the limit without serving it.
+func (c *conn) tooMany() {
+	refusal := c.server.Gate.Refuse(context.Background(), c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
+	c.farewell(httpReply(refusal, reader{}), refusal)
+}
+
+// farewell sends the last answer and closes. Where the client may have sent
+// bytes that nobody reads, it waits a moment for the client to close: a reset
+// could otherwise overtake the answer.
+func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
+	if c.ready.over {
+		return
+	}
+	c.loop.Stop(c.late)
+	if c.flow != nil {
+		c.flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		c.flow = nil
+	}
+	if len(answer) > 0 {
+		relay.Write(c.fd, answer)
+	}
+	if len(c.rest) == 0 {
+		c.drop()
+		return
+	}
+	c.ready.over = true
+	c.server.open.Add(-1)
+	linger(c.loop, c.fd)
+}
+
+// end closes the flow and the client.
+func (c *conn) end(e egress.End) {
+	c.flow.Close(e)
+	c.drop()
+}
+
+// drop closes the client.
+func (c *conn) drop() {
+	if c.ready.over {
+		return
+	}
+	c.ready.over = true
+	c.loop.Stop(c.late)
+	c.loop.CloseFD(c.fd)
+	c.server.open.Add(-1)
+}
+
+// toGoroutine hands the client, and what it has sent, to a goroutine.
+func (c *conn) toGoroutine(b []byte, serve func(*hosted)) {
+	c.ready.over = true
+	c.loop.Stop(c.late)
+	c.loop.Forget(c.fd)
+	first := bytes.Clone(b)
+	client, err := netConn(c.fd)
+	if err != nil {
+		c.server.open.Add(-1)
+		return
+	}
+	h := &hosted{server: c.server, client: client, peer: c.peer, loop: c.loop, first: first, via: policy.ViaHTTP}
+	if !c.server.host(client, func() { serve(h) }) {
+		client.Close()
+		c.server.open.Add(-1)
+	}
+}
+
+// A lingerer reads and forgets until the client closes.
+type lingerer struct {
+	loop  *relay.Loop
+	fd    int
+	timer *relay.Timer
+}
+
+func linger(loop *relay.Loop, fd int) {
+	const moment = time.Second
+	l := &lingerer{loop: loop, fd: fd}
+	relay.ShutdownWrite(fd)
+	l.timer = loop.After(moment, l.close)
+	if loop.Watch(fd, l) != nil {
+		l.close()
+		return
+	}
+	l.Ready(syscall.EPOLLIN)
+}
+
+func (l *lingerer) close() {
+	l.loop.Stop(l.timer)
+	l.loop.CloseFD(l.fd)
+}
+
+func (l *lingerer) Ready(relay.Events) {
+	for range 16 {
+		n, again, err := relay.Read(l.fd, l.loop.Scratch())
+		if again {
+			return
+		}
+		if err != nil || n == 0 {
+			break
+		}
+	}
+	l.close()
+}

@@ -1,0 +1,409 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/policy"
+)
+
+var (
+	errLateConnect = errors.New("CONNECT has to be the first request of its connection")
+	errUpstream    = errors.New("the upstream answered what is no response")
+	errStale       = errors.New("the kept connection was closed by the upstream")
+)
+
+// exchange sends the request and passes the response on. Nothing is sent
+// before the record of the request is durable.
+func (v *webVisit) exchange(x *exchange) error {
+	fields, err := http1.StripHopByHop(x.req.Fields)
+	if err != nil {
+		return err
+	}
+	x.req.Fields = http1.StripClientIdentity(fields)
+	if err := v.reach(x, true); err != nil {
+		return err
+	}
+	if err := x.flow.Wait(context.Background()); err != nil {
+		return err
+	}
+	err = v.roundTrip(x)
+	if errors.Is(err, errStale) {
+		v.forget()
+		if err := v.reach(x, false); err != nil {
+			return err
+		}
+		err = v.roundTrip(x)
+	}
+	return err
+}
+
+// reach connects the flow, with what the last one kept if it may.
+func (v *webVisit) reach(x *exchange, reuse bool) error {
+	kept := v.up.kept
+	v.up.kept = nil
+	if x.reused = reuse && x.flow.Reuse(kept); x.reused {
+		return nil
+	}
+	kept.Close()
+	v.forget()
+	conn, err := x.flow.Dial(context.Background())
+	if err != nil {
+		return err
+	}
+	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
+	return nil
+}
+
+func (v *webVisit) roundTrip(x *exchange) error {
+	if err := v.sendHead(x); err != nil {
+		return v.broken(x, err)
+	}
+	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
+		return v.receive(x)
+	}
+	x.upload = &upload{done: make(chan struct{})}
+	go x.upload.run(v, x)
+	err := v.receive(x)
+	if !x.upload.over(0) {
+		// The upstream has answered before it had the whole body: what is left
+		// of it has nowhere to go.
+		x.keep = false
+		v.stopUpload()
+		<-x.upload.done
+	}
+	return bodyError(err, x.upload.err)
+}
+
+// An upload is the goroutine that sends a request's body while the response
+// may already come.
+type upload struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+func (u *upload) run(v *webVisit, x *exchange) {
+	defer close(u.done)
+	u.err = v.sendBody(x)
+}
+
+// over reports whether the body is out, or is so within d.
+func (u *upload) over(d time.Duration) bool {
+	if u == nil {
+		return true
+	}
+	select {
+	case <-u.done:
+		return true
+	default:
+	}
+	if d == 0 {
+		return false
+	}
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-u.done:
+		return true
+	case <-wait.C:
+		return false
+	}
+}
+
+// bodyError prefers what was wrong with the body over what the upstream made
+// of it. A client that left in the middle of its body gets no answer.
+func bodyError(received, sent error) error {
+	var bad *http1.MalformedError
+	var cut cutShort
+	switch {
+	case received != nil && errors.As(sent, &bad):
+		return sent
+	case received != nil && errors.As(sent, &cut):
+		return spoilt{sent}
+	}
+	return received
+}
+
+// cutShort is a body that its sender did not finish.
+type cutShort struct{ error }
+
+func (e cutShort) Unwrap() error { return e.error }
+
+// broken tells a kept connection that had ended from one that failed.
+func (v *webVisit) broken(x *exchange, err error) error {
+	if x.reused && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && idempotent(x.req.Method) {
+		return errStale
+	}
+	return errors.Join(errUpstream, err)
+}
+
+func idempotent(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE":
+		return true
+	}
+	return false
+}
+
+// sendHead writes the request anew, for the place that was decided.
+func (v *webVisit) sendHead(x *exchange) error {
+	out := http1.Fields{{Name: "Host", Value: hostField(x.dst)}}
+	for _, f := range x.req.Fields {
+		if !dropped(f.Name) {
+			out = append(out, f)
+		}
+	}
+	if x.body.Kind == http1.BodyChunked {
+		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
+	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
+	n, err := v.up.conn.Write(v.out)
+	x.end.Up += int64(n)
+	return err
+}
+
+// dropped names the request fields that are written anew or not at all.
+func dropped(name string) bool {
+	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
+}
+
+func hostField(d policy.Destination) string {
+	if d.Port == 80 {
+		if d.Addr.Is6() {
+			return "[" + d.Host + "]"
+		}
+		return d.Host
+	}
+	return d.String()
+}
+
+// sendBody streams the request's body. A body that turns out malformed breaks
+// the upstream's connection off, so that it can never be taken for complete.
+func (v *webVisit) sendBody(x *exchange) error {
+	if x.expects {
+		if _, err := v.client.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return err
+		}
+	}
+	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked)
+	x.end.Up += n
+	if err != nil {
+		abort(v.up.conn)
+	}
+	return err
+}
+
+func abort(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// receive passes the response on, head and body.
+func (v *webVisit) receive(x *exchange) error {
+	resp, err := v.readResponse(x)
+	if err != nil {
+		return err
+	}
+	framing, err := resp.Body(x.req.Method)
+	if err != nil {
+		return errUpstream
+	}
+	x.end.Status = resp.Status
+	if !x.upload.over(5 * time.Millisecond) {
+		x.keep = false // a connection with an unread body on it carries no other request
+	}
+	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose
+	rechunk := framing.Kind == http1.BodyChunked || framing.Kind == http1.BodyUntilClose
+	if rechunk && x.req.Minor == 0 {
+		x.keep = false
+	}
+	head, err := v.responseHead(x, &resp, rechunk && x.req.Minor == 1)
+	if err != nil {
+		return errUpstream
+	}
+	v.deadline(v.server.limits.Idle)
+	err = v.answer(x, head, framing, rechunk && x.req.Minor == 1)
+	if err != nil {
+		return spoilt{err}
+	}
+	if !upstreamKeeps {
+		v.dropUpstream()
+	}
+	return nil
+}
+
+// dropUpstream keeps finish from keeping a connection that the upstream ends.
+func (v *webVisit) dropUpstream() {
+	v.server.readers.giveBack(v.up.in)
+	v.up.in = nil
+}
+
+// readResponse reads the final response. Interim ones are not passed on: 100
+// was answered here, and the rest are hints that nobody has to give.
+func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
+	const interimMost = 32
+	for range interimMost {
+		resp, err := http1.ReadResponse(v.up.in, v.server.heads)
+		switch {
+		case err != nil && v.up.in.Buffered() == 0:
+			return resp, v.broken(x, err)
+		case err != nil || resp.Status == 101:
+			return resp, errUpstream
+		case resp.Status >= 200:
+			return resp, nil
+		}
+	}
+	return http1.Response{}, errUpstream
+}
+
+// responseHead writes the head anew. The reason phrase and the fields by
+// which egressd speaks for itself cannot come from an upstream.
+func (v *webVisit) responseHead(x *exchange, resp *http1.Response, chunked bool) ([]byte, error) {
+	fields, err := http1.StripHopByHop(resp.Fields)
+	if err != nil {
+		return nil, err
+	}
+	out := fields[:0]
+	for _, f := range fields {
+		if !reserved(f.Name) {
+			out = append(out, f)
+		}
+	}
+	if chunked {
+		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	if !x.keep {
+		out = append(out, http1.Field{Name: "Connection", Value: "close"})
+	}
+	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), out)
+	return v.out, nil
+}
+
+// reserved names the response fields that only egressd sends, and Alt-Svc,
+// which names another way out.
+func reserved(name string) bool {
+	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// answer sends head and body to the client. What is there already goes out in
+// one piece with the head.
+func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
+	if framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered()) {
+		body, _ := v.up.in.Peek(int(framing.Length))
+		v.out = append(head, body...)
+		v.up.in.Discard(len(body))
+		n, err := v.client.Write(v.out)
+		x.end.Down += int64(n)
+		return err
+	}
+	n, err := v.client.Write(head)
+	x.end.Down += int64(n)
+	if err != nil || framing.Kind == http1.BodyNone {
+		return err
+	}
+	if framing.Kind == http1.BodyLength {
+		return v.answerLength(x, framing.Length)
+	}
+	body := http1.NewBodyReader(v.up.in, framing, v.server.heads)
+	down, err := v.copyBody(v.client, body, rechunk)
+	x.end.Down += down
+	return err
+}
+
+// answerLength passes a body of known length on: first what is buffered, then
+// between the sockets themselves, which the kernel does by splice(2).
+func (v *webVisit) answerLength(x *exchange, length int64) error {
+	const atOnce = 4 << 20
+	n, err := io.CopyN(v.client, v.up.in, int64(v.up.in.Buffered()))
+	x.end.Down += n
+	for length -= n; length > 0 && err == nil; length -= n {
+		v.extend()
+		n, err = io.CopyN(v.client, v.up.conn, min(length, atOnce))
+		x.end.Down += n
+	}
+	return err
+}
+
+// stopUpload ends the goroutine that reads the request's body, wherever it
+// waits.
+func (v *webVisit) stopUpload() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stopped = true
+	v.up.conn.Close()
+	v.client.SetReadDeadline(time.Now())
+}
+
+// extend gives both ends the idle time again.
+func (v *webVisit) extend() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.stopped {
+		return
+	}
+	soon := time.Now().Add(v.server.limits.Idle)
+	v.client.SetDeadline(soon)
+	v.up.conn.SetDeadline(soon)
+}
+
+// copyBody streams a body, each part as soon as it is there.
+func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool) (total int64, err error) {
+	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
+	defer v.server.buffers.Put(buf)
+	bw := bufio.NewWriterSize(to, 4<<10)
+	cw := http1.NewChunkedWriter(bw)
+	for {
+		n, err := body.Read(buf[:])
+		if n > 0 {
+			v.extend()
+			if werr := writePart(to, bw, cw, buf[:n], chunked); werr != nil {
+				return total, werr
+			}
+			total += int64(n)
+		}
+		if errors.Is(err, io.EOF) {
+			return total, endBody(bw, cw, body, chunked)
+		}
+		if err != nil {
+			return total, cutShort{err}
+		}
+	}
+}
+
+const bodyBuffer = 32 << 10
+
+func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte, chunked bool) error {
+	if !chunked {
+		_, err := to.Write(b)
+		return err
+	}
+	if _, err := cw.Write(b); err != nil {
+		return err
+	}
+	return bw.Flush()
+}
+
+func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool) error {
+	if !chunked {
+		return nil
+	}
+	if err := cw.Close(body.Trailer); err != nil {
+		return err
+	}
+	return bw.Flush()
+}

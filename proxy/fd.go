@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
+)
+
+func (s *Server) loopCount() int {
+	if s.Loops > 0 {
+		return s.Loops
+	}
+	return runtime.GOMAXPROCS(0) / 2
+}
+
+// duplicate returns a descriptor of its own for what c stands for.
+func duplicate(c any) (int, error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return -1, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(p uintptr) {
+		const dupCloexec = 1030 // F_DUPFD_CLOEXEC
+		n, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, p, dupCloexec, 0)
+		if errno != 0 {
+			dupErr = errno
+			return
+		}
+		fd = int(n)
+	})
+	return fd, errors.Join(err, dupErr)
+}
+
+// accept takes one connection off the queue of fd, without waiting.
+func accept(fd int) (int, netip.AddrPort, error) {
+	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+	if err != nil {
+		return -1, netip.AddrPort{}, err
+	}
+	from := addrPort(sa)
+	if from.IsValid() {
+		syscall.SetsockoptInt(client, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+	}
+	return client, from, nil
+}
+
+func addrPort(sa syscall.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *syscall.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// netConn makes a net.Conn of fd, which it closes either way.
+func netConn(fd int) (net.Conn, error) {
+	f := os.NewFile(uintptr(fd), "client")
+	defer f.Close()
+	return net.FileConn(f)
+}

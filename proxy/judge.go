@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+)
+
+// accessDenied is the fatal TLS alert access_denied (RFC 8446 §6.2), in a
+// record that every version reads.
+var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// First implements [relay.Keeper]: it judges a tunnel's first bytes against
+// what was asked for. It runs on the loop.
+func (c *conn) First(first []byte) (relay.Judgement, []byte) {
+	switch port := c.flow.Host().Port; detect(first, port) {
+	case sniff.Undecided:
+		return relay.More, nil
+	case sniff.TLS:
+		return c.judgeTLS(first)
+	case sniff.HTTP1:
+		c.takeHTTP(first)
+		return relay.Take, nil
+	default:
+		return c.narrow(nil, func(r *policy.Request) { r.Protocol = policy.ProtocolOpaque })
+	}
+}
+
+// detect says what first begins, for a port. Plain HTTP has no place on 443.
+// On ports that are not the web's, the words of another protocol could pass
+// for a request, so there the whole request line has to be one.
+func detect(first []byte, port uint16) sniff.Protocol {
+	p := sniff.Detect(first)
+	if p != sniff.HTTP1 || port == 80 {
+		return p
+	}
+	if port == 443 {
+		return sniff.Other
+	}
+	line, _, whole := bytes.Cut(first, []byte("\n"))
+	switch {
+	case bytes.HasSuffix(line, []byte(" HTTP/1.1\r")), bytes.HasSuffix(line, []byte(" HTTP/1.0\r")):
+		return sniff.HTTP1
+	case whole || len(first) > 8<<10:
+		return sniff.Other
+	default:
+		return sniff.Undecided
+	}
+}
+
+func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
+	if c.hello == nil {
+		c.hello = new(sniff.Assembler)
+	}
+	hello, err := c.hello.Parse(first)
+	switch {
+	case errors.Is(err, sniff.ErrShort):
+		return relay.More, nil
+	case err != nil:
+		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol = policy.ProtocolTLS })
+	}
+	c.hello = nil
+	claim := claimOf(&hello)
+	return c.narrow(accessDenied, func(r *policy.Request) {
+		r.Protocol = policy.ProtocolTLS
+		r.TLS = claim
+	})
+}
+
+// claimOf turns a hello into what policy reads. A server name that is not a
+// canonical name equals no host, so it is kept for the record only.
+func claimOf(h *sniff.Hello) *policy.ClientHello {
+	claim := &policy.ClientHello{ALPN: h.ALPN, ECH: h.ECH, JA4: h.JA4()}
+	if !h.HasServerName {
+		return claim
+	}
+	name, err := policy.ParseName(h.ServerName)
+	if err != nil {
+		claim.NoName = h.ServerName
+		return claim
+	}
+	claim.ServerName = name
+	return claim
+}
+
+func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
+	if err := c.flow.Narrow(context.Background(), edit); err != nil {
+		c.refused = asRefusal(err)
+		return relay.Refuse, farewell
+	}
+	return relay.Pass, nil
+}
+
+// takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that
+// decides every request. The tunnel's own connection, to which nothing was
+// sent, goes: each request has a flow of its own.
+func (c *conn) takeHTTP(first []byte) {
+	host, via := c.flow.Host(), c.door.via()
+	c.loop.CloseFD(c.upstream)
+	c.flow.Close(egress.End{Outcome: "http"})
+	c.toGoroutine(first, func(h *hosted) {
+		h.within, h.via = &host, via
+		c.server.serveHTTP(h)
+	})
+}

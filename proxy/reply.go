@@ -1,0 +1,268 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/policy"
+)
+
+// An answer is how one class of refusal looks in each protocol. Policy is
+// always 403, and 5xx always the network or egressd itself.
+type answer struct {
+	status int
+	retry  bool
+	socks  byte // RFC 1928 §6
+}
+
+var answers = map[policy.Class]answer{
+	policy.DefaultDeny:      {403, false, socksRefused},
+	policy.RuleDeny:         {403, false, socksRefused},
+	policy.MethodDenied:     {403, false, socksRefused},
+	policy.PathDenied:       {403, false, socksRefused},
+	policy.AddressDenied:    {403, false, socksRefused},
+	policy.NameMismatch:     {403, false, socksRefused},
+	policy.NoServerName:     {403, false, socksRefused},
+	policy.NotTLS:           {403, false, socksRefused},
+	policy.ECHRefused:       {403, false, socksRefused},
+	policy.AskRejected:      {403, false, socksRefused},
+	policy.PolicyNotLoaded:  {403, false, socksRefused},
+	policy.PolicyError:      {403, false, socksRefused},
+	policy.MalformedRequest: {400, false, socksFailure},
+	policy.MalformedHost:    {400, false, socksAddress},
+	policy.UnknownSandbox:   {407, false, socksNoMethod},
+	policy.TooManyFlows:     {429, true, socksFailure},
+	policy.AuditUnavailable: {503, true, socksFailure},
+
+	policy.NetworkDNS:         {502, true, socksHost},
+	policy.NetworkRefused:     {502, true, socksConnection},
+	policy.NetworkUnreachable: {502, true, socksNetwork},
+	policy.NetworkTLS:         {502, true, socksFailure},
+	policy.NetworkTimeout:     {504, true, socksHost},
+}
+
+func answerTo(class policy.Class) answer {
+	if a, ok := answers[class]; ok {
+		return a
+	}
+	return answer{403, false, socksRefused}
+}
+
+const (
+	policyMessage  = "Blocked by egress policy. This is a policy decision, not a network failure: do not retry and do not look for another route."
+	requestMessage = "The request could not be understood, so it was not passed on."
+	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
+	whoMessage     = "The proxy needs the user name and password of a sandbox."
+	networkMessage = "The policy allows this; the network did not carry it."
+)
+
+func (a answer) message() string {
+	switch {
+	case a.status == 407:
+		return whoMessage
+	case a.status == 403:
+		return policyMessage
+	case a.status < 429:
+		return requestMessage
+	case a.status < 502 || a.status == 503:
+		return laterMessage
+	default:
+		return networkMessage
+	}
+}
+
+// A reader is who reads a reply, as far as its form depends on that.
+type reader struct{ agent, accept string }
+
+func readerOf(f http1.Fields) reader {
+	return reader{agent: f.Get("User-Agent"), accept: f.Get("Accept")}
+}
+
+// connectDoor answers a CONNECT.
+type connectDoor struct{ reader reader }
+
+func (connectDoor) via() policy.Via { return policy.ViaConnect }
+
+func (connectDoor) established() []byte { return []byte("HTTP/1.1 200 Connection established\r\n\r\n") }
+
+func (d connectDoor) refusal(r *egress.Refusal) []byte { return httpReply(r, d.reader) }
+
+// httpReply renders a refusal as a whole HTTP response after which the
+// connection is closed.
+func httpReply(r *egress.Refusal, to reader) []byte {
+	return httpReplyAs(r, answerTo(r.Decision.Class), to)
+}
+
+func httpReplyAs(r *egress.Refusal, a answer, to reader) []byte {
+	kind, body := replyBody(r, a, to)
+	class := r.Decision.Class
+	b := make([]byte, 0, 512+len(body))
+	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", a.status, reasonPhrase(r, a))
+	b = fmt.Appendf(b, "Content-Type: %s\r\n", kind)
+	b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
+	b = fmt.Appendf(b, "Proxy-Status: egressd; error=%s; details=\"%s; %s\"\r\n", proxyError(a, class), class, r.ID)
+	if a.status == 403 {
+		b = append(b, "X-Proxy-Error: blocked-by-allowlist\r\n"...)
+	}
+	if a.status == 407 {
+		b = append(b, "Proxy-Authenticate: Basic realm=\"egressd\"\r\n"...)
+	}
+	if a.status == 429 || a.status == 503 {
+		b = append(b, "Retry-After: 5\r\n"...)
+	}
+	b = fmt.Appendf(b, "X-Egressd-Id: %s\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", r.ID)
+	return append(b, body...)
+}
+
+// reasonPhrase is all that many clients show of a refused CONNECT.
+func reasonPhrase(r *egress.Refusal, a answer) string {
+	class, where := r.Decision.Class, r.Destination.String()
+	const most = 120
+	if r.Destination.Host == "" {
+		where = ""
+	}
+	lead := "Blocked by egressd:"
+	if a.status >= 500 {
+		lead = "Failed in egressd:"
+	}
+	phrase := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s (%s)", lead, where, class, r.ID)), " ")
+	if len(phrase) <= most {
+		return phrase
+	}
+	return fmt.Sprintf("%s %s (%s)", lead, class, r.ID)
+}
+
+// proxyError is the error type of RFC 9209 §2.3.
+func proxyError(a answer, class policy.Class) string {
+	switch {
+	case class == policy.NetworkDNS:
+		return "dns_error"
+	case class == policy.NetworkRefused:
+		return "connection_refused"
+	case class == policy.NetworkTimeout:
+		return "connection_timeout"
+	case class == policy.NetworkUnreachable:
+		return "destination_ip_unroutable"
+	case class == policy.NetworkTLS:
+		return "http_protocol_error"
+	case class == policy.AddressDenied:
+		return "destination_ip_prohibited"
+	case a.status == 429:
+		return "connection_limit_reached"
+	case a.status == 503:
+		return "proxy_internal_error"
+	case a.status == 400 || a.status == 431:
+		return "http_request_error"
+	default:
+		return "http_request_denied"
+	}
+}
+
+func replyBody(r *egress.Refusal, a answer, to reader) (kind string, body []byte) {
+	switch {
+	case strings.HasPrefix(to.agent, "git/"):
+		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.accept, "text/html"):
+		return "text/html; charset=utf-8", page(r, a)
+	default:
+		return "application/problem+json", problem(r, a)
+	}
+}
+
+func plainText(r *egress.Refusal, a answer) string {
+	text := reasonPhrase(r, a) + "\n" + a.message() + "\n"
+	if len(r.Decision.AllowedIf) > 0 {
+		text += "Allowed if: " + strings.Join(r.Decision.AllowedIf, "; or ") + "\n"
+	}
+	return text
+}
+
+func page(r *egress.Refusal, a answer) []byte {
+	title := html.EscapeString(reasonPhrase(r, a))
+	rest := ""
+	if len(r.Decision.AllowedIf) > 0 {
+		rest = "<p>Allowed if: " + html.EscapeString(strings.Join(r.Decision.AllowedIf, "; or ")) + "</p>"
+	}
+	return fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><title>%s</title><h1>%s</h1><p>%s</p>%s<p>Class %s, id %s.</p>\n",
+		title, title, html.EscapeString(a.message()), rest, r.Decision.Class, r.ID)
+}
+
+// A problemBody is the contract of the JSON reply.
+type problemBody struct {
+	Error       string       `json:"error"`
+	Class       policy.Class `json:"class"`
+	ID          string       `json:"id"`
+	Destination string       `json:"destination,omitempty"`
+	Method      string       `json:"method,omitempty"`
+	Rule        string       `json:"rule"`
+	Retryable   bool         `json:"retryable"`
+	Message     string       `json:"message"`
+	AllowedIf   []string     `json:"allowed_if"`
+	Fix         string       `json:"fix,omitempty"`
+}
+
+func problem(r *egress.Refusal, a answer) []byte {
+	p := problemBody{
+		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
+		Rule: r.Decision.Rule, Retryable: a.retry, Message: a.message(), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
+	}
+	if a.status >= 500 {
+		p.Error = "egress_failed"
+	}
+	if p.AllowedIf == nil {
+		p.AllowedIf = []string{}
+	}
+	if r.Destination.Host != "" {
+		p.Destination = r.Destination.String()
+	}
+	if p.Method == "" && a.status != 400 {
+		p.Method = http.MethodConnect
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return []byte("{}\n") // strings and a bool always marshal
+	}
+	return append(body, '\n')
+}
+
+// fix is the command that would open the way, where offering it is right: not
+// for private addresses, and not against a rule that somebody wrote.
+func fix(r *egress.Refusal) string {
+	if r.Decision.Class != policy.DefaultDeny {
+		return ""
+	}
+	host := r.Destination.Host
+	if port := r.Destination.Port; port != 443 && port != 80 {
+		host = r.Destination.String()
+	}
+	return fmt.Sprintf("egressd allow %s --from %s", host, r.ID)
+}
+
+// malformedReply renders what could not be parsed, with the status that its
+// problem has.
+func malformedReply(r *egress.Refusal, err error) []byte {
+	a := answerTo(r.Decision.Class)
+	var bad *http1.MalformedError
+	if errors.As(err, &bad) && a.status == 400 {
+		a.status = bad.Status
+	}
+	if errors.Is(err, errSOCKS4) {
+		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
+	}
+	return httpReplyAs(r, a, reader{})
+}
+
+// reply for a response status that has no phrase of its own.
+func statusText(status int) string {
+	if text := http.StatusText(status); text != "" {
+		return text
+	}
+	return "Status " + strconv.Itoa(status)
+}

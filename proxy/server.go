@@ -1,0 +1,274 @@
+// Package proxy is the way in for programs that know of a proxy: HTTP with
+// absolute targets, CONNECT, and SOCKS5, all on the same port or unix socket.
+// The first byte says which.
+//
+// It parses and renders; it decides, resolves, dials and records nothing. All
+// of that is behind the [egress.Gate] that it is given.
+//
+//	s := &proxy.Server{Gate: gate, Sandboxes: directory}
+//	go s.Serve(listener, "127.0.0.1:3128")
+//	…
+//	s.Shutdown(ctx)
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Limits bound what a client can make the server hold. Zero fields have the
+// stated defaults.
+type Limits struct {
+	Connections int           // open at a time, over all sandboxes; 20,000
+	HeadBytes   int           // of a request or response head; 64 KiB
+	HeadFields  int           // header fields in one; 200
+	Head        time.Duration // for a head, a SOCKS handshake, and between kept-alive requests' bytes; 10 s
+	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
+	Hello       time.Duration // for them; 10 s
+	Idle        time.Duration // without a byte either way; 10 min
+}
+
+func (l Limits) filled() Limits {
+	fill(&l.Connections, 20_000)
+	fill(&l.HeadBytes, 64<<10)
+	fill(&l.HeadFields, 200)
+	fill(&l.Head, 10*time.Second)
+	fill(&l.HelloBytes, 64<<10)
+	fill(&l.Hello, 10*time.Second)
+	fill(&l.Idle, 10*time.Minute)
+	return l
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// A Server accepts on any number of listeners. Gate and Sandboxes have to be
+// set; fields may not be changed once Serve was called.
+type Server struct {
+	Gate      *egress.Gate
+	Sandboxes *sandbox.Directory
+	Limits    Limits
+	// Loops is how many event loops carry tunnels; 0 means one for each two
+	// processors.
+	Loops int
+
+	start    sync.Once
+	startErr error
+	limits   Limits
+	heads    http1.Limits
+	web      relay.Limits // of tunnels to 443 and 80, where the client speaks first
+	other    relay.Limits
+	loops    []*relay.Loop
+	turn     atomic.Uint32
+	readers  headReaders
+	buffers  sync.Pool    // of *[bodyBuffer]byte
+	open     atomic.Int64 // connections
+
+	mu        sync.Mutex // guards what follows
+	listeners []*listener
+	stopping  bool
+	running   sync.WaitGroup // loops, and goroutines that serve a connection
+	hosted    map[net.Conn]struct{}
+}
+
+// ErrClosed is what Serve returns after Shutdown.
+var ErrClosed = errors.New("proxy: server closed")
+
+// A listener accepts on one descriptor, on one loop.
+type listener struct {
+	server *Server
+	name   string
+	fd     int
+	loop   *relay.Loop
+	done   chan struct{}
+}
+
+// Serve accepts from l, which the server owns from now on, until Shutdown.
+// name is what the configuration calls l: a sandbox may be known by it.
+func (s *Server) Serve(l net.Listener, name string) error {
+	s.start.Do(s.prepare)
+	if s.startErr != nil {
+		return s.startErr
+	}
+	fd, err := duplicate(l)
+	if err != nil {
+		return fmt.Errorf("listener %s: %w", name, err)
+	}
+	defer l.Close()
+	in := &listener{server: s, name: name, fd: fd, loop: s.nextLoop(), done: make(chan struct{})}
+	if !s.admit(in) {
+		syscall.Close(fd)
+		return ErrClosed
+	}
+	in.loop.Post(in.begin)
+	<-in.done
+	return ErrClosed
+}
+
+func (s *Server) admit(in *listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopping {
+		s.listeners = append(s.listeners, in)
+	}
+	return !s.stopping
+}
+
+func (s *Server) prepare() {
+	s.limits = s.Limits.filled()
+	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
+	s.web = relay.Limits{First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle}
+	s.other = s.web
+	s.other.ServerFirst = true
+	s.buffers.New = func() any { return new([bodyBuffer]byte) }
+	s.hosted = map[net.Conn]struct{}{}
+	for range max(1, s.loopCount()) {
+		loop, err := relay.NewLoop()
+		if err != nil {
+			s.startErr = fmt.Errorf("event loop: %w", err)
+			return
+		}
+		s.loops = append(s.loops, loop)
+		s.running.Go(func() { loop.Run() })
+	}
+}
+
+func (s *Server) nextLoop() *relay.Loop {
+	return s.loops[int(s.turn.Add(1))%len(s.loops)]
+}
+
+func (in *listener) begin() {
+	if err := in.loop.WatchListener(in.fd, in); err != nil {
+		in.end()
+	}
+}
+
+func (in *listener) end() {
+	in.loop.Forget(in.fd)
+	in.loop.CloseFD(in.fd)
+	close(in.done)
+}
+
+const acceptAtOnce = 64
+
+// Ready accepts what waits.
+func (in *listener) Ready(relay.Events) {
+	for range acceptAtOnce {
+		fd, from, err := accept(in.fd)
+		switch {
+		case err == nil:
+			in.server.accepted(in, fd, from)
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			in.pause()
+			return
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			return
+		}
+	}
+}
+
+// pause leaves connections waiting in the kernel until descriptors are free.
+func (in *listener) pause() {
+	in.loop.Forget(in.fd)
+	in.loop.After(100*time.Millisecond, in.resume)
+}
+
+func (in *listener) resume() {
+	select {
+	case <-in.done:
+	default:
+		in.begin()
+	}
+}
+
+func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
+	c := &conn{server: s, loop: in.loop, fd: fd, peer: sandbox.Peer{Addr: from, Listener: in.name}}
+	if s.open.Add(1) > int64(s.limits.Connections) {
+		c.tooMany()
+		return
+	}
+	c.begin()
+}
+
+// Shutdown stops accepting, waits for tunnels to end by themselves until ctx
+// is done, then cuts those that are left, so that their records say so.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stopAccepting()
+	for s.open.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	left := s.open.Load()
+	s.Gate.CutAll()
+	s.closeHosted()
+	for _, l := range s.loops {
+		l.Close()
+	}
+	s.running.Wait()
+	if left > 0 {
+		return fmt.Errorf("%d connections were cut", left)
+	}
+	return nil
+}
+
+func (s *Server) stopAccepting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return
+	}
+	s.stopping = true
+	for _, in := range s.listeners {
+		in.loop.Post(in.end)
+	}
+}
+
+// host keeps track of a connection that a goroutine serves.
+func (s *Server) host(c net.Conn, serve func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.hosted[c] = struct{}{}
+	s.running.Go(func() {
+		defer s.release(c)
+		serve()
+	})
+	return true
+}
+
+func (s *Server) release(c net.Conn) {
+	c.Close()
+	s.mu.Lock()
+	delete(s.hosted, c)
+	s.mu.Unlock()
+	s.open.Add(-1)
+}
+
+func (s *Server) closeHosted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.hosted {
+		c.Close()
+	}
+}

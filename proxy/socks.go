@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/things-go/go-socks5"
+	"github.com/things-go/go-socks5/statute"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Replies of RFC 1928 §6, and the method that means none.
+const (
+	socksOK         = 0
+	socksFailure    = 1
+	socksRefused    = 2
+	socksNetwork    = 3
+	socksHost       = 4
+	socksConnection = 5
+	socksCommand    = 7
+	socksAddress    = 8
+	socksNoMethod   = 0xff
+)
+
+var errSOCKSCommand = errors.New("only CONNECT of SOCKS5 is served, not BIND or UDP ASSOCIATE")
+
+// socksReply never says from which address egressd connects.
+func socksReply(code byte) []byte { return []byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0} }
+
+type socksDoor struct{}
+
+func (socksDoor) via() policy.Via { return policy.ViaSOCKS5 }
+
+func (socksDoor) established() []byte { return socksReply(socksOK) }
+
+func (socksDoor) refusal(r *egress.Refusal) []byte {
+	return socksReply(answerTo(r.Decision.Class).socks)
+}
+
+// serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
+// takes over there: it is never asked to resolve, dial or carry.
+func (s *Server) serveSOCKS(h *hosted) {
+	v := &socksVisit{hosted: h}
+	h.deadline(s.limits.Head)
+	server := socks5.NewServer(
+		socks5.WithAuthMethods(v.methods()),
+		socks5.WithResolver(noResolver{}),
+		socks5.WithConnectHandle(v.connect),
+		socks5.WithBindHandle(v.unsupported),
+		socks5.WithAssociateHandle(v.unsupported),
+	)
+	err := server.ServeConn(socksConn{h.client, h})
+	if err != nil && !v.recorded {
+		v.failed(err)
+	}
+}
+
+// socksConn is the client with what was read of it put back in front.
+type socksConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c socksConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// noResolver keeps the library from resolving: names go to the policy first.
+type noResolver struct{}
+
+func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.IP, error) {
+	return ctx, nil, nil
+}
+
+// A socksVisit is one client on its way to a tunnel.
+type socksVisit struct {
+	*hosted
+	recorded bool // what became of it
+}
+
+func (v *socksVisit) methods() []socks5.Authenticator {
+	check := socks5.UserPassAuthenticator{Credentials: v}
+	if v.server.Sandboxes.Credentials(v.peer.Listener) {
+		return []socks5.Authenticator{check}
+	}
+	return []socks5.Authenticator{socks5.NoAuthAuthenticator{}, check}
+}
+
+// Valid implements the library's store of credentials (RFC 1929).
+func (v *socksVisit) Valid(user, password, _ string) bool {
+	v.peer.User, v.peer.Password, v.peer.HasCredentials = user, password, true
+	if _, err := v.server.Sandboxes.Identify(v.peer); err == nil {
+		return true
+	}
+	v.unknown(sandbox.ErrUnknown)
+	delay := v.server.Sandboxes.Failed(v.peer, time.Now())
+	v.deadline(delay + v.server.limits.Head)
+	time.Sleep(delay)
+	return false
+}
+
+func (v *socksVisit) unknown(err error) {
+	v.recorded = true
+	v.server.Gate.Refuse(context.Background(), v.peer, policy.ViaSOCKS5, nil, policy.UnknownSandbox, err.Error())
+}
+
+// failed records a handshake that the library gave up.
+func (v *socksVisit) failed(err error) {
+	if errors.Is(err, statute.ErrNoSupportedAuth) {
+		v.unknown(sandbox.ErrUnknown)
+		return
+	}
+	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, nil, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
+}
+
+func (v *socksVisit) unsupported(_ context.Context, w io.Writer, _ *socks5.Request) error {
+	v.recorded = true
+	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, nil, errSOCKSCommand)
+	_, err := w.Write(socksReply(socksCommand))
+	return err
+}
+
+// connect has the gate decide and moves the client to its loop.
+func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Request) error {
+	v.recorded = true
+	dst, err := socksDestination(&req.DstAddr)
+	if err != nil {
+		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, []byte(req.DstAddr.FQDN), err)
+		_, err = w.Write(socksDoor{}.refusal(refusal))
+		return err
+	}
+	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	if err != nil {
+		_, err = w.Write(socksDoor{}.refusal(asRefusal(err)))
+		return err
+	}
+	return v.toLoop(flow, buffered(req.Reader))
+}
+
+// socksDestination goes through the same parser as every other way in.
+func socksDestination(a *statute.AddrSpec) (policy.Destination, error) {
+	port := ":" + strconv.Itoa(a.Port)
+	if a.AddrType == statute.ATYPDomain {
+		if strings.Contains(a.FQDN, ":") {
+			return policy.ParseDestination("[" + a.FQDN + "]" + port)
+		}
+		return policy.ParseDestination(a.FQDN + port)
+	}
+	ip, _ := netip.AddrFromSlice(a.IP)
+	if ip = ip.Unmap(); ip.Is4() {
+		return policy.ParseDestination(ip.String() + port)
+	}
+	return policy.ParseDestination("[" + ip.String() + "]" + port)
+}
+
+// buffered returns what the client sent behind its request.
+func buffered(r io.Reader) []byte {
+	br, ok := r.(*bufio.Reader)
+	if !ok || br.Buffered() == 0 {
+		return nil
+	}
+	b, _ := br.Peek(br.Buffered())
+	return append([]byte(nil), b...)
+}
+
+// toLoop makes the client a connection of its event loop. The library closes
+// its own descriptor when it returns; the loop has another.
+func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
+	rest = append(rest, v.first...)
+	v.first = nil
+	fd, err := duplicate(v.client)
+	if err != nil {
+		flow.Close(egress.End{Outcome: "reset"})
+		return err
+	}
+	c := &conn{server: v.server, loop: v.loop, fd: fd, peer: v.peer, door: socksDoor{}, rest: rest}
+	v.server.open.Add(1)
+	if !v.loop.Post(func() { c.decided(flow, nil) }) {
+		flow.Close(egress.End{Outcome: "cut"})
+		v.server.open.Add(-1)
+	}
+	return nil
+}

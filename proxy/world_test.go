@@ -1,0 +1,251 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"context"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// names is a zone in which every name lives on loopback, as in names_test.
+type names map[string]netip.Addr
+
+func (z names) Cached(name string) ([]netip.Addr, []string, bool) {
+	a, ok := z[name]
+	return []netip.Addr{a}, nil, ok
+}
+
+func (z names) Lookup(_ context.Context, name string) ([]netip.Addr, []string, error) {
+	return nil, nil, io.EOF
+}
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// A world is a server with everything behind it, on loopback.
+type world struct {
+	*Server
+	addr   string
+	log    string // directory
+	socket string // a unix listener called "unix"
+}
+
+const openPolicy = `version: 1
+allow: ["allowed.test:*"]
+unsafe_allow: ["127.0.0.1:*"]
+`
+
+func newWorld(t *testing.T, text string, change func(*Server)) *world {
+	t.Helper()
+	file, err := policy.ParseFile("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := file.Compile(policy.Environment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{log: filepath.Join(t.TempDir(), "audit"), socket: filepath.Join(t.TempDir(), "p")}
+	log, err := audit.Create(w.log, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	everybody, err := sandbox.NewDirectory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := names{"allowed.test": loopback, "evil.test": loopback}
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone, DialTimeout: 5 * time.Second})
+	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
+	if change != nil {
+		change(w.Server)
+	}
+	w.addr = w.listen(t, "tcp", "127.0.0.1:0")
+	w.listen(t, "unix", w.socket)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		w.Shutdown(ctx)
+	})
+	return w
+}
+
+func (w *world) listen(t *testing.T, network, address string) string {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { w.Serve(l, network) })
+	t.Cleanup(serving.Wait)
+	return l.Addr().String()
+}
+
+// records returns what the log holds now.
+func (w *world) records(t *testing.T) (all []egress.Record) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.log, "00000001.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var r egress.Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// recorded waits for a record that fits: the log is written before an answer
+// is sent, but a close record may come after the client saw the end.
+func (w *world) recorded(t *testing.T, fits func(egress.Record) bool) egress.Record {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		for _, r := range w.records(t) {
+			if fits(r) {
+				return r
+			}
+		}
+	}
+	t.Fatalf("no such record among %+v", w.records(t))
+	return egress.Record{}
+}
+
+func ended(class string) func(egress.Record) bool {
+	return func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == class }
+}
+
+// A client is a raw connection to the proxy.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+	t  *testing.T
+}
+
+func (w *world) dial(t *testing.T) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &client{c, bufio.NewReader(c), t}
+}
+
+func (c *client) send(s string) *client {
+	c.t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		c.t.Fatal(err)
+	}
+	return c
+}
+
+// expect reads exactly want.
+func (c *client) expect(want string) *client {
+	c.t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(c.in, got); err != nil || string(got) != want {
+		c.t.Fatalf("read %q, %v; want %q", got[:n], err, want)
+	}
+	return c
+}
+
+// rest reads to the end.
+func (c *client) rest() string {
+	c.t.Helper()
+	b, err := io.ReadAll(c.in)
+	if err != nil {
+		c.t.Logf("after %q: %v", b, err)
+	}
+	return string(b)
+}
+
+// An origin is an upstream whose every connection is handed to serve.
+type origin struct {
+	port  string
+	conns chan net.Conn
+}
+
+func newOrigin(t *testing.T, serve func(net.Conn)) *origin {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	var running sync.WaitGroup
+	t.Cleanup(func() { l.Close(); running.Wait() })
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			running.Go(func() { defer c.Close(); serve(c) })
+		}
+	})
+	return &origin{port: port}
+}
+
+// echo is an origin that repeats.
+func echo(t *testing.T) *origin {
+	return newOrigin(t, func(c net.Conn) { io.Copy(c, c) })
+}
+
+// witness is an origin that keeps all it is sent.
+type witness struct {
+	*origin
+	mu   sync.Mutex
+	seen bytes.Buffer
+}
+
+func newWitness(t *testing.T, answer string) *witness {
+	w := &witness{}
+	w.origin = newOrigin(t, func(c net.Conn) {
+		buf := make([]byte, 4096)
+		for {
+			n, err := c.Read(buf)
+			w.mu.Lock()
+			w.seen.Write(buf[:n])
+			w.mu.Unlock()
+			if n > 0 && answer != "" {
+				io.WriteString(c, answer)
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return w
+}
+
+func (w *witness) got() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen.String()
+}
