@@ -44,7 +44,7 @@ type batch struct {
 // printable ASCII on one line, at most MaxRecord bytes; Append puts those
 // three in front of the others. It checks the outer form only. An error that
 // wraps [ErrUnavailable] concerns the log, any other one this record alone;
-// either way the record is not in the log.
+// either way it was not accepted.
 //
 // After an error of the log Append tries to go on in a fresh segment, at most
 // once a second.

@@ -17,7 +17,8 @@
 // shares one sync. After any error of either kind nothing more goes to the
 // segment at hand: it is neither written nor synced again, its torn end stays
 // where it is, and the log goes on in a fresh segment as soon as one can be
-// made. A record that Append refused is in no segment.
+// made. A record whose append failed is in no segment, unless the file system
+// did what it said it could not do.
 package audit
 
 import (
@@ -51,8 +52,8 @@ const (
 
 // Options say how a log is written. The zero value is ready for use.
 type Options struct {
-	// Durability is what Durable and Wait wait for. It changes nothing about
-	// when records are synced at the latest: see flushAfter.
+	// Durability is what Durable and Wait wait for. Whatever it is, a record is
+	// synced within a second, and before a segment is closed.
 	Durability Durability
 
 	// SegmentBytes is the size at which a segment is followed by a new one;
@@ -105,7 +106,7 @@ type Log struct {
 	lost     span     // records that were acknowledged and could not be synced
 	waiting  *round   // who waits for the next sync
 	crowd    int      // how many waited for the last one
-	answered []*round // who waited for one that cannot come any more
+	answered []*round // those whose answer is known, and that the committer has not yet told
 	torn     []Torn   // not yet reported by Recovered
 }
 

@@ -103,9 +103,6 @@ func (r *Reader) Next() ([]byte, error) {
 // Follow waits until Next has a line to return, and returns nil then. It looks
 // a few times a second.
 func (r *Reader) Follow(ctx context.Context) error {
-	if r.ahead != nil {
-		return nil
-	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {

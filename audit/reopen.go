@@ -40,7 +40,6 @@ func (l *Log) makeRoom(n int) error {
 func (l *Log) rotate() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
-	defer l.wakeCommitter()
 	if err := l.sync(); err != nil {
 		return err
 	}

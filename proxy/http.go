@@ -150,15 +150,8 @@ func (v *webVisit) understand(x *exchange) (err error) {
 // Within a tunnel, both have to be what the tunnel was opened to.
 func (v *webVisit) destination(x *exchange) (policy.Destination, error) {
 	host := x.req.Fields.Get("Host")
-	if host != "" && !isHost(host) {
-		return policy.Destination{}, errHostList
-	}
 	if x.target.Form == http1.Absolute {
-		dst, err := parseAuthority(x.target.Authority)
-		if err == nil && v.within != nil && !samePlace(dst, *v.within) {
-			err = errOtherHost
-		}
-		return dst, err
+		return v.absolute(x, host)
 	}
 	if v.within == nil {
 		return policy.Destination{}, errOriginForm
@@ -171,6 +164,18 @@ func (v *webVisit) destination(x *exchange) (policy.Destination, error) {
 		return policy.Destination{}, errOtherHost
 	}
 	return policy.Destination{Host: v.within.Host, Addr: v.within.Addr, Port: v.within.Port}, nil
+}
+
+func (v *webVisit) absolute(x *exchange, host string) (policy.Destination, error) {
+	dst, err := parseAuthority(x.target.Authority)
+	switch {
+	case err != nil:
+	case host != "" && !isHost(host):
+		err = errHostList
+	case v.within != nil && !samePlace(dst, *v.within):
+		err = errOtherHost
+	}
+	return dst, err
 }
 
 // parseAuthority reads host[:port], with port 80 where none is given.

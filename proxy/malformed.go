@@ -30,10 +30,11 @@ func connectTarget(req *http1.Request) (policy.Destination, error) {
 	if err != nil {
 		return policy.Destination{}, err
 	}
-	if host := req.Fields.Get("Host"); host != "" && !isHost(host) {
-		return policy.Destination{}, errHostList
+	dst, err := policy.ParseDestination(target.Authority)
+	if host := req.Fields.Get("Host"); err == nil && host != "" && !isHost(host) {
+		err = errHostList
 	}
-	return policy.ParseDestination(target.Authority)
+	return dst, err
 }
 
 // isHost reports whether a Host field's value is one host, with a port or not.
@@ -68,7 +69,7 @@ func refuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw [
 	class := policy.MalformedRequest
 	var destination *policy.DestinationError
 	var message *http1.MalformedError
-	if errors.As(err, &destination) || errors.As(err, &message) && message.Host {
+	if errors.Is(err, errHostList) || errors.As(err, &destination) || errors.As(err, &message) && message.Host {
 		class = policy.MalformedHost
 	}
 	return gate.Refuse(context.Background(), peer, via, redact(raw), class, err.Error())

@@ -216,13 +216,24 @@ func parseRequestLine(line string) (Request, error) {
 	}
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || !isVisible(target) {
-		return Request{}, malformed("a request target that is not printable ASCII")
+		return Request{}, badTarget(method, target)
 	}
 	minor, err := parseVersion(version)
 	if err != nil {
 		return Request{}, err
 	}
 	return Request{Method: method, Target: target, Minor: minor}, nil
+}
+
+// badTarget blames the host where the bytes that no target has stand in it.
+func badTarget(method, target string) error {
+	const problem = "a request target that is not printable ASCII"
+	_, authority, absolute := strings.Cut(target, "://")
+	authority, _, _ = strings.Cut(authority, "/")
+	if method == "CONNECT" || absolute && !isVisible(authority) {
+		return malformedHost(problem)
+	}
+	return malformed(problem)
 }
 
 // parseVersion takes HTTP/1.0 and HTTP/1.1. Later minor versions are refused,

@@ -348,6 +348,33 @@ func TestLinesThatAFailedWriteLeftAreCounted(t *testing.T) {
 	closeLog(t, open(t, dir, Options{}))
 }
 
+func TestFollowOutlivesRecovery(t *testing.T) {
+	dir := laid(t, append(filled(t, 1, Options{})[0], `{"v":1,"seq":1,"time":"torn`...))
+	r := reader(t, dir, 0)
+	follow(t, r, 1)
+	atEnd(t, r)
+	l := open(t, dir, Options{})
+	appendTo(t, l, named("instead"))
+	if got := follow(t, r, 1)[0]; !strings.Contains(got, "instead") {
+		t.Errorf("line %s", got)
+	}
+	breakDescriptor(t, l, full(t))
+	l.Append([]byte(named("refused")))
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	atEnd(t, r) // the reader holds an empty segment, and that is replaced
+	breakDescriptor(t, l, full(t))
+	l.Append([]byte(named("refused")))
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, l, named("replaced"))
+	if got := follow(t, r, 1)[0]; !strings.Contains(got, "replaced") {
+		t.Errorf("line %s", got)
+	}
+}
+
 // inChild runs the calling test once more, in a process of its own, which may
 // take limits and mounts upon itself. It returns true there.
 func inChild(t *testing.T, as *syscall.SysProcAttr) bool {
