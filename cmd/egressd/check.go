@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of check, the strictest of its arguments: these, else 0.
+const (
+	exitDeny   = 1
+	exitUnsure = 2
+	exitAsk    = 3
+)
+
+func newCheckCommand() *cobra.Command {
+	var o checkOptions
+	cmd := &cobra.Command{
+		Use:   "check [-X METHOD] URL|HOST[:PORT]…",
+		Short: "Say what would happen to a request, without any traffic",
+		Long: `Check decides as serve would, and sends nothing: no connection, no DNS query.
+
+An https URL or a HOST:PORT is judged as the tunnel that serve sees, since the
+requests inside one are not visible to it; an http URL with its method and path.
+A host without a port means port 443. The addresses that a name resolves to are
+judged when it is dialled, and can still refuse what is allowed here.
+
+Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments, the
+strictest counts.`,
+		Example: `  egressd check https://api.anthropic.com/v1/messages
+  egressd check -X POST http://example.com/upload
+  egressd check --sandbox ci registry.npmjs.org github.com:22`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+		},
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+type checkOptions struct {
+	config, method, sandbox string
+	json                    bool
+}
+
+func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
+	if len(args) == 0 {
+		return misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
+	}
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return unsure(err)
+	}
+	who, err := cfg.sandbox(o.sandbox)
+	if err != nil {
+		return unsure(err)
+	}
+	p, err := cfg.compile()
+	if err != nil {
+		return unsure(err)
+	}
+	code := exitOK
+	for _, arg := range args {
+		a, err := o.answer(p, who.Name, arg)
+		if err != nil {
+			explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
+			code = stricter(code, exitUnsure)
+			continue
+		}
+		if err := a.print(stdout, o.json, paletteFor(stdout)); err != nil {
+			return err
+		}
+		code = stricter(code, a.code())
+	}
+	if code == exitOK {
+		return nil
+	}
+	return status(code)
+}
+
+// unsure keeps every failure from reading like a verdict.
+func unsure(err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return &failure{code: exitUnsure, err: f.err, hint: f.hint}
+	}
+	return &failure{code: exitUnsure, err: err}
+}
+
+// stricter orders exit codes: what cannot be told counts above a refusal.
+func stricter(a, b int) int {
+	for _, code := range []int{exitUnsure, exitDeny, exitAsk} {
+		if a == code || b == code {
+			return code
+		}
+	}
+	return exitOK
+}
+
+// An answer is what would happen to one request.
+type answer struct {
+	Request   string       `json:"request"` // what was judged: a tunnel shows less than a URL says
+	Sandbox   string       `json:"sandbox"`
+	Verdict   string       `json:"verdict"`
+	Class     policy.Class `json:"class,omitempty"`
+	Rule      string       `json:"rule,omitempty"`
+	Layer     policy.Layer `json:"layer,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
+	AllowedIf []string     `json:"allowed_if,omitempty"`
+	Policy    string       `json:"policy"`
+
+	// AddressesJudged is false for a name: it is resolved only when dialled.
+	AddressesJudged bool `json:"addresses_judged"`
+
+	notes []string
+}
+
+func (o *checkOptions) answer(p *policy.Policy, sandbox, arg string) (*answer, error) {
+	request, notes, err := parseCheck(arg, o.method)
+	if err != nil {
+		return nil, err
+	}
+	request.Sandbox, request.Time = policy.Sandbox{Name: sandbox}, time.Now()
+	d := p.Decide(context.Background(), &request)
+	a := &answer{
+		Request: requestText(&request), Sandbox: sandbox, Verdict: verdictText(d.Verdict),
+		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
+		AddressesJudged: request.Destination.Addr.IsValid(),
+		notes:           notes,
+	}
+	if a.Verdict == "allow" && !a.AddressesJudged {
+		a.notes = append(a.notes, "the addresses that the name resolves to are judged when it is dialled")
+	}
+	return a, nil
+}
+
+// parseCheck reads an argument as serve would see the request: of what goes
+// into a tunnel, the destination alone.
+func parseCheck(arg, method string) (policy.Request, []string, error) {
+	text := arg
+	isURL := strings.Contains(arg, "://")
+	if method != "" && isURL {
+		text = method + " " + arg
+	}
+	request, err := policy.ParseCheck(text)
+	if err != nil || request.Via == policy.ViaHTTP {
+		return request, nil, err
+	}
+	var notes []string
+	if request.HTTP != nil || method != "" {
+		notes = append(notes, "judged as a tunnel: its method and path are not visible to serve")
+	}
+	request.HTTP = nil
+	return request, notes, nil
+}
+
+func requestText(r *policy.Request) string {
+	if r.HTTP != nil {
+		return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
+	}
+	return "CONNECT " + r.Destination.String()
+}
+
+// verdictText puts a verdict into the three words of the log.
+func verdictText(v policy.Verdict) string {
+	switch v {
+	case policy.Allow, policy.Inspect:
+		return "allow"
+	case policy.Ask:
+		return "ask"
+	default:
+		return "deny"
+	}
+}
+
+func (a *answer) code() int {
+	switch a.Verdict {
+	case "allow":
+		return exitOK
+	case "ask":
+		return exitAsk
+	default:
+		return exitDeny
+	}
+}
+
+func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
+	if asJSON {
+		return printJSON(w, a)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s  %s\n", colours.mark(a.Verdict), colours.bold(a.Verdict), printable(a.Request))
+	field(&b, "sandbox", a.Sandbox)
+	field(&b, "rule", ruleText(a.Rule, string(a.Layer)))
+	field(&b, "class", string(a.Class))
+	field(&b, "reason", a.Reason)
+	field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
+	field(&b, "policy", a.Policy)
+	for _, n := range a.notes {
+		field(&b, "note", n)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hostaddr"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A daemon is everything that serve wires together.
+type daemon struct {
+	talk   io.Writer
+	path   string // of the policy file
+	seen   []byte // its content when it was last read, good or bad
+	config *config
+
+	host      *hostaddr.Watcher
+	log       *audit.Log
+	sandboxes *sandbox.Directory
+	resolver  *resolver
+	gate      *egress.Gate
+	server    *proxy.Server
+	serving   sync.WaitGroup
+	listening []boundListener
+	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
+}
+
+// A boundListener is a listener that is open, and what the file calls it.
+type boundListener struct {
+	net.Listener
+	name string
+}
+
+// newDaemon builds a daemon that does not listen yet. An error leaves nothing
+// open.
+func newDaemon(talk io.Writer, path string) (_ *daemon, err error) {
+	d := &daemon{talk: talk}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	d.own.Store(&[]netip.AddrPort{})
+	if d.config, err = loadConfig(path); err != nil {
+		return nil, err
+	}
+	d.path = d.config.path
+	d.seen, _ = os.ReadFile(d.path)
+	if d.host, err = hostaddr.Watch(); err != nil {
+		return nil, failed(err, "egressd serve, where netlink sockets are allowed")
+	}
+	entries, err := d.config.entries()
+	if err != nil {
+		return nil, err
+	}
+	if d.sandboxes, err = sandbox.NewDirectory(entries); err != nil {
+		return nil, misused(err, "correct sandboxes in "+d.path)
+	}
+	if d.resolver, err = newResolver(d.config); err != nil {
+		return nil, err
+	}
+	return d, d.build()
+}
+
+// build opens the log and puts the gate and the server together.
+func (d *daemon) build() error {
+	if err := d.openLog(); err != nil {
+		return err
+	}
+	l := d.config.file.Limits
+	d.gate = egress.New(egress.Config{
+		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
+		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
+	})
+	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Limits: proxy.Limits{
+		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
+		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout,
+	}}
+	return nil
+}
+
+// openLog opens the log, or makes it where there is none.
+func (d *daemon) openLog() error {
+	dir, err := d.config.auditDir()
+	if err != nil {
+		return err
+	}
+	options := audit.Options{SegmentBytes: d.config.file.Audit.SegmentBytes}
+	if d.config.file.Audit.Durability == "process" {
+		options.Durability = audit.Process
+	}
+	d.log, err = audit.Open(dir, options)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+			return failed(fmt.Errorf("audit log: %w", err), "set audit.dir in "+d.path+" to a folder that egressd may write")
+		}
+		d.log, err = audit.Create(dir, options)
+	}
+	switch {
+	case errors.Is(err, audit.ErrLocked):
+		return failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
+	case err != nil:
+		return failed(err, "egressd log --dir "+dir+", and set audit.dir in "+d.path)
+	}
+	return nil
+}
+
+// start puts the policy in force and opens the listeners.
+func (d *daemon) start(ctx context.Context) error {
+	p, err := d.compile(d.config)
+	if err != nil {
+		return err
+	}
+	if err := d.listen(); err != nil {
+		return err
+	}
+	if err := d.recordStart(); err != nil {
+		return err
+	}
+	if err := d.gate.SetPolicy(ctx, p, "loaded "+d.path); err != nil {
+		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+	}
+	for _, w := range d.config.file.Warnings() {
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
+	}
+	for _, l := range d.listening {
+		d.serving.Go(func() { d.server.Serve(l.Listener, l.name) })
+		fmt.Fprintf(d.talk, "egressd: listening on %s (proxy)\n", addressOf(l))
+	}
+	fmt.Fprintf(d.talk, "egressd: policy %s (%.19s…)\n", d.path, p.Digest())
+	return nil
+}
+
+func (d *daemon) recordStart() error {
+	for _, torn := range d.log.Recovered() {
+		if err := d.gate.Note(egress.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
+			return failed(err, "free space for the audit log")
+		}
+	}
+	note := "started " + thisBuild().String()
+	if w := d.config.file.Warnings(); len(w) > 0 {
+		note += "; warning: " + strings.Join(w, "; warning: ")
+	}
+	if err := d.gate.Note(egress.KindStart, note[:min(len(note), 1000)]); err != nil {
+		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+	}
+	return nil
+}
+
+func (d *daemon) compile(c *config) (*policy.Policy, error) {
+	p, err := c.file.Compile(policy.Environment{
+		Self:      d.host.Addrs,
+		Listeners: func() []netip.AddrPort { return *d.own.Load() },
+	})
+	if err != nil {
+		return nil, misused(err, "correct "+c.path+", then egressd check URL")
+	}
+	return p, nil
+}
+
+// reload reads the policy file again. A file that is not right leaves the
+// policy in force as it is, and both the log and the operator are told.
+func (d *daemon) reload(ctx context.Context, why string, always bool) {
+	text, err := os.ReadFile(d.path)
+	if err == nil && !always && bytes.Equal(text, d.seen) {
+		return
+	}
+	d.seen = text
+	if err := d.apply(ctx, why); err != nil {
+		fmt.Fprintf(d.talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
+		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.path)
+		if err := d.gate.RejectPolicy("rejected " + d.path + ": " + err.Error()); err != nil {
+			fmt.Fprintf(d.talk, "egressd: error: record the rejected policy: %v\n", err)
+		}
+	}
+}
+
+func (d *daemon) apply(ctx context.Context, why string) error {
+	c, err := loadConfig(d.path)
+	if err != nil {
+		return err
+	}
+	p, err := d.compile(c)
+	if err != nil {
+		return err
+	}
+	entries, err := c.entries()
+	if err != nil {
+		return err
+	}
+	if err := d.sandboxes.Set(entries); err != nil {
+		return err
+	}
+	if err := d.resolver.configure(c); err != nil {
+		return err
+	}
+	if err := d.gate.SetPolicy(ctx, p, "reloaded "+d.path+": "+why); err != nil {
+		return err
+	}
+	d.config = c
+	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", p.Digest(), why)
+	return nil
+}
+
+// close releases what newDaemon and start have opened.
+func (d *daemon) close() {
+	for _, l := range d.listening {
+		l.Close()
+	}
+	if d.log != nil {
+		d.log.Close()
+	}
+	if d.host != nil {
+		d.host.Close()
+	}
+}
+
+// entries are the sandboxes of the file, with the tokens that it points to.
+func (c *config) entries() ([]sandbox.Entry, error) {
+	var all []sandbox.Entry
+	for i := range c.file.Sandboxes {
+		s := &c.file.Sandboxes[i]
+		e := sandbox.Entry{Name: s.Name, Listener: s.Listen}
+		if s.TokenFile != "" {
+			token, err := c.token(s)
+			if err != nil {
+				return nil, err
+			}
+			e.Token = token
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}

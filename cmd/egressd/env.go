@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// A variable is one environment variable. Its value may be empty, which is
+// not the same as the variable being absent.
+type variable struct{ name, value string }
+
+func newEnvCommand() *cobra.Command {
+	var o envOptions
+	cmd := &cobra.Command{
+		Use:   "env",
+		Short: "Print the variables that send a program through egressd",
+		Long: `Env prints the environment variables that tell ordinary programs to go through
+egressd: curl, wget, git, pip, npm, yarn, Node, cargo, Go and what reads the
+same names. They are a convenience, not a boundary: a program that ignores
+them has to be stopped by the sandbox it runs in.
+
+Java, ssh and programs that speak raw TCP read none of them.`,
+		Example: `  eval "$(egressd env)"
+  docker run --rm $(egressd env --for docker --listen 172.17.0.1:3128) IMAGE
+  egressd env --for json --sandbox ci`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.format, "for", "sh", "`FORMAT` to print: sh, docker or json")
+	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy as the program reaches it (default: the first proxy listener of the policy)")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"sh", "docker", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
+	return cmd
+}
+
+type envOptions struct {
+	config, format, listen, sandbox string
+	json                            bool
+}
+
+var envFormats = []string{"sh", "docker", "json"}
+
+func (o *envOptions) run(stdout, stderr io.Writer) error {
+	if o.json {
+		o.format = "json"
+	}
+	if !slices.Contains(envFormats, o.format) {
+		return misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
+	}
+	address, user, err := o.proxy()
+	if err != nil {
+		return err
+	}
+	host, _, err := splitListen(address)
+	if err != nil {
+		return err
+	}
+	if o.format == "docker" && reachesOnlyHere(host) {
+		fmt.Fprintf(stderr, "egressd: %s is the container's own loopback unless it runs with --network host\n", address)
+		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
+	}
+	return printVariables(stdout, o.format, proxyVariables(address, user))
+}
+
+// proxy finds the address and the credentials that the variables hold.
+func (o *envOptions) proxy() (string, *url.Userinfo, error) {
+	if o.listen != "" && o.sandbox == "" {
+		return o.listen, nil, nil
+	}
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return "", nil, err
+	}
+	listener, user, err := cfg.proxyOf(o.sandbox)
+	if err != nil {
+		return "", nil, err
+	}
+	if o.listen != "" {
+		listener = o.listen
+	}
+	return listener, user, nil
+}
+
+// splitListen reads a TCP address. What listens everywhere is reached at
+// loopback.
+func splitListen(address string) (host, port string, err error) {
+	const hint = "egressd env --listen 127.0.0.1:3128"
+	if strings.HasPrefix(address, "unix:") {
+		return "", "", failed(fmt.Errorf("%s: proxy variables cannot name a unix socket", address), hint)
+	}
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", misused(fmt.Errorf("the proxy's address: %w", err), hint)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", "", misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), hint)
+	}
+	if strings.ContainsFunc(host, notInHost) {
+		return "", "", misused(errors.New("the proxy's address holds what no host name or address does"), hint)
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return host, port, nil
+}
+
+func notInHost(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))
+}
+
+func reachesOnlyHere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// proxyVariables returns what each kind of program reads. Both spellings are
+// set where programs differ, and the lists of exceptions are set and empty, so
+// that none is inherited.
+func proxyVariables(address string, user *url.Userinfo) []variable {
+	host, port, _ := splitListen(address)
+	proxy := (&url.URL{Scheme: "http", User: user, Host: net.JoinHostPort(host, port)}).String()
+	socks := (&url.URL{Scheme: "socks5h", User: user, Host: net.JoinHostPort(host, port)}).String()
+	return []variable{
+		{"HTTP_PROXY", proxy}, {"http_proxy", proxy},
+		{"HTTPS_PROXY", proxy}, {"https_proxy", proxy},
+		{"ALL_PROXY", socks}, {"all_proxy", socks},
+		{"NO_PROXY", ""}, {"no_proxy", ""},
+		{"NODE_USE_ENV_PROXY", "1"},
+		{"npm_config_proxy", proxy}, {"npm_config_https_proxy", proxy}, {"npm_config_noproxy", ""},
+		{"YARN_HTTP_PROXY", proxy}, {"YARN_HTTPS_PROXY", proxy},
+		{"PIP_PROXY", proxy},
+		{"CARGO_HTTP_PROXY", proxy},
+		// git's own configuration would win over http_proxy.
+		{"GIT_CONFIG_COUNT", "1"}, {"GIT_CONFIG_KEY_0", "http.proxy"}, {"GIT_CONFIG_VALUE_0", proxy},
+	}
+}
+
+func printVariables(w io.Writer, format string, vars []variable) error {
+	if format == "json" {
+		object := map[string]string{}
+		for _, v := range vars {
+			object[v.name] = v.value
+		}
+		return printJSON(w, object)
+	}
+	for _, v := range vars {
+		text := "export " + v.name + "=" + shellQuote(v.value)
+		if format == "docker" {
+			text = "-e " + v.name + "=" + v.value
+		}
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shellQuote makes s one word for a POSIX shell, whatever it holds.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// starters holds the policies that init writes.
+//
+//go:embed starter
+var starters embed.FS
+
+func newInitCommand() *cobra.Command {
+	var o initOptions
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Write a starter policy",
+		Long: `Init writes a commented policy for an agent that works in a repository: its
+model APIs, the common package registries, and nothing else. It prints what it
+writes, as a difference where a file is there already, and never replaces a
+file without --force.`,
+		Example: `  egressd init
+  egressd init --print > egressd.yaml`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type initOptions struct {
+	config             string
+	force, print, json bool
+}
+
+// A written is what init tells a script.
+type written struct {
+	Path    string `json:"path"`
+	Written bool   `json:"written"`
+	Policy  string `json:"policy,omitempty"`
+}
+
+func (o *initOptions) run(stdout, stderr io.Writer) error {
+	text, err := starters.ReadFile("starter/agent.yaml")
+	if err != nil {
+		return err
+	}
+	if o.print {
+		return o.show(stdout, text)
+	}
+	path, err := o.path()
+	if err != nil {
+		return err
+	}
+	old, err := readConfig(path)
+	exists := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failed(err, "egressd init --config FILE")
+	}
+	if bytes.Equal(old, text) && exists {
+		fmt.Fprintf(stderr, "egressd: %s is the starter policy already\n", path)
+		return o.done(stdout, stderr, path, false)
+	}
+	if err := o.preview(stdout, path, string(old), string(text), exists); err != nil {
+		return err
+	}
+	if exists && !o.force {
+		return failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
+	}
+	if err := writePolicy(path, text); err != nil {
+		return failed(err, "egressd init --config FILE, where FILE can be written")
+	}
+	return o.done(stdout, stderr, path, true)
+}
+
+func (o *initOptions) show(stdout io.Writer, text []byte) error {
+	if o.json {
+		return printJSON(stdout, written{Policy: string(text)})
+	}
+	_, err := stdout.Write(text)
+	return err
+}
+
+// path is where the policy goes: the first place of the user's, else of the
+// system's.
+func (o *initOptions) path() (string, error) {
+	if o.config != "" {
+		return filepath.Abs(o.config)
+	}
+	return configPlaces()[0], nil
+}
+
+// preview prints what is about to be written.
+func (o *initOptions) preview(w io.Writer, path, old, text string, exists bool) error {
+	if o.json {
+		return nil
+	}
+	name := path
+	if !exists {
+		name = "/dev/null"
+	}
+	_, err := io.WriteString(w, unifiedDiff(name, path, old, text))
+	return err
+}
+
+// writePolicy replaces path in one step, readable by its owner alone, so that
+// a daemon that watches it never reads half a policy.
+func writePolicy(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*.yaml")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {
+	if o.json {
+		return printJSON(stdout, written{Path: path, Written: wrote})
+	}
+	config := ""
+	if o.config != "" {
+		config = " --config " + shellWord(path)
+	}
+	if wrote {
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(path))
+	}
+	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
+	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)
+	return nil
+}
+
+// shellWord quotes s for a shell where it has to be.
+func shellWord(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == "" {
+		return s
+	}
+	return shellQuote(s)
+}

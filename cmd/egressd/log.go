@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/spf13/cobra"
+)
+
+func newLogCommand() *cobra.Command {
+	var o logOptions
+	cmd := &cobra.Command{
+		Use:   "log [FILTER…]",
+		Short: "Show what left and what was stopped",
+		Long: `Log reads the audit log, also while egressd writes it. It groups what has the
+destination, the program and the reason in common; -f prints one line a record
+as they come, and --json the records as they are stored.
+
+A filter is key:value, and * in a value stands for any text. A word without a
+colon is a part of the host. Different keys must all hold; of one key given
+several times, any.
+
+  host:*.test  port:443  verdict:deny|allow|ask  class:default-deny  rule:gh-read
+  layer:user  sandbox:ci  via:connect  method:POST  path:/repos/*  proc:curl
+  kind:open  flow:01KB6ZQ4  outcome:network-*  policy:sha256:3f2a*
+  up:>10k  down:<=1M  since:1h  since:2026-11-20  until:09:30`,
+		Example: `  egressd log verdict:deny since:1h
+  egressd log -f sandbox:ci
+  egressd log --json 'host:*.test' 'up:>10k'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilters,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
+	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
+	cmd.AddCommand(newLogShowCommand())
+	return cmd
+}
+
+type logOptions struct {
+	logSource
+	follow, json bool
+	tail         int
+}
+
+func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
+	if len(words) > 0 && slices.Contains(unbuiltLogCommands, words[0]) {
+		return misused(fmt.Errorf("egressd log %s does not exist in this version", words[0]), "egressd log host:"+words[0]+", if it was meant as a filter")
+	}
+	if o.tail < 0 {
+		return misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
+	}
+	f, err := parseFilter(words, time.Now())
+	if err != nil {
+		return err
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	if o.follow || o.json || f.wantsRecords() {
+		return o.stream(ctx, log, f, stdout)
+	}
+	return summarise(log, f, stdout, stderr)
+}
+
+// unbuiltLogCommands are words that must not be taken for a filter: whoever
+// types them asks for more than a view.
+var unbuiltLogCommands = []string{"verify", "export", "summary"}
+
+// wantsRecords reports whether the filter asks for kinds of records that no
+// decision stands in, so that there is nothing to group.
+func (f *filter) wantsRecords() bool {
+	return slices.ContainsFunc(f.kinds, func(k string) bool {
+		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close"
+	})
+}
+
+func summarise(log *logReader, f *filter, stdout, stderr io.Writer) error {
+	var view overview
+	decisions := tally{emit: func(r *egress.Record) {
+		if f.match(r) {
+			view.add(r)
+		}
+	}}
+	err := log.each(func(_ []byte, r *egress.Record) error {
+		decisions.add(r)
+		return nil
+	})
+	decisions.flush(outcomeOpen)
+	out := bufio.NewWriter(stdout)
+	if err := errors.Join(view.print(out, time.Now(), paletteFor(stdout)), out.Flush()); err != nil {
+		return err
+	}
+	if err == nil && len(view.groups) == 0 {
+		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.dir)
+	}
+	return err
+}
+
+// stream prints records one a line: all of them, or the last few and then
+// those that come, until ctx ends.
+func (o *logOptions) stream(ctx context.Context, log *logReader, f *filter, stdout io.Writer) error {
+	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: paletteFor(stdout)}
+	if o.follow {
+		s.held, s.tail = []string{}, o.tail
+	}
+	err := log.each(s.add)
+	if !o.follow || err != nil {
+		return errors.Join(err, s.out.Flush())
+	}
+	if err := s.release(); err != nil {
+		return err
+	}
+	return log.follow(ctx, s.add)
+}
+
+// A streamer prints the records that pass a filter.
+type streamer struct {
+	filter  *filter
+	joiner  joiner
+	out     *bufio.Writer
+	json    bool
+	colours palette
+	held    []string // not nil while only the last lines, tail of them, are wanted
+	tail    int
+	live    bool // each line is written out at once
+}
+
+func (s *streamer) add(text []byte, r *egress.Record) error {
+	whole := s.joiner.complete(r)
+	s.joiner.follow(r)
+	if !s.filter.match(whole) {
+		return nil
+	}
+	shown := line(whole, time.Now(), s.colours)
+	if s.json {
+		shown = string(text)
+	}
+	if s.held != nil {
+		s.held = append(s.held, shown)
+		s.held = s.held[max(0, len(s.held)-s.tail):]
+		return nil
+	}
+	return s.write(shown)
+}
+
+func (s *streamer) write(text string) error {
+	if _, err := fmt.Fprintln(s.out, text); err != nil || !s.live {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// release prints what was held back; from then on each line goes out at once.
+func (s *streamer) release() error {
+	for _, text := range s.held {
+		if err := s.write(text); err != nil {
+			return err
+		}
+	}
+	s.held, s.live = nil, true
+	return s.out.Flush()
+}
+
+// completeFilters completes the keys of filters and the values that are few.
+func completeFilters(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	var all []string
+	key, _, found := strings.Cut(word, ":")
+	if found {
+		for _, v := range filterValues[key] {
+			all = append(all, key+":"+v)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, k := range filterKeys {
+		all = append(all, k+":")
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+)
+
+// TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
+// the last lines first, then each record as it comes.
+func TestFollowWhileTheLogIsWritten(t *testing.T) {
+	dir := t.TempDir() + "/audit"
+	log, err := audit.Create(dir, audit.Options{SegmentBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	write := func(host string) {
+		t.Helper()
+		record := fmt.Sprintf(`{"kind":"open","flow":"F","via":"connect","dst":{"host":%q,"port":443},"decision":{"action":"deny","class":"default-deny"}}`, host)
+		if _, err := log.Append([]byte(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 {
+		write(fmt.Sprintf("h%d.test", i))
+		write("other.example")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	read, written := io.Pipe()
+	ended := make(chan error, 1)
+	o := logOptions{logSource: logSource{dir: dir}, follow: true, tail: 2}
+	go func() {
+		ended <- o.run(ctx, written, io.Discard, []string{"host:*.test"})
+		written.Close()
+	}()
+	lines := bufio.NewScanner(read)
+	for _, want := range []string{"h18.test:443", "h19.test:443", "new.test:443", "newer.test:443"} {
+		if strings.HasPrefix(want, "new") {
+			write("other.example")
+			write(strings.TrimSuffix(want, ":443"))
+		}
+		if !lines.Scan() || !strings.Contains(lines.Text(), "✗  deny  "+want) {
+			t.Fatalf("got %q, want a line about %s", lines.Text(), want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("following ended with %v", err)
+	}
+}
+
+func TestFollowStopsWhereNobodyReads(t *testing.T) {
+	s := streamer{filter: &filter{}, out: bufio.NewWriter(broken{}), live: true}
+	if err := s.add([]byte(`{}`), opened("A", "a.test", "deny")); err == nil {
+		t.Error("a failed write went unnoticed")
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestStreamHoldsOnlyTheTail keeps memory flat however long the log is.
+func TestStreamHoldsOnlyTheTail(t *testing.T) {
+	var out bytes.Buffer
+	s := streamer{filter: &filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
+	for i := range 100 {
+		if err := s.add(fmt.Appendf(nil, "%d", i), opened("A", "a.test", "deny")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.held) != 3 {
+		t.Errorf("%d lines are held back, want 3", len(s.held))
+	}
+	if err := s.release(); err != nil || out.String() != "97\n98\n99\n" {
+		t.Errorf("released %q, %v", out.String(), err)
+	}
+}
+
+// TestStreamFindsTheEndOfAFlowByItsBeginning has an end that says only which
+// flow it is of.
+func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
+	f, err := parseFilter([]string{"host:a.test", "verdict:allow", "up:>1k"}, filterNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	s := streamer{filter: f, out: bufio.NewWriter(&out), json: true, live: true}
+	for _, r := range []*egress.Record{
+		opened("A", "a.test", "allow"), opened("B", "b.test", "allow"),
+		{Kind: egress.KindClose, Flow: "B", Bytes: &egress.RecordBytes{Up: 5000}},
+		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
+		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
+	} {
+		if err := s.add([]byte(string(r.Kind)+" "+r.Flow), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.String() != "close A\n" {
+		t.Errorf("printed %q, want the first end of A alone", out.String())
+	}
+}

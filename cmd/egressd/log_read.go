@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/spf13/cobra"
+)
+
+// A logSource says where the audit log is: in dir, else where the
+// configuration has it.
+type logSource struct{ config, dir string }
+
+func logFlags(cmd *cobra.Command, s *logSource) {
+	configFlag(cmd, &s.config)
+	cmd.Flags().StringVar(&s.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
+}
+
+// open opens the log for reading. It takes no lock: the daemon may be writing.
+func (s *logSource) open() (*logReader, error) {
+	dir, err := s.directory()
+	if err != nil {
+		return nil, err
+	}
+	r, err := audit.NewReader(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
+	}
+	if err != nil {
+		return nil, failed(err, "egressd log --dir DIR, as a user who may read it")
+	}
+	return &logReader{dir: dir, lines: r}, nil
+}
+
+// directory finds the log without a configuration where there is none, since
+// the log may have to be read where nothing else is left.
+func (s *logSource) directory() (string, error) {
+	if s.dir != "" {
+		return s.dir, nil
+	}
+	cfg, err := loadConfig(s.config)
+	var missing *noConfigError
+	switch {
+	case err == nil:
+		return cfg.auditDir()
+	case errors.As(err, &missing) && s.config == "":
+		return defaultAuditDir()
+	default:
+		return "", fmt.Errorf("%w\nso it is not known where the audit log is; egressd log --dir DIR reads it without a policy", err)
+	}
+}
+
+// policyPath names the policy file for a person.
+func (s *logSource) policyPath() string {
+	path, err := findConfig(s.config)
+	if err != nil {
+		return "egressd.yaml"
+	}
+	return path
+}
+
+// A logReader goes over the records of an audit log in their order.
+type logReader struct {
+	dir   string
+	lines *audit.Reader
+}
+
+func (l *logReader) close() { l.lines.Close() }
+
+// each calls do with every record that is in the log now: its line, which is
+// valid until do returns, and what it says.
+func (l *logReader) each(do func([]byte, *egress.Record) error) error {
+	for {
+		text, err := l.lines.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return failed(err, "keep a copy of "+l.dir+" as it is")
+		}
+		r, err := decodeRecord(text)
+		if err != nil {
+			return failed(err, "keep a copy of "+l.dir+" as it is")
+		}
+		if err := do(text, r); err != nil {
+			return err
+		}
+	}
+}
+
+// follow calls do with every record that comes, until ctx ends.
+func (l *logReader) follow(ctx context.Context, do func([]byte, *egress.Record) error) error {
+	for {
+		err := l.lines.Follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return failed(err, "egressd log -f")
+		}
+		if err := l.each(do); err != nil {
+			return err
+		}
+	}
+}
+
+// decodeRecord reads one stored line.
+func decodeRecord(text []byte) (*egress.Record, error) {
+	var r egress.Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("a line of the audit log is not a record: %w", err)
+	}
+	if r.Kind == "" {
+		return nil, fmt.Errorf("record %d of the audit log has no kind", r.Seq)
+	}
+	return &r, nil
+}

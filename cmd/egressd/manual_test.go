@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+)
+
+func readManual(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "manual.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestManualPoliciesLoad has every policy in the manual compile, with its
+// tests green. A part of a policy gets the version that it lacks.
+func TestManualPoliciesLoad(t *testing.T) {
+	found := 0
+	for _, block := range strings.Split(readManual(t), "```yaml\n")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		if !strings.HasPrefix(text, "version:") {
+			text = "version: 1\n" + text
+		}
+		file, err := policy.ParseFile("manual.md", []byte(text))
+		if err == nil {
+			_, err = file.Compile(policy.Environment{})
+		}
+		if err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+		found++
+	}
+	if found == 0 {
+		t.Error("the manual holds no policy")
+	}
+}
+
+func TestManualNamesEveryFilterAndCommand(t *testing.T) {
+	manual := readManual(t)
+	for _, key := range filterKeys {
+		if !strings.Contains(manual, "`"+key+":`") {
+			t.Errorf("the manual does not name the filter %s:", key)
+		}
+		if _, text := textOf(key); !text && filterExamples[key] == "" {
+			t.Errorf("%s is listed as a filter and is none", key)
+		}
+	}
+	for _, name := range commandNames(newRootCommand()) {
+		if name != "help" && !strings.Contains(manual, "`egressd "+name) {
+			t.Errorf("the manual does not name egressd %s", name)
+		}
+	}
+}

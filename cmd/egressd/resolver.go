@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/dns"
+)
+
+// A resolver is the forwarder in force: a reload may bring another.
+type resolver struct {
+	forwarder atomic.Pointer[dns.Forwarder]
+}
+
+func newResolver(c *config) (*resolver, error) {
+	r := new(resolver)
+	return r, r.configure(c)
+}
+
+// configure takes over the name servers of c. On error those before stay.
+func (r *resolver) configure(c *config) error {
+	upstreams, err := nameServers(c.file.Upstream.DNS)
+	if err != nil {
+		return misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+	}
+	r.forwarder.Store(&dns.Forwarder{Upstreams: upstreams})
+	return nil
+}
+
+// nameServers reads upstream.dns: "system", an address, or one with a port.
+func nameServers(names []string) ([]netip.AddrPort, error) {
+	var all []netip.AddrPort
+	for _, name := range names {
+		switch addr, err := netip.ParseAddr(name); {
+		case name == "system":
+			system, err := dns.SystemUpstreams("/etc/resolv.conf")
+			if err != nil {
+				return nil, fmt.Errorf("name servers of the system: %w", err)
+			}
+			all = append(all, system...)
+		case err == nil:
+			all = append(all, netip.AddrPortFrom(addr, 53))
+		default:
+			full, err := netip.ParseAddrPort(name)
+			if err != nil {
+				return nil, fmt.Errorf("upstream.dns: %q is neither system nor an address", name)
+			}
+			all = append(all, full)
+		}
+	}
+	return all, nil
+}
+
+// Cached implements [egress.Resolver].
+func (r *resolver) Cached(name string) ([]netip.Addr, []string, bool) {
+	return r.forwarder.Load().Cached(name)
+}
+
+// Lookup implements [egress.Resolver].
+func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
+	return r.forwarder.Load().Lookup(ctx, name)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// newRootCommand returns the whole command tree. It is the one source of the
+// help, the completion scripts and the manual pages.
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "egressd",
+		Short: "Decide and record what a sandbox may send out",
+		Long: `egressd is a local egress firewall for sandboxes in which untrusted code runs.
+Everything a sandbox sends out goes through it: it decides by policy, dials
+only what it decided, and keeps a log of what left and what was stopped.`,
+		Example: `  egressd init                       write a starter policy
+  egressd serve                      run the proxy
+  eval "$(egressd env)"              send this shell's programs through it
+  egressd check https://pypi.org/    what would happen
+  egressd log                        what did happen`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          rootRun,
+	}
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		newServeCommand(),
+		newInitCommand(),
+		newEnvCommand(),
+		newCheckCommand(),
+		newWhyCommand(),
+		newLogCommand(),
+		newVersionCommand(),
+		newManCommand(),
+	)
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args = oneArgument("a shell", "egressd completion bash")
+		c.RunE = func(_ *cobra.Command, args []string) error {
+			return misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
+		}
+	}
+	return root
+}
+
+// rootRun is what a bare "egressd" does, and what a command that does not
+// exist comes to.
+func rootRun(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	err := fmt.Errorf("there is no command %q", args[0])
+	if near := nearest(args[0], commandNames(cmd)); near != "" {
+		return misused(err, "did you mean egressd "+near+"?")
+	}
+	return misused(err, "egressd help")
+}
+
+func commandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	return misused(err, cmd.CommandPath()+" --help")
+}
+
+// noArguments refuses arguments with the line to type instead.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return misused(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
+}
+
+// configFlag adds --config to a command that reads the policy or the log.
+func configFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "policy `FILE` (default: the first that exists of $XDG_CONFIG_HOME/egressd/egressd.yaml, ~/.config/egressd/egressd.yaml, /etc/egressd/egressd.yaml)")
+}
+
+func jsonFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "json", false, "print JSON, one object a line")
+}

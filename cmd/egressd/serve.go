@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// drainFor is how long tunnels may go on after the signal to stop.
+const drainFor = 10 * time.Second
+
+func newServeCommand() *cobra.Command {
+	var path string
+	var drain time.Duration
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the proxy that decides and records",
+		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
+and runs until SIGTERM or SIGINT. It reads the file again when it changes and on
+SIGHUP; a file that is not right changes nothing, and both the log and standard
+error say so. Listeners, limits and the log's folder are read at the start only.`,
+		Example: "  egressd serve --config ./egressd.yaml",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), cmd.ErrOrStderr(), path, drain)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().DurationVar(&drain, "drain", drainFor, "how long open tunnels may go on after the signal to stop")
+	return cmd
+}
+
+// serve runs the daemon until a signal ends it.
+func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	d, err := newDaemon(talk, path)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	d.follow(ctx)
+	return d.stop(drain)
+}
+
+// follow reloads on SIGHUP and on changes of the file, until ctx is done.
+func (d *daemon) follow(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	changes := d.changes(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			d.reload(ctx, "SIGHUP", true)
+		case <-changes:
+			d.reload(ctx, "the file changed", false)
+		}
+	}
+}
+
+// stop ends the daemon: first its listeners, then, when they had their time,
+// its tunnels, and last the log.
+func (d *daemon) stop(drain time.Duration) error {
+	fmt.Fprintf(d.talk, "egressd: stopping; open tunnels have %s\n", drain)
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	note := "stopped"
+	if err := d.server.Shutdown(ctx); err != nil {
+		note = "stopped: " + err.Error()
+		fmt.Fprintf(d.talk, "egressd: %v\n", err)
+	}
+	d.serving.Wait()
+	return d.gate.Note("stop", note)
+}

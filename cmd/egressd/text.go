@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// printable returns s with every character escaped that a terminal could take
+// for a command or that could make a line read otherwise than it is: control
+// characters, direction overrides, combining marks, and broken UTF-8.
+func printable(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unicode.IsPrint(r) && !unicode.IsMark(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// asciiJSON returns a line of JSON with every non-ASCII character written as
+// its escape: the same value, and nothing that a terminal acts on. A line
+// that is ASCII already comes back as it is.
+func asciiJSON(line []byte) []byte {
+	out := line[:0:0]
+	for i := 0; i < len(line); {
+		r, n := utf8.DecodeRune(line[i:])
+		switch {
+		case r < 0x7f:
+			out = append(out, line[i])
+		case r > 0xffff:
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		i += n
+	}
+	return out
+}
+
+// printJSON writes v as one line of ASCII.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = w.Write(append(asciiJSON(text), '\n'))
+	return err
+}
+
+// A palette colours text for a terminal. The zero value leaves it as it is.
+type palette struct{ on bool }
+
+// paletteFor returns colours where w is a terminal and NO_COLOR is not set.
+func paletteFor(w io.Writer) palette {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return palette{}
+	}
+	info, err := f.Stat()
+	return palette{on: err == nil && info.Mode()&os.ModeCharDevice != 0}
+}
+
+func (p palette) paint(code, s string) string {
+	if !p.on {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// mark returns the shape of an action, coloured: a verdict is never told by
+// its colour alone.
+func (p palette) mark(action string) string {
+	switch action {
+	case "allow":
+		return p.paint("32", "✓")
+	case "ask":
+		return p.paint("33", "?")
+	case "deny":
+		return p.paint("31", "✗")
+	default:
+		return "·"
+	}
+}
+
+func (p palette) bold(s string) string { return p.paint("1", s) }
+
+// nearest returns the candidate that s is most likely a misspelling of, or "".
+func nearest(s string, candidates []string) string {
+	best, limit := "", 1+len(s)/4
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(s), c); d <= limit {
+			best, limit = c, d-1
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, drop, change, or swap with a
+// neighbour to get from a to b.
+func distance(a, b string) int {
+	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		older, old, row = old, row, older
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := old[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(old[j]+1, row[j-1]+1, change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain /path?x=1 é":    "plain /path?x=1 é",
+		"\x1b[2Jclear":         `\x1b[2Jclear`,
+		"two\r\nlines\t":       `two\x0d\x0alines\x09`,
+		"\u202etxt.exe":        `\u{202e}txt.exe`,
+		"zero\u200bwidth":      `zero\u{200b}width`,
+		"c1 \u009b31m":         `c1 \u{9b}31m`,
+		"combining a\u0301":    `combining a\u{301}`,
+		"broken \xff utf-8":    `broken \xff utf-8`,
+		"del \x7f":             `del \x7f`,
+		"tag \U000e0041 plane": `tag \u{e0041} plane`,
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("\x1b]0;title\a")
+	f.Fuzz(func(t *testing.T, s string) {
+		shown := printable(s)
+		if i := strings.IndexFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) }); i >= 0 {
+			t.Errorf("printable(%q) = %q, with an unprintable character at %d", s, shown, i)
+		}
+		if again := printable(shown); again != shown {
+			t.Errorf("printable is not stable: %q, then %q", shown, again)
+		}
+	})
+}
+
+func TestASCIIJSONKeepsTheValue(t *testing.T) {
+	const value = "ünïcode \u202e \U0001f600 \x7f end"
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ascii := asciiJSON(text)
+	if i := strings.IndexFunc(string(ascii), func(r rune) bool { return r < ' ' || r > '~' }); i >= 0 {
+		t.Errorf("%s is not printable ASCII at %d", ascii, i)
+	}
+	var got string
+	if err := json.Unmarshal(ascii, &got); err != nil || got != value {
+		t.Errorf("read back %q, %v; want %q", got, err, value)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	candidates := []string{"host", "verdict", "sandbox", "since", "method"}
+	for in, want := range map[string]string{
+		"hots": "host", "Host": "host", "verdit": "verdict", "sandobx": "sandbox", "sinc": "since",
+		"x": "", "frobnicate": "",
+	} {
+		if got := nearest(in, candidates); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestShellQuoteIsOneWord(t *testing.T) {
+	for in, want := range map[string]string{
+		"":               "''",
+		"plain":          "'plain'",
+		"a b $(id) `id`": "'a b $(id) `id`'",
+		"it's":           `'it'\''s'`,
+	} {
+		if got := shellQuote(in); got != want {
+			t.Errorf("shellQuote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestReportNeverPrintsControlCharacters(t *testing.T) {
+	var b strings.Builder
+	if code := report(&b, failed(errEvil, "")); code != exitFailed {
+		t.Errorf("code %d, want %d", code, exitFailed)
+	}
+	const want = "egressd: error: host \\x1b[31m\negressd: error: second line\negressd: hint: egressd help\n"
+	if b.String() != want {
+		t.Errorf("printed %q, want %q", b.String(), want)
+	}
+}
+
+const errEvil = evil("host \x1b[31m\nsecond line")
+
+type evil string
+
+func (e evil) Error() string { return string(e) }
+
+func TestPaletteIsForTerminalsAndObeysNoColor(t *testing.T) {
+	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as terminals are
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if !paletteFor(terminal).on {
+		t.Error("no colour on a terminal")
+	}
+	if paletteFor(file).on || paletteFor(new(strings.Builder)).on {
+		t.Error("colour in a file")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if paletteFor(terminal).on {
+		t.Error("colour against NO_COLOR")
+	}
+}
+
+func TestMarkTellsActionsApartWithoutColour(t *testing.T) {
+	for action, want := range map[string]string{"allow": "✓", "deny": "✗", "ask": "?", "": "·"} {
+		if got := (palette{}).mark(action); got != want {
+			t.Errorf("the mark of %q is %q, want %q", action, got, want)
+		}
+		if got := (palette{on: true}).mark(action); !strings.Contains(got, want) {
+			t.Errorf("the coloured mark of %q is %q, without its shape", action, got)
+		}
+	}
+}

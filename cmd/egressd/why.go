@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+func newWhyCommand() *cobra.Command {
+	cmd := explainCommand()
+	cmd.Use = "why ID"
+	cmd.Example = `  egressd why 01KB6ZQ4SZ
+  egressd why 01KB6ZQ4 --json`
+	return cmd
+}
+
+func newLogShowCommand() *cobra.Command {
+	cmd := explainCommand()
+	cmd.Use = "show ID"
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	var o whyOptions
+	cmd := &cobra.Command{
+		Short: "Explain what happened to one request, and what would have allowed it",
+		Long: `Why reads the audit log and explains one request by the id that a refused
+program was shown and that egressd log prints. The beginning of an id is enough
+where no other id begins with it.
+
+A way to allow what was refused is shown only for a public destination that no
+rule speaks of: never for private addresses, for metadata services, or for what
+a rule refuses on purpose.`,
+		Args:              oneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
+		ValidArgsFunction: o.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.OutOrStdout(), args[0])
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type whyOptions struct {
+	logSource
+	json bool
+}
+
+func (o *whyOptions) run(stdout io.Writer, id string) error {
+	if id == "" {
+		return misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	story, err := findStory(log, strings.ToUpper(id))
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return printJSON(stdout, story)
+	}
+	return story.print(stdout, o.policyPath(), paletteFor(stdout))
+}
+
+// maxStoryRecords bounds what is kept of one flow: an inspected tunnel can
+// hold any number of requests. The end of the flow is kept in any case.
+const maxStoryRecords = 200
+
+// A story is all that the log holds about one flow.
+type story struct {
+	Flow     string                 `json:"flow"`
+	Decision *egress.RecordDecision `json:"decision"`
+	Fix      string                 `json:"fix,omitempty"` // the line under "allow:" that would let it pass
+	LeftOut  int                    `json:"left_out,omitempty"`
+	Records  []json.RawMessage      `json:"records"`
+
+	records  []*egress.Record
+	decisive *egress.Record
+	end      *egress.Record
+}
+
+// findStory collects the records of the one flow whose id begins with prefix.
+func findStory(log *logReader, prefix string) (*story, error) {
+	found := map[string]*story{}
+	err := log.each(func(text []byte, r *egress.Record) error {
+		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
+			return nil
+		}
+		s := found[r.Flow]
+		if s == nil && len(found) == maxCandidates {
+			return errTooMany
+		}
+		if s == nil {
+			s = &story{Flow: r.Flow}
+			found[r.Flow] = s
+		}
+		s.add(text, r)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errTooMany) {
+		return nil, err
+	}
+	switch len(found) {
+	case 0:
+		return nil, failed(fmt.Errorf("no record in %s has an id that begins with %q", log.dir, prefix), "egressd log")
+	case 1:
+		for _, s := range found {
+			return s, nil
+		}
+	}
+	return nil, ambiguous(prefix, found)
+}
+
+// maxCandidates is how many ids are named where a prefix fits several.
+const maxCandidates = 5
+
+var errTooMany = errors.New("too many ids begin alike")
+
+func ambiguous(prefix string, found map[string]*story) error {
+	ids := slices.Sorted(maps.Keys(found))
+	return misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
+}
+
+func (s *story) add(text []byte, r *egress.Record) {
+	if r.Decision != nil && (s.Decision == nil || strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
+		s.Decision, s.decisive = r.Decision, r
+		s.Fix = fixFor(r)
+	}
+	if r.Kind == egress.KindClose {
+		s.end = r
+	} else if len(s.records) >= maxStoryRecords {
+		s.LeftOut++
+		return
+	}
+	s.records = append(s.records, r)
+	s.Records = append(s.Records, json.RawMessage(bytes.Clone(text)))
+}
+
+// strictness orders the actions of records.
+func strictness(action string) int {
+	switch action {
+	case "allow":
+		return 0
+	case "ask":
+		return 1
+	default:
+		return 2
+	}
+}
+
+func (s *story) print(w io.Writer, policyPath string, colours palette) error {
+	r, d := s.decisive, s.Decision
+	if d == nil {
+		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.mark(d.Action), colours.bold(printable(d.Action)), cell(recordDestination(r)), printable(s.Flow))
+	field(&b, "asked", askedText(r))
+	field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
+	field(&b, "who", whoText(r))
+	field(&b, "server name", serverName(r))
+	if r.Dst != nil {
+		field(&b, "addresses", strings.Join(r.Dst.Addrs, " "))
+		field(&b, "address is", r.Dst.Class)
+		field(&b, "dialled", r.Dst.Addr)
+	}
+	field(&b, "rule", ruleText(d.Rule, d.Layer))
+	field(&b, "class", d.Class)
+	field(&b, "reason", d.Reason)
+	field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
+	field(&b, "policy", d.Policy)
+	field(&b, "sent", r.Raw)
+	field(&b, "ended", s.endText())
+	s.printRecords(&b, colours)
+	s.printFix(&b, policyPath)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// printRecords lists the records where the decisive one is not the only one.
+func (s *story) printRecords(b *strings.Builder, colours palette) {
+	if len(s.records) < 2 {
+		return
+	}
+	fmt.Fprintln(b, "  records")
+	for _, r := range s.records {
+		fmt.Fprintf(b, "    %s\n", line(r, s.records[0].Time, colours))
+	}
+	if s.LeftOut > 0 {
+		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, printable(s.Flow))
+	}
+}
+
+func (s *story) printFix(b *strings.Builder, policyPath string) {
+	if s.Fix == "" {
+		return
+	}
+	fmt.Fprintf(b, "  %-11s  under allow: in %s, if this is meant to pass\n", "fix", printable(policyPath))
+	fmt.Fprintf(b, "               - %s\n", s.Fix)
+}
+
+func field(b *strings.Builder, name, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "  %-11s  %s\n", name, printable(value))
+	}
+}
+
+func askedText(r *egress.Record) string {
+	via := "by " + r.Via
+	if r.HTTP != nil && r.HTTP.Method != "" {
+		return r.HTTP.Method + " " + r.HTTP.Path + " " + via
+	}
+	if r.DNS != nil {
+		return r.DNS.Type + " of " + r.DNS.Name + " " + via
+	}
+	return via
+}
+
+func whoText(r *egress.Record) string {
+	text := "sandbox " + r.Sandbox
+	if r.Sandbox == "" {
+		text = "nobody known"
+	}
+	if r.Src != "" {
+		text += " from " + r.Src
+	}
+	if p := r.Process; p != nil && p.Exe != "" {
+		text += fmt.Sprintf(" (%s, pid %d)", p.Exe, p.PID)
+	}
+	return text
+}
+
+func serverName(r *egress.Record) string {
+	if r.TLS == nil {
+		return ""
+	}
+	return r.TLS.SNI
+}
+
+func ruleText(rule, layer string) string {
+	if layer == "" {
+		return rule
+	}
+	return rule + " (" + layer + ")"
+}
+
+func (s *story) endText() string {
+	switch {
+	case s.end != nil:
+		text := trafficText(s.end)
+		if s.end.Outcome != "" {
+			text += ": " + s.end.Outcome
+		}
+		return text
+	case s.Decision != nil && s.Decision.Action == "allow":
+		return "not yet, as far as the log goes"
+	default:
+		return "nothing passed"
+	}
+}
+
+// fixable reports whether a way to allow what r refused may be shown at all.
+func fixable(r *egress.Record) bool { return fixFor(r) != "" }
+
+// fixFor returns the line that would allow what r refused, or "" where none
+// may be offered: a tool that always prints the line that opens the hole
+// trains people to paste it. It is offered only for a public destination that
+// no rule speaks of.
+func fixFor(r *egress.Record) string {
+	if r.Decision == nil || r.Decision.Class != string(policy.DefaultDeny) || r.Dst != nil && r.Dst.Class != "" {
+		return ""
+	}
+	line := recordDestination(r)
+	pattern, err := policy.ParsePattern(line)
+	if err != nil || policy.InSpecialSpace(pattern) {
+		return ""
+	}
+	if strings.HasPrefix(line, "[") {
+		return `"` + line + `"` // a bracket begins a list in YAML
+	}
+	return line
+}
+
+// completeIDs offers the newest ids of the log.
+func (o *whyOptions) completeIDs(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	log, err := o.open()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer log.close()
+	const most = 20
+	var ids []string
+	_ = log.each(func(_ []byte, r *egress.Record) error { // completion has nobody to tell
+		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
+			ids = append(ids, r.Flow+"\t"+printable(recordDestination(r)+" "+recordWhy(r)))
+			ids = ids[max(0, len(ids)-most):]
+		}
+		return nil
+	})
+	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+)
+
+// writtenLog is an audit log that holds these records, open for reading.
+func writtenLog(t *testing.T, records []*egress.Record) *logReader {
+	t.Helper()
+	dir := t.TempDir() + "/audit"
+	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	for _, r := range records {
+		text, err := json.Marshal(map[string]any{"kind": r.Kind, "flow": r.Flow, "dst": r.Dst, "decision": r.Decision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Append(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader, err := (&logSource{dir: dir}).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.close)
+	return reader
+}
+
+// TestStoryKeepsWhatItReads has the records of a flow stand far apart, and
+// more of them than are kept.
+func TestStoryKeepsWhatItReads(t *testing.T) {
+	request := opened("X", "x.test", "allow")
+	request.Kind = egress.KindRequest
+	records := []*egress.Record{opened("X", "x.test", "allow")}
+	for i := range maxStoryRecords + 50 {
+		records = append(records, request, opened(fmt.Sprintf("Y%d", i), "y.test", "deny"))
+	}
+	records = append(records, closed(request, 0, 0, "closed"))
+	s, err := findStory(writtenLog(t, records), "X")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Records) != maxStoryRecords+1 || s.LeftOut != 51 || s.end == nil {
+		t.Errorf("kept %d, left out %d, end %v; want %d, 51 and the end", len(s.Records), s.LeftOut, s.end, maxStoryRecords+1)
+	}
+	for i, text := range s.Records {
+		if !strings.Contains(string(text), `"flow":"X"`) || !json.Valid(text) {
+			t.Fatalf("record %d of flow X is %s", i, text)
+		}
+	}
+	if _, err := json.Marshal(s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
+	var records []*egress.Record
+	for i := range 50 {
+		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
+	}
+	_, err := findStory(writtenLog(t, records), "A")
+	var f *failure
+	if !errors.As(err, &f) || f.code != exitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
+		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)
+	}
+}
