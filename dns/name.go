@@ -1,57 +1,20 @@
 package dns
 
-import "strings"
+import (
+	"strings"
 
-const (
-	maxName  = 253
-	maxLabel = 63
+	"github.com/egressd/egressd/policy"
 )
 
+const maxName = 253 // bytes of a name, without its trailing dot
+
 // canonical reports whether name is a host name in the one form that is asked
-// for and handed out: lower-case letters, digits, "-" and "_" in labels of 1
-// to 63, at most 253 in all, no trailing dot, and a last label that cannot be
-// taken for a number. It refuses every escape of the codec, and with them a
-// wire label that holds a dot. Every name that policy.ParseName returns passes;
-// whether an A-label decodes is judged there and not here.
+// for and handed out. The judge is the parser that every destination goes
+// through; it refuses every escape of the codec too, and with them a wire label
+// that holds a dot.
 func canonical(name string) bool {
-	if name == "" || len(name) > maxName {
-		return false
-	}
-	last := ""
-	for label := range strings.SplitSeq(name, ".") {
-		if !plainLabel(label) {
-			return false
-		}
-		last = label
-	}
-	return !numeric(last)
-}
-
-func plainLabel(label string) bool {
-	if label == "" || len(label) > maxLabel {
-		return false
-	}
-	for i := range len(label) {
-		c := label[i]
-		if !isLower(c) && !isDigit(c) && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
-}
-
-// numeric reports whether some parser of addresses could read label as the
-// last part of an IPv4 address: all digits, or hexadecimal.
-func numeric(label string) bool {
-	if strings.HasPrefix(label, "0x") {
-		return true
-	}
-	for i := range len(label) {
-		if !isDigit(label[i]) {
-			return false
-		}
-	}
-	return true
+	parsed, err := policy.ParseName(name)
+	return err == nil && parsed == name
 }
 
 // plain brings a name from the codec into the form that canonical judges.

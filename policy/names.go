@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"golang.org/x/net/idna"
+)
 
 // specialNames are the names that mean something only here, or only to those
 // who run the machine; what is below one is special too. RFC 6761 and the
@@ -68,8 +72,25 @@ func classBelow(name string) AddressClass {
 	return ""
 }
 
-// isALabel reports whether label is a valid A-label. Fail closed: none is.
-func isALabel(string) bool { return false }
+// isALabel reports whether label, in lower case, is the A-label that the
+// U-label it stands for has. idna returns a name beside its error, so an error
+// means no; and the way back is walked as well, so that no laxer decoder of a
+// later version gives a label a second spelling.
+func isALabel(label string) bool {
+	unicode, err := idna.Lookup.ToUnicode(label)
+	if err != nil {
+		return false
+	}
+	back, err := idna.Lookup.ToASCII(unicode)
+	return err == nil && back == label
+}
 
-// toALabels returns what to write for a name that is not ASCII.
-func toALabels(string) string { return "" }
+// toALabels returns what to write for a name that is not ASCII, "" where
+// there is nothing. It is for hints alone: nothing acts on its result.
+func toALabels(name string) string {
+	ascii, err := idna.Lookup.ToASCII(name)
+	if err != nil {
+		return ""
+	}
+	return ascii
+}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,39 @@ func TestEverySpecialNameIsCanonical(t *testing.T) {
 	for name := range specialNames {
 		if canonical, err := ParseName(name); err != nil || canonical != name {
 			t.Errorf("%s: nothing can equal it: %v", name, err)
+		}
+	}
+}
+
+func TestAnALabelIsTheOnlySpellingOfItsULabel(t *testing.T) {
+	for _, name := range []string{
+		"xn--bcher-kva.test", "XN--Bcher-KVA.test", "a.xn--55qx5d", "xn--mgba3gch31f060k.test", "xn--fa-hia.test", "xn--strae-oqa.test",
+	} {
+		if _, err := ParseName(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{
+		"xn--.test", "xn--zz.test", "xn--foo-.test", "xn--a.test", "xn--0.test", "xn--a-ecp.test", "xn--bcher-kva8.test", "xn--a_b-x.test", "xn--BCHER-KVA-.test",
+	} {
+		if got, err := ParseName(name); err == nil {
+			t.Errorf("%s became %s", name, got)
+		}
+	}
+}
+
+func TestAUnicodePatternIsToldItsALabels(t *testing.T) {
+	for text, hint := range map[string]string{
+		"b\u00fccher.test":         "xn--bcher-kva.test",
+		"*.B\u00fccher.test:8443":  "*.xn--bcher-kva.test:8443",
+		"evil\u3002test":           "evil.test",
+		"\u2460\u2461\u2466.0.0.1": "127.0.0.1",
+		"\u200b.test":              "",
+	} {
+		_, err := ParsePattern(text)
+		var e *PatternError
+		if !errors.As(err, &e) || e.Hint != hint {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -35,7 +35,8 @@ type Policy struct {
 }
 
 // New returns a policy of the given evaluators that denies what none of them
-// allows. Adding an evaluator never loosens it, and their order never matters.
+// allows. Adding an evaluator never loosens what another has an opinion on, and
+// their order never matters.
 func New(evaluators ...Evaluator) *Policy {
 	return &Policy{evaluators: evaluators, digest: digestOf(nil)}
 }
@@ -65,12 +66,13 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if p == nil {
 		return Decision{Class: PolicyNotLoaded, Rule: "none", Layer: Builtin, Reason: "no policy is loaded"}
 	}
-	d := Decision{Verdict: Abstain}
+	d, looks := Decision{Verdict: Abstain}, false
 	for _, e := range p.evaluators {
 		opinion, err := e.Evaluate(ctx, r)
 		if err != nil || opinion.Verdict > Abstain {
 			opinion = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
 		}
+		looks = looks || opinion.Verdict == Inspect
 		d = combine(d, opinion)
 	}
 	if d.Verdict == Abstain {
@@ -79,10 +81,10 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}
-	if d.Verdict == Inspect && !p.inspection && r.HTTP == nil {
+	if d.Verdict != Deny && looks && !p.inspection && r.HTTP == nil {
 		d = withoutInspection(d, r)
 	}
-	if d.Verdict > Ask {
+	if d.Verdict != Deny {
 		d = agree(d, r)
 	}
 	d.Policy = p.digest

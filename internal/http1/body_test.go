@@ -88,6 +88,15 @@ func TestLastBytesWithEOF(t *testing.T) {
 	}
 }
 
+// TestCutWithEOF: bytes that are too few are so even where EOF comes with them.
+func TestCutWithEOF(t *testing.T) {
+	br := bufio.NewReaderSize(iotest.DataErrReader(strings.NewReader(strings.Repeat("x", 60))), 16)
+	b := NewBodyReader(br, Framing{BodyLength, 100}, Limits{})
+	if got, err := io.ReadAll(b); len(got) != 60 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
 func TestMalformedChunks(t *testing.T) {
 	for _, row := range []struct{ name, wire string }{
 		{"0x1", "0x1\r\nx\r\n0\r\n\r\n"},
@@ -97,6 +106,12 @@ func TestMalformedChunks(t *testing.T) {
 		{"a space before the size", " 1\r\nx\r\n0\r\n\r\n"},
 		{"a space after the size", "1 \r\nx\r\n0\r\n\r\n"},
 		{"a tab after the size", "1\t\r\nx\r\n0\r\n\r\n"},
+		{"no size, and the end", "\r\n\r\n"},
+		{"no size before an extension, and the end", ";a\r\n\r\n"},
+		{"2^63, and the end", "8000000000000000\r\n\r\n"},
+		{"a bare LF after an extension", "1;\nx\r\n0\r\n\r\n"},
+		{"a bare LF after a trailer", "0\r\nX: y\n\r\n"},
+		{"two other bytes for CRLF after the data", "1\r\nxab0\r\n\r\n"},
 		{"no size", "\r\nx\r\n0\r\n\r\n"},
 		{"no size before an extension", ";a\r\nx\r\n0\r\n\r\n"},
 		{"not a digit", "g\r\nx\r\n0\r\n\r\n"},

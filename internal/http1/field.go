@@ -136,7 +136,7 @@ func isTokenByte(c byte) bool {
 	if c < 64 {
 		return low>>c&1 != 0
 	}
-	return c < 128 && uint64(high)>>(c-64)&1 != 0
+	return uint64(high)>>(c-64)&1 != 0 // 0 for all that is not ASCII
 }
 
 // isText reports whether s consists of VCHAR, SP, HTAB and obs-text.

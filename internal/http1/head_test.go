@@ -234,6 +234,10 @@ func TestMalformedAsSoonAsItIsSeen(t *testing.T) {
 		if _, _, err := ParseRequest([]byte(head), Limits{}); !isMalformed(err, 400) {
 			t.Errorf("%q: %v", head, err)
 		}
+		var s Scanner
+		if _, err := s.Scan([]byte(head), Limits{}); !isMalformed(err, 400) {
+			t.Errorf("%q: scanned %v", head, err)
+		}
 	}
 }
 

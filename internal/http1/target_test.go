@@ -78,6 +78,7 @@ func TestMalformedTargets(t *testing.T) {
 		{"GET", "http://[evil.test]/", true},
 		{"GET", "http://[::1", true},
 		{"GET", "http://[::1]x/", true},
+		{"GET", "http://[::1]x80/", true},
 		{"GET", "http://x[::1]/", true},
 		{"GET", "http://[::1%25lo]:8080/", true},
 		{"GET", "http://[127.0.0.1]/", true},
@@ -137,7 +138,7 @@ func TestCanonicalPath(t *testing.T) {
 		"/public%2fadmin": false, "/public%2Fadmin": false, "/public%5Cadmin": false, `/public\admin`: false,
 		"/a%00": false, "/a%0A": false, "/a%7F": false,
 		"/%61dmin": false, "/%7Euser": false, "/caf%c3%a9": false, "/%252e%252e/admin": false, "/%2541": false,
-		"/%": false, "/%4": false, "/%zz": false, "/a b": false, "/é": false, "/a?b": false, "/a#b": false,
+		"/%": false, "/%4": false, "/%zz": false, "/%8:": false, "/a b": false, "/é": false, "/a?b": false, "/a#b": false,
 	} {
 		err := CanonicalPath(path)
 		var odd *PathError

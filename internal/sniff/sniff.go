@@ -171,5 +171,5 @@ func isToken(c byte) bool {
 	if c < 64 {
 		return low>>c&1 != 0
 	}
-	return c < 128 && uint64(high)>>(c-64)&1 != 0
+	return uint64(high)>>(c-64)&1 != 0 // 0 for all that is not ASCII
 }
