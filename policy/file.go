@@ -210,10 +210,6 @@ type Limits struct {
 	// IdleTimeout is the time without a byte in either direction after which
 	// a tunnel or a kept-alive connection is closed. Default: 10m.
 	IdleTimeout time.Duration
-
-	// AuthFailures is how many wrong proxy passwords one peer address may send
-	// in a minute before its connections are closed unheard. Default: 20.
-	AuthFailures int
 }
 
 // defaults returns what a file that says only "version: 1" means.
@@ -228,7 +224,6 @@ func defaults() File {
 			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
 			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
 			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute,
-			AuthFailures: 20,
 		},
 	}
 }

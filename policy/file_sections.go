@@ -157,7 +157,6 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"hello_timeout":     r.duration("limits.hello_timeout", &l.HelloTimeout),
 		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
 		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
-		"auth_failures":     number(r, "limits.auth_failures", &l.AuthFailures, 1, 1<<20),
 	})
 }
 

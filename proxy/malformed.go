@@ -84,9 +84,6 @@ const (
 // first mention of a credential on, userinfo, and the query.
 func redact(raw []byte) []byte {
 	raw = bytes.Clone(raw[:min(len(raw), rawLooked)])
-	if len(raw) > 0 && raw[0] == 5 {
-		return raw[:min(len(raw), 3)] // a SOCKS5 handshake: what follows may be a password
-	}
 	lower := bytes.ToLower(raw)
 	for _, word := range []string{"authorization", "cookie", "token", "api-key", "apikey", "secret"} {
 		if i := bytes.Index(lower, []byte(word)); i >= 0 {

@@ -50,7 +50,7 @@ func (socksDoor) refusal(r *egress.Refusal) []byte {
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
 // takes over there: it is never asked to resolve, dial or carry.
 func (s *Server) serveSOCKS(h *hosted) {
-	v := &socksVisit{hosted: h}
+	v := &socksVisit{hosted: h, greeting: greeting(h.first)}
 	h.deadline(s.limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
@@ -83,7 +83,16 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 // A socksVisit is one client on its way to a tunnel.
 type socksVisit struct {
 	*hosted
-	recorded bool // what became of it
+	greeting []byte // its first bytes, which hold no password
+	recorded bool   // what became of it
+}
+
+// greeting returns the version and the methods that b begins with.
+func greeting(b []byte) []byte {
+	if len(b) > 1 {
+		b = b[:min(len(b), 2+int(b[1]))]
+	}
+	return append([]byte(nil), b...)
 }
 
 func (v *socksVisit) methods() []socks5.Authenticator {
@@ -109,7 +118,7 @@ func (v *socksVisit) Valid(user, password, _ string) bool {
 
 func (v *socksVisit) unknown(err error) {
 	v.recorded = true
-	v.server.Gate.Refuse(context.Background(), v.peer, policy.ViaSOCKS5, nil, policy.UnknownSandbox, err.Error())
+	v.server.Gate.Refuse(context.Background(), v.peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
 }
 
 // failed records a handshake that the library gave up.
@@ -118,12 +127,12 @@ func (v *socksVisit) failed(err error) {
 		v.unknown(sandbox.ErrUnknown)
 		return
 	}
-	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, nil, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
+	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
 }
 
-func (v *socksVisit) unsupported(_ context.Context, w io.Writer, _ *socks5.Request) error {
+func (v *socksVisit) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
-	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, nil, errSOCKSCommand)
+	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
 	_, err := w.Write(socksReply(socksCommand))
 	return err
 }
@@ -133,7 +142,7 @@ func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Reque
 	v.recorded = true
 	dst, err := socksDestination(&req.DstAddr)
 	if err != nil {
-		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, []byte(req.DstAddr.FQDN), err)
+		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), err)
 		_, err = w.Write(socksDoor{}.refusal(refusal))
 		return err
 	}

@@ -279,6 +279,11 @@ func TestSOCKS(t *testing.T) {
 			}
 		})
 	}
+	for _, r := range w.records(t) {
+		if r.Kind == egress.KindRefused && !strings.HasPrefix(r.Raw, "\x05") {
+			t.Errorf("refused without the bytes that were: %+v", r)
+		}
+	}
 }
 
 func withToken(s *Server) {

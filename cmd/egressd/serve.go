@@ -48,18 +48,18 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 		return err
 	}
 	defer d.close()
+	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon is there
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	d.follow(ctx)
+	d.follow(ctx, hangup)
 	return d.stop(drain)
 }
 
 // follow reloads on SIGHUP and on changes of the file, until ctx is done.
-func (d *daemon) follow(ctx context.Context) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
 	for {
 		select {
