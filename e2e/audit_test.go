@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// An auditLog reads a log while it is written. It remembers what it has read:
+// lines are only ever added.
+type auditLog struct {
+	dir string
+
+	mu      sync.Mutex
+	read    map[string]int64 // bytes of each segment
+	lines   [][]byte
+	records []egress.Record
+}
+
+// catchUp reads every complete line that was added, over all segments, in
+// order.
+func (l *auditLog) catchUp() error {
+	segments, err := filepath.Glob(filepath.Join(l.dir, "*.log"))
+	if err != nil {
+		return err
+	}
+	if l.read == nil {
+		l.read = map[string]int64{}
+	}
+	slices.Sort(segments)
+	for _, path := range segments {
+		if err := l.readOn(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *auditLog) readOn(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(l.read[path], io.SeekStart); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	l.read[path] += int64(len(text))
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		var r egress.Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("record %d: %w: %q", len(l.records), err, line)
+		}
+		l.lines, l.records = append(l.lines, line), append(l.records, r)
+	}
+	return nil
+}
+
+// mark returns how many records there are.
+func (l *auditLog) mark() (int, error) {
+	all, err := l.since(0)
+	return len(all), err
+}
+
+// since returns the records that were written after the mark.
+func (l *auditLog) since(mark int) ([]egress.Record, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.catchUp()
+	return slices.Clone(l.records[mark:]), err
+}
+
+// of returns the records of one client connection after the mark. A port may
+// be used again by a later one.
+func (l *auditLog) of(src string, mark int) ([]egress.Record, error) {
+	records, err := l.since(mark)
+	return slices.DeleteFunc(records, func(r egress.Record) bool { return r.Src != src }), err
+}
+
+// flawed returns what is wrong with the log as a whole.
+func (l *auditLog) flawed() []string {
+	if _, err := l.mark(); err != nil {
+		return []string{err.Error()}
+	}
+	var problems []string
+	for i, line := range l.lines {
+		var r egress.Record
+		strict := json.NewDecoder(bytes.NewReader(line))
+		strict.DisallowUnknownFields()
+		switch err := strict.Decode(&r); {
+		case err != nil:
+			problems = append(problems, fmt.Sprintf("line %d: %v: %q", i, err, line))
+		case r.Seq != int64(i):
+			problems = append(problems, fmt.Sprintf("line %d has seq %d", i, r.Seq))
+		case len(line) > 8<<10:
+			problems = append(problems, fmt.Sprintf("line %d has %d bytes", i, len(line)))
+		case bytes.ContainsFunc(line, func(c rune) bool { return c < ' ' || c > '~' }):
+			problems = append(problems, fmt.Sprintf("line %d is not printable ASCII: %q", i, line))
+		case r.V != 1 || r.Time.IsZero() || r.Kind == "":
+			problems = append(problems, fmt.Sprintf("line %d lacks v, time or kind: %q", i, line))
+		}
+	}
+	return problems
+}
+
+// holds reports whether a text stands anywhere in the log.
+func (l *auditLog) holds(text string) bool {
+	l.mark()
+	return slices.ContainsFunc(l.lines, func(b []byte) bool { return bytes.Contains(b, []byte(text)) })
+}

@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/internal/lab"
+)
+
+// A daemon is one running program under test, in the gateway.
+type daemon struct {
+	world  *world
+	dir    string // holds its configuration, and is its working directory
+	config string // path of the policy file
+	port   int
+	log    *auditLog
+
+	cmd    *exec.Cmd
+	ready  chan struct{} // closed when every listener is said to listen
+	exited chan struct{} // closed when the process has ended
+	talk   talk
+}
+
+// A talk keeps what a process says.
+type talk struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (t *talk) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(b)
+}
+
+func (t *talk) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+const proxyPort = 3128
+
+// rest is what every configuration has beside its policy. Its deadlines are
+// short, so that waiting for one does not take long.
+const rest = `
+listen: {proxy: ["%s:%d", "[%s]:%d"]}
+audit: {dir: audit, durability: process}
+upstream: {dns: ["%s"]}
+`
+
+const shortDeadlines = `
+limits: {head_timeout: 2s, hello_timeout: 2s, dial_timeout: 2s}
+`
+
+// policyText returns one of the policies that the cases are judged under.
+func policyText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "testdata", "conformance", "policies", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// writeConfig writes a policy file and what else the configuration needs.
+func (d *daemon) writeConfig(t *testing.T, policy string) {
+	t.Helper()
+	text := policy + fmt.Sprintf(rest, lab.GatewayIPv4, d.port, lab.GatewayIPv6, d.port, resolver)
+	if !strings.Contains(policy, "limits:") {
+		text += shortDeadlines
+	}
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDaemon prepares an egressd with the policy, without starting it.
+func newDaemon(t *testing.T, policy string) *daemon {
+	t.Helper()
+	noteSources(t)
+	dir := t.TempDir()
+	d := &daemon{world: theWorld(t), dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort}
+	d.log = &auditLog{dir: filepath.Join(dir, "audit")}
+	d.writeConfig(t, policy)
+	for name, token := range map[string]string{"ci.token": "open-sesame", "web.token": "another-secret"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// start runs egressd with the policy until the end of the test, which fails
+// if egressd ends before.
+func start(t *testing.T, policy string) *daemon {
+	t.Helper()
+	d := newDaemon(t, policy)
+	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	t.Cleanup(func() { d.stop(t) })
+	return d
+}
+
+// run starts the process and waits until it listens.
+func (d *daemon) run(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	said, saying, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.cmd, d.ready, d.exited = cmd, make(chan struct{}), make(chan struct{})
+	cmd.Dir, cmd.Stderr = d.dir, saying
+	cmd.Env = append(append(os.Environ(), hostileEnvironment()...), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
+	if err := d.world.Gateway.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	saying.Close()
+	go d.listen(said, d.ready)
+	go func(exited chan struct{}) {
+		cmd.Wait()
+		close(exited)
+	}(d.exited)
+	select {
+	case <-d.ready:
+	case <-d.exited:
+		t.Fatalf("egressd ended before it listened:\n%s", d.talk.String())
+	case <-time.After(10 * time.Second):
+		cmd.Process.Kill()
+		t.Fatalf("egressd did not listen within 10 s:\n%s", d.talk.String())
+	}
+}
+
+// hostileEnvironment holds proxies that egressd must not use.
+func hostileEnvironment() []string {
+	var env []string
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+		env = append(env, name+"=http://"+evilIPv4+":3128")
+	}
+	return append(env, "NO_PROXY=", "no_proxy=")
+}
+
+// listen keeps what the process says, and closes ready after the line for the
+// last listener.
+func (d *daemon) listen(said io.ReadCloser, ready chan struct{}) {
+	defer said.Close()
+	missing := 2
+	lines := bufio.NewScanner(said)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fmt.Fprintln(&d.talk, lines.Text())
+		if strings.HasPrefix(lines.Text(), "egressd: listening on ") && strings.HasSuffix(lines.Text(), " (proxy)") {
+			if missing--; missing == 0 {
+				close(ready)
+			}
+		}
+	}
+}
+
+// stop ends egressd as an operator does. It has to go by itself.
+func (d *daemon) stop(t *testing.T) {
+	t.Helper()
+	if !d.alive() {
+		t.Errorf("egressd ended by itself (%v):\n%s", d.cmd.ProcessState, d.talk.String())
+		return
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.exited:
+	case <-time.After(15 * time.Second):
+		t.Errorf("egressd did not stop within 15 s of SIGTERM")
+		d.kill()
+	}
+	if t.Failed() {
+		t.Logf("egressd said:\n%s", d.talk.String())
+	}
+}
+
+func (d *daemon) kill() {
+	d.cmd.Process.Kill()
+	<-d.exited
+}
+
+// alive reports whether the process runs; one that nobody has waited for yet
+// does not.
+func (d *daemon) alive() bool {
+	select {
+	case <-d.exited:
+		return false
+	default:
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// address returns where the proxy listens.
+func (d *daemon) address() string { return net.JoinHostPort(lab.GatewayIPv4, strconv.Itoa(d.port)) }
+
+// dial connects to the proxy from the sandbox.
+func (d *daemon) dial() (net.Conn, error) { return d.world.Sandbox.Dial("tcp", d.address()) }
+
+// connections counts the process's TCP sockets that are neither listening nor
+// waiting for nothing but time to pass.
+func (d *daemon) connections() int {
+	n := 0
+	for _, table := range []string{"tcp", "tcp6"} {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", d.cmd.Process.Pid, table))
+		n += countSockets(string(text))
+	}
+	return n
+}
+
+func countSockets(table string) (n int) {
+	for line := range strings.Lines(table) {
+		const listening, timeWait, noInode = "0A", "06", "0"
+		f := strings.Fields(line)
+		if len(f) > 9 && f[0] != "sl" && f[3] != listening && f[3] != timeWait && f[9] != noInode {
+			n++
+		}
+	}
+	return n
+}
+
+// descriptors counts the process's open files.
+func (d *daemon) descriptors() int {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
+	return len(entries)
+}

@@ -1,0 +1,349 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The doors are the ways in. The two of SOCKS differ in the type of address.
+const (
+	doorConnect = "connect"
+	doorHTTP    = "http"
+	doorSOCKS   = "socks5"
+	doorSOCKSIP = "socks5-address"
+	doorRaw     = "raw"
+)
+
+// patience is how long a client waits for anything.
+const patience = 5 * time.Second
+
+// An exchange is what the client of one case sent and saw.
+type exchange struct {
+	door    string
+	sent    []byte
+	answers []answer
+	data    string // application data from the far host
+	opened  bool   // a tunnel was established
+	first   string // what the client sent into it, where that is to arrive unchanged
+	closed  bool   // the proxy ended the connection
+	err     error  // what the client could not do
+	took    time.Duration
+}
+
+// An answer is one reply of the proxy, in the terms of all protocols.
+type answer struct {
+	status int // of HTTP, 0 for SOCKS
+	reply  int // of SOCKS, -1 for HTTP
+	phrase string
+	header http.Header
+	body   string
+	raw    []byte // of SOCKS
+}
+
+// problem is the body of a refusal.
+type problem struct {
+	Error, Class, ID, Destination, Method, Rule, Message, Fix string
+	Retryable                                                 bool
+	AllowedIf                                                 []string `json:"allowed_if"`
+}
+
+func (a *answer) problem() (p problem) {
+	json.Unmarshal([]byte(a.body), &p)
+	return p
+}
+
+// doorsFor returns the doors that can express a destination.
+func doorsFor(v *vector, to string) []string {
+	if v.Doors != nil {
+		return v.Doors
+	}
+	doors := []string{doorConnect, doorHTTP}
+	if v.First != "" || v.Hello != "" {
+		doors = doors[:1] // what follows is for a tunnel
+	}
+	if _, ok := socksRequest(doorSOCKS, to); ok {
+		doors = append(doors, doorSOCKS)
+	}
+	if _, ok := socksRequest(doorSOCKSIP, to); ok {
+		doors = append(doors, doorSOCKSIP)
+	}
+	return doors
+}
+
+// socksRequest returns the SOCKS5 request for a destination as text.
+func socksRequest(door, to string) ([]byte, bool) {
+	colon := strings.LastIndexByte(to, ':')
+	if colon < 0 {
+		return nil, false
+	}
+	host := to[:colon]
+	port, err := strconv.ParseUint(to[colon+1:], 10, 16)
+	if err != nil || to[colon+1:] != strconv.FormatUint(port, 10) || len(host) > 255 {
+		return nil, false
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && ip.Is6() {
+		host = strings.Trim(host, "[]")
+	}
+	request := []byte{5, 1, 0, 3, byte(len(host))}
+	request = append(request, host...)
+	if door == doorSOCKSIP {
+		ip, err := netip.ParseAddr(host)
+		if err != nil || ip.Zone() != "" {
+			return nil, false
+		}
+		kind := byte(1)
+		if ip.Is6() {
+			kind = 4
+		}
+		request = append([]byte{5, 1, 0, kind}, ip.AsSlice()...)
+	}
+	return binary.BigEndian.AppendUint16(request, uint16(port)), true
+}
+
+// A client carries one case out.
+type client struct {
+	net.Conn
+	r *bufio.Reader
+	*exchange
+}
+
+func (c *client) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+func (c *client) send(b []byte) error {
+	c.sent = append(c.sent, b...)
+	_, err := c.Write(b)
+	return err
+}
+
+// put carries out a vector through a door. What is wrong is in the exchange.
+func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, string) {
+	t.Helper()
+	conn, err := d.dial()
+	if err != nil {
+		return &exchange{door: door, err: err}, ""
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	c := &client{Conn: conn, r: bufio.NewReader(conn), exchange: &exchange{door: door}}
+	began := time.Now()
+	switch door {
+	case doorConnect:
+		c.err = c.connect(t, v, to)
+	case doorHTTP:
+		c.err = c.get(to)
+	case doorSOCKS, doorSOCKSIP:
+		c.err = c.socks(t, v, to)
+	default:
+		c.err = c.raw(t, v)
+	}
+	c.took = time.Since(began)
+	if c.err != nil {
+		c.closed = gone(c.err)
+	}
+	return c.exchange, conn.LocalAddr().String()
+}
+
+// gone reports whether an error means that the proxy ended the connection.
+func gone(err error) bool { return err != nil && !errors.Is(err, os.ErrDeadlineExceeded) }
+
+func (c *client) connect(t *testing.T, v *vector, to string) error {
+	head := []byte("CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n\r\n")
+	if v.Eager {
+		head = append(head, bytes.Join(v.firstBytes(t), nil)...)
+	}
+	if err := c.send(head); err != nil {
+		return err
+	}
+	if err := c.readHTTP("CONNECT"); err != nil {
+		return err
+	}
+	if c.answers[0].status != http.StatusOK {
+		return c.readEnd()
+	}
+	return c.prove(t, v, to)
+}
+
+func (c *client) get(to string) error {
+	host := strings.TrimSuffix(to, ":80")
+	if err := c.send([]byte("GET http://" + to + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n")); err != nil {
+		return err
+	}
+	if err := c.readHTTP("GET"); err != nil {
+		return err
+	}
+	if c.answers[0].status != http.StatusOK {
+		return c.readEnd()
+	}
+	c.data = c.answers[0].body
+	return nil
+}
+
+func (c *client) socks(t *testing.T, v *vector, to string) error {
+	request, _ := socksRequest(c.door, to)
+	greeting := []byte{5, 1, 0}
+	if v.Eager {
+		greeting = append(append(greeting, request...), bytes.Join(v.firstBytes(t), nil)...)
+	}
+	if err := c.send(greeting); err != nil {
+		return err
+	}
+	var method [2]byte
+	if _, err := io.ReadFull(c, method[:]); err != nil || method != [2]byte{5, 0} {
+		return fmt.Errorf("the proxy answered the greeting with %x: %w", method, err)
+	}
+	if !v.Eager {
+		if err := c.send(request); err != nil {
+			return err
+		}
+	}
+	reply := make([]byte, 10)
+	if _, err := io.ReadFull(c, reply); err != nil {
+		return err
+	}
+	c.answers = append(c.answers, answer{reply: int(reply[1]), raw: reply})
+	if reply[1] != 0 {
+		return c.readEnd()
+	}
+	return c.prove(t, v, to)
+}
+
+// prove has the far host send something through the tunnel, or sends the
+// vector's first bytes and waits for what becomes of them.
+func (c *client) prove(t *testing.T, v *vector, to string) error {
+	c.opened = true
+	if v.First != "" || v.Hello != "" {
+		return c.sendFirst(t, v)
+	}
+	host, port, err := net.SplitHostPort(to)
+	if err != nil {
+		return err
+	}
+	if port == "80" {
+		return c.proveOver(c, strings.TrimSuffix(to, ":80"))
+	}
+	roots, err := openWorld()
+	if err != nil {
+		return err
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if ip, err := netip.ParseAddr(host); err == nil {
+		name = ip.Unmap().String()
+	}
+	return c.proveOver(tls.Client(c, &tls.Config{ServerName: name, RootCAs: roots.origin.ca.pool()}), to)
+}
+
+func (c *client) proveOver(rw io.ReadWriter, host string) error {
+	if _, err := fmt.Fprintf(rw, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+		return err
+	}
+	a, err := readAnswer(bufio.NewReader(rw), "GET")
+	c.data = a.body
+	return err
+}
+
+// sendFirst sends the first bytes and reads until the far host or the proxy
+// has said something final.
+func (c *client) sendFirst(t *testing.T, v *vector) error {
+	c.first = string(bytes.Join(v.firstBytes(t), nil))
+	if !v.Eager {
+		for i, piece := range v.firstBytes(t) {
+			if i > 0 {
+				time.Sleep(5 * time.Millisecond) // the network's, to make segments of the pieces
+			}
+			if err := c.send(piece); err != nil {
+				return err
+			}
+		}
+	}
+	b := make([]byte, 4096)
+	n, err := c.Read(b)
+	c.data = string(b[:n])
+	if err != nil || refusedBy(c.data) {
+		c.closed = true
+		return c.readEnd()
+	}
+	return nil
+}
+
+// refusedBy reports whether what came through a tunnel is the proxy's own
+// farewell: the alert access_denied, or its page.
+func refusedBy(data string) bool {
+	return len(data) == 7 && data[0] == 0x15 && data[6] == 49 || strings.Contains(data, "X-Egressd-Id: ")
+}
+
+// raw sends each part when the answer to the one before was read.
+func (c *client) raw(t *testing.T, v *vector) error {
+	for i, part := range v.parts(t) {
+		if err := c.send(part); err != nil {
+			return err
+		}
+		if v.Expect.Reply != nil {
+			continue
+		}
+		method, _, _ := strings.Cut(string(part), " ")
+		answers := 1
+		if i == len(v.Send)-1 {
+			answers = len(v.Expect.Status) - i
+		}
+		for range answers {
+			if err := c.readHTTP(method); err != nil {
+				return err
+			}
+		}
+	}
+	if v.Expect.Reply != nil || !v.Expect.Stays {
+		return c.readEnd()
+	}
+	return nil
+}
+
+// readHTTP reads one final response.
+func (c *client) readHTTP(method string) error {
+	a, err := readAnswer(c.r, method)
+	if err != nil {
+		return err
+	}
+	c.answers = append(c.answers, a)
+	return nil
+}
+
+func readAnswer(r *bufio.Reader, method string) (answer, error) {
+	for {
+		response, err := http.ReadResponse(r, &http.Request{Method: method})
+		if err != nil {
+			return answer{}, err
+		}
+		var body []byte
+		if method != "CONNECT" || response.StatusCode >= 300 { // else what follows is the tunnel
+			if body, err = io.ReadAll(response.Body); err != nil {
+				return answer{}, err
+			}
+		}
+		if response.StatusCode >= 200 {
+			_, phrase, _ := strings.Cut(response.Status, " ")
+			return answer{status: response.StatusCode, reply: -1, phrase: phrase, header: response.Header, body: string(body)}, nil
+		}
+	}
+}
+
+// readEnd reads what is left until the proxy closes.
+func (c *client) readEnd() error {
+	rest, err := io.ReadAll(c.r)
+	c.data += string(rest)
+	c.closed = err == nil || gone(err)
+	return nil
+}

@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// TestTooManyFlows has one sandbox open more than it may. Another one is not
+// affected, and room that was given back can be used.
+func TestTooManyFlows(t *testing.T) {
+	covers(t, "LC-09")
+	const most = 8
+	d := start(t, policyText(t, "P-auth")+fmt.Sprintf("limits: {flows_per_sandbox: %d, head_timeout: 2s, hello_timeout: 10s}\n", most))
+	before := d.connections()
+	const ci, web = "Proxy-Authorization: Basic Y2k6b3Blbi1zZXNhbWU=\r\n", "Proxy-Authorization: Basic d2ViOmFub3RoZXItc2VjcmV0\r\n"
+	var tunnels []*tunnel
+	for range most {
+		c, status, err := d.open("allowed.test:443", ci)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("tunnel %d: status %d, %v", len(tunnels), status, err)
+		}
+		tunnels = append(tunnels, c)
+	}
+	v := &vector{
+		ID: "LC-09", Says: "one more than allowed", Policy: "P-auth",
+		Send:   []string{"CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n" + ci + "\r\n"},
+		Expect: expectation{Status: []int{http.StatusTooManyRequests}, Deny: []policy.Class{policy.TooManyFlows}},
+	}
+	s := d.observe(t, v, doorRaw, "")
+	s.held = 0 // the tunnels
+	for _, p := range judge(&v.Expect, s) {
+		t.Errorf("one more: %s", p)
+	}
+	if len(s.answers) == 1 && s.answers[0].header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+	if c, status, err := d.open("allowed.test:443", web); err != nil || status != http.StatusOK {
+		t.Errorf("another sandbox: status %d, %v", status, err)
+	} else {
+		c.Close()
+	}
+	for _, c := range tunnels {
+		c.Close()
+	}
+	again := func() bool {
+		c, status, _ := d.open("allowed.test:443", ci)
+		c.Close()
+		return status == http.StatusOK
+	}
+	if !eventually(settling, again) {
+		t.Error("closed tunnels still count")
+	}
+	if !eventually(settling, func() bool { return d.connections() == before }) {
+		t.Errorf("%d sockets are left, %d were there before", d.connections(), before)
+	}
+}
+
+// TestSlowClients sends a byte at a time, or nothing, at every step of every
+// protocol, by many connections at once. Each is closed by its deadline, and
+// others are served meanwhile.
+func TestSlowClients(t *testing.T) {
+	covers(t, "H1-30", "SK-17", "TL-19")
+	const deadline = time.Second
+	d := start(t, policyText(t, "P0")+"limits: {head_timeout: 1s, hello_timeout: 1s}\n")
+	before := d.descriptors()
+	const connect = "CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n"
+	var clients sync.WaitGroup
+	for _, slow := range []struct{ says, at, drip string }{
+		{"nothing at all", "", ""},
+		{"a head", "", connect},
+		{"half a head", connect[:20], ""},
+		{"fields", "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n", strings.Repeat("X: y\r\n", 1000)},
+		{"a hello", connect, strings.Repeat("\x16\x03\x01\x02\x00\x01", 100)},
+		{"no hello", connect, ""},
+		{"a SOCKS greeting", "\x05", "\x02\x00\x02"},
+		{"a SOCKS request", "\x05\x01\x00", "\x05\x01\x00\x03\x0callowed.test"},
+		{"a SOCKS hello", "\x05\x01\x00\x05\x01\x00\x03\x0callowed.test\x01\xbb", ""},
+		{"the next request", "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n", ""},
+	} {
+		for range 20 {
+			clients.Go(func() {
+				if took, err := d.drip(slow.at, slow.drip); err != nil || took > 3*deadline+time.Second {
+					t.Errorf("%s: closed after %v (%v), the deadline is %v", slow.says, took, err, deadline)
+				}
+			})
+		}
+	}
+	d.expectBody(t, d.browser(nil), "GET", "http://allowed.test/meanwhile", nil, "/meanwhile")
+	clients.Wait()
+	const pools = 8
+	if !eventually(settling, func() bool { return d.descriptors() <= before+pools }) {
+		t.Errorf("%d descriptors are left, %d were there before", d.descriptors(), before)
+	}
+	for _, p := range d.log.flawed() {
+		t.Errorf("the audit log: %s", p)
+	}
+}
+
+// drip sends at once what stands in at, then drip byte by byte, until the
+// other side closes, and returns how long that took.
+func (d *daemon) drip(at, drip string) (time.Duration, error) {
+	c, err := d.dial()
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	began := time.Now()
+	io.WriteString(c, at)
+	ended := make(chan error, 1)
+	go func() {
+		c.SetReadDeadline(began.Add(10 * time.Second))
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			if gone(err) {
+				err = nil
+			}
+			return time.Since(began), err
+		case <-tick.C:
+			if drip != "" {
+				io.WriteString(c, drip[:1])
+				drip = drip[1:]
+			}
+		}
+	}
+}
+
+// TestManyHandshakesCutShort leaves at every byte of every handshake.
+func TestManyHandshakesCutShort(t *testing.T) {
+	covers(t, "SP-12")
+	d := start(t, policyText(t, "P0"))
+	hello := string((&vector{Hello: "base-allowed.bin"}).firstBytes(t)[0])
+	before := d.descriptors()
+	for _, whole := range []string{
+		"CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n" + hello,
+		"GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
+		"POST http://allowed.test/count HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"\x05\x01\x00\x05\x01\x00\x03\x0callowed.test\x01\xbb" + hello,
+	} {
+		for n := range len(whole) {
+			c, err := d.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(c, whole[:n])
+			c.Close()
+		}
+	}
+	d.expectBody(t, d.browser(nil), "GET", "https://allowed.test/after", nil, "/after")
+	if !eventually(2*settling, func() bool { return d.connections() == 0 }) {
+		t.Errorf("%d sockets are left", d.connections())
+	}
+	d.healthy(t, before)
+}
+
+// TestWrongPasswords are answered ever more slowly, and do not keep the one
+// who knows it out.
+func TestWrongPasswords(t *testing.T) {
+	covers(t, "SK-14")
+	d := start(t, policyText(t, "P-auth"))
+	var guesses sync.WaitGroup
+	began := time.Now()
+	const tries = 40
+	for i := range tries {
+		guesses.Go(func() {
+			c, err := d.dial()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(2 * time.Second))
+			guess := fmt.Sprintf("open-sesam%d", i)
+			fmt.Fprintf(c, "\x05\x01\x02\x01\x02ci%c%s\x05\x01\x00\x03\x0callowed.test\x01\xbb", len(guess), guess)
+			answer, _ := io.ReadAll(c)
+			if len(answer) > 4 || len(answer) == 4 && answer[3] == 0 {
+				t.Errorf("a wrong password was answered %x", answer)
+			}
+		})
+	}
+	d.expectBody(t, d.browser(url.UserPassword("ci", "open-sesame")), "GET", "https://allowed.test/", nil, "origin")
+	guesses.Wait()
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("%d wrong passwords were answered within %v", tries, took)
+	}
+	refused := func() int {
+		n := 0
+		records, _ := d.log.since(0)
+		for _, r := range records {
+			if r.Decision != nil && r.Decision.Class == string(policy.UnknownSandbox) && r.Kind != egress.KindClose {
+				n++
+			}
+		}
+		return n
+	}
+	if !eventually(settling, func() bool { return refused() == tries }) {
+		t.Errorf("%d of %d wrong passwords are recorded", refused(), tries)
+	}
+	if d.log.holds("open-sesam") {
+		t.Error("a password stands in the log")
+	}
+}

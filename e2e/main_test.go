@@ -1,0 +1,93 @@
+// Package e2e runs the real egressd in a laboratory of network namespaces,
+// against clients that lie, hosts that misbehave and a name server that
+// answers what it likes, and judges what was seen on the wire, in the answers
+// and in the audit log.
+//
+// The cases are in testdata/conformance; TestCoverage lists them. The binary
+// is built from this module, or taken from the variable EGRESSD:
+//
+//	go test -count=1 ./e2e/
+//	EGRESSD=/usr/bin/egressd go test -count=1 ./e2e/
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/egressd/egressd/internal/lab"
+)
+
+// binaryVariable names the egressd to test; without it one is built.
+const binaryVariable = "EGRESSD"
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(leakVariable); kind != "" {
+		os.Exit(leakyProxy(kind))
+	}
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: %v\n", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run is passed twice: outside the lab, where it builds, and inside it.
+func run(m *testing.M) (int, error) {
+	if os.Getenv(binaryVariable) == "" {
+		dir, err := os.MkdirTemp("", "egressd-e2e-")
+		if err != nil {
+			return 1, err
+		}
+		defer os.RemoveAll(dir)
+		if err := build(filepath.Join(dir, "egressd")); err != nil {
+			return 1, err
+		}
+		os.Setenv(binaryVariable, filepath.Join(dir, "egressd"))
+	}
+	code, inside := lab.Enter()
+	if !inside {
+		return code, nil
+	}
+	if err := misleadResolvers(); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+func build(path string) error {
+	cmd := exec.Command("go", "build", "-o", path, "github.com/egressd/egressd/cmd/egressd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build egressd: %w: %s", err, out)
+	}
+	return nil
+}
+
+// misleadResolvers gives the machine's own files answers that egressd must
+// never use: names that the policy would allow or that mean something only
+// here, all at evil.test's address.
+func misleadResolvers() error {
+	dir, err := os.MkdirTemp("", "etc-")
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"hosts": "127.0.0.1 localhost\n" + evilIPv4 + " allowed.test a.allowed.test metadata kubernetes.default.svc " +
+			"metadata.google.internal host.docker.internal instance-data hosts-file.allowed.test\n",
+		"resolv.conf": "nameserver 1.1.1.1\nsearch allowed.test\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := syscall.Mount(path, "/etc/"+name, "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount over /etc/%s: %w", name, err)
+		}
+	}
+	return os.RemoveAll(dir)
+}
