@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// forwardFlag makes the test binary a small forward proxy, so that the
+// harness can be tested with a proxy that is a process of its own.
+const forwardFlag = "-forward-on"
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(roleVariable) != "":
+		main()
+	case len(os.Args) == 3 && os.Args[1] == forwardFlag:
+		fmt.Fprintln(os.Stderr, forward(os.Args[2]))
+		os.Exit(1)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// forward is a proxy that knows originName and refuses everything else.
+func forward(port string) error {
+	return http.ListenAndServe("127.0.0.1:"+port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, originPort, _ := strings.Cut(r.Host, ":")
+		switch {
+		case name != originName:
+			http.Error(w, "no", http.StatusForbidden)
+		case r.Method == http.MethodConnect:
+			splice(w, originPort)
+		default:
+			fetchFor(w, originPort)
+		}
+	}))
+}
+
+func splice(w http.ResponseWriter, port string) {
+	up, err := net.Dial("tcp4", "127.0.0.1:"+port)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	down, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	io.WriteString(down, "HTTP/1.1 200 OK\r\n\r\n")
+	for _, pair := range [][2]net.Conn{{up, down}, {down, up}} {
+		go func() {
+			defer pair[0].Close()
+			io.Copy(pair[0], pair[1])
+		}()
+	}
+}
+
+func fetchFor(w http.ResponseWriter, port string) {
+	answer, err := http.Get("http://127.0.0.1:" + port + "/")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer answer.Body.Close()
+	w.Header().Set("Content-Length", answer.Header.Get("Content-Length"))
+	io.Copy(w, answer.Body)
+}
+
+func forwardProxy() *proxy {
+	return &proxy{name: "forward", host: originName, command: func(_ string, port int, _ origins) (*exec.Cmd, error) {
+		return exec.Command("/proc/self/exe", forwardFlag, fmt.Sprint(port)), nil
+	}}
+}
+
+// newTestBench returns a bench with its processes, direct, and a proxy.
+func newTestBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{errOut: io.Discard, options: options{
+		length: 20 * time.Millisecond, rounds: 2, tunnels: 40, scenarios: scenarios(),
+	}}
+	t.Cleanup(b.close)
+	if err := b.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.add(forwardProxy(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestEveryScenarioWorksDirectlyAndThroughAProxy(t *testing.T) {
+	b := newTestBench(t)
+	rows, err := b.measure(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2*len(scenarios()) {
+		t.Fatalf("%d rows for %d scenarios and 2 contenders", len(rows), len(scenarios()))
+	}
+	for _, r := range rows {
+		if r.Errors != 0 || r.Rounds != 2 {
+			t.Errorf("%s, %s: %d errors in %d rounds: %s", r.Scenario, r.Proxy, r.Errors, r.Rounds, r.First)
+		}
+		idle := r.Scenario == "idle"
+		if !idle && !(r.Value > 0) {
+			t.Errorf("%s, %s: measured %v", r.Scenario, r.Proxy, r.Value)
+		}
+		if compared := r.Ratio != nil; compared != (r.Proxy != direct && !idle) {
+			t.Errorf("%s, %s: ratio is %v", r.Scenario, r.Proxy, r.Ratio)
+		}
+	}
+}
+
+func TestAProxyThatDiesShowsInTheCellAndEndsTheRun(t *testing.T) {
+	b := newTestBench(t)
+	b.contenders[1].running.stop()
+	b.options.scenarios = b.options.scenarios[:1]
+	if _, err := b.measure(context.Background()); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("error %v, want one that says that the process has ended", err)
+	}
+}
+
+func TestAStoppedRunReportsWhatItHas(t *testing.T) {
+	b := newTestBench(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if rows, err := b.measure(ctx); err == nil || len(rows) != 0 {
+		t.Errorf("%d rows, error %v", len(rows), err)
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	b := newTestBench(t)
+	pids := []int{b.load.cmd.Process.Pid, b.originRole.cmd.Process.Pid, b.contenders[1].running.cmd.Process.Pid}
+	b.close()
+	for _, pid := range pids {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			t.Errorf("process %d still runs", pid)
+		}
+	}
+	if _, err := os.Stat(b.base); err == nil {
+		t.Errorf("%s still exists", b.base)
+	}
+}

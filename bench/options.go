@@ -1,0 +1,141 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options is the command line.
+type options struct {
+	egressd   string
+	peers     []string
+	peersDir  string
+	scenarios []scenario
+	length    time.Duration // of one cell
+	rounds    int
+	tunnels   int // held open in the idle scenario
+	json      bool
+}
+
+const usageHead = `usage: go run ./bench [-egressd PATH] [-peers LIST] [-scenarios LIST] [-seconds N] [-rounds N] [-json]
+
+Measures proxies side by side on loopback. Every round runs "direct" (no proxy)
+and then each proxy; a ratio is taken within one round, and the table shows
+medians over the rounds with the smallest and largest ratio beside them.
+
+`
+
+const usageTail = `
+Scenarios:
+  connect     CONNECT, a recorded TLS 1.3 ClientHello, 1 byte back, close; 16 workers
+  tls         CONNECT, a full TLS 1.3 handshake, one request; 16 workers
+  sequential  as connect, one at a time: median time
+  denied      CONNECT to a name that is not on the list; 16 workers.
+              direct is the same bytes answered with 1 byte by the origin
+  http        plain HTTP requests on 16 kept-alive connections
+  bulk        one download in one tunnel
+  bulk8       eight downloads at once, each in its tunnel
+  ping        1 byte there and back in a tunnel, after the hello: median time
+  idle        memory of a tunnel that is open and carries nothing
+
+Peers: squid, tinyproxy (Debian packages), smokescreen, goproxy (built from the
+module in -peers-dir). Each gets an allow-list of a few names. egressd is
+measured twice, with durability disk and with durability process.
+To spare a peer the cost of name resolution, goproxy maps the name itself,
+smokescreen is asked for 127.0.0.1 and tinyproxy for localhost; squid has a
+hosts file, egressd asks bench's name server.
+
+CPU is user and system time of the proxy and its children (/proc/PID/stat, in
+ticks of 10 ms: short cells are coarse). Own memory is the growth of
+proportional set size (/proc/PID/smaps_rollup; VmRSS of /proc/PID/status where
+that cannot be read) of a freshly started proxy, divided by the tunnels. Kernel
+memory is the growth of unreclaimable slab and kernel stacks of the whole
+machine (/proc/meminfo) and, for root, of socket inodes (/proc/slabinfo), less
+the same growth under direct: run it on a quiet machine. Socket buffers and
+pipes that hold no data are in it only as structures.
+
+The load generator ends every connection with a reset, and the origins answer
+an end of file with one, so that no side runs out of ports. Every answer is
+checked; a cell with wrong or failed answers is marked with "!".
+
+Flags:
+`
+
+// parseOptions reads the command line, writing usage to errOut.
+func parseOptions(args []string, errOut io.Writer) (options, error) {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(errOut)
+	fs.Usage = func() {
+		fmt.Fprint(errOut, usageHead+strings.TrimPrefix(usageTail, "\n"))
+		fs.PrintDefaults()
+	}
+	var o options
+	egressd := fs.String("egressd", "build/egressd", "egressd `binary`; empty leaves it out")
+	peers := fs.String("peers", "", "peers to measure, separated by blanks or commas; \"all\" for every one")
+	names := fs.String("scenarios", "all", "scenarios to run, separated by blanks or commas")
+	seconds := fs.Float64("seconds", 3, "length of one cell")
+	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
+	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
+	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of the table")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.egressd = *egressd
+	o.length = time.Duration(*seconds * float64(time.Second))
+	return o, o.fill(words(*names), words(*peers), fs.Args())
+}
+
+// fill checks what the flag package does not.
+func (o *options) fill(scenarioNames, peers, rest []string) error {
+	if len(rest) > 0 {
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	}
+	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 {
+		return errors.New("-seconds, -rounds and -tunnels must be positive")
+	}
+	var err error
+	if o.scenarios, err = scenariosNamed(scenarioNames); err != nil {
+		return err
+	}
+	o.peers, err = peersNamed(peers)
+	return err
+}
+
+func scenariosNamed(names []string) ([]scenario, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return scenarios(), nil
+	}
+	var chosen []scenario
+	for _, name := range names {
+		i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario is called %q", name)
+		}
+		chosen = append(chosen, scenarios()[i])
+	}
+	return chosen, nil
+}
+
+func peersNamed(names []string) ([]string, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return peerNames(), nil
+	}
+	for _, name := range names {
+		if !slices.Contains(peerNames(), name) {
+			return nil, fmt.Errorf("no peer is called %q; known: %s", name, strings.Join(peerNames(), " "))
+		}
+	}
+	return names, nil
+}
+
+func words(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
+}

@@ -1,0 +1,194 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// allowedNames is every proxy's allow-list, beside the name that it knows the
+// origins by. The order is not significant to any of them.
+func allowedNames() []string {
+	return []string{"api.example.test", "registry.example.test", "git.example.test", "pypi.example.test"}
+}
+
+func peerNames() []string { return []string{"smokescreen", "squid", "tinyproxy", "goproxy"} }
+
+// peer returns how to start a peer, or an [*absence].
+func peer(name, modules, base string) (*proxy, error) {
+	switch name {
+	case "squid":
+		return installed(&proxy{name: name, host: originName, command: squidCommand})
+	case "tinyproxy":
+		return installed(&proxy{name: name, host: "localhost", command: tinyproxyCommand})
+	case "smokescreen":
+		return built(&proxy{name: name, host: "127.0.0.1"}, modules, base, "github.com/stripe/smokescreen", smokescreenCommand)
+	default:
+		return built(&proxy{name: name, host: originName}, modules, base, "./goproxy", goproxyCommand)
+	}
+}
+
+// installed checks for the Debian package of the same name.
+func installed(p *proxy) (*proxy, error) {
+	if _, err := systemBinary(p.name); err != nil {
+		return nil, &absence{p.name + " is not installed", "apt-get install --no-install-recommends " + p.name}
+	}
+	return p, nil
+}
+
+// systemBinary looks also where daemons are installed, which an ordinary
+// user's PATH leaves out.
+func systemBinary(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(filepath.Join("/usr/sbin", name))
+}
+
+// built builds a package of the peers' module into base.
+func built(p *proxy, modules, base, pkg string, command func(binary string) commandFunc) (*proxy, error) {
+	binary := filepath.Join(base, p.name)
+	build := exec.Command("go", "build", "-C", modules, "-o", binary, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		why, _, _ := strings.Cut(strings.TrimSpace(string(output)), "\n")
+		return nil, &absence{fmt.Sprintf("it does not build: %v: %s", err, why), "cd " + modules + " && go build " + pkg}
+	}
+	p.command = command(binary)
+	return p, nil
+}
+
+type commandFunc = func(dir string, port int, o origins) (*exec.Cmd, error)
+
+// egressd returns how to start egressd with a durability, or an [*absence].
+func egressd(binary, durability string) (*proxy, error) {
+	path, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, &absence{binary + " does not exist", "go build -o " + binary + " ./cmd/egressd"}
+	}
+	command := func(dir string, port int, o origins) (*exec.Cmd, error) {
+		config := filepath.Join(dir, "egressd.yaml")
+		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o.DNS, durability))
+	}
+	return &proxy{name: "egressd " + durability, host: originName, command: command, announces: true}, nil
+}
+
+func egressdConfig(dir string, port, dns int, durability string) string {
+	var allow strings.Builder
+	for _, name := range allowedNames() {
+		fmt.Fprintf(&allow, "  - %s\n", name)
+	}
+	return fmt.Sprintf(`version: 1
+listen:
+  proxy: ["127.0.0.1:%d"]
+allow:
+  - "%s:*"
+%sunsafe_allow: ["127.0.0.0/8:*"]
+upstream: {dns: ["127.0.0.1:%d"]}
+audit: {dir: %q, durability: %s}
+`, port, originName, &allow, dns, filepath.Join(dir, "log"), durability)
+}
+
+// squidCommand: one process, no cache, its usual access log.
+func squidCommand(dir string, port int, _ origins) (*exec.Cmd, error) {
+	binary, err := systemBinary("squid")
+	if err != nil {
+		return nil, err
+	}
+	logs := filepath.Join(dir, "logs")
+	if err := os.Mkdir(logs, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(logs, 0o777); err != nil { // started by root, squid becomes another user
+		return nil, err
+	}
+	hosts, config := filepath.Join(dir, "hosts"), filepath.Join(dir, "squid.conf")
+	if err := writeFile(hosts, "127.0.0.1 "+originName+"\n"); err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`http_port 127.0.0.1:%d
+hosts_file %s
+acl named dstdomain %s %s
+http_access allow named
+http_access deny all
+cache deny all
+access_log stdio:%s/access.log
+cache_log %s/cache.log
+coredump_dir %s
+pid_filename none
+pinger_enable off
+shutdown_lifetime 0 seconds
+max_filedescriptors 20000
+visible_hostname bench
+`, port, hosts, originName, strings.Join(allowedNames(), " "), logs, logs, logs)
+	return exec.Command(binary, "-N", "-f", config), writeFile(config, text)
+}
+
+// tinyproxyCommand: filter with the names, its usual log.
+func tinyproxyCommand(dir string, port int, _ origins) (*exec.Cmd, error) {
+	binary, err := systemBinary("tinyproxy")
+	if err != nil {
+		return nil, err
+	}
+	filter, config := filepath.Join(dir, "filter"), filepath.Join(dir, "tinyproxy.conf")
+	if err := writeFile(filter, tinyproxyFilter()); err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`Port %d
+Listen 127.0.0.1
+Timeout 600
+MaxClients 8192
+Allow 127.0.0.1
+Filter "%s"
+FilterDefaultDeny Yes
+LogFile "%s/log"
+LogLevel Connect
+`, port, filter, dir)
+	return exec.Command(binary, "-d", "-c", config), writeFile(config, text)
+}
+
+func tinyproxyFilter() string {
+	var filter strings.Builder
+	for _, name := range append([]string{"localhost"}, allowedNames()...) {
+		filter.WriteString("^" + strings.ReplaceAll(name, ".", `\.`) + "$\n")
+	}
+	return filter.String()
+}
+
+// smokescreenCommand: one role for everyone, in enforce mode.
+func smokescreenCommand(binary string) commandFunc {
+	return func(dir string, port int, _ origins) (*exec.Cmd, error) {
+		acl, config := filepath.Join(dir, "acl.yaml"), filepath.Join(dir, "config.yaml")
+		var names strings.Builder
+		for _, name := range append([]string{"127.0.0.1"}, allowedNames()...) {
+			fmt.Fprintf(&names, "    - %s\n", name)
+		}
+		text := "version: v1\nservices: []\ndefault:\n  name: default\n  project: bench\n  action: enforce\n  allowed_domains:\n" + names.String()
+		if err := writeFile(acl, text); err != nil {
+			return nil, err
+		}
+		if err := writeFile(config, "allow_missing_role: true\n"); err != nil {
+			return nil, err
+		}
+		return exec.Command(binary, "--config-file", config, "--listen-ip", "127.0.0.1", "--listen-port", strconv.Itoa(port),
+			"--allow-range", "127.0.0.0/8", "--egress-acl-file", acl), nil
+	}
+}
+
+func goproxyCommand(binary string) commandFunc {
+	return func(_ string, port int, _ origins) (*exec.Cmd, error) {
+		args := append([]string{strconv.Itoa(port), originName}, allowedNames()...)
+		return exec.Command(binary, args...), nil
+	}
+}
+
+// writeFile writes a configuration file that another user may have to read.
+func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }

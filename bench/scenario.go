@@ -1,0 +1,55 @@
+//go:build linux
+
+package main
+
+import "time"
+
+// A scenario is one thing that is measured: what is done, and which numbers
+// of it count.
+type scenario struct {
+	name    string
+	kind    jobKind
+	workers int
+
+	unit  string             // of value
+	value func(cell) float64 // what is compared with direct's
+	added bool               // the difference from direct's says more than the ratio
+
+	costUnit string
+	cost     func(cell) float64 // CPU of the proxy an operation
+}
+
+// A cell is one scenario with one proxy in one round.
+type cell struct {
+	result
+	cpu         time.Duration
+	own, kernel float64 // KiB a tunnel, of the idle scenario
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{name: "connect", kind: connectJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "tls", kind: tlsJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "sequential", kind: sequentialJob, workers: 1, unit: "µs", value: medianMicros, costUnit: "µs", cost: microsPerOp},
+		{name: "denied", kind: deniedJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "http", kind: httpJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "bulk", kind: bulkJob, workers: 1, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
+		{name: "bulk8", kind: bulkJob, workers: 8, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
+		{name: "ping", kind: pingJob, workers: 1, unit: "µs", value: medianMicros, added: true, costUnit: "µs", cost: microsPerOp},
+		{name: "idle", kind: holdJob, workers: 1, unit: "KiB", value: func(c cell) float64 { return c.own }},
+	}
+}
+
+func rate(c cell) float64 { return float64(c.Ops) / c.Elapsed.Seconds() }
+
+func medianMicros(c cell) float64 { return micros(c.P50) }
+
+func gigabytesPerSecond(c cell) float64 { return gigabytes(c) / c.Elapsed.Seconds() }
+
+func microsPerOp(c cell) float64 { return micros(c.cpu) / float64(c.Ops) }
+
+func secondsPerGigabyte(c cell) float64 { return c.cpu.Seconds() / gigabytes(c) }
+
+func gigabytes(c cell) float64 { return float64(c.Bytes) / 1e9 }
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
