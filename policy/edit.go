@@ -190,9 +190,6 @@ func (e *listEdit) isMeant(candidate []byte) bool {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return false
 	}
-	if _, list := allowOf(root); list != nil && list.Kind != yaml.SequenceNode {
-		return false
-	}
 	wantRest, want := meaning(e.root)
 	for _, v := range e.values {
 		want = append(want, outline(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}))
@@ -300,7 +297,7 @@ func (e *listEdit) belowLine(first, margin int) iter.Seq[[]byte] {
 func (e *listEdit) intoEmpty(yield func([]byte) bool) {
 	open := e.offset(e.list)
 	inside := bytes.TrimLeft(e.text[open+1:], " ")
-	if bytes.HasPrefix(inside, []byte("]")) && !isFlow(e.root) && e.key.Line == e.list.Line {
+	if bytes.HasPrefix(inside, []byte("]")) && e.key.Line == e.list.Line {
 		bare := slices.Concat(bytes.TrimRight(e.text[:open], " "), inside[1:])
 		if !yield(e.insert(bare, e.key.Line, e.lines(e.margin()))) {
 			return

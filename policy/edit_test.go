@@ -82,6 +82,10 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 			"version: 1\nallow:\n- x.test\ndeny:\n- a.test\n",
 		},
 		{
+			"an empty list on a line of its own", "version: 1\nallow:\n  []\n",
+			"version: 1\nallow:\n  [x.test]\n",
+		},
+		{
 			"an empty list with a comment inside", "version: 1\nallow: [\n  # a.test\n]\n",
 			"version: 1\nallow: [x.test\n  # a.test\n]\n",
 		},
@@ -98,6 +102,10 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 			"---\nversion: 1\nallow:\n  - x.test\n...\n# end\n",
 		},
 		{
+			"no list, and a last value that keeps its empty lines", "version: 1\naudit:\n  dir: |+\n    /log\n\n\n",
+			"version: 1\nallow:\n  - x.test\naudit:\n  dir: |+\n    /log\n\n\n",
+		},
+		{
 			"everything indented", "  version: 1\n  deny: []",
 			"  version: 1\n  deny: []\n  allow:\n    - x.test\n",
 		},
@@ -107,6 +115,10 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 		},
 		{"braces around the file", "{version: 1, allow: [a.test]}\n", "{version: 1, allow: [a.test, x.test]}\n"},
 		{"braces, and an empty list", "{version: 1, allow: []}\n", "{version: 1, allow: [x.test]}\n"},
+		{
+			"braces, and characters of several bytes before an empty list", "{version: 1, tls: {ca_dir: \"/für/öß\"}, allow: []}\n",
+			"{version: 1, tls: {ca_dir: \"/für/öß\"}, allow: [x.test]}\n",
+		},
 		{"braces, and no list", "{version: 1}\n", "{allow: [x.test], version: 1}\n"},
 		{"a quoted key", "version: 1\n\"allow\":\n  - a.test\n", "version: 1\n\"allow\":\n  - a.test\n  - x.test\n"},
 	} {
@@ -139,6 +151,7 @@ func TestAllowTextWithoutPatterns(t *testing.T) {
 		"version: 1\nallow: [a.test]\n":                     "version: 1\nallow: [a.test]\n",
 		"version: 1\nallow: # ours\n  # - a.test\ndeny: []": "version: 1\nallow: [] # ours\n  # - a.test\ndeny: []",
 		"version: 1\n\"allow\" :\n":                         "version: 1\n\"allow\" : []\n",
+		"version: 1\nallow: a.test\n":                       "version: 1\nallow: a.test\n", // wrong, and ParseFile says why
 	} {
 		got, err := AllowText("f", []byte(old))
 		if err != nil || string(got) != want {

@@ -73,7 +73,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	if o.follow || o.json || f.wantsRecords() {
 		return o.stream(ctx, log, f, stdout)
 	}
-	return summarise(log, f, stdout, stderr)
+	return o.summarise(log, f, stdout, stderr)
 }
 
 // unbuiltLogCommands are words that must not be taken for a filter: whoever
@@ -88,8 +88,8 @@ func (f *filter) wantsRecords() bool {
 	})
 }
 
-func summarise(log *logReader, f *filter, stdout, stderr io.Writer) error {
-	var view overview
+func (o *logOptions) summarise(log *logReader, f *filter, stdout, stderr io.Writer) error {
+	view := overview{flags: o.flags()}
 	decisions := tally{emit: func(r *egress.Record) {
 		if f.match(r) {
 			view.add(r)

@@ -16,11 +16,15 @@ import (
 
 // maxGroups bounds what a sandbox can make the overview remember by asking
 // for ever new names. What comes after counts under the destination "…".
-const maxGroups = 10_000
+const (
+	maxGroups    = 10_000
+	beyondGroups = "…"
+)
 
 // An overview counts decisions by what they have in common.
 type overview struct {
 	groups map[groupKey]*group
+	flags  string // for a fix to find the same log and policy
 }
 
 // A groupKey is what the decisions of one line have in common.
@@ -31,12 +35,11 @@ type group struct {
 	groupKey
 	count    int64
 	last     time.Time
-	lastFlow string
+	fix      string // of the last
 	up, down int64
 	failed   int64
 	cut      int64
 	open     int64
-	fixable  bool
 }
 
 func (o *overview) add(r *egress.Record) {
@@ -47,9 +50,8 @@ func (o *overview) add(r *egress.Record) {
 	g := o.group(key)
 	g.count++
 	if !r.Time.Before(g.last) {
-		g.last, g.lastFlow = r.Time, r.Flow
+		g.last, g.fix = r.Time, fixFor(r)
 	}
-	g.fixable = fixable(r)
 	if r.Bytes != nil {
 		g.up, g.down = g.up+r.Bytes.Up, g.down+r.Bytes.Down
 	}
@@ -69,7 +71,7 @@ func (o *overview) group(key groupKey) *group {
 	}
 	g := o.groups[key]
 	if g == nil && len(o.groups) >= maxGroups {
-		key.destination, key.what, key.who = "…", "…", "…"
+		key.destination, key.what, key.who = beyondGroups, beyondGroups, beyondGroups
 		g = o.groups[key]
 	}
 	if g == nil {
@@ -98,7 +100,7 @@ func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
 		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\t%s\n", s.last)
 		for _, g := range groups {
 			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.count, cell(g.destination), cell(g.what),
-				cell(g.who), cell(g.why), clock(g.last, now), cell(g.remark()))
+				cell(g.who), cell(g.why), clock(g.last, now), cell(g.remark(o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -123,13 +125,18 @@ func (o *overview) section(action string) []*group {
 
 // remark is the last column: what to type next about a refusal, what passed
 // where something did.
-func (g *group) remark() string {
-	if g.action != "allow" {
-		if g.fixable && g.lastFlow != "" {
-			return "egressd why " + g.lastFlow
-		}
-		return "–"
+func (g *group) remark(flags string) string {
+	switch {
+	case g.action == "allow":
+		return g.traffic()
+	case g.fix == "" || g.destination == beyondGroups:
+		return ""
+	default:
+		return g.fix + flags
 	}
+}
+
+func (g *group) traffic() string {
 	text := bytesText(g.down) + " down, " + bytesText(g.up) + " up"
 	if g.failed > 0 {
 		text += fmt.Sprintf(", %d failed", g.failed)

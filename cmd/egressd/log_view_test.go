@@ -97,8 +97,8 @@ func TestOverviewIsBounded(t *testing.T) {
 	if len(o.groups) != maxGroups+1 {
 		t.Errorf("%d groups are remembered, want %d", len(o.groups), maxGroups+1)
 	}
-	if rest := o.section("deny")[0]; rest.destination != "…" || rest.count != 500 {
-		t.Errorf("the rest is %d of %q, want 500 of …", rest.count, rest.destination)
+	if rest := o.section("deny")[0]; rest.destination != "…" || rest.count != 500 || rest.remark("") != "" {
+		t.Errorf("the rest is %d of %q with the fix %q, want 500 of … without one", rest.count, rest.destination, rest.remark(""))
 	}
 }
 
@@ -131,11 +131,11 @@ func TestLineStaysShortWhateverThePath(t *testing.T) {
 func TestFixIsOfferedOnlyForPublicHostsThatNoRuleSpeaksOf(t *testing.T) {
 	for _, row := range []struct {
 		host, class, space string
-		want               string
+		want               string // the host to allow
 	}{
-		{"pkgs.corp.example", "default-deny", "", "pkgs.corp.example:443"},
-		{"93.184.216.34", "default-deny", "", "93.184.216.34:443"},
-		{"2606:4700::1111", "default-deny", "", "\"[2606:4700::1111]:443\""},
+		{"pkgs.corp.example", "default-deny", "", "pkgs.corp.example"},
+		{"93.184.216.34", "default-deny", "", "93.184.216.34"},
+		{"2606:4700::1111", "default-deny", "", "2606:4700::1111"},
 		{"pkgs.corp.example", "rule-deny", "", ""},
 		{"pkgs.corp.example", "name-mismatch", "", ""},
 		{"pkgs.corp.example", "address-denied", "private", ""},
@@ -149,16 +149,62 @@ func TestFixIsOfferedOnlyForPublicHostsThatNoRuleSpeaksOf(t *testing.T) {
 		{"localhost", "default-deny", "", ""},
 		{"nas.local", "default-deny", "", ""},
 		{"- evil.test\nallow", "default-deny", "", ""},
+		{"*", "default-deny", "", ""},
+		{"*.evil.test", "default-deny", "", ""},
+		{"evil.test/8", "default-deny", "", ""},
+		{"evil.test --save; x", "default-deny", "", ""},
 		{"", "malformed-host", "", ""},
 	} {
 		r := opened("A", row.host, "deny")
 		r.Decision.Class, r.Dst.Class = row.class, row.space
-		if got := fixFor(r); got != row.want {
-			t.Errorf("fix for %s of %q (%s) is %q, want %q", row.class, row.host, row.space, got, row.want)
+		want := ""
+		if row.want != "" {
+			want = "egressd allow " + row.want + " --from A --save"
+		}
+		if got := fixFor(r); got != want {
+			t.Errorf("fix for %s of %q (%s) is %q, want %q", row.class, row.host, row.space, got, want)
 		}
 	}
 	if got := fixFor(&egress.Record{Kind: egress.KindRefused, Decision: &egress.RecordDecision{Class: "default-deny"}}); got != "" {
 		t.Errorf("fix without a destination is %q", got)
+	}
+}
+
+func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
+	for _, row := range []struct {
+		host string
+		port uint16
+		want string
+	}{
+		{"a.test", 80, "egressd allow a.test --from A --save"},
+		{"a.test", 8443, "egressd allow a.test:8443 --from A --save"},
+		{"2606:4700::1111", 22, "egressd allow '[2606:4700::1111]:22' --from A --save"},
+		{"a.test", 0, "egressd allow a.test --from A --save"}, // a question has no port
+	} {
+		r := opened("A", row.host, "deny")
+		r.Dst.Port = row.port
+		if got := fixFor(r); got != row.want {
+			t.Errorf("fix for %s at port %d is %q, want %q", row.host, row.port, got, row.want)
+		}
+	}
+	own := opened("A", "a.test", "deny")
+	own.Decision.Layer = "sandbox"
+	if got := fixFor(own); got != "" {
+		t.Errorf("fix for a sandbox with a list of its own is %q", got)
+	}
+	if got := fixFor(opened("", "a.test", "deny")); got != "" {
+		t.Errorf("fix without an id is %q", got)
+	}
+}
+
+func TestFixIsThatOfTheLastRefusal(t *testing.T) {
+	last, first := opened("B", "a.test", "deny"), opened("A", "a.test", "deny")
+	last.Time = last.Time.Add(time.Second)
+	o := overview{flags: " --config x"}
+	o.add(last)
+	o.add(first)
+	if got, want := o.section("deny")[0].remark(o.flags), "egressd allow a.test --from B --save --config x"; got != want {
+		t.Errorf("the fix is %q, want %q", got, want)
 	}
 }
 

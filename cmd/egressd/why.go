@@ -70,6 +70,9 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if err != nil {
 		return err
 	}
+	if story.Fix != "" {
+		story.Fix += o.flags()
+	}
 	if o.json {
 		return printJSON(stdout, story)
 	}
@@ -84,7 +87,7 @@ const maxStoryRecords = 200
 type story struct {
 	Flow     string                 `json:"flow"`
 	Decision *egress.RecordDecision `json:"decision"`
-	Fix      string                 `json:"fix,omitempty"` // the line under "allow:" that would let it pass
+	Fix      string                 `json:"fix,omitempty"` // the command that would let it pass
 	LeftOut  int                    `json:"left_out,omitempty"`
 	Records  []json.RawMessage      `json:"records"`
 
@@ -209,8 +212,8 @@ func (s *story) printFix(b *strings.Builder, policyPath string) {
 	if s.Fix == "" {
 		return
 	}
-	fmt.Fprintf(b, "  %-11s  under allow: in %s, if this is meant to pass\n", "fix", printable(policyPath))
-	fmt.Fprintf(b, "               - %s\n", s.Fix)
+	field(b, "fix", s.Fix)
+	field(b, "", "adds a line to "+policyPath+", if this is meant to pass")
 }
 
 func field(b *strings.Builder, name, value string) {
@@ -273,26 +276,37 @@ func (s *story) endText() string {
 	}
 }
 
-// fixable reports whether a way to allow what r refused may be shown at all.
-func fixable(r *egress.Record) bool { return fixFor(r) != "" }
-
-// fixFor returns the line that would allow what r refused, or "" where none
-// may be offered: a tool that always prints the line that opens the hole
-// trains people to paste it. It is offered only for a public destination that
-// no rule speaks of.
+// fixFor returns the command that would allow what r refused, or "" where none
+// may be offered: a tool that always prints the command that opens the hole
+// trains people to paste it. Nothing is offered to a sandbox that has a list of
+// its own, since a line for all does not open that.
 func fixFor(r *egress.Record) string {
+	host := refusedHost(r)
+	if host == "" || r.Flow == "" || r.Decision.Layer == string(policy.PerSandbox) {
+		return ""
+	}
+	return "egressd allow " + patternWord(host) + " --from " + r.Flow + " --save"
+}
+
+// refusedHost returns the host that r refused because no rule speaks of it, as
+// a pattern: with its port where that is not one that a bare host means. It is
+// "" for whatever was refused otherwise, and for what is not public.
+func refusedHost(r *egress.Record) string {
 	if r.Decision == nil || r.Decision.Class != string(policy.DefaultDeny) || r.Dst != nil && r.Dst.Class != "" {
 		return ""
 	}
-	line := recordDestination(r)
-	pattern, err := policy.ParsePattern(line)
+	host := recordHost(r)
+	if _, _, err := policy.ParseHost(host); err != nil {
+		return ""
+	}
+	if port := recordPort(r); port != "" && port != "80" && port != "443" {
+		host = recordDestination(r)
+	}
+	pattern, err := policy.ParsePattern(host)
 	if err != nil || policy.InSpecialSpace(pattern) {
 		return ""
 	}
-	if strings.HasPrefix(line, "[") {
-		return `"` + line + `"` // a bracket begins a list in YAML
-	}
-	return line
+	return host
 }
 
 // completeIDs offers the newest ids of the log.
