@@ -111,7 +111,7 @@ func (d *daemon) changes(ctx context.Context) <-chan struct{} {
 	}
 	d.serving.Go(func() {
 		defer w.Close()
-		tellChanges(ctx, w, told)
+		tellChanges(ctx, w, filepath.Base(d.path), told)
 	})
 	return told
 }
@@ -119,18 +119,23 @@ func (d *daemon) changes(ctx context.Context) <-chan struct{} {
 // quiet is how long a folder has to be still before a change counts.
 const quiet = 50 * time.Millisecond
 
-func tellChanges(ctx context.Context, w *fsnotify.Watcher, told chan<- struct{}) {
+// mounted is the link by which Kubernetes replaces a mounted folder's files.
+const mounted = "..data"
+
+func tellChanges(ctx context.Context, w *fsnotify.Watcher, name string, told chan<- struct{}) {
 	still := time.NewTimer(0)
 	defer still.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, open := <-w.Events:
+		case e, open := <-w.Events:
 			if !open {
 				return
 			}
-			still.Reset(quiet)
+			if base := filepath.Base(e.Name); base == name || base == mounted {
+				still.Reset(quiet)
+			}
 		case <-w.Errors: // an overflow is a change too
 			still.Reset(quiet)
 		case <-still.C:
