@@ -51,4 +51,3 @@ func sameFolded(a, b []byte) bool {
 const caseBit = 'a' ^ 'A'
 
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -185,10 +185,7 @@ func (c *client) rest() string {
 }
 
 // An origin is an upstream whose every connection is handed to serve.
-type origin struct {
-	port  string
-	conns chan net.Conn
-}
+type origin struct{ port string }
 
 func newOrigin(t *testing.T, serve func(net.Conn)) *origin {
 	t.Helper()
