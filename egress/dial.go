@@ -204,7 +204,7 @@ func (f *Flow) dialError(err error) *Refusal {
 		if f.decision.Verdict > policy.Ask {
 			return f.refusal(policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the policy changed", Policy: f.decision.Policy})
 		}
-		return f.refusal(f.decision)
+		return f.refusal(*f.decision)
 	}
 	return f.networkRefusal(networkClass(err))
 }

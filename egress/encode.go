@@ -76,7 +76,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.close()
 	}
 	e.process(f.request.Process)
-	e.decision(f.decision)
+	e.decision(*f.decision)
 	if r.kind == KindClose {
 		e.ended(f, r.end)
 	}
@@ -192,7 +192,7 @@ func (e *encoder) ended(f *Flow, end End) {
 	e.num("up", end.Up)
 	e.num("down", end.Down)
 	e.close()
-	e.num("duration_ms", time.Since(f.opened).Milliseconds())
+	e.num("duration_ms", time.Since(f.request.Time).Milliseconds())
 	e.str("outcome", end.Outcome)
 }
 

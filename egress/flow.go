@@ -14,19 +14,18 @@ import (
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
 type Flow struct {
-	gate   *Gate
-	id     ID
-	src    netip.AddrPort
-	opened time.Time
+	gate *Gate
+	id   ID
+	src  netip.AddrPort
 
 	next, prev *Flow // guarded by gate.mu
 	slot       *slot
 
 	mu       sync.Mutex // guards what follows
 	request  policy.Request
-	decision policy.Decision
-	policy   *policy.Policy // that decided
-	seq      int64          // of the record that has to be durable before the first byte
+	decision *policy.Decision // shared with other flows
+	policy   *policy.Policy   // that decided
+	seq      int64            // of the record that has to be durable before the first byte
 	dialled  netip.AddrPort
 	conn     net.Conn
 	onCut    func()
@@ -44,7 +43,7 @@ type End struct {
 func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 	now := time.Now()
 	r.Time = now
-	return &Flow{gate: g, id: g.ids.next(now), src: peer.Addr, opened: now, request: r, seq: -1}
+	return &Flow{gate: g, id: g.ids.next(now), src: peer.Addr, request: r, decision: new(policy.Decision), seq: -1}
 }
 
 // ID names the flow in replies and records.
@@ -112,11 +111,12 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 // decide asks the policy in force about r and keeps its answer.
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	f.policy = f.gate.policy.Load()
-	f.decision = f.policy.Decide(ctx, r)
-	if f.decision.Verdict > policy.Ask && f.decision.Verdict != policy.Abstain {
+	d := f.policy.Decide(ctx, r)
+	f.decision = f.gate.shared.of(d)
+	if d.Verdict > policy.Ask && d.Verdict != policy.Abstain {
 		return nil
 	}
-	return f.refusal(f.decision)
+	return f.refusal(d)
 }
 
 // resolve fills in the addresses. A query that leaves the machine is recorded
@@ -145,14 +145,14 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 
 // refuse records a refusal that happens before anything passed.
 func (f *Flow) refuse(d policy.Decision) *Refusal {
-	f.decision = d
-	if f.decision.Policy == "" {
-		f.decision.Policy = f.gate.Digest()
+	if d.Policy == "" {
+		d.Policy = f.gate.Digest()
 	}
+	f.decision = &d
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
 	}
-	return f.refusal(f.decision)
+	return f.refusal(d)
 }
 
 // failed records that what was allowed did not come about.

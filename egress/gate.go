@@ -52,6 +52,7 @@ type Gate struct {
 	Config
 	policy atomic.Pointer[policy.Policy]
 	ids    idSource
+	shared decisions
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -129,7 +130,7 @@ func (g *Gate) Refuse(_ context.Context, peer sandbox.Peer, via policy.Via, raw 
 		f.request.Sandbox = who
 	}
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
-	f.decision = d
+	f.decision = &d
 	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
 		return f.refusal(unavailable)
 	}

@@ -19,27 +19,27 @@ import (
 // tunnel, belongs to a goroutine, or is closed. All its methods run on the
 // loop.
 type conn struct {
-	server *Server
-	loop   *relay.Loop
-	fd     int
-	peer   sandbox.Peer
-	late   *relay.Timer
-	head   []byte // of the request, while it is incomplete
-
-	door     door // how to answer
+	server   *Server
+	loop     *relay.Loop
+	fd       int
+	upstream int // what First hands over when it says Take
 	flow     *egress.Flow
 	tunnel   *relay.Tunnel
-	rest     []byte // what came behind the head
-	upstream int    // what First hands over when it says Take
-	hello    *sniff.Assembler
 	refused  *egress.Refusal
-	ready    readiness
+	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
+
+	durable bool // the flow's record is
+	over    bool
 }
 
-// readiness is what has to come together before the first byte passes.
-type readiness struct {
-	durable bool
-	over    bool
+// An opening is what a connection needs until it is a tunnel.
+type opening struct {
+	peer  sandbox.Peer
+	late  *relay.Timer
+	head  []byte // of the request, while it is incomplete
+	door  door   // how to answer
+	rest  []byte // what came behind the head
+	hello *sniff.Assembler
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -156,21 +156,21 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 }
 
 func (c *conn) recorded(err error) {
-	if c.ready.over {
+	if c.over {
 		return
 	}
 	if err != nil {
 		c.cut()
 		return
 	}
-	c.ready.durable = true
+	c.durable = true
 	if c.tunnel != nil {
 		c.tunnel.Start()
 	}
 }
 
 func (c *conn) connected(upstream int, err error) {
-	if c.ready.over {
+	if c.over {
 		if err == nil {
 			c.loop.CloseFD(upstream)
 		}
@@ -198,11 +198,11 @@ func (c *conn) carry(upstream int) {
 	first := c.rest
 	c.rest = nil
 	tunnel := c.loop.Carry(c.fd, upstream, first, c, limits)
-	if c.ready.over {
+	if c.over {
 		return
 	}
 	c.tunnel = tunnel
-	if c.ready.durable {
+	if c.durable {
 		tunnel.Start()
 	}
 }
@@ -210,7 +210,7 @@ func (c *conn) carry(upstream int) {
 // cut ends whatever this connection is doing.
 func (c *conn) cut() {
 	switch {
-	case c.ready.over:
+	case c.over:
 	case c.tunnel != nil:
 		c.tunnel.Cut()
 	default:
@@ -221,10 +221,10 @@ func (c *conn) cut() {
 
 // Ended implements [relay.Keeper].
 func (c *conn) Ended(e relay.End) {
-	if c.ready.over {
+	if c.over {
 		return
 	}
-	c.ready.over = true
+	c.over = true
 	outcome := string(e.Why)
 	if c.refused != nil {
 		outcome = string(c.refused.Decision.Class)
@@ -294,7 +294,7 @@ func (c *conn) tooMany() {
 // bytes that nobody reads, it waits a moment for the client to close: a reset
 // could otherwise overtake the answer.
 func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
-	if c.ready.over {
+	if c.over {
 		return
 	}
 	c.loop.Stop(c.late)
@@ -309,7 +309,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 		c.drop()
 		return
 	}
-	c.ready.over = true
+	c.over = true
 	c.server.open.Add(-1)
 	linger(c.loop, c.fd)
 }
@@ -322,10 +322,10 @@ func (c *conn) end(e egress.End) {
 
 // drop closes the client.
 func (c *conn) drop() {
-	if c.ready.over {
+	if c.over {
 		return
 	}
-	c.ready.over = true
+	c.over = true
 	c.loop.Stop(c.late)
 	c.loop.CloseFD(c.fd)
 	c.server.open.Add(-1)
@@ -333,7 +333,7 @@ func (c *conn) drop() {
 
 // toGoroutine hands the client, and what it has sent, to a goroutine.
 func (c *conn) toGoroutine(b []byte, serve func(*hosted)) {
-	c.ready.over = true
+	c.over = true
 	c.loop.Stop(c.late)
 	c.loop.Forget(c.fd)
 	first := bytes.Clone(b)

@@ -93,6 +93,7 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 		c.refused = asRefusal(err)
 		return relay.Refuse, farewell
 	}
+	c.opening = nil
 	return relay.Pass, nil
 }
 

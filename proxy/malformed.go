@@ -30,7 +30,7 @@ func connectTarget(req *http1.Request) (policy.Destination, error) {
 	if err != nil {
 		return policy.Destination{}, err
 	}
-	dst, err := policy.ParseDestination(target.Authority)
+	dst, err := policy.ParseDestination(strings.Clone(target.Authority)) // the tunnel keeps the host, not the head
 	if host := req.Fields.Get("Host"); err == nil && host != "" && !isHost(host) {
 		err = errHostList
 	}

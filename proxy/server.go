@@ -199,7 +199,7 @@ func (in *listener) resume() {
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	c := &conn{server: s, loop: in.loop, fd: fd, peer: sandbox.Peer{Addr: from, Listener: in.name}}
+	c := &conn{server: s, loop: in.loop, fd: fd, opening: &opening{peer: sandbox.Peer{Addr: from, Listener: in.name}}}
 	if s.open.Add(1) > int64(s.limits.Connections) {
 		c.tooMany()
 		return

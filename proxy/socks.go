@@ -190,7 +190,7 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{server: v.server, loop: v.loop, fd: fd, peer: v.peer, door: socksDoor{}, rest: rest}
+	c := &conn{server: v.server, loop: v.loop, fd: fd, opening: &opening{peer: v.peer, door: socksDoor{}, rest: rest}}
 	v.server.open.Add(1)
 	if !v.loop.Post(func() { c.decided(flow, nil) }) {
 		flow.Close(egress.End{Outcome: "cut"})

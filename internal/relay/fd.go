@@ -97,30 +97,30 @@ const (
 	pipesMost = 48 // an ordinary user's quota is 64 MiB of pipes; beyond it they shrink to a page
 )
 
-// borrow returns a pipe, or false where a tunnel has to do with the buffer.
-func (l *Loop) borrow() (pipe, bool) {
+// borrow returns a pipe, or nil where a tunnel has to do with the buffer.
+func (l *Loop) borrow() *pipe {
 	if n := len(l.pipes); n > 0 {
 		p := l.pipes[n-1]
 		l.pipes = l.pipes[:n-1]
 		l.pipesOut++
-		return p, true
+		return p
 	}
 	if l.pipesOut >= pipesMost {
-		return pipe{}, false
+		return nil
 	}
 	var fds [2]int
 	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK); err != nil {
-		return pipe{}, false
+		return nil
 	}
 	const setPipeSize = 1031 // F_SETPIPE_SZ
 	syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fds[1]), setPipeSize, pipeSize)
 	l.pipesOut++
-	return pipe{r: fds[0], w: fds[1]}, true
+	return &pipe{r: fds[0], w: fds[1]}
 }
 
 // giveBack returns a borrowed pipe; one that still holds bytes is closed, so
 // that they can never reach another tunnel.
-func (l *Loop) giveBack(p pipe) {
+func (l *Loop) giveBack(p *pipe) {
 	l.pipesOut--
 	if p.held > 0 || len(l.pipes) >= pipesIdle {
 		p.close()
@@ -129,7 +129,7 @@ func (l *Loop) giveBack(p pipe) {
 	l.pipes = append(l.pipes, p)
 }
 
-func (p pipe) close() {
+func (p *pipe) close() {
 	closeFD(p.r)
 	closeFD(p.w)
 }

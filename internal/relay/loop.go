@@ -63,7 +63,7 @@ type Loop struct {
 	timers      timerHeap
 	now         time.Time
 	buffer      []byte
-	pipes       []pipe
+	pipes       []*pipe
 	pipesOut    int
 	tunnels     map[*Tunnel]struct{}
 

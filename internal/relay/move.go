@@ -44,16 +44,16 @@ func (t *Tunnel) halfClose(s *stream) bool {
 }
 
 func (t *Tunnel) release(s *stream) {
-	if s.piped {
+	if s.pipe != nil {
 		t.loop.giveBack(s.pipe)
-		s.piped, s.pipe = false, pipe{}
+		s.pipe = nil
 	}
 }
 
 // fetch reads once: into the loop's buffer while little is there, into a
 // borrowed pipe once a full buffer has shown that this stream is busy.
 func (t *Tunnel) fetch(s *stream) (int, bool) {
-	if s.piped {
+	if s.pipe != nil {
 		return t.fetchPipe(s)
 	}
 	n, errno := readFD(s.from.fd, t.loop.buffer)
@@ -71,7 +71,7 @@ func (t *Tunnel) fetch(s *stream) (int, bool) {
 		s.rest = append([]byte(nil), t.loop.buffer[sent:n]...)
 	}
 	if n == len(t.loop.buffer) {
-		s.pipe, s.piped = t.loop.borrow()
+		s.pipe = t.loop.borrow()
 	} else if !s.from.hangup {
 		s.from.readable = false // a short read emptied the queue; more bytes, or an end, bring a new edge
 	}
@@ -103,7 +103,15 @@ func (t *Tunnel) fetched(s *stream, n int, errno syscall.Errno) (done, ok bool) 
 	return false, true
 }
 
-func (s *stream) holding() bool { return len(s.rest) > 0 || s.pipe.held > 0 }
+func (s *stream) holding() bool { return len(s.rest) > 0 || s.piped() > 0 }
+
+// piped counts the bytes in the borrowed pipe.
+func (s *stream) piped() int {
+	if s.pipe == nil {
+		return 0
+	}
+	return s.pipe.held
+}
 
 // flush writes what was fetched before; false means that the receiver broke.
 func (s *stream) flush() bool {
@@ -116,7 +124,7 @@ func (s *stream) flush() bool {
 			s.rest = nil
 		}
 	}
-	for len(s.rest) == 0 && s.pipe.held > 0 && s.to.writable {
+	for len(s.rest) == 0 && s.piped() > 0 && s.to.writable {
 		n, errno := splice(s.pipe.r, s.to.fd, s.pipe.held)
 		if !s.wrote(n, errno) {
 			return errno == syscall.EAGAIN

@@ -72,8 +72,7 @@ type stream struct {
 	from, to *side
 	count    *int64
 	rest     []byte // read, and not yet written
-	pipe     pipe
-	piped    bool
+	pipe     *pipe  // borrowed while the stream is busy
 }
 
 // A Tunnel carries bytes between two descriptors, which it owns.
@@ -269,10 +268,7 @@ func (t *Tunnel) finish(why Why) {
 	t.end.Why = why
 	delete(t.loop.tunnels, t)
 	for _, s := range []*stream{&t.up, &t.down} {
-		if s.piped {
-			t.loop.giveBack(s.pipe)
-			s.piped = false
-		}
+		t.release(s)
 	}
 	t.loop.CloseFD(t.client.fd)
 	t.loop.CloseFD(t.upstream.fd)

@@ -1,0 +1,44 @@
+package egress
+
+import (
+	"sync"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// decisions keeps one copy of each decision that allows: thousands of tunnels
+// stand on the same few rules. It is safe for concurrent use.
+type decisions struct {
+	mu    sync.Mutex
+	known map[decisionKey]*policy.Decision
+}
+
+// A decisionKey is all of a decision that allows.
+type decisionKey struct {
+	rule, reason, policy string
+	layer                policy.Layer
+	verdict              policy.Verdict
+	needs                policy.Needs
+	anyProtocol, ech     bool
+}
+
+const decisionsMost = 1024
+
+// of returns d, or the copy of it that others have. What refuses is not kept:
+// a sandbox could fill the table with it.
+func (s *decisions) of(d policy.Decision) *policy.Decision {
+	if d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+		return &d
+	}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if same := s.known[key]; same != nil {
+		return same
+	}
+	if s.known == nil || len(s.known) >= decisionsMost {
+		s.known = map[decisionKey]*policy.Decision{}
+	}
+	s.known[key] = &d
+	return &d
+}
