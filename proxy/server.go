@@ -75,7 +75,6 @@ type Server struct {
 	web      relay.Limits // of tunnels to 443 and 80, where the client speaks first
 	other    relay.Limits
 	loops    []*relay.Loop
-	turn     atomic.Uint32
 	readers  headReaders
 	buffers  sync.Pool    // of *[bodyBuffer]byte
 	open     atomic.Int64 // connections
@@ -90,13 +89,15 @@ type Server struct {
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("proxy: server closed")
 
-// A listener accepts on one descriptor, on one loop.
+// A listener accepts for one loop, on a descriptor of its own. Every loop has
+// one for each socket that Serve was given, and the kernel wakes one of them.
 type listener struct {
 	server *Server
 	name   string
 	fd     int
 	loop   *relay.Loop
-	done   chan struct{}
+	open   *sync.WaitGroup
+	ended  bool // on the loop
 }
 
 // Serve accepts from l, which the server owns from now on, until Shutdown.
@@ -106,18 +107,20 @@ func (s *Server) Serve(l net.Listener, name string) error {
 	if s.startErr != nil {
 		return s.startErr
 	}
-	fd, err := duplicate(l)
-	if err != nil {
-		return fmt.Errorf("listener %s: %w", name, err)
-	}
 	defer l.Close()
-	in := &listener{server: s, name: name, fd: fd, loop: s.nextLoop(), done: make(chan struct{})}
-	if !s.admit(in) {
-		syscall.Close(fd)
-		return ErrClosed
+	var open sync.WaitGroup
+	for _, loop := range s.loops {
+		fd, err := duplicate(l)
+		if err != nil {
+			return fmt.Errorf("listener %s: %w", name, err)
+		}
+		in := &listener{server: s, name: name, fd: fd, loop: loop, open: &open}
+		if !s.admit(in) {
+			syscall.Close(fd)
+			break
+		}
 	}
-	in.loop.Post(in.begin)
-	<-in.done
+	open.Wait()
 	return ErrClosed
 }
 
@@ -125,7 +128,9 @@ func (s *Server) admit(in *listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopping {
+		in.open.Add(1)
 		s.listeners = append(s.listeners, in)
+		in.loop.Post(in.begin)
 	}
 	return !s.stopping
 }
@@ -149,20 +154,23 @@ func (s *Server) prepare() {
 	}
 }
 
-func (s *Server) nextLoop() *relay.Loop {
-	return s.loops[int(s.turn.Add(1))%len(s.loops)]
-}
-
 func (in *listener) begin() {
+	if in.ended {
+		return
+	}
 	if err := in.loop.WatchListener(in.fd, in); err != nil {
 		in.end()
 	}
 }
 
 func (in *listener) end() {
+	if in.ended {
+		return
+	}
+	in.ended = true
 	in.loop.Forget(in.fd)
 	in.loop.CloseFD(in.fd)
-	close(in.done)
+	in.open.Done()
 }
 
 const acceptAtOnce = 64
@@ -187,15 +195,7 @@ func (in *listener) Ready(relay.Events) {
 // pause leaves connections waiting in the kernel until descriptors are free.
 func (in *listener) pause() {
 	in.loop.Forget(in.fd)
-	in.loop.After(100*time.Millisecond, in.resume)
-}
-
-func (in *listener) resume() {
-	select {
-	case <-in.done:
-	default:
-		in.begin()
-	}
+	in.loop.After(100*time.Millisecond, in.begin)
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -353,4 +354,16 @@ func TestShutdownWaitsThenCuts(t *testing.T) {
 		t.Error("the listener is still open")
 	}
 	w.recorded(t, ended("cut"))
+}
+
+func TestSeveralLoopsShareAListener(t *testing.T) {
+	w, o := newWorld(t, openPolicy, func(s *Server) { s.Loops = 3 }), echo(t)
+	first := hello(t, "base-allowed")
+	var clients sync.WaitGroup
+	for range 30 {
+		clients.Go(func() {
+			w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(first).expect(first).Close()
+		})
+	}
+	clients.Wait()
 }
