@@ -94,7 +94,7 @@ func (w *world) end(t *testing.T) End {
 
 // tcpPair returns one end of a connection as a net.Conn and the other as a
 // non-blocking descriptor that the tunnel will own.
-func tcpPair(t *testing.T) (net.Conn, int) {
+func tcpPair(t testing.TB) (net.Conn, int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
