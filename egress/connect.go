@@ -10,15 +10,19 @@ import (
 
 // Connect is Dial for an event loop: it connects without waiting and calls
 // done, on the loop, with a descriptor that then belongs to the caller, or
-// with a [*Refusal]. It has to be called on the loop.
-func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) {
+// with a [*Refusal]. cancel, which is never nil, gives the attempt up without a
+// call of done. Both belong to the loop.
+func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
+	c := &connecting{flow: f, loop: loop, done: done}
 	if refusal := f.current(context.Background()); refusal != nil {
+		c.over = true
 		done(-1, refusal)
-		return
+		return c.cancel
 	}
-	c := &connecting{flow: f, loop: loop, done: done, to: f.decided()}
-	c.timeout = loop.After(f.gate.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
+	c.to = f.decided()
+	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
 	c.next()
+	return c.cancel
 }
 
 // connecting is the race of one flow's addresses on an event loop.
@@ -121,14 +125,7 @@ func (c *connecting) end(won *attempt, err error) {
 	if c.over {
 		return
 	}
-	c.over = true
-	c.loop.Stop(c.timeout)
-	c.loop.Stop(c.start)
-	for _, a := range c.open {
-		if a != won {
-			c.loop.CloseFD(a.fd)
-		}
-	}
+	c.clear(won)
 	if won == nil {
 		c.done(-1, c.flow.dialError(err))
 		return
@@ -137,6 +134,25 @@ func (c *connecting) end(won *attempt, err error) {
 	c.flow.dialled = won.to
 	c.flow.mu.Unlock()
 	c.done(won.fd, nil)
+}
+
+func (c *connecting) cancel() {
+	if !c.over {
+		c.clear(nil)
+	}
+}
+
+// clear ends the race and closes everything but won.
+func (c *connecting) clear(won *attempt) {
+	c.over = true
+	c.loop.Stop(c.timeout)
+	c.loop.Stop(c.start)
+	for _, a := range c.open {
+		if a != won {
+			c.loop.CloseFD(a.fd)
+		}
+	}
+	c.open = nil
 }
 
 func sockaddr(to netip.AddrPort) (family int, sa syscall.Sockaddr) {

@@ -29,7 +29,7 @@ func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
 	if refusal := f.current(ctx); refusal != nil {
 		return nil, refusal
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.gate.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.gate.config.DialTimeout)
 	defer cancel()
 	conn, err := f.race(ctx, f.decided())
 	if err != nil {
@@ -48,6 +48,9 @@ func (f *Flow) hold(conn net.Conn) bool {
 	defer f.mu.Unlock()
 	if f.closed || f.wasCut {
 		return false
+	}
+	if f.conn != nil {
+		f.conn.Close()
 	}
 	f.conn = conn
 	f.dialled = conn.RemoteAddr().(*net.TCPAddr).AddrPort()
@@ -191,9 +194,33 @@ func (f *Flow) Reuse(k *Kept) bool {
 	if k == nil {
 		return false
 	}
-	to := f.Host()
-	same := k.where.Host == to.Host && k.where.Port == to.Port && k.sandbox == f.request.Sandbox.Name && k.policy == f.policy
-	return same && f.judged(k.dialled) == nil && f.hold(k.conn)
+	return f.sameAs(k) && k.quiet() && f.judged(k.dialled) == nil && f.hold(k.conn)
+}
+
+// quiet reports whether the upstream has sent nothing since, not even an end:
+// what it said unasked must not become the answer to the next request.
+func (k *Kept) quiet() bool {
+	sc, ok := k.conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var again bool
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		again = errors.Is(err, syscall.EAGAIN)
+	})
+	return err == nil && again
+}
+
+func (f *Flow) sameAs(k *Kept) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to := f.request.Destination
+	return k.where.Host == to.Host && k.where.Port == to.Port && k.sandbox == f.request.Sandbox.Name && k.policy == f.policy
 }
 
 // dialError turns what went wrong into the refusal to show.
@@ -201,7 +228,7 @@ func (f *Flow) dialError(err error) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if errors.Is(err, errRefused) || errors.Is(err, errNotJudged) {
-		if f.decision.Verdict > policy.Ask {
+		if passes(f.decision.Verdict) {
 			return f.refusal(policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the policy changed", Policy: f.decision.Policy})
 		}
 		return f.refusal(*f.decision)

@@ -18,15 +18,15 @@ type recordOf struct {
 
 const (
 	rawMost  = 256
-	pathMost = 2048
-	listMost = 32
+	pathMost = 1536
+	listMost = 16
 )
 
 // append writes one record of f to the log.
 func (f *Flow) append(r recordOf) (int64, error) {
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
-	return f.gate.Log.Append(e.b)
+	return f.gate.config.Log.Append(e.b)
 }
 
 func (g *Gate) notePolicy(digest, note string) error {
@@ -38,7 +38,7 @@ func (g *Gate) notePolicy(digest, note string) error {
 	e.close()
 	e.str("note", note)
 	e.close()
-	_, err := g.Log.Append(e.b)
+	_, err := g.config.Log.Append(e.b)
 	return err
 }
 
@@ -49,7 +49,7 @@ func (g *Gate) Note(kind Kind, note string) error {
 	e.str("kind", string(kind))
 	e.str("note", note)
 	e.close()
-	_, err := g.Log.Append(e.b)
+	_, err := g.config.Log.Append(e.b)
 	return err
 }
 
@@ -198,7 +198,8 @@ func (e *encoder) ended(f *Flow, end End) {
 
 func (e *encoder) raw(b []byte) {
 	if len(b) > 0 {
-		e.cut("raw", string(b), rawMost)
+		e.key("raw")
+		e.quote(string(b[:min(len(b), rawMost)]), escapeMost*rawMost)
 	}
 }
 
@@ -228,7 +229,7 @@ func (e *encoder) cut(name, value string, most int) {
 		return
 	}
 	e.key(name)
-	e.quote(value[:min(len(value), most)])
+	e.quote(value, most)
 }
 
 func (e *encoder) num(name string, n int64) {
@@ -254,7 +255,7 @@ func (e *encoder) addrPort(name string, a netip.AddrPort) {
 }
 
 // list writes at most [listMost] strings of at most 128 bytes, and no more
-// once they fill a kilobyte: a record has to stay under 8 KiB.
+// once they fill half a kilobyte: a record has to stay under 8 KiB.
 func (e *encoder) list(name string, values []string) {
 	if len(values) == 0 {
 		return
@@ -263,25 +264,31 @@ func (e *encoder) list(name string, values []string) {
 	e.b = append(e.b, '[')
 	start := len(e.b)
 	for i, v := range values[:min(len(values), listMost)] {
-		if len(e.b)-start > 1024 {
+		if len(e.b)-start > 512 {
 			break
 		}
 		if i > 0 {
 			e.b = append(e.b, ',')
 		}
-		e.quote(v[:min(len(v), 128)])
+		e.quote(v, 128)
 	}
 	e.b = append(e.b, ']')
 }
+
+// escapeMost is the length of a byte that is escaped.
+const escapeMost = len(`\u0000`)
 
 const hexDigits = "0123456789abcdef"
 
 // quote writes a JSON string byte by byte: what is not printable ASCII
 // becomes \u00XX with the byte's value, so that a reader gets every byte back
 // and no sandbox can write into a terminal or start a line of its own.
-func (e *encoder) quote(s string) {
+//
+// What is written is cut at most bytes, so that a record stays below what the
+// log takes, whatever had to be escaped.
+func (e *encoder) quote(s string, most int) {
 	e.b = append(e.b, '"')
-	for i := range len(s) {
+	for i, end := 0, len(e.b)+most; i < len(s) && len(e.b)+escapeMost <= end; i++ {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
 			e.b = append(e.b, '\\', c)

@@ -18,6 +18,8 @@ type Flow struct {
 	id   ID
 	src  netip.AddrPort
 
+	hurried bool // Open must not wait
+
 	next, prev *Flow // guarded by gate.mu
 	slot       *slot
 
@@ -49,11 +51,19 @@ func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 // ID names the flow in replies and records.
 func (f *Flow) ID() ID { return f.id }
 
-// Host is the canonical destination that was asked for.
-func (f *Flow) Host() policy.Destination {
+// Destination is what was asked for, with the addresses that were decided.
+func (f *Flow) Destination() policy.Destination {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Destination
+}
+
+// AnyProtocol reports whether a rule lets the flow carry what is neither TLS
+// nor HTTP on the web's ports.
+func (f *Flow) AnyProtocol() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.AnyProtocol
 }
 
 // OnCut has stop called, once and soon, when a later policy refuses the flow.
@@ -83,7 +93,7 @@ func (f *Flow) cut() {
 
 func (f *Flow) takeSlot() bool {
 	f.slot = f.gate.slotOf(f.request.Sandbox.Name)
-	if f.slot.open.Add(1) > int64(f.gate.FlowsPerSandbox) {
+	if f.slot.open.Add(1) > int64(f.gate.config.FlowsPerSandbox) {
 		f.leaveSlot()
 		return false
 	}
@@ -113,7 +123,7 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	f.policy = f.gate.policy.Load()
 	d := f.policy.Decide(ctx, r)
 	f.decision = f.gate.shared.of(d)
-	if d.Verdict > policy.Ask && d.Verdict != policy.Abstain {
+	if passes(d.Verdict) {
 		return nil
 	}
 	return f.refusal(d)
@@ -122,21 +132,28 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 // resolve fills in the addresses. A query that leaves the machine is recorded
 // before it is sent.
 func (f *Flow) resolve(ctx context.Context) *Refusal {
-	if f.gate.Resolver == nil {
+	if f.gate.config.Resolver == nil {
 		return f.failed(policy.NetworkDNS)
 	}
 	dst := &f.request.Destination
 	var ok bool
-	if dst.Addrs, dst.Aliases, ok = f.gate.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
+	if dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
 		return nil
+	}
+	if f.hurried {
+		return wouldWait
+	}
+	defer f.slot.lookups.Add(-1)
+	if f.slot.lookups.Add(1) > lookupsPerSandbox {
+		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
 	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.gate.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.gate.config.DialTimeout)
 	defer cancel()
 	var err error
-	dst.Addrs, dst.Aliases, err = f.gate.Resolver.Lookup(ctx, dst.Host)
+	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
 	if err != nil || len(dst.Addrs) == 0 {
 		return f.failed(policy.NetworkDNS)
 	}
@@ -213,7 +230,7 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	defer f.mu.Unlock()
 	r := f.request
 	edit(&r)
-	r.Sandbox, r.Via, r.Destination = f.request.Sandbox, f.request.Via, f.request.Destination
+	r.Sandbox, r.Via, r.Destination, r.Time = f.request.Sandbox, f.request.Via, f.request.Destination, f.request.Time
 	f.request = r
 	if refusal := f.decide(ctx, &f.request); refusal != nil {
 		return refusal
@@ -221,21 +238,32 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	return nil
 }
 
-// current decides again where the policy in force is no longer the one that
-// decided. It returns nil while the flow may go on.
+// current returns nil while the flow may go on. It decides again where the
+// policy in force is no longer the one that decided; a flow that was refused,
+// cut or closed stays so.
 func (f *Flow) current(ctx context.Context) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.policy == f.gate.policy.Load() {
-		return nil
+	switch {
+	case f.gate.shut.Load():
+		return f.refusal(stopping)
+	case f.closed || f.wasCut || !passes(f.decision.Verdict):
+		return f.refusal(*f.decision)
+	case f.policy != f.gate.policy.Load():
+		return f.decide(ctx, &f.request)
 	}
-	return f.decide(ctx, &f.request)
+	return nil
 }
+
+// passes reports whether a verdict lets a flow be.
+func passes(v policy.Verdict) bool { return v == policy.Allow || v == policy.Inspect }
 
 // Wait returns when the flow's record is durable, so that its first byte may
 // pass. The error is a [*Refusal].
 func (f *Flow) Wait(ctx context.Context) error {
-	if err := f.gate.Log.Wait(ctx, f.seq); err != nil {
+	if err := f.gate.config.Log.Wait(ctx, f.seq); err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		return f.refusal(unavailable)
 	}
 	return nil
@@ -243,7 +271,7 @@ func (f *Flow) Wait(ctx context.Context) error {
 
 // Durable calls done once the flow's record is durable, or cannot become so;
 // done may run on any goroutine and must not wait.
-func (f *Flow) Durable(done func(error)) { f.gate.Log.Durable(f.seq, done) }
+func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
 
 // Close ends the flow and records how. Only the first call counts.
 func (f *Flow) Close(end End) {

@@ -49,10 +49,11 @@ type Config struct {
 // A Gate decides, dials and records. It refuses everything until SetPolicy
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
-	Config
+	config Config
 	policy atomic.Pointer[policy.Policy]
 	ids    idSource
 	shared decisions
+	shut   atomic.Bool
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -61,8 +62,13 @@ type Gate struct {
 
 // A slot counts what one sandbox has open.
 type slot struct {
-	open atomic.Int64
+	open    atomic.Int64
+	lookups atomic.Int64
 }
+
+// lookupsPerSandbox is how many names one sandbox may have looked up at a time:
+// the name servers are everybody's.
+const lookupsPerSandbox = 64
 
 // New returns a gate without a policy: it refuses everything.
 func New(c Config) *Gate {
@@ -72,26 +78,25 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
-	return &Gate{Config: c, slots: map[string]*slot{}}
+	return &Gate{config: c, slots: map[string]*slot{}}
 }
 
-// Prompt reports whether Open would answer r without waiting for the network
-// or a slow policy, so that an event loop may call it.
-func (g *Gate) Prompt(r *policy.Request) bool {
+// OpenNow is Open for an event loop: it answers at once or reports wait,
+// having recorded nothing. Then Open has to be called where one can wait.
+func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
 	if !g.policy.Load().Prompt() {
-		return false
+		return nil, true, nil
 	}
-	if r.Destination.Addr.IsValid() || g.Resolver == nil {
-		return true
+	f = g.newFlow(peer, r)
+	f.hurried = true
+	refusal := f.open(context.Background(), peer)
+	switch {
+	case refusal == wouldWait:
+		return nil, true, nil
+	case refusal != nil:
+		return nil, false, refusal
 	}
-	if _, _, ok := g.Resolver.Cached(r.Destination.Host); ok {
-		return true
-	}
-	return g.decideName(r).Verdict <= policy.Ask // refused before any name is resolved
-}
-
-func (g *Gate) decideName(r *policy.Request) policy.Decision {
-	return g.policy.Load().Decide(context.Background(), r)
+	return f, false, nil
 }
 
 // Open decides whether peer may do what r asks, up to the addresses that its
@@ -100,32 +105,42 @@ func (g *Gate) decideName(r *policy.Request) policy.Decision {
 // record from being written.
 func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
 	f := g.newFlow(peer, r)
-	who, err := g.Sandboxes.Identify(peer)
-	if err != nil {
-		return nil, f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
-	}
-	f.request.Sandbox = who
-	if !f.takeSlot() {
-		return nil, f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"})
-	}
-	if refusal := f.admit(ctx); refusal != nil {
-		f.leaveSlot()
-		return nil, refusal
-	}
-	g.add(f)
-	if refusal := f.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
-		f.Close(End{Outcome: string(refusal.Decision.Class)})
+	if refusal := f.open(ctx, peer); refusal != nil {
 		return nil, refusal
 	}
 	return f, nil
 }
 
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
+	if f.gate.shut.Load() {
+		return f.refuse(stopping)
+	}
+	who, err := f.gate.config.Sandboxes.Identify(peer)
+	if err != nil {
+		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+	}
+	f.request.Sandbox = who
+	if !f.takeSlot() {
+		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"})
+	}
+	if refusal := f.admit(ctx); refusal != nil {
+		f.leaveSlot()
+		return refusal
+	}
+	f.gate.add(f)
+	if refusal := f.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
+		f.Close(End{Outcome: string(refusal.Decision.Class)})
+		return refusal
+	}
+	return nil
+}
+
 // Refuse records what could not even be put to the policy and returns the
 // refusal to render. raw is what was sent, as far as it was read: its first
 // 256 bytes are recorded.
-func (g *Gate) Refuse(_ context.Context, peer sandbox.Peer, via policy.Via, raw []byte, class policy.Class, why string) *Refusal {
+func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class policy.Class, why string) *Refusal {
 	f := g.newFlow(peer, policy.Request{Via: via})
-	who, err := g.Sandboxes.Identify(peer)
+	who, err := g.config.Sandboxes.Identify(peer)
 	if err == nil {
 		f.request.Sandbox = who
 	}
@@ -163,10 +178,19 @@ func (g *Gate) RejectPolicy(note string) error {
 // Digest identifies the policy in force.
 func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 
-// CutAll cuts every open flow, as at the end of a shutdown.
-func (g *Gate) CutAll() {
+// Shut refuses everything from now on and cuts every open flow.
+func (g *Gate) Shut() {
+	g.shut.Store(true)
 	for _, f := range g.openFlows() {
 		f.cut()
+	}
+}
+
+// CloseLeft closes the flows that nobody will close any more, so that each has
+// its close record.
+func (g *Gate) CloseLeft() {
+	for _, f := range g.openFlows() {
+		f.Close(End{Outcome: "cut"})
 	}
 }
 

@@ -40,14 +40,18 @@ func deny(*policy.Request) policy.Decision {
 
 // A zone resolves names to addresses and counts who asked.
 type zone struct {
-	addrs map[string][]netip.Addr
-	asked atomic.Int64
+	addrs  map[string][]netip.Addr
+	asked  atomic.Int64
+	silent chan struct{} // where it is set, nothing is answered before it is closed
 }
 
 func (z *zone) Cached(string) ([]netip.Addr, []string, bool) { return nil, nil, false }
 
 func (z *zone) Lookup(_ context.Context, name string) ([]netip.Addr, []string, error) {
 	z.asked.Add(1)
+	if z.silent != nil {
+		<-z.silent
+	}
 	if addrs, ok := z.addrs[name]; ok {
 		return addrs, nil, nil
 	}
@@ -308,6 +312,67 @@ func TestAFlowOpenedUnderTheOldPolicyIsDecidedAgainBeforeItDials(t *testing.T) {
 	refusalOf(t, err, policy.RuleDeny)
 }
 
+func TestARefusedFlowNeverDialsAgain(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	port := origin(t)
+	open := func() *Flow {
+		f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	closed := open()
+	closed.Close(End{})
+	if _, err := closed.Dial(t.Context()); err == nil {
+		t.Error("a closed flow dialled")
+	}
+	cut := open()
+	defer cut.Close(End{})
+	if err := w.SetPolicy(t.Context(), policy.New(opinion(deny)), "stricter"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := cut.Dial(t.Context())
+	refusalOf(t, err, policy.RuleDeny)
+	if err := cut.judged(netip.MustParseAddrPort("127.0.0.1:" + port)); err == nil {
+		t.Error("an attempt under way may still connect")
+	}
+}
+
+func TestOneSandboxDoesNotTakeAllLookups(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.config.FlowsPerSandbox = 10 * lookupsPerSandbox
+	w.zone.silent = make(chan struct{})
+	var waiting sync.WaitGroup
+	for range lookupsPerSandbox {
+		waiting.Go(func() { w.Open(context.Background(), peer, ask(t, "never.test:443")) })
+	}
+	for w.zone.asked.Load() < lookupsPerSandbox {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := w.Open(t.Context(), peer, ask(t, "never.test:443"))
+	refusalOf(t, err, policy.TooManyFlows)
+	close(w.zone.silent)
+	waiting.Wait()
+}
+
+func TestNoRecordIsTooLong(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	f := w.newFlow(peer, ask(t, strings.Repeat("a.", 120)+"test:443"))
+	long := strings.Repeat("\u0436\"\x00", 3000)
+	many := slices.Repeat([]string{long}, 100)
+	f.request.TLS = &policy.ClientHello{NoName: long, ALPN: many, ECH: true, JA4: long[:36]}
+	f.request.HTTP = &policy.HTTPRequest{Method: long, Path: long}
+	f.request.Process = &policy.Process{Exe: long, Argv: many}
+	f.request.Destination.Addrs = slices.Repeat([]netip.Addr{netip.MustParseAddr("2606:2800:220:1:ffff:ffff:ffff:ffff")}, 100)
+	f.decision = &policy.Decision{Rule: long, Reason: long, Class: policy.RuleDeny, AllowedIf: many, Policy: w.Digest()}
+	for _, kind := range []Kind{KindOpen, KindRefused, KindClose, KindDNS} {
+		if _, err := f.append(recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
 func TestNarrowOnlyGetsStricter(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
 		if r.HTTP != nil && r.HTTP.Method != "GET" {
@@ -328,7 +393,7 @@ func TestNarrowOnlyGetsStricter(t *testing.T) {
 	if err := method("GET"); err != nil {
 		t.Fatal(err)
 	}
-	if f.Host().Host != "93.184.216.34" {
+	if f.Destination().Host != "93.184.216.34" {
 		t.Error("Narrow changed the destination")
 	}
 	refusalOf(t, method("POST"), policy.MethodDenied)
@@ -340,7 +405,7 @@ func TestNarrowOnlyGetsStricter(t *testing.T) {
 
 func TestNoRecordNoPassage(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	w.Log.Close()
+	w.config.Log.Close()
 	_, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
 	refusalOf(t, err, policy.AuditUnavailable)
 	if w.Flows() != 0 {
@@ -350,7 +415,7 @@ func TestNoRecordNoPassage(t *testing.T) {
 
 func TestUnknownSandboxesAreRefusedAndRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	if err := w.Sandboxes.Set([]sandbox.Entry{{Name: "ci", Token: "right"}}); err != nil {
+	if err := w.config.Sandboxes.Set([]sandbox.Entry{{Name: "ci", Token: "right"}}); err != nil {
 		t.Fatal(err)
 	}
 	with := func(password string) sandbox.Peer {
@@ -373,7 +438,7 @@ func TestUnknownSandboxesAreRefusedAndRecorded(t *testing.T) {
 func TestRefuseRecordsRawBytesEscaped(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	raw := []byte("CONNECT evil.test\x00\n{\"seq\":1}\x1b[31m\xff" + strings.Repeat("x", 300))
-	w.Refuse(t.Context(), peer, policy.ViaConnect, raw, policy.MalformedHost, "a NUL in the host")
+	w.Refuse(peer, policy.ViaConnect, raw, policy.MalformedHost, "a NUL in the host")
 	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,17 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)
 }
 
+// stopping is for what comes after Shut.
+var stopping = policy.Decision{
+	Class:  policy.PolicyNotLoaded,
+	Rule:   "stopping",
+	Layer:  policy.Builtin,
+	Reason: "egressd is stopping",
+}
+
+// wouldWait says that Open cannot answer at once. Nothing was recorded.
+var wouldWait = &Refusal{Decision: policy.Decision{Reason: "the answer has to be waited for"}}
+
 var unavailable = policy.Decision{
 	Class:  policy.AuditUnavailable,
 	Rule:   "audit",

@@ -34,10 +34,7 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	evaluators := []Evaluator{f.baseline(env), f.topRules(presets)}
-	if len(f.Sandboxes) > 0 {
-		evaluators = append(evaluators, f.sandboxLayer())
-	}
+	evaluators := []Evaluator{f.baseline(env), f.topRules(presets), f.sandboxLayer()}
 	p := &Policy{
 		evaluators: append(evaluators, env.Evaluators...),
 		fallback:   f.Default,
@@ -115,6 +112,10 @@ func (f *File) topRules(presets []*File) *rules {
 
 func (f *File) sandboxLayer() sandboxLayer {
 	layer := make(sandboxLayer, len(f.Sandboxes))
+	if len(f.Sandboxes) == 0 {
+		layer["default"] = &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
+		layer["default"].own.finish()
+	}
 	for _, s := range f.Sandboxes {
 		rs := &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
 		if s.Narrowed {

@@ -59,8 +59,8 @@ func digestOf(text []byte) string {
 }
 
 // Decide asks every evaluator and combines their verdicts by minimum. It is
-// the only place where anything is allowed: an error, a panic-free nonsense
-// verdict, and silence of all evaluators deny, unless the operator chose
+// the only place where anything is allowed: an error, a verdict
+// that does not exist, and silence of all evaluators deny, unless the operator chose
 // "default: allow" for the last.
 func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if p == nil {

@@ -329,11 +329,16 @@ func whereTo(r *Request) string {
 // It opens nothing: where it agrees, it has no opinion.
 type sandboxLayer map[string]*rules
 
-// Evaluate abstains for a sandbox that it does not know.
+// Evaluate denies a sandbox that it does not know: one that was removed, or
+// one that a reload is about to bring. A request of nobody, as in a test of the
+// file, is judged by the other layers alone.
 func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	own, found := l[r.Sandbox.Name]
-	if !found {
+	switch {
+	case r.Sandbox.Name == "":
 		return Decision{Verdict: Abstain}, nil
+	case !found:
+		return Decision{Class: RuleDeny, Rule: "sandboxes", Layer: PerSandbox, Reason: "the policy does not list this sandbox"}, nil
 	}
 	d, err := own.Evaluate(ctx, r)
 	return restricting(d), err

@@ -167,7 +167,7 @@ sandboxes:
   - {name: fewer, token_file: t, deny: [a.test]}
 `, inspecting)
 	rows := []struct{ sandbox, ask, want string }{
-		{"unlisted", "a.test", "allow by allow[0]"},
+		{"unlisted", "a.test", "deny rule-deny by sandboxes"},
 		{"none", "a.test", "deny default-deny by default"},
 		{"some", "a.test", "allow by allow[0]"},
 		{"some", "b.test", "deny default-deny by default"},

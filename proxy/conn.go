@@ -28,18 +28,20 @@ type conn struct {
 	refused  *egress.Refusal
 	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
+	asked   bool // the head was taken: what comes next waits in the kernel
 	durable bool // the flow's record is
-	over    bool
+	over    bool // the client's descriptor is no longer this connection's
 }
 
 // An opening is what a connection needs until it is a tunnel.
 type opening struct {
-	peer  sandbox.Peer
-	late  *relay.Timer
-	head  []byte // of the request, while it is incomplete
-	door  door   // how to answer
-	rest  []byte // what came behind the head
-	hello *sniff.Assembler
+	peer   sandbox.Peer
+	late   *relay.Timer
+	head   []byte // of the request, while it is incomplete
+	door   door   // how to answer
+	rest   []byte // what came behind the head
+	cancel func() // gives the connect up, while one is under way
+	hello  *sniff.Assembler
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -56,9 +58,14 @@ func (c *conn) begin() {
 	}
 }
 
-// Ready reads the head.
+// Ready reads the head. Once it was taken, bytes stay where they are until the
+// tunnel reads them; only a client that is gone altogether counts.
 func (c *conn) Ready(e relay.Events) {
-	if !e.Readable() {
+	switch {
+	case c.asked && e.Broken():
+		c.gone()
+		return
+	case c.asked || !e.Readable():
 		return
 	}
 	for {
@@ -112,6 +119,7 @@ func (c *conn) read(b []byte) (done bool) {
 // connect opens what a CONNECT asks for.
 func (c *conn) connect(req *http1.Request, head, rest []byte) {
 	c.loop.Stop(c.late)
+	c.asked = true
 	dst, err := connectTarget(req)
 	if err != nil {
 		c.malformed(policy.ViaConnect, head, err)
@@ -128,14 +136,14 @@ func (c *conn) connect(req *http1.Request, head, rest []byte) {
 
 // ask has the gate decide: at once where it can, else on a goroutine.
 func (c *conn) ask(r policy.Request) {
-	gate, ctx := c.server.Gate, context.Background()
-	if gate.Prompt(&r) {
-		c.decided(gate.Open(ctx, c.peer, r))
+	gate, peer, loop := c.server.Gate, c.peer, c.loop
+	flow, wait, err := gate.OpenNow(peer, r)
+	if !wait {
+		c.decided(flow, err)
 		return
 	}
-	peer, loop := c.peer, c.loop
 	c.server.running.Go(func() {
-		flow, err := gate.Open(ctx, peer, r)
+		flow, err := gate.Open(context.Background(), peer, r)
 		if !loop.Post(func() { c.decided(flow, err) }) && err == nil {
 			flow.Close(egress.End{Outcome: "cut"})
 		}
@@ -144,7 +152,13 @@ func (c *conn) ask(r policy.Request) {
 
 // decided starts to connect, and to wait for the record, side by side.
 func (c *conn) decided(flow *egress.Flow, err error) {
-	if err != nil {
+	switch {
+	case c.over && err == nil: // the client left in the meantime
+		flow.Close(egress.End{Outcome: string(relay.FirstEnded)})
+		return
+	case c.over:
+		return
+	case err != nil:
 		c.refuse(err)
 		return
 	}
@@ -152,7 +166,10 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	loop := c.loop
 	flow.OnCut(func() { loop.Post(c.cut) })
 	flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
-	flow.Connect(loop, c.connected)
+	cancel := flow.Connect(loop, c.connected)
+	if c.opening != nil {
+		c.cancel = cancel
+	}
 }
 
 func (c *conn) recorded(err error) {
@@ -170,12 +187,7 @@ func (c *conn) recorded(err error) {
 }
 
 func (c *conn) connected(upstream int, err error) {
-	if c.over {
-		if err == nil {
-			c.loop.CloseFD(upstream)
-		}
-		return
-	}
+	c.cancel = nil
 	if err != nil {
 		c.refuse(err)
 		return
@@ -183,7 +195,8 @@ func (c *conn) connected(upstream int, err error) {
 	answer := c.door.established()
 	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
 		c.loop.CloseFD(upstream)
-		c.end(egress.End{Outcome: string(relay.Broken)})
+		c.closeFlow(string(relay.Broken))
+		c.drop()
 		return
 	}
 	c.carry(upstream)
@@ -191,7 +204,7 @@ func (c *conn) connected(upstream int, err error) {
 
 func (c *conn) carry(upstream int) {
 	limits := &c.server.other
-	if port := c.flow.Host().Port; port == 443 || port == 80 {
+	if port := c.flow.Destination().Port; (port == 443 || port == 80) && !c.flow.AnyProtocol() {
 		limits = &c.server.web
 	}
 	c.upstream = upstream
@@ -215,7 +228,8 @@ func (c *conn) cut() {
 		c.tunnel.Cut()
 	default:
 		relay.Reset(c.fd)
-		c.end(egress.End{Outcome: string(relay.WasCut)})
+		c.closeFlow(string(relay.WasCut))
+		c.drop()
 	}
 }
 
@@ -236,19 +250,20 @@ func (c *conn) Ended(e relay.End) {
 // refuse answers with the refusal and closes.
 func (c *conn) refuse(err error) {
 	refusal := asRefusal(err)
-	if refusal.Decision.Class != policy.UnknownSandbox {
-		c.farewell(c.door.refusal(refusal), refusal)
+	answer := func() { c.farewell(c.door.refusal(refusal), refusal) }
+	if delay := c.server.penalty(c.peer, refusal); delay > 0 {
+		c.late = c.loop.After(delay, answer)
 		return
 	}
-	delay := c.server.Sandboxes.Failed(c.peer, c.loop.Now())
-	if !c.peer.HasCredentials {
-		delay = 0
+	answer()
+}
+
+// penalty is how long a refusal has to wait: wrong credentials do.
+func (s *Server) penalty(p sandbox.Peer, r *egress.Refusal) time.Duration {
+	if r.Decision.Class != policy.UnknownSandbox || !p.HasCredentials {
+		return 0
 	}
-	if delay == 0 {
-		c.farewell(c.door.refusal(refusal), refusal)
-		return
-	}
-	c.loop.After(delay, func() { c.farewell(c.door.refusal(refusal), refusal) })
+	return s.Sandboxes.Failed(p, time.Now())
 }
 
 // asRefusal returns err as what a gate or flow always returns.
@@ -286,7 +301,7 @@ func (c *conn) leftEarly() {
 
 // tooMany refuses a connection over the limit without serving it.
 func (c *conn) tooMany() {
-	refusal := c.server.Gate.Refuse(context.Background(), c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
+	refusal := c.server.Gate.Refuse(c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
 	c.farewell(httpReply(refusal, reader{}), refusal)
 }
 
@@ -298,10 +313,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 		return
 	}
 	c.loop.Stop(c.late)
-	if c.flow != nil {
-		c.flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
-		c.flow = nil
-	}
+	c.closeFlow(string(refusal.Decision.Class))
 	if len(answer) > 0 {
 		relay.Write(c.fd, answer)
 	}
@@ -314,13 +326,26 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 	linger(c.loop, c.fd)
 }
 
-// end closes the flow and the client.
-func (c *conn) end(e egress.End) {
-	c.flow.Close(e)
+// gone ends a connection whose client left while its request was decided or
+// dialled.
+func (c *conn) gone() {
+	c.closeFlow(string(relay.FirstEnded))
 	c.drop()
 }
 
-// drop closes the client.
+// closeFlow ends the flow, where there is one, and what it is connecting.
+func (c *conn) closeFlow(outcome string) {
+	if c.opening != nil && c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+	if c.flow != nil {
+		c.flow.Close(egress.End{Outcome: outcome})
+		c.flow = nil
+	}
+}
+
+// drop closes the client. A flow is closed before.
 func (c *conn) drop() {
 	if c.over {
 		return

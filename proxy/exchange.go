@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,18 +23,13 @@ var (
 // exchange sends the request and passes the response on. Nothing is sent
 // before the record of the request is durable.
 func (v *webVisit) exchange(x *exchange) error {
-	fields, err := http1.StripHopByHop(x.req.Fields)
-	if err != nil {
-		return err
-	}
-	x.req.Fields = http1.StripClientIdentity(fields)
 	if err := v.reach(x, true); err != nil {
 		return err
 	}
 	if err := x.flow.Wait(context.Background()); err != nil {
 		return err
 	}
-	err = v.roundTrip(x)
+	err := v.roundTrip(x)
 	if errors.Is(err, errStale) {
 		v.forget()
 		if err := v.reach(x, false); err != nil {
@@ -68,15 +64,25 @@ func (v *webVisit) roundTrip(x *exchange) error {
 	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
 		return v.receive(x)
 	}
+	if x.expects {
+		if _, err := v.client.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return spoilt{err}
+		}
+	}
 	x.upload = &upload{done: make(chan struct{})}
 	go x.upload.run(v, x)
 	err := v.receive(x)
-	if !x.upload.over(0) {
+	moment := time.Duration(0)
+	if err != nil {
+		moment = 50 * time.Millisecond // it may be the upload that broke the connection off
+	}
+	if !x.upload.over(moment) {
 		// The upstream has answered before it had the whole body: what is left
 		// of it has nowhere to go.
 		x.keep = false
 		v.stopUpload()
 		<-x.upload.done
+		return err
 	}
 	return bodyError(err, x.upload.err)
 }
@@ -116,15 +122,27 @@ func (u *upload) over(d time.Duration) bool {
 	}
 }
 
-// bodyError prefers what was wrong with the body over what the upstream made
-// of it. A client that left in the middle of its body gets no answer.
+// whole reports whether the body went out to its last byte, within d: only
+// then does the client's next request begin where the connection stands.
+func (u *upload) whole(d time.Duration) bool {
+	return u == nil || u.over(d) && u.err == nil
+}
+
+// bodyError tells what an exchange comes to whose body may have failed. A
+// client that left in the middle of it gets no answer, nor does one that has
+// part of a response already.
 func bodyError(received, sent error) error {
 	var bad *http1.MalformedError
 	var cut cutShort
+	var late spoilt
 	switch {
-	case received != nil && errors.As(sent, &bad):
+	case errors.As(received, &late):
+		return received
+	case errors.As(sent, &bad) && received == nil:
+		return spoilt{sent}
+	case errors.As(sent, &bad):
 		return sent
-	case received != nil && errors.As(sent, &cut):
+	case errors.As(sent, &cut):
 		return spoilt{sent}
 	}
 	return received
@@ -154,7 +172,7 @@ func idempotent(method string) bool {
 // sendHead writes the request anew, for the place that was decided.
 func (v *webVisit) sendHead(x *exchange) error {
 	out := http1.Fields{{Name: "Host", Value: hostField(x.dst)}}
-	for _, f := range x.req.Fields {
+	for _, f := range x.fields {
 		if !dropped(f.Name) {
 			out = append(out, f)
 		}
@@ -187,11 +205,6 @@ func hostField(d policy.Destination) string {
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *webVisit) sendBody(x *exchange) error {
-	if x.expects {
-		if _, err := v.client.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return err
-		}
-	}
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
 	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked)
 	x.end.Up += n
@@ -219,8 +232,8 @@ func (v *webVisit) receive(x *exchange) error {
 		return errUpstream
 	}
 	x.end.Status = resp.Status
-	if !x.upload.over(5 * time.Millisecond) {
-		x.keep = false // a connection with an unread body on it carries no other request
+	if !x.upload.whole(5 * time.Millisecond) {
+		x.keep = false
 	}
 	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose
 	rechunk := framing.Kind == http1.BodyChunked || framing.Kind == http1.BodyUntilClose
@@ -328,7 +341,7 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 // answerLength passes a body of known length on: first what is buffered, then
 // between the sockets themselves, which the kernel does by splice(2).
 func (v *webVisit) answerLength(x *exchange, length int64) error {
-	const atOnce = 4 << 20
+	const atOnce = 512 << 10
 	n, err := io.CopyN(v.client, v.up.in, int64(v.up.in.Buffered()))
 	x.end.Down += n
 	for length -= n; length > 0 && err == nil; length -= n {
@@ -402,7 +415,8 @@ func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, 
 	if !chunked {
 		return nil
 	}
-	if err := cw.Close(body.Trailer); err != nil {
+	trailer := slices.DeleteFunc(body.Trailer, func(f http1.Field) bool { return reserved(f.Name) })
+	if err := cw.Close(trailer); err != nil {
 		return err
 	}
 	return bw.Flush()

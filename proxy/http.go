@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ func (v *webVisit) forget() {
 // An exchange is one request and its response.
 type exchange struct {
 	req     http1.Request
+	fields  http1.Fields // of req, without those that end here
 	target  http1.Target
 	body    http1.Framing
 	expects bool
@@ -114,9 +116,7 @@ func (v *webVisit) malformed(raw []byte, err error) {
 
 // refuse answers a refusal; one for wrong credentials has to wait.
 func (v *webVisit) refuse(r *egress.Refusal, x *exchange) {
-	if r.Decision.Class == policy.UnknownSandbox && v.peer.HasCredentials {
-		time.Sleep(v.server.Sandboxes.Failed(v.peer, time.Now()))
-	}
+	time.Sleep(v.server.penalty(v.peer, r))
 	v.lastWord(httpReply(r, readerOf(x.req.Fields)))
 }
 
@@ -140,6 +140,11 @@ func (v *webVisit) understand(x *exchange) (err error) {
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
+	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
+	if err != nil {
+		return err
+	}
+	x.fields = http1.StripClientIdentity(fields)
 	x.expects, err = req.ExpectsContinue()
 	x.keep = req.Persistent()
 	return err
@@ -220,6 +225,9 @@ func (v *webVisit) failed(x *exchange, err error) {
 	var late spoilt
 	switch {
 	case errors.As(err, &late):
+		if errors.As(late.error, &bad) { // it is too late to answer, not to record
+			refuseMalformed(v.server.Gate, v.peer, v.via, nil, bad)
+		}
 		x.end.Outcome = "reset"
 		x.flow.Close(x.end)
 		abort(v.client)

@@ -18,7 +18,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // First implements [relay.Keeper]: it judges a tunnel's first bytes against
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
-	switch port := c.flow.Host().Port; detect(first, port) {
+	switch port := c.flow.Destination().Port; detect(first, port) {
 	case sniff.Undecided:
 		return relay.More, nil
 	case sniff.TLS:
@@ -59,7 +59,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	}
 	hello, err := c.hello.Parse(first)
 	switch {
-	case errors.Is(err, sniff.ErrShort):
+	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.limits.HelloBytes:
 		return relay.More, nil
 	case err != nil:
 		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol = policy.ProtocolTLS })
@@ -101,7 +101,7 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 // decides every request. The tunnel's own connection, to which nothing was
 // sent, goes: each request has a flow of its own.
 func (c *conn) takeHTTP(first []byte) {
-	host, via := c.flow.Host(), c.door.via()
+	host, via := c.flow.Destination(), c.door.via()
 	c.loop.CloseFD(c.upstream)
 	c.flow.Close(egress.End{Outcome: "http"})
 	c.toGoroutine(first, func(h *hosted) {

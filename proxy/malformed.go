@@ -2,9 +2,9 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/egress"
@@ -66,13 +66,16 @@ func credentials(f http1.Fields) (user, password string, given bool, err error) 
 
 // refuseMalformed has the gate record bytes that are no acceptable request.
 func refuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw []byte, err error) *egress.Refusal {
-	class := policy.MalformedRequest
+	class, why := policy.MalformedRequest, err.Error()
 	var destination *policy.DestinationError
 	var message *http1.MalformedError
 	if errors.Is(err, errHostList) || errors.As(err, &destination) || errors.As(err, &message) && message.Host {
 		class = policy.MalformedHost
 	}
-	return gate.Refuse(context.Background(), peer, via, redact(raw), class, err.Error())
+	if destination != nil {
+		why = destination.Problem // its text may hold userinfo
+	}
+	return gate.Refuse(peer, via, redact(raw), class, why)
 }
 
 const (
@@ -80,37 +83,77 @@ const (
 	redacted  = "[redacted]"
 )
 
-// redact cuts out of raw what a record may never hold: everything from the
-// first mention of a credential on, userinfo, and the query.
+// redact cuts out of raw what a record may never hold: userinfo, queries and
+// fragments, and the values of all fields but those that say where a message
+// goes and how long it is.
 func redact(raw []byte) []byte {
-	raw = bytes.Clone(raw[:min(len(raw), rawLooked)])
-	lower := bytes.ToLower(raw)
-	for _, word := range []string{"authorization", "cookie", "token", "api-key", "apikey", "secret"} {
-		if i := bytes.Index(lower, []byte(word)); i >= 0 {
-			raw, lower = append(raw[:i+len(word):i+len(word)], redacted...), lower[:i]
-		}
+	raw = raw[:min(len(raw), rawLooked)]
+	if len(raw) > 0 && raw[0] == 5 {
+		return redactSOCKS(raw)
 	}
-	line, rest, _ := bytes.Cut(raw, []byte("\n"))
-	out := redactLine(line)
-	if len(rest) > 0 {
-		out = append(append(out, '\n'), rest...)
+	var out []byte
+	for line := range bytes.Lines(raw) {
+		if out == nil {
+			out = redactLine(line)
+			continue
+		}
+		out = append(out, redactField(line)...)
 	}
 	return out
 }
 
+// redactLine keeps of a request line what stands before any query, and of an
+// authority what stands behind the last "@".
 func redactLine(line []byte) []byte {
-	line = bytes.Clone(line)
-	if i := bytes.IndexByte(line, '?'); i >= 0 {
-		end := bytes.IndexAny(line[i:], " \t\r")
-		if end < 0 {
-			end = len(line) - i
+	text, end := cutEnd(line)
+	out := make([]byte, 0, len(line)+len(redacted))
+	if at := bytes.LastIndexByte(text, '@'); at >= 0 {
+		start := bytes.Index(text[:at], []byte("//"))
+		if start >= 0 {
+			start += len("//")
+		} else {
+			start = bytes.IndexByte(text[:at], ' ') + 1
 		}
-		line = append(append(bytes.Clone(line[:i+1]), redacted...), line[i+end:]...)
+		out = append(append(out, text[:start]...), redacted...)
+		text = text[at:]
 	}
-	at := bytes.LastIndexByte(line, '@')
-	if at < 0 {
+	if i := bytes.IndexAny(text, "?#"); i >= 0 {
+		text = append(bytes.Clone(text[:i]), redacted...)
+	}
+	return append(append(out, text...), end...)
+}
+
+// telling are the fields whose values a record may hold.
+var telling = []string{"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade"}
+
+func redactField(line []byte) []byte {
+	text, end := cutEnd(line)
+	if len(text) == 0 {
 		return line
 	}
-	start := bytes.LastIndexAny(line[:at], " /") + 1
-	return append(append(bytes.Clone(line[:start]), redacted...), line[at:]...)
+	name, value, ok := bytes.Cut(text, []byte(":"))
+	shown := slices.Contains(telling, strings.ToLower(string(bytes.TrimSpace(name))))
+	switch {
+	case ok && shown && !bytes.ContainsAny(value, "@?#"):
+		return line
+	case ok && text[0] != ' ' && text[0] != '\t':
+		return slices.Concat(name, []byte(":"+redacted), end)
+	default: // a folded line, or no field at all
+		return slices.Concat([]byte(redacted), end)
+	}
+}
+
+func cutEnd(line []byte) (text, end []byte) {
+	text = bytes.TrimRight(line, "\r\n")
+	return text, line[len(text):]
+}
+
+// redactSOCKS keeps a request as it was, but for userinfo in its name.
+func redactSOCKS(raw []byte) []byte {
+	const nameAt = 5
+	at := bytes.LastIndexByte(raw, '@')
+	if at < nameAt {
+		return raw
+	}
+	return slices.Concat(raw[:nameAt], []byte(redacted), raw[at:])
 }

@@ -259,7 +259,8 @@ func malformedReply(r *egress.Refusal, err error) []byte {
 	return httpReplyAs(r, a, reader{})
 }
 
-// reply for a response status that has no phrase of its own.
+// statusText is the phrase of a response status. An upstream's own is not
+// passed on: it could be one of ours.
 func statusText(status int) string {
 	if text := http.StatusText(status); text != "" {
 		return text

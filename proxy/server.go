@@ -33,7 +33,7 @@ import (
 type Limits struct {
 	Connections int           // open at a time, over all sandboxes; 20,000
 	HeadBytes   int           // of a request or response head; 64 KiB
-	HeadFields  int           // header fields in one; 200
+	HeadFields  int           // header fields in one; 100
 	Head        time.Duration // for a head, a SOCKS handshake, and between kept-alive requests' bytes; 10 s
 	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
 	Hello       time.Duration // for them; 10 s
@@ -43,7 +43,7 @@ type Limits struct {
 func (l Limits) filled() Limits {
 	fill(&l.Connections, 20_000)
 	fill(&l.HeadBytes, 64<<10)
-	fill(&l.HeadFields, 200)
+	fill(&l.HeadFields, 100)
 	fill(&l.Head, 10*time.Second)
 	fill(&l.HelloBytes, 64<<10)
 	fill(&l.Hello, 10*time.Second)
@@ -103,11 +103,11 @@ type listener struct {
 // Serve accepts from l, which the server owns from now on, until Shutdown.
 // name is what the configuration calls l: a sandbox may be known by it.
 func (s *Server) Serve(l net.Listener, name string) error {
+	defer l.Close()
 	s.start.Do(s.prepare)
 	if s.startErr != nil {
 		return s.startErr
 	}
-	defer l.Close()
 	var open sync.WaitGroup
 	for _, loop := range s.loops {
 		fd, err := duplicate(l)
@@ -210,6 +210,7 @@ func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
 // Shutdown stops accepting, waits for tunnels to end by themselves until ctx
 // is done, then cuts those that are left, so that their records say so.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.start.Do(s.prepare)
 	s.stopAccepting()
 	for s.open.Load() > 0 && ctx.Err() == nil {
 		select {
@@ -218,12 +219,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	left := s.open.Load()
-	s.Gate.CutAll()
+	s.Gate.Shut()
 	s.closeHosted()
 	for _, l := range s.loops {
 		l.Close()
 	}
 	s.running.Wait()
+	s.Gate.CloseLeft()
 	if left > 0 {
 		return fmt.Errorf("%d connections were cut", left)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/things-go/go-socks5"
@@ -118,7 +119,7 @@ func (v *socksVisit) Valid(user, password, _ string) bool {
 
 func (v *socksVisit) unknown(err error) {
 	v.recorded = true
-	v.server.Gate.Refuse(context.Background(), v.peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
+	v.server.Gate.Refuse(v.peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
 }
 
 // failed records a handshake that the library gave up.
@@ -190,9 +191,10 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{server: v.server, loop: v.loop, fd: fd, opening: &opening{peer: v.peer, door: socksDoor{}, rest: rest}}
+	c := &conn{server: v.server, loop: v.loop, fd: fd, opening: &opening{peer: v.peer, door: socksDoor{}, rest: rest}, asked: true}
 	v.server.open.Add(1)
 	if !v.loop.Post(func() { c.decided(flow, nil) }) {
+		syscall.Close(fd)
 		flow.Close(egress.End{Outcome: "cut"})
 		v.server.open.Add(-1)
 	}

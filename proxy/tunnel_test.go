@@ -294,7 +294,7 @@ func withToken(s *Server) {
 }
 
 func TestCredentials(t *testing.T) {
-	w, o := newWorld(t, openPolicy, withToken), echo(t)
+	w, o := newWorld(t, openPolicy+"sandboxes: [{name: ci, token_file: ci.token}]\n", withToken), echo(t)
 	with := func(userpass string) string {
 		return "CONNECT allowed.test:" + o.port + " HTTP/1.1\r\nProxy-Authorization: Basic " +
 			base64.StdEncoding.EncodeToString([]byte(userpass)) + "\r\nHost: x\r\n\r\n"

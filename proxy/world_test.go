@@ -24,16 +24,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// names is a zone in which every name lives on loopback, as in names_test.
-type names map[string]netip.Addr
+// A zone has every name on loopback. slow.test is not answered until answer
+// is closed; the others are cached.
+type zone struct{ answer chan struct{} }
 
-func (z names) Cached(name string) ([]netip.Addr, []string, bool) {
-	a, ok := z[name]
-	return []netip.Addr{a}, nil, ok
+func (z zone) Cached(name string) ([]netip.Addr, []string, bool) {
+	return []netip.Addr{loopback}, nil, name != "slow.test"
 }
 
-func (z names) Lookup(_ context.Context, name string) ([]netip.Addr, []string, error) {
-	return nil, nil, io.EOF
+func (z zone) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
+	select {
+	case <-z.answer:
+		return []netip.Addr{loopback}, nil, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 }
 
 var loopback = netip.MustParseAddr("127.0.0.1")
@@ -44,10 +49,11 @@ type world struct {
 	addr   string
 	log    string // directory
 	socket string // a unix listener called "unix"
+	answer chan struct{}
 }
 
 const openPolicy = `version: 1
-allow: ["allowed.test:*"]
+allow: ["allowed.test:*", "slow.test:*"]
 unsafe_allow: ["127.0.0.1:*"]
 `
 
@@ -71,8 +77,8 @@ func newWorld(t *testing.T, text string, change func(*Server)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	zone := names{"allowed.test": loopback, "evil.test": loopback}
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone, DialTimeout: 5 * time.Second})
+	w.answer = make(chan struct{})
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second})
 	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
 		t.Fatal(err)
 	}

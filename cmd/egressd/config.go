@@ -24,6 +24,7 @@ const configName = "egressd.yaml"
 // A config is a policy file as it was found, with its variables expanded.
 type config struct {
 	path string
+	text []byte // as it was read
 	file *policy.File
 }
 
@@ -53,7 +54,7 @@ func loadConfig(path string) (*config, error) {
 	if file, err = file.Expand(os.LookupEnv); err != nil {
 		return nil, misused(err, "set the variable, or write the value into "+found)
 	}
-	return &config{path: found, file: file}, nil
+	return &config{path: found, text: text, file: file}, nil
 }
 
 // findConfig returns path, or the first policy file that exists. The working

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func newDaemon(talk io.Writer, path string) (_ *daemon, err error) {
 		return nil, err
 	}
 	d.path = d.config.path
-	d.seen, _ = os.ReadFile(d.path)
+	d.seen = d.config.text
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, failed(err, "egressd serve, where netlink sockets are allowed")
 	}
@@ -140,7 +141,11 @@ func (d *daemon) start(ctx context.Context) error {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
 	}
 	for _, l := range d.listening {
-		d.serving.Go(func() { d.server.Serve(l.Listener, l.name) })
+		d.serving.Go(func() {
+			if err := d.server.Serve(l.Listener, l.name); !errors.Is(err, proxy.ErrClosed) {
+				fmt.Fprintf(d.talk, "egressd: error: %s is not served: %v\n", l.name, err)
+			}
+		})
 		fmt.Fprintf(d.talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
 	fmt.Fprintf(d.talk, "egressd: policy %s (%.19s…)\n", d.path, p.Digest())
@@ -191,9 +196,14 @@ func (d *daemon) reload(ctx context.Context, why string, always bool) {
 	}
 }
 
+// apply makes everything that can fail before it puts any of it in force. In
+// between, a policy denies the sandboxes that it does not list.
 func (d *daemon) apply(ctx context.Context, why string) error {
 	c, err := loadConfig(d.path)
 	if err != nil {
+		return err
+	}
+	if err := c.samePlaces(d.config); err != nil {
 		return err
 	}
 	p, err := d.compile(c)
@@ -204,18 +214,46 @@ func (d *daemon) apply(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.sandboxes.Set(entries); err != nil {
+	if _, err := sandbox.NewDirectory(entries); err != nil {
 		return err
 	}
-	if err := d.resolver.configure(c); err != nil {
+	forwarder, err := newForwarder(c)
+	if err != nil {
 		return err
 	}
 	if err := d.gate.SetPolicy(ctx, p, "reloaded "+d.path+": "+why); err != nil {
 		return err
 	}
+	if err := d.sandboxes.Set(entries); err != nil {
+		return err
+	}
+	d.resolver.forwarder.Store(forwarder)
+	if c.file.Limits != d.config.file.Limits || c.file.Audit != d.config.file.Audit {
+		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
+	}
 	d.config = c
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", p.Digest(), why)
 	return nil
+}
+
+// samePlaces refuses a change of listeners, which are opened at the start only.
+// A socket that was one sandbox's must not become everybody's.
+func (c *config) samePlaces(before *config) error {
+	if !slices.Equal(c.places(), before.places()) {
+		return errors.New("the listeners changed; restart egressd to change them")
+	}
+	return nil
+}
+
+// places are the listeners and whose they are.
+func (c *config) places() []string {
+	all := slices.Clone(c.file.Listen.Proxy)
+	for _, s := range c.file.Sandboxes {
+		if s.Listen != "" {
+			all = append(all, s.Name+" "+s.Listen)
+		}
+	}
+	return all
 }
 
 // close releases what newDaemon and start have opened.

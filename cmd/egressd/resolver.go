@@ -15,18 +15,22 @@ type resolver struct {
 }
 
 func newResolver(c *config) (*resolver, error) {
+	f, err := newForwarder(c)
+	if err != nil {
+		return nil, err
+	}
 	r := new(resolver)
-	return r, r.configure(c)
+	r.forwarder.Store(f)
+	return r, nil
 }
 
-// configure takes over the name servers of c. On error those before stay.
-func (r *resolver) configure(c *config) error {
+// newForwarder asks the name servers of c. Its cache is empty.
+func newForwarder(c *config) (*dns.Forwarder, error) {
 	upstreams, err := nameServers(c.file.Upstream.DNS)
 	if err != nil {
-		return misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+		return nil, misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
-	r.forwarder.Store(&dns.Forwarder{Upstreams: upstreams})
-	return nil
+	return &dns.Forwarder{Upstreams: upstreams}, nil
 }
 
 // nameServers reads upstream.dns: "system", an address, or one with a port.

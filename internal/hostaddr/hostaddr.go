@@ -19,6 +19,7 @@ import (
 type Watcher struct {
 	addrs atomic.Pointer[[]netip.Addr]
 	fd    int
+	epoll int
 	stop  [2]int // a pipe whose closing ends the wait
 	done  chan struct{}
 }
@@ -37,16 +38,19 @@ func Watch() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	w := &Watcher{fd: fd, done: make(chan struct{})}
+	w := &Watcher{fd: fd, epoll: -1, stop: [2]int{-1, -1}, done: make(chan struct{})}
 	err = syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: groupLink | groupIPv4 | groupIPv6})
 	if err == nil {
 		err = syscall.Pipe2(w.stop[:], syscall.O_CLOEXEC)
 	}
 	if err == nil {
+		err = w.prepare()
+	}
+	if err == nil {
 		err = w.read()
 	}
 	if err != nil {
-		syscall.Close(fd)
+		w.release()
 		return nil, fmt.Errorf("host addresses: %w", err)
 	}
 	go w.follow()
@@ -59,9 +63,30 @@ func (w *Watcher) Addrs() []netip.Addr { return *w.addrs.Load() }
 // Close stops following.
 func (w *Watcher) Close() {
 	syscall.Close(w.stop[1])
+	w.stop[1] = -1
 	<-w.done
-	syscall.Close(w.stop[0])
-	syscall.Close(w.fd)
+	w.release()
+}
+
+func (w *Watcher) release() {
+	for _, fd := range []int{w.fd, w.epoll, w.stop[0], w.stop[1]} {
+		if fd >= 0 {
+			syscall.Close(fd)
+		}
+	}
+}
+
+func (w *Watcher) prepare() (err error) {
+	if w.epoll, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	for _, fd := range []int{w.fd, w.stop[0]} {
+		ev := syscall.EpollEvent{Events: syscall.EPOLLIN | syscall.EPOLLHUP, Fd: int32(fd)}
+		if err := syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *Watcher) read() error {
@@ -82,24 +107,18 @@ func (w *Watcher) read() error {
 	return nil
 }
 
+// readAgain is when a list that could not be read is tried again, in
+// milliseconds.
+const readAgain = 1000
+
 // follow reads the list anew whenever the kernel says that something changed.
 // What it says is not looked at: a message may have been lost.
 func (w *Watcher) follow() {
 	defer close(w.done)
-	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err != nil {
-		return
-	}
-	defer syscall.Close(epoll)
-	for _, fd := range []int{w.fd, w.stop[0]} {
-		ev := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)}
-		if syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, fd, &ev) != nil {
-			return
-		}
-	}
 	events := make([]syscall.EpollEvent, 2)
+	wait := -1
 	for {
-		n, err := syscall.EpollWait(epoll, events, -1)
+		n, err := syscall.EpollWait(w.epoll, events, wait)
 		if err != nil && err != syscall.EINTR {
 			return
 		}
@@ -109,7 +128,10 @@ func (w *Watcher) follow() {
 			}
 		}
 		w.drain()
-		w.read() // a list that cannot be read stays as it was
+		wait = -1
+		if w.read() != nil {
+			wait = readAgain
+		}
 	}
 }
 

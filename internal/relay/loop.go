@@ -55,11 +55,23 @@ type Handler interface {
 	Ready(Events)
 }
 
+// Broken reports whether both halves are over or an error is pending.
+func (e Events) Broken() bool {
+	return e&(syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+}
+
+// A watched descriptor's events carry the generation of its registration: one
+// that was meant for an earlier owner of the same number is not passed on.
+type watched struct {
+	handler    Handler
+	generation int32
+}
+
 // A Loop waits for descriptors and runs what is to be done about them, on the
 // one goroutine that calls Run.
 type Loop struct {
 	epoll, wake int
-	handlers    []Handler // by descriptor
+	watched     []watched // by descriptor
 	timers      timerHeap
 	now         time.Time
 	buffer      []byte
@@ -132,17 +144,27 @@ func (l *Loop) Scratch() []byte { return l.buffer }
 func (l *Loop) Now() time.Time { return l.now }
 
 // Watch tells h about fd, edge-triggered, for reading and writing at once,
-// until fd is closed. Watching again replaces the handler at no cost.
+// until [Loop.CloseFD] or [Loop.Forget]: a watched descriptor must not be closed
+// in another way. Watching again replaces the handler at no cost.
 func (l *Loop) Watch(fd int, h Handler) error {
-	if fd < len(l.handlers) && l.handlers[fd] != nil {
-		l.handlers[fd] = h
+	if fd < len(l.watched) && l.watched[fd].handler != nil {
+		l.watched[fd].handler = h
 		return nil
 	}
-	ev := syscall.EpollEvent{Events: interest, Fd: int32(fd)}
+	return l.add(fd, h, interest)
+}
+
+func (l *Loop) add(fd int, h Handler, events uint32) error {
+	for fd >= len(l.watched) {
+		l.watched = append(l.watched, make([]watched, len(l.watched)+64)...)
+	}
+	w := &l.watched[fd]
+	w.generation++
+	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: w.generation}
 	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
-	l.set(fd, h)
+	w.handler = h
 	return nil
 }
 
@@ -150,26 +172,19 @@ func (l *Loop) Watch(fd int, h Handler) error {
 // several loops on one listener only one of them is woken.
 func (l *Loop) WatchListener(fd int, h Handler) error {
 	const exclusive = 1 << 28
-	ev := syscall.EpollEvent{Events: syscall.EPOLLIN | exclusive, Fd: int32(fd)}
-	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return err
-	}
-	l.set(fd, h)
-	return nil
+	return l.add(fd, h, syscall.EPOLLIN|exclusive)
 }
 
 // Forget stops telling anyone about fd and leaves it open: for a descriptor
 // that moves to another owner.
 func (l *Loop) Forget(fd int) {
 	l.control(syscall.EPOLL_CTL_DEL, fd, new(syscall.EpollEvent))
-	l.set(fd, nil)
+	l.unset(fd)
 }
 
 // CloseFD closes fd, which may be watched.
 func (l *Loop) CloseFD(fd int) {
-	if fd < len(l.handlers) {
-		l.handlers[fd] = nil
-	}
+	l.unset(fd)
 	closeFD(fd)
 }
 
@@ -181,11 +196,10 @@ func (l *Loop) control(op, fd int, ev *syscall.EpollEvent) error {
 	return nil
 }
 
-func (l *Loop) set(fd int, h Handler) {
-	for fd >= len(l.handlers) {
-		l.handlers = append(l.handlers, make([]Handler, len(l.handlers)+64)...)
+func (l *Loop) unset(fd int) {
+	if fd < len(l.watched) {
+		l.watched[fd].handler = nil
 	}
-	l.handlers[fd] = h
 }
 
 // Run serves until Close and returns what made waiting impossible, or nil.
@@ -199,7 +213,7 @@ func (l *Loop) Run() error {
 		}
 		l.now = time.Now()
 		for _, ev := range events[:n] {
-			l.dispatch(int(ev.Fd), Events(ev.Events))
+			l.dispatch(ev)
 		}
 		if l.runPosted() {
 			l.cutAll()
@@ -223,14 +237,15 @@ func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
 	return n2, err
 }
 
-func (l *Loop) dispatch(fd int, ev Events) {
+func (l *Loop) dispatch(ev syscall.EpollEvent) {
+	fd := int(ev.Fd)
 	if fd == l.wake {
 		var n uint64
 		syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
 		return
 	}
-	if fd < len(l.handlers) && l.handlers[fd] != nil {
-		l.handlers[fd].Ready(ev)
+	if w := l.watched[fd]; w.handler != nil && w.generation == ev.Pad {
+		w.handler.Ready(Events(ev.Events))
 	}
 }
 

@@ -9,6 +9,15 @@ const fairShare = 4 << 20
 // move carries s as far as it goes without waiting, and reports false when
 // the tunnel is broken.
 func (t *Tunnel) move(s *stream) bool {
+	before := *s.count
+	ok := t.carry(s)
+	if *s.count != before {
+		t.moved = t.loop.now.UnixMilli() // also where a slow reader is all that moves
+	}
+	return ok
+}
+
+func (t *Tunnel) carry(s *stream) bool {
 	for budget := fairShare; budget > 0; {
 		if !s.flush() {
 			return false

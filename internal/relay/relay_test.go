@@ -59,7 +59,7 @@ func newLoop(t *testing.T) *Loop {
 	return loop
 }
 
-var generous = Limits{First: time.Minute, FirstBytes: 64 << 10, Idle: time.Minute}
+var generous = Limits{First: time.Minute, FirstBytes: 64 << 10, Idle: time.Minute, ServerFirst: true}
 
 func newWorld(t *testing.T, judge func([]byte) (Judgement, []byte), limits Limits) *world {
 	t.Helper()
@@ -193,6 +193,66 @@ func TestFirstBytesWaitForTheirJudgement(t *testing.T) {
 	send(t, w.client, "ghi")
 	expect(t, w.upstream, "ghi")
 }
+
+func TestWhereTheClientSpeaksFirstTheUpstreamWaits(t *testing.T) {
+	web := generous
+	web.ServerFirst = false
+	w := newWorld(t, pass, web).start()
+	send(t, w.upstream, "unasked")
+	nothing(t, w.client)
+	send(t, w.client, "hello")
+	expect(t, w.client, "unasked")
+
+	w = newWorld(t, pass, web).start()
+	w.client.(*net.TCPConn).CloseWrite()
+	if e := w.end(t); e.Why != FirstEnded || e.Down != 0 {
+		t.Errorf("a client that never spoke: %+v", e)
+	}
+}
+
+// TestASlowReaderIsNotIdle has an upstream that is done and a client that
+// takes its time.
+func TestASlowReaderIsNotIdle(t *testing.T) {
+	short := generous
+	short.Idle = 1200 * time.Millisecond
+	w := newWorld(t, pass, short).start()
+	w.client.(*net.TCPConn).SetReadBuffer(16 << 10)
+	const size = 8 << 20
+	go w.upstream.Write(make([]byte, size))
+	buf := make([]byte, 256<<10)
+	for got := 0; got < size; {
+		n, err := io.ReadFull(w.client, buf)
+		if got += n; err != nil {
+			t.Fatalf("after %d bytes: %v", got, err)
+		}
+		time.Sleep(80 * time.Millisecond)
+	}
+}
+
+// TestAnEventForAnEarlierOwnerIsNotPassedOn plays an event that waits in the
+// same batch as the close of its descriptor.
+func TestAnEventForAnEarlierOwnerIsNotPassedOn(t *testing.T) {
+	loop := newLoop(t)
+	told := make(chan bool)
+	_, fd := tcpPair(t)
+	loop.Post(func() {
+		first, second := counter(0), counter(0)
+		loop.Watch(fd, &first)
+		old := syscall.EpollEvent{Events: syscall.EPOLLOUT, Fd: int32(fd), Pad: loop.watched[fd].generation}
+		loop.Forget(fd)
+		loop.Watch(fd, &second)
+		loop.dispatch(old)
+		told <- first == 0 && second == 0
+		loop.CloseFD(fd)
+	})
+	if !<-told {
+		t.Error("the new owner was told of the old one's event")
+	}
+}
+
+type counter int
+
+func (c *counter) Ready(Events) { *c++ }
 
 func TestRefusedFirstBytesNeverReachTheUpstream(t *testing.T) {
 	w := newWorld(t, func([]byte) (Judgement, []byte) { return Refuse, []byte("no") }, generous).start()
@@ -336,12 +396,13 @@ func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
 	send(t, w.client, "x")
 	nothing(t, w.client)
 	fds := make(chan [2]int)
-	w.loop.Post(func() {
-		w.loop.CloseFD(w.tunnel.client.fd)
-		w.loop.CloseFD(w.tunnel.upstream.fd)
-		fds <- [2]int{}
-	})
-	<-fds
+	w.loop.Post(func() { fds <- [2]int{w.tunnel.client.fd, w.tunnel.upstream.fd} })
+	for _, fd := range <-fds {
+		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno != 0 {
+			t.Errorf("descriptor %d: %v", fd, errno)
+		}
+		w.loop.Post(func() { w.loop.CloseFD(fd) })
+	}
 	select {
 	case e := <-w.keeper.ended:
 		t.Errorf("Ended was called: %+v", e)

@@ -51,8 +51,8 @@ type Limits struct {
 	First      time.Duration // until the client's first bytes are judged
 	FirstBytes int           // most bytes held for that
 	Idle       time.Duration // without a byte either way
-	// ServerFirst lets the upstream speak first: then First counts from the
-	// client's own first byte.
+	// ServerFirst lets the upstream speak before the client was judged: then
+	// First counts from the client's own first byte.
 	ServerFirst bool
 }
 
@@ -155,7 +155,9 @@ func (t *Tunnel) step() {
 	if t.over || !t.started {
 		return
 	}
-	if t.judged && !t.move(&t.up) || !t.move(&t.down) {
+	up := !t.judged || t.move(&t.up)
+	down := !t.judged && !t.limits.ServerFirst || t.move(&t.down)
+	if !up || !down {
 		t.finish(Broken)
 		return
 	}
@@ -184,10 +186,10 @@ func (t *Tunnel) readFirst() {
 	}
 }
 
-// firstEnded is a client that ends before its first bytes are judged: where
-// it never sent one and the upstream may speak first, that is a half-close.
+// firstEnded is a client that ends before its first bytes are judged: where it
+// never sent one, that is a half-close.
 func (t *Tunnel) firstEnded(errno syscall.Errno) {
-	if errno != 0 || len(t.first) > 0 {
+	if errno != 0 || len(t.first) > 0 || !t.limits.ServerFirst {
 		t.finish(FirstEnded)
 		return
 	}

@@ -1,0 +1,205 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// settled waits until no flow and no connection is left.
+func (w *world) settled(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); w.Gate.Flows() > 0 || w.open.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d flows and %d connections are left", w.Gate.Flows(), w.open.Load())
+		}
+	}
+}
+
+func (w *world) count(t *testing.T, fits func(egress.Record) bool) (n int) {
+	t.Helper()
+	for _, r := range w.records(t) {
+		if fits(r) {
+			n++
+		}
+	}
+	return n
+}
+
+func opened(r egress.Record) bool { return r.Kind == egress.KindOpen }
+
+func TestAnEagerHelloWaitsForTheTunnel(t *testing.T) {
+	w, o := newWorld(t, openPolicy, nil), echo(t)
+	first := hello(t, "base-evil")
+	c := w.dial(t).send(connectTo("slow.test", o.port))
+	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	c.send(first)
+	time.Sleep(20 * time.Millisecond) // for the bytes to arrive while the name is looked up
+	close(w.answer)
+	if got := c.expect(established).rest(); got != string(accessDenied) {
+		t.Errorf("a hello for another host was answered with %q", got)
+	}
+	w.recorded(t, ended("name-mismatch"))
+}
+
+func TestNothingBehindAConnectIsAnotherRequest(t *testing.T) {
+	w, o := newWorld(t, openPolicy, nil), echo(t)
+	c := w.dial(t).send(connectTo("slow.test", o.port))
+	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	c.send(connectTo("allowed.test", o.port))
+	time.Sleep(20 * time.Millisecond)
+	close(w.answer)
+	if got := c.rest(); strings.Count(got, " 200 ") != 1 {
+		t.Errorf("the client read %q", got)
+	}
+	w.settled(t)
+	if n := w.count(t, opened); n != 1 {
+		t.Errorf("%d tunnels were opened", n)
+	}
+}
+
+func TestARefusedPasswordIsTheEndOfItsConnection(t *testing.T) {
+	w, o := newWorld(t, openPolicy+"sandboxes: [{name: ci, token_file: ci.token}]\n", withToken), echo(t)
+	with := func(encoded string) string {
+		return "CONNECT allowed.test:" + o.port + " HTTP/1.1\r\nProxy-Authorization: Basic " + encoded + "\r\nHost: x\r\n\r\n"
+	}
+	c := w.dial(t).send(with("Y2k6d3Jvbmc=")) // ci:wrong
+	w.recorded(t, opened)
+	if got := c.send(with("Y2k6cmlnaHQ=")).rest(); !strings.HasPrefix(got, "HTTP/1.1 407 ") || strings.Contains(got, " 200 ") {
+		t.Errorf("the client read %q", got)
+	}
+	w.settled(t)
+	if n := w.count(t, opened); n != 1 {
+		t.Errorf("%d attempts were heard on one connection", n)
+	}
+}
+
+func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
+	t.Run("while its name is looked up", func(t *testing.T) {
+		w, o := newWorld(t, openPolicy, nil), echo(t)
+		c := w.dial(t).send(connectTo("slow.test", o.port))
+		w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+		c.Conn.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		time.Sleep(20 * time.Millisecond)
+		close(w.answer)
+		w.recorded(t, ended("client-left"))
+		w.settled(t)
+	})
+	t.Run("before it has said anything", func(t *testing.T) {
+		w := newWorld(t, openPolicy, nil)
+		w.dial(t).Close()
+		w.settled(t)
+	})
+	t.Run("in its tunnel, before a byte", func(t *testing.T) {
+		w, o := newWorld(t, openPolicy, nil), echo(t)
+		w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).Close()
+		w.settled(t)
+		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindClose }); n != 1 {
+			t.Errorf("%d close records", n)
+		}
+	})
+}
+
+func TestAPolicyChangeReachesAConnectionThatIsStillOpening(t *testing.T) {
+	w, o := newWorld(t, openPolicy, nil), echo(t)
+	c := w.dial(t).send(connectTo("slow.test", o.port))
+	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	w.Gate.Shut()
+	close(w.answer)
+	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("the client read %q", got)
+	}
+	w.settled(t)
+}
+
+// TestABodyThatFailedIsNeverReadAsARequest has an upstream that answers and
+// resets while the body, which looks like a request, is on its way.
+func TestABodyThatFailedIsNeverReadAsARequest(t *testing.T) {
+	for range 10 {
+		w := newWorld(t, openPolicy, nil)
+		o := newOrigin(t, func(c net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				c.(*net.TCPConn).SetLinger(0)
+			}
+		})
+		smuggled := strings.Repeat(get("allowed.test", o.port, "/smuggled"), 1000)
+		c := w.dial(t)
+		go io.WriteString(c, request("POST", "allowed.test", o.port, "/", "Content-Length: 1000000")+"\r\n"+smuggled)
+		c.rest()
+		w.settled(t)
+		if n := w.count(t, func(r egress.Record) bool { return r.HTTP != nil && r.HTTP.Path == "/smuggled" }); n > 0 {
+			t.Fatalf("%d requests were made of a body", n)
+		}
+	}
+}
+
+func TestAnUpstreamThatBreaksOffDuringTheUploadIsToldOf(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	o := newOrigin(t, func(c net.Conn) {
+		http.ReadRequest(bufio.NewReader(c))
+		c.(*net.TCPConn).SetLinger(0)
+	})
+	got := w.dial(t).send(request("POST", "allowed.test", o.port, "/", "Content-Length: 1000000") + "\r\nsome of it").rest()
+	if !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+		t.Errorf("the client read %q", got)
+	}
+	w.recorded(t, ended("network-tls"))
+}
+
+func TestWhatAnUpstreamSaysUnaskedAnswersNothing(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	o := newOrigin(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for {
+			if _, err := http.ReadRequest(in); err != nil {
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			time.Sleep(10 * time.Millisecond)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+		}
+	})
+	c := w.dial(t)
+	for range 2 {
+		if _, body := c.send(get("allowed.test", o.port, "/")).response("GET"); body != "ok" {
+			t.Fatalf("answered %q", body)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestTrailersCannotSpeakForEgressd(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	o := newOrigin(t, func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Egressd-Id: FORGED\r\nX-Fine: yes\r\n\r\n")
+		}
+	})
+	got := w.dial(t).send(get("allowed.test", o.port, "/", "Connection: close")).rest()
+	if strings.Contains(got, "FORGED") || !strings.Contains(got, "X-Fine: yes") {
+		t.Errorf("the client read %q", got)
+	}
+}
+
+func TestRedaction(t *testing.T) {
+	for raw, want := range map[string]string{
+		"GET http://u:hun@h/?pw=2#x HTTP/1.1\r\n":                               "GET http://[redacted]@h/[redacted]\r\n",
+		"GET http://u:hun/er?2 3@h/ HTTP/1.1\r\n":                               "GET http://[redacted]@h/ HTTP/1.1\r\n",
+		"CONNECT u:2@h:443 HTTP/1.1\r\n":                                        "CONNECT [redacted]@h:443 HTTP/1.1\r\n",
+		"GET / HTTP/1.1\r\nHost: a, b\r\nX-Auth: 2\r\nReferer: http://h/?2\r\n": "GET / HTTP/1.1\r\nHost: a, b\r\nX-Auth:[redacted]\r\nReferer:[redacted]\r\n",
+		"GET / HTTP/1.1\nHost: u:2@h\n folded 2\nnocolon2\n\n":                  "GET / HTTP/1.1\nHost:[redacted]\n[redacted]\n[redacted]\n\n",
+		"\x05\x01\x00\x03\x06u:2@h\x00\x50":                                     "\x05\x01\x00\x03\x06[redacted]@h\x00\x50",
+	} {
+		if got := string(redact([]byte(raw))); got != want {
+			t.Errorf("%q became %q, want %q", raw, got, want)
+		}
+	}
+}
