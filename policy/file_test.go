@@ -368,3 +368,16 @@ func mustRefuse(t *testing.T, p *Policy, addr netip.Addr) {
 		}
 	}
 }
+
+func TestKeysThatDoNothingYetAreNamed(t *testing.T) {
+	f, err := ParseFile("t.yaml", []byte("version: 1\nallow: [a.example]\nlisten: {admin: \"unix:/run/a.sock\"}\ntls: {ca_dir: /ca, extra_roots: [/r.pem]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(f.Warnings(), "\n")
+	for _, key := range []string{"listen.admin", "tls.ca_dir", "tls.extra_roots"} {
+		if !strings.Contains(said, key+" does nothing in this version") {
+			t.Errorf("%s is not named in %q", key, said)
+		}
+	}
+}

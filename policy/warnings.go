@@ -28,6 +28,9 @@ func (f *File) Warnings() []string {
 			w.unseen(&list[i])
 		}
 	}
+	w.idle("listen.admin", f.Listen.Admin != "")
+	w.idle("tls.ca_dir", f.TLS.CADir != "")
+	w.idle("tls.extra_roots", len(f.TLS.ExtraRoots) > 0)
 	for _, s := range f.Sandboxes {
 		for _, list := range [][]Rule{s.Allow, s.Deny} {
 			for i := range list {
@@ -36,6 +39,13 @@ func (f *File) Warnings() []string {
 		}
 	}
 	return w.said
+}
+
+// idle names a key that is read for later versions and does nothing yet.
+func (w *warnings) idle(key string, set bool) {
+	if set {
+		w.say(w.file.places[key], "%s does nothing in this version", key)
+	}
 }
 
 type warnings struct {
