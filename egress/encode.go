@@ -163,7 +163,7 @@ func (e *encoder) process(p *policy.Process) {
 
 func (e *encoder) decision(d policy.Decision) {
 	e.open("decision")
-	e.str("action", action(d.Verdict))
+	e.str("action", d.Verdict.Action())
 	e.cut("rule", d.Rule, rawMost)
 	e.str("layer", string(d.Layer))
 	e.cut("reason", d.Reason, 2*rawMost)
@@ -173,18 +173,6 @@ func (e *encoder) decision(d policy.Decision) {
 	}
 	e.str("policy", d.Policy)
 	e.close()
-}
-
-// action puts a verdict into the log's three words.
-func action(v policy.Verdict) string {
-	switch v {
-	case policy.Allow, policy.Inspect:
-		return "allow"
-	case policy.Ask:
-		return "ask"
-	default:
-		return "deny"
-	}
 }
 
 func (e *encoder) ended(f *Flow, end End) {

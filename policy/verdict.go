@@ -22,6 +22,19 @@ func (v Verdict) String() string {
 	return "deny"
 }
 
+// Action puts a verdict into the three words of replies and records: "allow",
+// "deny" and "ask".
+func (v Verdict) Action() string {
+	switch v {
+	case Allow, Inspect:
+		return "allow"
+	case Ask:
+		return "ask"
+	default:
+		return "deny"
+	}
+}
+
 // A Class is the machine-readable reason of a refusal. The values are a
 // contract with scripts: they stand in replies and in the audit log.
 type Class string

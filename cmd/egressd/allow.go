@@ -343,7 +343,7 @@ func reachOf(p *policy.Policy, pattern policy.Pattern, name string) reach {
 		d := p.Decide(context.Background(), &policy.Request{
 			Sandbox: policy.Sandbox{Name: name}, Via: policy.ViaConnect, Destination: dst,
 		})
-		if verdictText(d.Verdict) == "allow" {
+		if d.Verdict.Action() == "allow" {
 			r.allowed++
 			continue
 		}

@@ -134,7 +134,7 @@ func (o *checkOptions) answer(p *policy.Policy, sandbox, arg string) (*answer, e
 	request.Sandbox, request.Time = policy.Sandbox{Name: sandbox}, time.Now()
 	d := p.Decide(context.Background(), &request)
 	a := &answer{
-		Request: requestText(&request), Sandbox: sandbox, Verdict: verdictText(d.Verdict),
+		Request: requestText(&request), Sandbox: sandbox, Verdict: d.Verdict.Action(),
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
 		AddressesJudged: request.Destination.Addr.IsValid(),
 		notes:           notes,
@@ -170,18 +170,6 @@ func requestText(r *policy.Request) string {
 		return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
 	}
 	return "CONNECT " + r.Destination.String()
-}
-
-// verdictText puts a verdict into the three words of the log.
-func verdictText(v policy.Verdict) string {
-	switch v {
-	case policy.Allow, policy.Inspect:
-		return "allow"
-	case policy.Ask:
-		return "ask"
-	default:
-		return "deny"
-	}
 }
 
 func (a *answer) code() int {
