@@ -29,7 +29,7 @@ func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
 	if refusal := f.current(ctx); refusal != nil {
 		return nil, refusal
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.gate.config.DialTimeout)
+	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
 	conn, err := f.race(ctx, f.decided())
 	if err != nil {

@@ -143,14 +143,14 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.hurried {
 		return wouldWait
 	}
-	defer f.slot.lookups.Add(-1)
-	if f.slot.lookups.Add(1) > lookupsPerSandbox {
+	defer f.slot.lookedUp(dst.Host)
+	if !f.slot.mayLookUp(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
 	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.gate.config.DialTimeout)
+	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
 	var err error
 	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)

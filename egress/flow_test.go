@@ -3,6 +3,7 @@ package egress
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -90,14 +91,20 @@ func TestOneSandboxDoesNotTakeAllLookups(t *testing.T) {
 	w.config.FlowsPerSandbox = 10 * lookupsPerSandbox
 	w.zone.silent = make(chan struct{})
 	var waiting sync.WaitGroup
-	for range lookupsPerSandbox {
-		waiting.Go(func() { w.Open(context.Background(), peer, ask(t, "never.test:443")) })
+	for i := range lookupsPerSandbox {
+		waiting.Go(func() { w.Open(context.Background(), peer, ask(t, fmt.Sprintf("never%d.test:443", i))) })
 	}
 	for w.zone.asked.Load() < lookupsPerSandbox {
 		time.Sleep(time.Millisecond)
 	}
-	_, err := w.Open(t.Context(), peer, ask(t, "never.test:443"))
+	_, err := w.Open(t.Context(), peer, ask(t, "another.test:443"))
 	refusalOf(t, err, policy.TooManyFlows)
+	for range lookupsPerSandbox { // more who wait for the same name cost nobody anything
+		waiting.Go(func() {
+			_, err := w.Open(context.Background(), peer, ask(t, "never0.test:443"))
+			refusalOf(t, err, policy.NetworkDNS)
+		})
+	}
 	close(w.zone.silent)
 	waiting.Wait()
 }

@@ -54,6 +54,8 @@ type Gate struct {
 	ids    idSource
 	shared decisions
 	shut   atomic.Bool
+	life   context.Context // until Shut
+	die    context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -62,8 +64,30 @@ type Gate struct {
 
 // A slot counts what one sandbox has open.
 type slot struct {
-	open    atomic.Int64
-	lookups atomic.Int64
+	open atomic.Int64
+
+	mu    sync.Mutex
+	names map[string]int // being looked up, and by how many flows
+}
+
+// mayLookUp notes that one more flow needs name, and reports whether the
+// sandbox may have it looked up. lookedUp has to be called either way.
+func (s *slot) mayLookUp(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = map[string]int{}
+	}
+	s.names[name]++
+	return len(s.names) <= lookupsPerSandbox
+}
+
+func (s *slot) lookedUp(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[name]--; s.names[name] == 0 {
+		delete(s.names, name)
+	}
 }
 
 // lookupsPerSandbox is how many names one sandbox may have looked up at a time:
@@ -78,7 +102,16 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
-	return &Gate{config: c, slots: map[string]*slot{}}
+	g := &Gate{config: c, slots: map[string]*slot{}}
+	g.life, g.die = context.WithCancel(context.Background())
+	return g
+}
+
+// patience bounds what one flow may wait for: by its own time, and by Shut.
+func (g *Gate) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, g.config.DialTimeout)
+	stop := context.AfterFunc(g.life, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // OpenNow is Open for an event loop: it answers at once or reports wait,
@@ -181,6 +214,7 @@ func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 // Shut refuses everything from now on and cuts every open flow.
 func (g *Gate) Shut() {
 	g.shut.Store(true)
+	g.die()
 	for _, f := range g.openFlows() {
 		f.cut()
 	}

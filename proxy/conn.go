@@ -317,7 +317,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 	if len(answer) > 0 {
 		relay.Write(c.fd, answer)
 	}
-	if len(c.rest) == 0 {
+	if len(c.rest) == 0 && !relay.Unread(c.fd) {
 		c.drop()
 		return
 	}

@@ -64,6 +64,7 @@ func (v *webVisit) roundTrip(x *exchange) error {
 	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
 		return v.receive(x)
 	}
+	v.extend() // the deadline was for the head
 	if x.expects {
 		if _, err := v.client.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			return spoilt{err}
@@ -208,7 +209,8 @@ func (v *webVisit) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
 	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked)
 	x.end.Up += n
-	if err != nil {
+	var cut cutShort
+	if errors.As(err, &cut) { // where the upstream failed, its answer may be on its way
 		abort(v.up.conn)
 	}
 	return err

@@ -18,12 +18,14 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // First implements [relay.Keeper]: it judges a tunnel's first bytes against
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
-	switch port := c.flow.Destination().Port; detect(first, port) {
-	case sniff.Undecided:
+	protocol := detect(first, c.flow.Destination().Port)
+	spoken := c.tunnel != nil && c.tunnel.Down() > 0
+	switch {
+	case protocol == sniff.Undecided:
 		return relay.More, nil
-	case sniff.TLS:
+	case protocol == sniff.TLS:
 		return c.judgeTLS(first)
-	case sniff.HTTP1:
+	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
 		c.takeHTTP(first)
 		return relay.Take, nil
 	default:
@@ -98,8 +100,8 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 }
 
 // takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that
-// decides every request. The tunnel's own connection, to which nothing was
-// sent, goes: each request has a flow of its own.
+// decides every request. The tunnel's own connection, on which nothing was
+// said, goes: each request has a flow of its own.
 func (c *conn) takeHTTP(first []byte) {
 	host, via := c.flow.Destination(), c.door.via()
 	c.loop.CloseFD(c.upstream)

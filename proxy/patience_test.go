@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -90,6 +91,18 @@ func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		close(w.answer)
 		w.recorded(t, ended("client-left"))
+		w.settled(t)
+	})
+	t.Run("with an ordinary close, while its upstream says nothing", func(t *testing.T) {
+		w := newWorld(t, openPolicy, nil)
+		hold := make(chan struct{})
+		o := newOrigin(t, func(net.Conn) { <-hold })
+		defer close(hold)
+		c := w.dial(t).send(connectTo("slow.test", o.port))
+		w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+		c.Close()
+		time.Sleep(20 * time.Millisecond)
+		close(w.answer)
 		w.settled(t)
 	})
 	t.Run("before it has said anything", func(t *testing.T) {
@@ -202,4 +215,40 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("%q became %q, want %q", raw, got, want)
 		}
 	}
+}
+
+func TestABodyHasItsOwnTime(t *testing.T) {
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = 500 * time.Millisecond })
+	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })
+	c := w.dial(t)
+	time.Sleep(400 * time.Millisecond)
+	c.send(request("POST", "allowed.test", o.port, "/", "Content-Length: 4") + "\r\n")
+	time.Sleep(300 * time.Millisecond)
+	if _, body := c.send("late").response("POST"); body != "late" {
+		t.Errorf("answered %q", body)
+	}
+}
+
+func TestShutdownDoesNotWaitForNames(t *testing.T) {
+	w, o := newWorld(t, openPolicy, nil), echo(t)
+	w.dial(t).send(connectTo("slow.test", o.port))
+	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	w.Shutdown(ctx)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("Shutdown took %s", took)
+	}
+}
+
+func TestAServerThatSpokeIsNoHTTPServer(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	o := newOrigin(t, func(c net.Conn) {
+		io.WriteString(c, "220 ready\r\n")
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		io.WriteString(c, "got "+line)
+	})
+	w.dial(t).send(connectTo("allowed.test", o.port)).expect(established + "220 ready\r\n").
+		send("GET / HTTP/1.1\r\n").expect("got GET / HTTP/1.1\r\n")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/things-go/go-socks5/statute"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -193,7 +194,15 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 	}
 	c := &conn{server: v.server, loop: v.loop, fd: fd, opening: &opening{peer: v.peer, door: socksDoor{}, rest: rest}, asked: true}
 	v.server.open.Add(1)
-	if !v.loop.Post(func() { c.decided(flow, nil) }) {
+	begin := func() {
+		if v.loop.Watch(fd, c) != nil {
+			flow.Close(egress.End{Outcome: string(relay.Broken)})
+			c.drop()
+			return
+		}
+		c.decided(flow, nil)
+	}
+	if !v.loop.Post(begin) {
 		syscall.Close(fd)
 		flow.Close(egress.End{Outcome: "cut"})
 		v.server.open.Add(-1)

@@ -223,7 +223,9 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 	if len(g.config.file.Sandboxes) > 1 {
 		g.warn("the line is for every sandbox of %s, not for %s alone", g.path, s.decisive.Sandbox)
 	}
-	g.sandboxes = []string{s.decisive.Sandbox}
+	if slices.Contains(g.sandboxes, s.decisive.Sandbox) { // one that is no longer listed asks as nobody
+		g.sandboxes = []string{s.decisive.Sandbox}
+	}
 	return nil
 }
 

@@ -82,6 +82,14 @@ func Write(fd int, b []byte) (n int, err error) {
 	}
 }
 
+// Unread reports whether bytes wait in fd that nobody has read.
+func Unread(fd int) bool {
+	const fionread = 0x541b
+	var n int32
+	_, _, errno := syscall.RawSyscall(syscall.SYS_IOCTL, uintptr(fd), fionread, uintptr(unsafe.Pointer(&n)))
+	return errno == 0 && n > 0
+}
+
 // ShutdownWrite ends fd's sending half.
 func ShutdownWrite(fd int) { shutdownWrite(fd) }
 

@@ -210,22 +210,28 @@ func TestWhereTheClientSpeaksFirstTheUpstreamWaits(t *testing.T) {
 	}
 }
 
-// TestASlowReaderIsNotIdle has an upstream that is done and a client that
-// takes its time.
+// TestASlowReaderIsNotIdle has an upstream that is done, all of whose bytes
+// are in the tunnel's pipe, and a client that takes its time.
 func TestASlowReaderIsNotIdle(t *testing.T) {
 	short := generous
-	short.Idle = 1200 * time.Millisecond
+	short.Idle = 500 * time.Millisecond
 	w := newWorld(t, pass, short).start()
 	w.client.(*net.TCPConn).SetReadBuffer(16 << 10)
-	const size = 8 << 20
+	small := make(chan error)
+	w.loop.Post(func() {
+		small <- syscall.SetsockoptInt(w.tunnel.client.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 16<<10)
+	})
+	if err := <-small; err != nil {
+		t.Fatal(err)
+	}
+	const size = 900 << 10
 	go w.upstream.Write(make([]byte, size))
-	buf := make([]byte, 256<<10)
-	for got := 0; got < size; {
+	for got, buf := 0, make([]byte, 30<<10); got < size; {
 		n, err := io.ReadFull(w.client, buf)
 		if got += n; err != nil {
 			t.Fatalf("after %d bytes: %v", got, err)
 		}
-		time.Sleep(80 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -128,6 +128,9 @@ func (t *Tunnel) Cut() {
 	}
 }
 
+// Down counts the bytes that went to the client so far.
+func (t *Tunnel) Down() int64 { return t.end.Down }
+
 type clientSide Tunnel
 
 func (c *clientSide) Ready(e Events) { (*Tunnel)(c).ready(&c.client, e) }
@@ -140,11 +143,10 @@ func (t *Tunnel) ready(s *side, e Events) {
 	s.readable = s.readable || e.Readable()
 	s.writable = s.writable || e.Writable()
 	s.hangup = s.hangup || e.hangup()
-	if s.ended && e&syscall.EPOLLERR != 0 {
-		t.finish(Broken)
-		return
-	}
 	t.step()
+	if s.ended && e&syscall.EPOLLERR != 0 { // looked at after the step, which may be what found the end
+		t.finish(Broken)
+	}
 }
 
 // step moves what can be moved.
@@ -228,6 +230,8 @@ func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 	case Take:
 		t.over = true
 		delete(t.loop.tunnels, t)
+		t.release(&t.up)
+		t.release(&t.down)
 	default:
 		if len(farewell) > 0 {
 			writeFD(t.client.fd, farewell)
