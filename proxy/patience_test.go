@@ -148,7 +148,9 @@ func TestABodyThatFailedIsNeverReadAsARequest(t *testing.T) {
 		go io.WriteString(c, request("POST", "allowed.test", o.port, "/", "Content-Length: 1000000")+"\r\n"+smuggled)
 		c.rest()
 		w.settled(t)
-		if n := w.count(t, func(r egress.Record) bool { return r.HTTP != nil && r.HTTP.Path == "/smuggled" }); n > 0 {
+		if n := w.count(t, func(r egress.Record) bool {
+			return r.Kind == egress.KindRefused || r.HTTP != nil && r.HTTP.Path == "/smuggled"
+		}); n > 0 {
 			t.Fatalf("%d requests were made of a body", n)
 		}
 	}
@@ -220,7 +222,8 @@ func TestRedaction(t *testing.T) {
 func TestABodyHasItsOwnTime(t *testing.T) {
 	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = 500 * time.Millisecond })
 	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })
-	c := w.dial(t)
+	c := w.dial(t).send(get("allowed.test", o.port, "/"))
+	c.response("GET")
 	time.Sleep(400 * time.Millisecond)
 	c.send(request("POST", "allowed.test", o.port, "/", "Content-Length: 4") + "\r\n")
 	time.Sleep(300 * time.Millisecond)

@@ -416,6 +416,34 @@ func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
 	}
 }
 
+func TestTakeGivesPipesBack(t *testing.T) {
+	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous).start()
+	go w.upstream.Write(make([]byte, 32<<20)) // more than all buffers hold, to a client that does not read
+	out := make(chan int)
+	borrowed := func() int {
+		w.loop.Post(func() { out <- w.loop.pipesOut })
+		return <-out
+	}
+	for deadline := time.Now().Add(5 * time.Second); borrowed() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no pipe was borrowed")
+		}
+	}
+	send(t, w.client, "x")
+	for deadline := time.Now().Add(5 * time.Second); borrowed() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pipe was not given back")
+		}
+	}
+	done := make(chan struct{})
+	w.loop.Post(func() {
+		w.loop.CloseFD(w.tunnel.client.fd)
+		w.loop.CloseFD(w.tunnel.upstream.fd)
+		close(done)
+	})
+	<-done
+}
+
 func TestTimersRunInOrderAndStop(t *testing.T) {
 	loop := newLoop(t)
 	ran := make(chan int, 4)
