@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -417,8 +418,18 @@ func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
 }
 
 func TestTakeGivesPipesBack(t *testing.T) {
-	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous).start()
-	go w.upstream.Write(make([]byte, 32<<20)) // more than all buffers hold, to a client that does not read
+	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous)
+	// A client that does not read and has room for little, and an upstream
+	// that has more than a whole buffer ready: the first read borrows a pipe.
+	w.client.(*net.TCPConn).SetReadBuffer(4 << 10)
+	syscall.SetsockoptInt(w.tunnel.client.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10)
+	go w.upstream.Write(make([]byte, 32<<20))
+	for deadline := time.Now().Add(10 * time.Second); queued(t, w.tunnel.upstream.fd) < bufferSize; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the upstream's bytes did not arrive")
+		}
+	}
+	w.start()
 	out := make(chan int)
 	borrowed := func() int {
 		w.loop.Post(func() { out <- w.loop.pipesOut })
@@ -442,6 +453,16 @@ func TestTakeGivesPipesBack(t *testing.T) {
 		close(done)
 	})
 	<-done
+}
+
+// queued counts the bytes that wait to be read from fd.
+func queued(t *testing.T, fd int) int {
+	t.Helper()
+	var n int32
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCINQ, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		t.Fatal(errno)
+	}
+	return int(n)
 }
 
 func TestTimersRunInOrderAndStop(t *testing.T) {
