@@ -1,0 +1,129 @@
+package secret
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// awkward holds everything that some encoder treats in its own way.
+const awkward = `p/a+s s"w\o<r>d&'` + "`~!(x)%"
+
+// TestRedactEncodings writes each form out by hand. What is left of base64 is
+// what the text shares with its surroundings.
+func TestRedactEncodings(t *testing.T) {
+	for _, tt := range []struct{ name, text, in, want string }{
+		{"plain", token, `{"auth":"Bearer sk-live-7Hq2mZ0pXw"}`, `{"auth":"Bearer ******************"}`},
+		{"twice in a row", "abcdefgh", "abcdefghabcdefgh", "****************"},
+		{"overlapping itself", "abcabcab", "xabcabcabcaby", "x***********y"},
+		{"all but its last byte", "abcdefgh", "abcdefg abcdefg", "abcdefg abcdefg"},
+		{"in another case", "abcdefgh", "ABCDEFGH", "ABCDEFGH"},
+		{"hex", "abcdefgh", "-6162636465666768-", "-****************-"},
+		{"hex in capitals", "klmnopqr", "6B6C6D6E6F707172", "****************"},
+		{"base64, none ahead", "abcdefgh", "YWJjZGVmZ2g=", "**********g="},
+		{"base64, one ahead", "abcdefgh", "OmFiY2RlZmdo", "Om**********"},
+		{"base64, two ahead", "abcdefgh", "dTphYmNkZWZnaA==", "dTp**********A=="},
+		{"base64 of user and text", "abcdefgh", "Basic dXNlcjphYmNkZWZnaA==", "Basic dXNlcjp**********A=="},
+		{"base64 with the two signs", "~~~?????", "fn5+Pz8/Pz8", "**********8"},
+		{"base64 in the other alphabet", "~~~?????", "fn5-Pz8_Pz8", "**********8"},
+		{"every byte percent-encoded", "klmnopqr", "%6b%6c%6d%6e%6f%70%71%72", "************************"},
+		{"in capitals", "klmnopqr", "%6B%6C%6D%6E%6F%70%71%72", "************************"},
+		{"reserved bytes percent-encoded", "abc/d+e=", "?q=abc%2Fd%2Be%3D&x", "?q=**************&x"},
+		{"in small letters", "abc/d+e=", "?q=abc%2fd%2be%3d&x", "?q=**************&x"},
+		{"but for the slash", "abc/d+e=", "abc/d%2Be%3D", "************"},
+		{"a space as plus", "pass word", "pass+word pass%20word", "********* ***********"},
+		{"JSON, slash", "abc/defg", `"abc\/defg"`, `"*********"`},
+		{"JSON, quote and backslash", `abc"de\f`, `"abc\"de\\f"`, `"**********"`},
+		{"JSON for HTML", "abc<>&de", `"abc\u003c\u003e\u0026de" "abc\u003C\u003E\u0026de"`, `"***********************" "***********************"`},
+		{"JSON, everything", `a"bcdef\`, `a\u0022bcdef\u005c a\u0022bcdef\u005C`, "****************** ******************"},
+		{"a text with an asterisk", "abc*defg", "abc*defg*", "########*"},
+		{"nothing", token, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := mustNew(t, Options{Text: []byte(tt.text)})
+			got, found := s.RedactString(tt.in)
+			if got != tt.want || found != (tt.in != tt.want) {
+				t.Errorf("%s, %v; want %s", got, found, tt.want)
+			}
+			r := s.NewRedactor()
+			if got := string(r.Redact([]byte(tt.in))) + string(r.Flush()); got != tt.want {
+				t.Errorf("as a stream %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestRedactWhatEncodersWrite: the forms are those that Go's encoders write, and
+// those that others are known to write for this text.
+func TestRedactWhatEncodersWrite(t *testing.T) {
+	s := mustNew(t, Options{Text: []byte(awkward)})
+	marshalled, err := json.Marshal(awkward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unescaped bytes.Buffer
+	enc := json.NewEncoder(&unescaped)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(awkward); err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]string{
+		"nothing":                 awkward,
+		"Go's QueryEscape":        url.QueryEscape(awkward),
+		"Go's PathEscape":         url.PathEscape(awkward),
+		"Go's JSON":               string(marshalled),
+		"Go's JSON, not for HTML": unescaped.String(),
+		"hex":                     hex.EncodeToString([]byte(awkward)),
+		"capital hex":             fmt.Sprintf("%X", awkward),
+		"encodeURIComponent":      "p%2Fa%2Bs%20s%22w%5Co%3Cr%3Ed%26'%60~!(x)%25",
+		"encodeURI":               "p/a+s%20s%22w%5Co%3Cr%3Ed&'%60~!(x)%25",
+		"Python's quote":          "p/a%2Bs%20s%22w%5Co%3Cr%3Ed%26%27%60~%21%28x%29%25",
+		"an HTML form":            "p%2Fa%2Bs+s%22w%5Co%3Cr%3Ed%26%27%60%7E%21%28x%29%25",
+		"PHP's JSON":              `p\/a+s s\"w\\o<r>d&'` + "`~!(x)%",
+		"PHP's JSON for HTML":     `p\/a+s s\u0022w\\o\u003Cr\u003Ed\u0026\u0027` + "`~!(x)%",
+		".NET's JSON":             `p/a\u002Bs s\u0022w\\o\u003Cr\u003Ed\u0026\u0027\u0060~!(x)%`,
+	} {
+		got, found := s.RedactString(in)
+		if !found || strings.Trim(got, "*\"\n") != "" {
+			t.Errorf("%s: %s became %s", name, in, got)
+		}
+	}
+}
+
+// TestRedactBase64Anywhere: whatever surrounds the text, no more than a
+// character at either end of its base64 is left of it.
+func TestRedactBase64Anywhere(t *testing.T) {
+	s := bearer(t)
+	for name, alphabet := range map[string]*base64.Encoding{
+		"std": base64.StdEncoding, "raw std": base64.RawStdEncoding, "url": base64.URLEncoding, "raw url": base64.RawURLEncoding,
+	} {
+		for ahead := range 7 {
+			for behind := range 4 {
+				in := alphabet.EncodeToString([]byte(strings.Repeat("\xfb", ahead) + token + strings.Repeat("\xff", behind)))
+				got, _ := s.RedactString(in)
+				first, end := 8*ahead/6, (8*(ahead+len(token))+5)/6 // all characters that tell something
+				if left := strings.ReplaceAll(got[first:end], "*", ""); len(left) > 2 || len(got) != len(in) || got[:first] != in[:first] || got[end:] != in[end:] {
+					t.Errorf("%s, %d ahead, %d behind: %s became %s", name, ahead, behind, in, got)
+				}
+			}
+		}
+	}
+}
+
+func TestEncodingsAreNotShort(t *testing.T) {
+	for _, text := range []string{"12345678", "        x"[1:], awkward, token, strings.Repeat(`"`, maxText)} {
+		for _, e := range encodings(text) {
+			if len(e) < len(text) {
+				t.Errorf("%q has %d bytes", e, len(e))
+			}
+		}
+	}
+	if got := len(encodings(token)); got != 8 {
+		t.Errorf("an ordinary token has %d forms: %q", got, encodings(token))
+	}
+}

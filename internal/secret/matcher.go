@@ -1,0 +1,147 @@
+package secret
+
+// maxWindow bounds the window that skip looks through. A longer one moves in
+// longer steps and is stopped more often by what looks like a pattern.
+const maxWindow = 16
+
+// A matcher finds all occurrences of several patterns in a stream of bytes. It
+// is an Aho-Corasick automaton with failure links, whose memory grows with the
+// patterns' length alone, behind a filter after Wu and Manber that steps over
+// bytes at which nothing can begin. Its time is linear in the stream: the
+// filter moves by a byte at least each time that it looks, and the automaton
+// never reads a byte twice. It is safe for concurrent use.
+type matcher struct {
+	nodes  []node     // a trie; the root is 0
+	root   [256]int32 // the root's children by label, 0 for none
+	window int        // no pattern is shorter
+
+	// shift says for two bytes at a window's end how far the window may move
+	// without leaving behind the beginning of an occurrence.
+	shift [1 << 16]uint8
+}
+
+// A node stands for the beginning of a pattern. The automaton is at the longest
+// one that what it has read ends with.
+type node struct {
+	child   int32 // the first one, 0 for none
+	sibling int32 // the parent's next child, 0 for none
+	fail    int32 // the longest proper suffix of this beginning that begins a pattern too
+	depth   int32 // its length
+	found   int32 // length of the longest pattern that it ends with, 0 for none
+	label   byte  // its last byte
+}
+
+// newMatcher returns a matcher of patterns that have at least two bytes each.
+func newMatcher(patterns []string) *matcher {
+	m := &matcher{nodes: make([]node, 1), window: maxWindow}
+	for _, p := range patterns {
+		m.insert(p)
+		m.window = min(m.window, len(p))
+	}
+	m.link()
+	m.fillShift(patterns)
+	return m
+}
+
+func (m *matcher) insert(pattern string) {
+	at := int32(0)
+	for i := range len(pattern) {
+		next := m.child(at, pattern[i])
+		if next == 0 {
+			next = m.grow(at, pattern[i])
+		}
+		at = next
+	}
+	m.nodes[at].found = m.nodes[at].depth
+}
+
+func (m *matcher) grow(parent int32, label byte) int32 {
+	n := int32(len(m.nodes))
+	m.nodes = append(m.nodes, node{label: label, depth: m.nodes[parent].depth + 1, sibling: m.nodes[parent].child})
+	m.nodes[parent].child = n
+	if parent == 0 {
+		m.root[label] = n
+	}
+	return n
+}
+
+// child returns the child of n with that label, or 0.
+func (m *matcher) child(n int32, label byte) int32 {
+	for c := m.nodes[n].child; c != 0; c = m.nodes[c].sibling {
+		if m.nodes[c].label == label {
+			return c
+		}
+	}
+	return 0
+}
+
+// link sets failure links, nearer nodes first.
+func (m *matcher) link() {
+	queue := make([]int32, 1, len(m.nodes))
+	for i := 0; i < len(queue); i++ {
+		parent := queue[i]
+		for c := m.nodes[parent].child; c != 0; c = m.nodes[c].sibling {
+			queue = append(queue, c)
+			n := &m.nodes[c]
+			if parent != 0 {
+				n.fail = m.step(m.nodes[parent].fail, n.label)
+			}
+			if n.found == 0 {
+				n.found = m.nodes[n.fail].found
+			}
+		}
+	}
+}
+
+func (m *matcher) fillShift(patterns []string) {
+	for i := range m.shift {
+		m.shift[i] = uint8(m.window - 1)
+	}
+	for _, p := range patterns {
+		for end := 2; end <= m.window; end++ {
+			pair := int(p[end-2]) | int(p[end-1])<<8
+			m.shift[pair] = min(m.shift[pair], uint8(m.window-end))
+		}
+	}
+}
+
+// step returns the node after n when c was read.
+func (m *matcher) step(n int32, c byte) int32 {
+	for n != 0 {
+		if next := m.child(n, c); next != 0 {
+			return next
+		}
+		n = m.nodes[n].fail
+	}
+	return m.root[c]
+}
+
+// next reads b from i on, being at node n, up to the end of the next occurrence
+// of a pattern. It returns the index behind what it has read, the node that it is
+// at, and the length of the longest pattern that ends there: 0 at the end of b.
+func (m *matcher) next(b []byte, i int, n int32) (end int, at int32, length int) {
+	for i < len(b) {
+		if n == 0 {
+			i = m.skip(b, i)
+		}
+		n = m.step(n, b[i])
+		i++
+		if found := m.nodes[n].found; found != 0 {
+			return i, n, int(found)
+		}
+	}
+	return i, n, 0
+}
+
+// skip returns the first index from i on at which an occurrence may begin. It is
+// below len(b), as i has to be.
+func (m *matcher) skip(b []byte, i int) int {
+	for last := i + m.window - 1; last < len(b); last = i + m.window - 1 {
+		step := m.shift[int(b[last-1])|int(b[last])<<8]
+		if step == 0 {
+			break
+		}
+		i += int(step)
+	}
+	return i
+}

@@ -1,0 +1,132 @@
+package secret
+
+// A Redactor writes asterisks over every occurrence of a secret in a stream of
+// bytes, such as a response's body, so that its length and framing stay true.
+// Where the text itself holds an asterisk, another mark takes its place.
+//
+// It looks for the text as it is; in hexadecimal; percent-encoded; as a JSON
+// string; and in base64 of anything that holds the text, where what the text
+// shares with its surroundings stays. It does not see a text that is split by
+// something else, such as the line breaks of MIME, nor HTML's references.
+//
+// It prints as "[secret]" and is for one goroutine at a time.
+type Redactor struct {
+	hidden
+	matcher *matcher
+	mark    byte
+	node    int32 // of matcher
+	hits    int
+
+	held []byte // held[sent:] is held back; what is before it was returned
+	sent int
+
+	// The last run of marks, as indexes that count from the first byte held
+	// back. What lies before it counts as 0.
+	from, to int
+}
+
+// NewRedactor returns a redactor at the beginning of a stream.
+func (s *Secret) NewRedactor() *Redactor {
+	return &Redactor{matcher: s.matcher, mark: s.mark}
+}
+
+// Redact takes the next bytes of the stream and returns those that may go on.
+// What could be the beginning of the secret, and no more than that, is held back
+// until later bytes show whether it is.
+//
+// Redact may write to p, and the result may be part of p. The result is valid
+// until the next call, and as long as p is left alone. Where nothing is held
+// back, nothing is allocated or copied.
+func (r *Redactor) Redact(p []byte) []byte {
+	work, i := r.join(p)
+	for i < len(work) {
+		var length int
+		if i, r.node, length = r.matcher.next(work, i, r.node); length != 0 {
+			r.cover(work, i-length, i)
+		}
+	}
+	return r.release(work, len(p))
+}
+
+// Flush ends the stream: it returns what was held back, valid until the next
+// call. The redactor is then at the beginning of another stream.
+func (r *Redactor) Flush() []byte {
+	rest := r.held[r.sent:]
+	r.node, r.from, r.to = 0, 0, 0
+	r.sent = len(r.held)
+	return rest
+}
+
+// Hits returns how many occurrences were covered so far, in all streams.
+// Those that overlap may count as one.
+func (r *Redactor) Hits() int { return r.hits }
+
+// join returns what is held back with p behind it, and where p begins. Where
+// nothing is held back that is p itself.
+func (r *Redactor) join(p []byte) (work []byte, at int) {
+	if r.sent == len(r.held) {
+		r.held, r.sent = r.held[:0], 0
+		return p, 0
+	}
+	// Moved only when as much was sent since the last time: so each byte pays
+	// for one move, however small the pieces are.
+	if at = len(r.held) - r.sent; r.sent >= at {
+		r.held, r.sent = r.held[:copy(r.held, r.held[r.sent:])], 0
+	}
+	r.held = append(r.held, p...)
+	return r.held[r.sent:], at
+}
+
+// cover marks an occurrence. Its beginning may have been marked and returned
+// before: then from is negative.
+func (r *Redactor) cover(work []byte, from, to int) {
+	if from >= r.to {
+		r.hits++
+	}
+	from = max(from, 0)
+	switch {
+	case from > r.to:
+		r.fill(work[from:to])
+		r.from = from
+	default: // touches the last run, which is not marked again: occurrences may lie dense
+		r.fill(work[min(from, r.from):r.from])
+		r.fill(work[r.to:to])
+		r.from = min(r.from, from)
+	}
+	r.to = to
+}
+
+func (r *Redactor) fill(b []byte) {
+	for i := range b {
+		b[i] = r.mark
+	}
+}
+
+// release returns what of work may go on, and holds back the rest: what the
+// matcher is in the middle of, unless it is marked already. The last fresh bytes
+// of work are new.
+func (r *Redactor) release(work []byte, fresh int) []byte {
+	cut := max(0, len(work)-int(r.matcher.nodes[r.node].depth)) // marks that were returned count in depth
+	if r.from <= cut {
+		cut = max(cut, r.to)
+	}
+	if len(work) == fresh { // work is p
+		r.held = append(r.held, work[cut:]...)
+	} else {
+		r.sent += cut
+	}
+	r.from, r.to = max(r.from-cut, 0), max(r.to-cut, 0)
+	return work[:cut]
+}
+
+// RedactString covers every occurrence of the secret in v, a whole value, and
+// reports whether there was one. The result has the length of v. It is safe for
+// concurrent use.
+func (s *Secret) RedactString(v string) (string, bool) {
+	if _, _, length := s.matcher.next([]byte(v), 0, 0); length == 0 {
+		return v, false
+	}
+	b := []byte(v)
+	s.NewRedactor().Redact(b) // marks in place: nothing was held back before
+	return string(b), true
+}
