@@ -20,6 +20,8 @@ type decisionKey struct {
 	verdict              policy.Verdict
 	needs                policy.Needs
 	anyProtocol, ech     bool
+	upgrade              bool
+	inject               string
 }
 
 const decisionsMost = 1024
@@ -30,7 +32,7 @@ func (s *decisions) of(d policy.Decision) *policy.Decision {
 	if d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		return &d
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

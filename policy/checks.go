@@ -114,9 +114,29 @@ func parseCheckHost(text, port string) (Destination, error) {
 	return ParseDestination(text)
 }
 
+// Judge decides a request of [ParseCheck] as serve comes to it: an https URL as
+// a tunnel, and with its method and path only where that is inspected. judged
+// is what of r was decided last.
+func (p *Policy) Judge(ctx context.Context, r Request) (d Decision, judged Request) {
+	if r.HTTP == nil || r.inClear() {
+		return p.Decide(ctx, &r), r
+	}
+	judged = r
+	judged.HTTP = nil
+	if d = p.Decide(ctx, &judged); d.Verdict != Inspect {
+		return d, judged
+	}
+	judged.HTTP, judged.Protocol = r.HTTP, ProtocolHTTP
+	judged.TLS = &ClientHello{Inspected: true}
+	if !r.Destination.Addr.IsValid() {
+		judged.TLS.ServerName = r.Destination.Host
+	}
+	return p.Decide(ctx, &judged), judged
+}
+
 // run decides what the test asks and returns an error that says what is red.
 func (t *Test) run(ctx context.Context, p *Policy) error {
-	d := p.Decide(ctx, &t.Request)
+	d, _ := p.Judge(ctx, t.Request)
 	got := d.Verdict
 	if got == Inspect {
 		got = Allow

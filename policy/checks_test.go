@@ -47,6 +47,40 @@ func TestParseCheckRefuses(t *testing.T) {
 	}
 }
 
+func TestAURLIsJudgedAsServeComesToIt(t *testing.T) {
+	p := compiled(t, `
+allow: [whole.test, {host: reads.test, methods: [GET], id: reads}, {host: keyed.test, inject: {header: X-Key, env: KEY}, id: keyed}, {host: 93.184.216.34, methods: [GET], id: addr}]
+presets: [npm]
+deny: [{host: "*.pinned.test", methods: [POST]}]
+tls: {never: [whole.test, registry.npmjs.org]}`, inspecting)
+	rows := []struct{ ask, want string }{
+		{"GET https://whole.test/x", "allow by allow[0], the tunnel"},
+		{"GET https://reads.test/x", "allow by reads, the request"},
+		{"POST https://reads.test/x", "deny method-denied by reads, the request"},
+		{"reads.test", "inspect by reads, the tunnel"},
+		{"POST http://reads.test/x", "deny method-denied by reads, the request"},
+		{"GET https://keyed.test/x", "allow by keyed, the request"},
+		{"GET https://93.184.216.34/x", "allow by addr, the request"},
+		{"GET https://evil.test/x", "deny default-deny by default, the tunnel"},
+		{"GET https://x.pinned.test/", "deny default-deny by default, the tunnel"},
+		{"PUT https://registry.npmjs.org/x", "allow by preset:npm, the tunnel"},
+	}
+	for _, row := range rows {
+		r, err := ParseCheck(row.ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, judged := p.Judge(t.Context(), r)
+		got := saying(d) + ", the tunnel"
+		if judged.HTTP != nil {
+			got = saying(d) + ", the request"
+		}
+		if got != row.want {
+			t.Errorf("%s: %q, want %q", row.ask, got, row.want)
+		}
+	}
+}
+
 func TestARedTestRefusesTheFile(t *testing.T) {
 	f, err := ParseFile("egressd.yaml", []byte(`version: 1
 allow:

@@ -3,30 +3,42 @@ package policy
 import "fmt"
 
 // agree refuses an otherwise allowed request whose claims contradict each
-// other: the name asked for, the server name of the ClientHello and the
-// protocol on the wire have to tell one story.
-func agree(d Decision, r *Request) Decision {
-	if r.HTTP != nil && echoes(r.HTTP.Method) {
-		return refuseClaim(d, MethodDenied, fmt.Sprintf("%s sends a request's secrets back", r.HTTP.Method))
+// other: the name asked for, the server name of the ClientHello, the server
+// that the request names and the protocol on the wire have to tell one story.
+// looks says that what is in a tunnel is to be decided, whoever is asked first.
+func agree(d Decision, r *Request, looks bool) Decision {
+	if r.HTTP != nil {
+		if d = agreeHTTP(d, r); d.Verdict == Deny {
+			return d
+		}
 	}
 	switch r.Protocol {
 	case ProtocolTLS:
-		return agreeTLS(d, r)
+		return agreeTLS(d, r, looks)
 	case ProtocolOpaque:
-		web := r.Destination.Port == 443 || r.Destination.Port == 80
-		if web && !d.AnyProtocol {
-			return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP, and no rule says tls: any", r.Destination))
-		}
+		return agreeOpaque(d, r, looks)
 	}
 	return d
 }
 
-func agreeTLS(d Decision, r *Request) Decision {
+func agreeHTTP(d Decision, r *Request) Decision {
+	switch request := r.HTTP; {
+	case echoes(request.Method):
+		return refuseClaim(d, MethodDenied, fmt.Sprintf("%s sends a request's secrets back", request.Method))
+	case request.Authority != "" && request.Authority != r.Destination.String():
+		return refuseClaim(d, NameMismatch, fmt.Sprintf("the request names another server than %s", r.Destination))
+	case request.Upgrade && !d.Upgrade:
+		return refuseClaim(d, MethodDenied, fmt.Sprintf("the request to %s asks for a WebSocket, and its rule does not say upgrade: websocket", r.Destination))
+	}
+	return d
+}
+
+func agreeTLS(d Decision, r *Request, looks bool) Decision {
 	hello := r.TLS
 	switch {
 	case hello == nil:
 		return refuseClaim(d, NotTLS, "what looks like TLS holds no well-formed ClientHello")
-	case hello.ECH && !d.ECH:
+	case hello.ECH && !d.ECH && !looks && !hello.Inspected:
 		return refuseClaim(d, ECHRefused, "the ClientHello may hide another server name (ECH), and no rule says ech: allow")
 	case hello.ServerName == "" && hello.NoName == "":
 		if r.Destination.Addr.IsValid() {
@@ -35,6 +47,17 @@ func agreeTLS(d Decision, r *Request) Decision {
 		return refuseClaim(d, NoServerName, "the ClientHello names no server")
 	case hello.ServerName != r.Destination.Host:
 		return refuseClaim(d, NameMismatch, fmt.Sprintf("the ClientHello names another server than %s", r.Destination.Host))
+	}
+	return d
+}
+
+func agreeOpaque(d Decision, r *Request, looks bool) Decision {
+	web := r.Destination.Port == 443 || r.Destination.Port == 80
+	switch {
+	case looks:
+		return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP, and the rules look at requests", r.Destination))
+	case web && !d.AnyProtocol:
+		return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP, and no rule says tls: any", r.Destination))
 	}
 	return d
 }

@@ -54,6 +54,10 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 			"version: 1\nallow: [a.test, # not ]\n  b.test, x.test]\n",
 		},
 		{
+			"keys of inspection", "version: 1\nallow:\n  - host: a.test\n    paths: [/live] # one\n    upgrade: websocket\n    inject: {header: X-Key, command: [pass, show,\n      key], refresh: 30m} # two\ntls: {never: [b.test]} # three\n",
+			"version: 1\nallow:\n  - host: a.test\n    paths: [/live] # one\n    upgrade: websocket\n    inject: {header: X-Key, command: [pass, show,\n      key], refresh: 30m} # two\n  - x.test\ntls: {never: [b.test]} # three\n",
+		},
+		{
 			"brackets around mappings", "version: 1\nallow: [{host: a.test, methods: [GET]}]\n",
 			"version: 1\nallow: [{host: a.test, methods: [GET]}, x.test]\n",
 		},

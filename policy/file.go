@@ -85,7 +85,7 @@ type Rule struct {
 
 	// Methods narrow the rule to requests of these methods. GET includes HEAD.
 	// Empty: any method. A rule with methods or paths needs requests that can be
-	// seen, so it holds for plain HTTP and for what is inspected.
+	// seen: tunnels to its hosts are inspected.
 	Methods []string
 
 	// Paths narrow the rule to requests under these paths: "/a/**" for any
@@ -107,6 +107,16 @@ type Rule struct {
 	// ECH ("ech: allow") lets a hello with encrypted client hello pass. Only
 	// for an allow without methods and paths.
 	ECH bool
+
+	// Upgrade ("upgrade: websocket") lets requests of a rule with methods or
+	// paths become a WebSocket, in which nothing is judged any more. One
+	// without lets them anyway. Only in the list "allow" of the file.
+	Upgrade bool
+
+	// Inject is the credential that requests of this rule are given; nil for
+	// none. Only in the list "allow" of the file, and only for one exact host.
+	// Tunnels to it are inspected.
+	Inject *Inject
 
 	paths []pathPattern
 	at    place
@@ -142,6 +152,11 @@ type TLS struct {
 	// CADir holds the local authority for inspection. Default: the command's
 	// state folder.
 	CADir string
+
+	// Never lists destinations whose tunnels are never inspected, whatever is
+	// asked for resolves to. A rule of the file that would need it is an error;
+	// what a preset allows there only in part is refused. Default: none.
+	Never []Pattern
 
 	// ECH says what happens to a hello with encrypted client hello in a tunnel
 	// that is not inspected: "refuse", the default, or "allow" for every rule.
@@ -210,6 +225,11 @@ type Limits struct {
 	// IdleTimeout is the time without a byte in either direction after which
 	// a tunnel or a kept-alive connection is closed. Default: 10m.
 	IdleTimeout time.Duration
+
+	// TunnelLifetime is how long a tunnel may last, whatever moves in it: then
+	// it is closed, and its client has to ask again. From 1m to 720h, and never
+	// without an end. Default: 24h.
+	TunnelLifetime time.Duration
 }
 
 // defaults returns what a file that says only "version: 1" means.
@@ -223,7 +243,7 @@ func defaults() File {
 			Connections: 20000, FlowsPerSandbox: 4096,
 			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
 			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
-			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute,
+			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour,
 		},
 	}
 }

@@ -18,14 +18,15 @@ type Environment struct {
 	// not [Policy.Prompt].
 	Evaluators []Evaluator
 
-	// Inspection says that tunnels can be inspected. Without, a rule about
-	// methods or paths refuses a tunnel.
+	// Inspection says that tunnels can be inspected, except those to the
+	// patterns of [TLS.Never]. A tunnel that cannot is refused where a rule
+	// looks at its requests.
 	Inspection bool
 }
 
 // compilerVersion stands in digests. It changes whenever the same text comes
 // to mean something else.
-const compilerVersion = "egressd policy 1"
+const compilerVersion = "egressd policy 2"
 
 // Compile makes the policy that the file describes, and runs its tests. The
 // error is a [FileError] where a test is red.
@@ -40,6 +41,7 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 		fallback:   f.Default,
 		ech:        f.ech(),
 		inspection: env.Inspection,
+		never:      f.neverIndex(),
 		slow:       len(env.Evaluators) > 0,
 		digest:     f.digest(presets),
 	}
@@ -144,7 +146,8 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 		compiled.methods = append(slices.Clone(r.Methods), "HEAD")
 	}
 	if effect == Allow {
-		compiled.options = options{anyProtocol: r.AnyProtocol, ech: r.ECH || ech}
+		compiled.options = options{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
+		compiled.injects = r.Inject != nil
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"
 		}

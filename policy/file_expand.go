@@ -19,6 +19,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
 	e.text("audit.dir", &out.Audit.Dir)
+	out.Allow = e.injected(f.Allow)
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {
 		at := fmt.Sprintf("sandboxes[%d]", i)
@@ -42,6 +43,20 @@ func (e *expansion) list(what string, texts []string) []string {
 	out := slices.Clone(texts)
 	for i := range out {
 		e.text(fmt.Sprintf("%s[%d]", what, i), &out[i])
+	}
+	return out
+}
+
+// injected expands the files of credentials, in copies of the rules that have
+// one.
+func (e *expansion) injected(list []Rule) []Rule {
+	out := slices.Clone(list)
+	for i := range out {
+		if out[i].Inject != nil {
+			in := *out[i].Inject
+			e.text(fmt.Sprintf("allow[%d].inject.file", i), &in.File)
+			out[i].Inject = &in
+		}
 	}
 	return out
 }

@@ -17,36 +17,50 @@ func (r *reader) rules(list string, into *[]Rule, effect Verdict) func(*yaml.Nod
 		for i, item := range items {
 			rule := &(*into)[i]
 			*rule = Rule{ID: fmt.Sprintf("%s[%d]", list, i), at: placeOf(item)}
-			r.rule(item, rule, effect)
+			r.rule(item, rule, list, effect)
 		}
 	}
 }
 
-func (r *reader) rule(n *yaml.Node, rule *Rule, effect Verdict) {
+func (r *reader) rule(n *yaml.Node, rule *Rule, list string, effect Verdict) {
 	what := rule.ID
 	if n.Kind != yaml.MappingNode {
-		r.pattern(what, rule)(n)
+		r.pattern(what, &rule.Pattern)(n)
 		return
 	}
 	r.mapping(n, what, fields{
-		"host":    r.pattern(what+".host", rule),
+		"host":    r.pattern(what+".host", &rule.Pattern),
 		"methods": r.methods(what+".methods", rule),
 		"paths":   r.paths(what+".paths", rule),
 		"reason":  r.reason(what+".reason", rule),
 		"id":      r.id(what+".id", rule),
 		"tls":     r.option(what+".tls", "any", &rule.AnyProtocol, effect),
 		"ech":     r.option(what+".ech", "allow", &rule.ECH, effect),
-		"inject":  r.notYet("inject", "leave it out, and give the sandbox its credential another way"),
+		"upgrade": r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect)),
+		"inject":  r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject)),
 	})
 	if !hasKey(n, "host") {
 		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
 	}
-	if (rule.AnyProtocol || rule.ECH) && rule.conditional() {
-		r.fail(n, "%s has methods or paths, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what)
+	if (rule.AnyProtocol || rule.ECH) && (rule.conditional() || rule.Inject != nil) {
+		r.fail(n, "%s has methods, paths or inject, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what)
+	}
+	if rule.Inject != nil {
+		r.checkInjectHost(n, what, rule.Pattern)
 	}
 }
 
-func (r *reader) pattern(what string, rule *Rule) func(*yaml.Node) {
+// allowOnly reads a key that belongs to rules of one list alone.
+func (r *reader) allowOnly(list, what string, read func(*yaml.Node)) func(*yaml.Node) {
+	if list == "allow" {
+		return read
+	}
+	return func(n *yaml.Node) {
+		r.fail(n, "%s stands only in rules of the file's own list allow; write it there, and leave it out here", what)
+	}
+}
+
+func (r *reader) pattern(what string, into *Pattern) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		text, ok := r.text(n, what)
 		if !ok {
@@ -57,7 +71,17 @@ func (r *reader) pattern(what string, rule *Rule) func(*yaml.Node) {
 			r.fail(n, "%s: %v", what, err)
 			return
 		}
-		rule.Pattern = pattern
+		*into = pattern
+	}
+}
+
+func (r *reader) patterns(what string, into *[]Pattern) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, what) {
+			var p Pattern
+			r.pattern(fmt.Sprintf("%s[%d]", what, i), &p)(item)
+			*into = append(*into, p)
+		}
 	}
 }
 
@@ -188,7 +212,7 @@ func (r *reader) tests(into *[]Test) func(*yaml.Node) {
 }
 
 // conditional reports whether the rule looks at the request.
-func (rule *Rule) conditional() bool { return len(rule.Methods) > 0 || len(rule.Paths) > 0 }
+func (r *Rule) conditional() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
 
 // plainMethod reports whether text is a method short and plain enough to be
 // said in a reason.

@@ -39,6 +39,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	}
 	r.checkListeners(f)
 	r.checkGuarded(f)
+	r.checkNever(f)
 }
 
 // checkGuarded keeps what needs "unsafe_allow" out of "allow", and the rest
@@ -125,7 +126,7 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 func (r *reader) tls(t *TLS) func(*yaml.Node) {
 	return r.section("tls", fields{
 		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
-		"never":       r.notYet("tls.never", "leave it empty; no tunnel is inspected yet"),
+		"never":       r.patterns("tls.never", &t.Never),
 		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
 		"extra_roots": r.list("tls.extra_roots", &t.ExtraRoots, r.path),
 	})
@@ -157,6 +158,7 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"hello_timeout":     r.duration("limits.hello_timeout", &l.HelloTimeout),
 		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
 		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
+		"tunnel_lifetime":   r.lifetime("limits.tunnel_lifetime", &l.TunnelLifetime),
 	})
 }
 

@@ -32,6 +32,7 @@ func TestTheSampleFile(t *testing.T) {
 	want := Limits{
 		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, HeadTimeout: 5 * time.Second,
 		HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
+		TunnelLifetime: 2 * time.Hour,
 	}
 	if diff := cmp.Diff(want, f.Limits); diff != "" {
 		t.Error(diff)
@@ -39,7 +40,8 @@ func TestTheSampleFile(t *testing.T) {
 	if diff := cmp.Diff(Audit{Dir: "${HOME}/log", Durability: "process", SegmentBytes: 1 << 20}, f.Audit); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(TLS{CADir: "${HOME}/ca", ECH: "refuse", ExtraRoots: []string{"corp.pem"}}, f.TLS); diff != "" {
+	wantTLS := TLS{CADir: "${HOME}/ca", Never: mustPatterns(t, "pinned.example.com", "*.bank.example.com:443"), ECH: "refuse", ExtraRoots: []string{"corp.pem"}}
+	if diff := cmp.Diff(wantTLS, f.TLS, cmp.Comparer(func(a, b Pattern) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"system", "9.9.9.9", "9.9.9.9:53"}, f.Upstream.DNS); diff != "" {
@@ -51,7 +53,7 @@ func TestTheSampleFile(t *testing.T) {
 	}
 	wantIDs := []string{
 		"allow[0] api.anthropic.com", "allow[1] *.github.com", "allow[2] example.com:8443", "allow[3] 93.184.216.0/24:443",
-		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] db.example.com:443",
+		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] db.example.com:443", "live chat.example.com", "key api.example.com",
 	}
 	if diff := cmp.Diff(wantIDs, ids); diff != "" {
 		t.Error(diff)
@@ -68,7 +70,7 @@ func TestAFileThatSaysNothingHasTheDefaults(t *testing.T) {
 	}
 	l := f.Limits
 	if l.HeadBytes != 64<<10 || l.HelloBytes != 64<<10 || l.HelloTimeout != 10*time.Second || l.HeadTimeout != 10*time.Second ||
-		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
+		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.TunnelLifetime != 24*time.Hour || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
 		t.Errorf("the limits are %+v", l)
 	}
 	if f.Default != Deny || f.Audit.Durability != "disk" || f.TLS.ECH != "refuse" || f.Listen.Proxy[0] != "127.0.0.1:3128" || f.Upstream.DNS[0] != "system" {
@@ -123,6 +125,10 @@ var badFiles = []struct {
 	{"a number out of range", "version: 1\nlimits: {hello_bytes: 1000000}", `limits.hello_bytes cannot be 1000000; write a plain decimal number from 1024 to 65536`},
 	{"a duration without a unit", "version: 1\nlimits: {dial_timeout: 15}", `limits.dial_timeout cannot be "15"; write a duration like 10s`},
 	{"a duration of nothing", "version: 1\nlimits: {dial_timeout: 0s}", `limits.dial_timeout cannot be "0s"`},
+	{"a tunnel without an end", "version: 1\nlimits: {tunnel_lifetime: 0}", `limits.tunnel_lifetime cannot be "0"; write a duration from 1m to 720h`},
+	{"a lifetime of moments", "version: 1\nlimits: {tunnel_lifetime: 59s}", `limits.tunnel_lifetime cannot be "59s"`},
+	{"a lifetime of months", "version: 1\nlimits: {tunnel_lifetime: 721h}", `limits.tunnel_lifetime cannot be "721h"`},
+	{"a list where a lifetime belongs", "version: 1\nlimits: {tunnel_lifetime: [1h]}", `limits.tunnel_lifetime is a list; write a duration from 1m to 720h`},
 	{"a bad pattern", "version: 1\nallow: ['https://a.test/']", `f:2:9: allow[0]: "https://a.test/" is not a pattern`},
 	{"a rule without a host", "version: 1\nallow: [{methods: [GET]}]", `f:2:9: allow[0] has no host; add "host: example.com"`},
 	{"a pattern and a port with a space", "version: 1\nallow:\n  - a.test: 443", `f:3:5: allow[0] has no key "a.test"`},
@@ -165,8 +171,14 @@ var badFiles = []struct {
 	{"a transparent listener", "version: 1\nlisten: {transparent: ['127.0.0.1:1']}", `a transparent listener is not supported by this version;`},
 	{"a DNS listener", "version: 1\nlisten: {dns: ['127.0.0.1:53']}", `a DNS listener is not supported by this version;`},
 	{"an upstream proxy", "version: 1\nupstream: {proxy: 'http://p.test:3128'}", `upstream.proxy is not supported by this version;`},
-	{"tls.never", "version: 1\ntls: {never: [a.test]}", `tls.never is not supported by this version;`},
-	{"inject", "version: 1\nallow: [{host: a.test, inject: x}]", `inject is not supported by this version;`},
+
+	{"a bad pattern that is never inspected", "version: 1\ntls: {never: ['https://a.test/']}", `f:2:15: tls.never[0]: "https://a.test/" is not a pattern`},
+	{"text where the hosts that are never inspected belong", "version: 1\ntls: {never: a.test}", `f:2:14: tls.never is text; write a list`},
+	{"another upgrade", "version: 1\nallow: [{host: a.test, paths: [/x], upgrade: h2c}]", `f:2:46: allow[0].upgrade cannot be "h2c"; write "websocket"`},
+	{"an upgrade on a deny", "version: 1\ndeny: [{host: a.test, upgrade: websocket}]", `f:2:32: deny[0].upgrade stands only in rules of the file's own list allow; write it there, and leave it out here`},
+	{"an upgrade on an ask", "version: 1\nask: [{host: a.test, upgrade: websocket}]", `ask[0].upgrade stands only in`},
+	{"an upgrade under unsafe_allow", "version: 1\nunsafe_allow: [{host: 127.0.0.1, upgrade: websocket}]", `unsafe_allow[0].upgrade stands only in`},
+	{"an upgrade for one sandbox", "version: 1\nsandboxes: [{name: a, token_file: t, allow: [{host: a.test, upgrade: websocket}]}]", `sandboxes[0].allow[0].upgrade stands only in`},
 }
 
 func TestBadFiles(t *testing.T) {
@@ -226,12 +238,13 @@ func TestExpand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen}
-	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock"}
+	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File}
+	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if f.Listen.Admin != "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock" || f.Listen.Proxy[1] == out.Listen.Proxy[1] {
+	kept := f.Injections()[0].Inject.File == "${HOME}/example.key" && f.Listen.Admin == "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"
+	if !kept || f.Listen.Proxy[1] == out.Listen.Proxy[1] {
 		t.Error("the file itself was changed")
 	}
 }
@@ -290,12 +303,12 @@ func TestWarnings(t *testing.T) {
 		{"allow: [raw.githubusercontent.com]", "holds data of everyone"},
 		{"allow: [0.0.0.0/0]", "allows a large part of the address space"},
 		{"unsafe_allow: ['127.0.0.1:8080']", "f:2:16: unsafe_allow[0] opens 127.0.0.1:8080"},
-		{"allow: [{host: a.test, methods: [GET]}]", "https to a.test is denied, plain http works"},
-		{"allow: [a.test]\ndeny: [{host: a.test, paths: [/x]}]", "deny[0] looks at methods or paths"},
 		{"default: allow\nallow: [{host: a.test, methods: [GET]}]", "allow[0] changes nothing"},
 		{"allow: [a.test]", ""},
 		{"allow: [acme.github.io, '*.a.test', 10.0.0.0/8, '*.github.com']", ""},
 		{"allow: [{host: 'a.test:80', methods: [GET]}]", ""},
+		{"allow: [{host: a.test, methods: [GET]}]", ""},
+		{"allow: [a.test]\ntls: {ca_dir: /ca, never: [a.test], extra_roots: [/r.pem]}", ""},
 		{"presets: [npm]", ""},
 	}
 	for _, row := range rows {
@@ -369,15 +382,23 @@ func mustRefuse(t *testing.T, p *Policy, addr netip.Addr) {
 	}
 }
 
-func TestKeysThatDoNothingYetAreNamed(t *testing.T) {
-	f, err := ParseFile("t.yaml", []byte("version: 1\nallow: [a.example]\nlisten: {admin: \"unix:/run/a.sock\"}\ntls: {ca_dir: /ca, extra_roots: [/r.pem]}\n"))
+func TestACredentialUnderDefaultAllowChangesSomething(t *testing.T) {
+	f, err := ParseFile("f", []byte("version: 1\ndefault: allow\nallow: [{host: a.test, paths: [/v1], inject: {header: X-Key, env: KEY}}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := strings.Join(f.Warnings(), "\n")
-	for _, key := range []string{"listen.admin", "tls.ca_dir", "tls.extra_roots"} {
-		if !strings.Contains(said, key+" does nothing in this version") {
-			t.Errorf("%s is not named in %q", key, said)
-		}
+	if said := f.Warnings(); len(said) != 1 || !strings.Contains(said[0], "default is allow") {
+		t.Errorf("warned %q", said)
+	}
+}
+
+func TestKeysThatDoNothingYetAreNamed(t *testing.T) {
+	f, err := ParseFile("t.yaml", []byte("version: 1\nallow: [a.example]\nlisten: {admin: \"unix:/run/a.sock\"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"t.yaml:3:17: listen.admin does nothing in this version"}
+	if diff := cmp.Diff(want, f.Warnings()); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -268,14 +268,24 @@ func number[T ~int | ~int64](r *reader, what string, into *T, low, high T) func(
 
 // duration reads a positive duration of at most a day, with its unit.
 func (r *reader) duration(what string, into *time.Duration) func(*yaml.Node) {
+	return r.durationWithin(what, into, 1, 24*time.Hour, "a duration like 10s or 5m, at most 24h")
+}
+
+// lifetime reads how long something may last: there is no way to write "for
+// ever", and what is shorter than a minute would be an idle time.
+func (r *reader) lifetime(what string, into *time.Duration) func(*yaml.Node) {
+	return r.durationWithin(what, into, time.Minute, 30*24*time.Hour, "a duration from 1m to 720h")
+}
+
+func (r *reader) durationWithin(what string, into *time.Duration, least, most time.Duration, wanted string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode {
-			r.fail(n, "%s is %s; write a duration like 10s or 5m", what, kindOf(n))
+			r.fail(n, "%s is %s; write %s", what, kindOf(n), wanted)
 			return
 		}
 		value, err := time.ParseDuration(n.Value)
-		if err != nil || value <= 0 || value > 24*time.Hour {
-			r.fail(n, "%s cannot be %q; write a duration like 10s or 5m, at most 24h", what, printable(n.Value))
+		if err != nil || value < least || value > most {
+			r.fail(n, "%s cannot be %q; write %s", what, printable(n.Value), wanted)
 			return
 		}
 		*into = value

@@ -35,12 +35,13 @@ type rule struct {
 	methods []string // with HEAD where GET is
 	paths   []pathPattern
 	options options
+	injects bool // an allow that adds a credential
 	id      string
 	reason  string // never empty for an allow
 }
 
 // options are what an allow loosens beside the destination.
-type options struct{ anyProtocol, ech bool }
+type options struct{ anyProtocol, ech, upgrade bool }
 
 func newIndex() *index {
 	return &index{exact: make(map[string]*bucket), below: make(map[string]*bucket)}
@@ -104,14 +105,17 @@ func (b *bucket) finish(next *bucket) {
 
 // compareRules orders the rules of one host: one port before a range before
 // the default ports before any; with a condition before without; then, which
-// is the tie, deny before ask before allow, and the stricter allow first.
+// is the tie, deny before ask before allow. Of two allows one with a credential
+// comes first, which would else never be used; then the stricter.
 func compareRules(a, b rule) int {
 	return cmp.Or(
 		cmp.Compare(a.ports.rank(), b.ports.rank()),
 		compareBool(b.conditional(), a.conditional()),
 		cmp.Compare(a.effect, b.effect),
+		compareBool(b.injects, a.injects),
 		compareBool(a.options.anyProtocol, b.options.anyProtocol),
 		compareBool(a.options.ech, b.options.ech),
+		compareBool(a.options.upgrade, b.options.upgrade),
 	)
 }
 
@@ -125,6 +129,22 @@ func compareBool(a, b bool) int {
 	default:
 		return -1
 	}
+}
+
+// covers reports whether a pattern of the index holds d, as it was asked for. A
+// nil index holds nothing.
+func (ix *index) covers(d *Destination) bool {
+	if ix == nil {
+		return false
+	}
+	for b := ix.find(d.Host, d.Addr); b != nil; b = b.next {
+		for i := range b.rules {
+			if b.rules[i].ports.has(d.Port) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // find returns the most specific bucket for a canonical host, or nil.
@@ -178,6 +198,9 @@ func (r *rule) needs() (n Needs) {
 	}
 	if len(r.paths) > 0 {
 		n |= NeedsPath
+	}
+	if r.injects {
+		n |= NeedsCredential
 	}
 	return n
 }

@@ -218,14 +218,18 @@ func (p Pattern) IsAddress() bool { return p.kind == addresses }
 
 // String returns the canonical text, which [ParsePattern] reads as p.
 func (p Pattern) String() string {
-	host := p.hostText()
 	if p.ports == (portSet{}) {
-		return host
+		return p.hostText()
 	}
+	return p.bracketed() + ":" + p.ports.String()
+}
+
+// bracketed is the host as it stands before a port.
+func (p Pattern) bracketed() string {
 	if p.kind == addresses && p.prefix.Addr().Is6() {
-		host = "[" + host + "]"
+		return "[" + p.hostText() + "]"
 	}
-	return host + ":" + p.ports.String()
+	return p.hostText()
 }
 
 func (p Pattern) hostText() string {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func mustPattern(t *testing.T, text string) Pattern {
+func mustPattern(t rapid.TB, text string) Pattern {
 	t.Helper()
 	p, err := ParsePattern(text)
 	if err != nil {

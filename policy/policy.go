@@ -30,6 +30,7 @@ type Policy struct {
 	fallback   Verdict // Deny, or Allow where the operator wrote "default: allow"
 	ech        bool    // the operator wrote "ech: allow" for the whole file
 	inspection bool
+	never      *index // tunnels that are not looked into; nil where there are none
 	digest     string
 	slow       bool // an evaluator may take longer than an event loop can wait
 }
@@ -81,11 +82,12 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}
-	if d.Verdict != Deny && looks && !p.inspection && r.HTTP == nil {
-		d = withoutInspection(d, r)
+	looks = r.HTTP == nil && (looks || d.Needs != 0)
+	if d.Verdict != Deny && looks && !p.inspects(&r.Destination) {
+		d = p.withoutInspection(d, r)
 	}
 	if d.Verdict != Deny {
-		d = agree(d, r)
+		d = agree(d, r, looks)
 	}
 	d.Policy = p.digest
 	return d
@@ -93,24 +95,34 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 
 func (p *Policy) byDefault(r *Request) Decision {
 	if p.fallback == Allow {
-		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech}
+		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech, Upgrade: true}
 	}
 	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: fmt.Sprintf("no rule allows %s", r.Destination)}
 }
 
+// inspects reports whether a tunnel to d can be looked into, judged by the host
+// that was asked for alone.
+func (p *Policy) inspects(d *Destination) bool { return p.inspection && !p.never.covers(d) }
+
 // withoutInspection refuses what depends on a request that will not be seen.
-func withoutInspection(d Decision, r *Request) Decision {
+func (p *Policy) withoutInspection(d Decision, r *Request) Decision {
 	d.Verdict, d.Class = Deny, MethodDenied
-	if d.Needs&NeedsMethod == 0 {
+	if d.Needs&(NeedsMethod|NeedsPath) == NeedsPath {
 		d.Class = PathDenied
 	}
-	d.Reason = fmt.Sprintf("a rule allows only some requests to %s, and a tunnel does not show which they are", r.Destination)
+	d.Reason = fmt.Sprintf("whether a request to %s is allowed, or what is added to it, depends on the request, and ", r.Destination)
+	if p.inspection {
+		d.Reason += "tls.never keeps egressd from looking into the tunnel"
+	} else {
+		d.Reason += "a tunnel does not show it"
+	}
 	return d
 }
 
 // combine returns the stricter of two opinions; at the same verdict the
 // first one's words stand, and an option holds only where both give it. What
-// an Abstain still needs to see is kept: the request may yet be refused.
+// an Abstain still needs to see is kept: the request may yet be refused. Of two
+// credentials that of the stricter goes with the request, else that of the first.
 func combine(a, b Decision) Decision {
 	if a.Verdict == Abstain || b.Verdict < a.Verdict {
 		a, b = b, a
@@ -118,6 +130,10 @@ func combine(a, b Decision) Decision {
 	if b.Verdict != Abstain {
 		a.AnyProtocol = a.AnyProtocol && b.AnyProtocol
 		a.ECH = a.ECH && b.ECH
+		a.Upgrade = a.Upgrade && b.Upgrade
+	}
+	if a.Inject == "" && a.Verdict != Deny {
+		a.Inject = b.Inject
 	}
 	a.Needs |= b.Needs
 	if a.AllowedIf == nil && a.Verdict > Ask {

@@ -35,7 +35,7 @@ func checkPreset(t *testing.T, f *File) {
 		default:
 			t.Errorf("%s is neither a tunnel to 443 nor GET on 80", rule.Pattern)
 		}
-		if InSpecialSpace(rule.Pattern) || rule.AnyProtocol || rule.ECH {
+		if InSpecialSpace(rule.Pattern) || rule.AnyProtocol || rule.ECH || rule.Upgrade || rule.Inject != nil {
 			t.Errorf("%s loosens more than its destination", rule.Pattern)
 		}
 		if rule.Pattern.kind == hostsBelow && sharingBelow(rule.Pattern.name) != "" {

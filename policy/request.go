@@ -68,6 +68,9 @@ type ClientHello struct {
 	ALPN       []string
 	ECH        bool
 	JA4        string
+
+	// Inspected is for the record: the client's TLS ends at egressd.
+	Inspected bool
 }
 
 // An HTTPRequest is the head of a request that was seen in clear.
@@ -77,6 +80,15 @@ type HTTPRequest struct {
 	Query    string // without "?"; policy may read it, records never hold it
 	Header   map[string][]string
 	BodySize int64 // bytes announced, -1 where unknown
+
+	// Authority is the server that the request itself names, in Host or
+	// :authority: canonical host:port, or any other text that is not empty
+	// where that was no host. Empty: the way in has settled it.
+	Authority string
+
+	// Upgrade says that the request asks for a WebSocket (RFC 6455 section 4.1,
+	// RFC 8441).
+	Upgrade bool
 }
 
 // A Question is what a DNS query asks.
@@ -132,4 +144,9 @@ func (r *Request) Stage() Stage {
 	default:
 		return StageName
 	}
+}
+
+// inClear reports whether the request was sent outside TLS, as far as is known.
+func (r *Request) inClear() bool {
+	return r.Via == ViaHTTP || r.Protocol == ProtocolHTTP && r.TLS == nil
 }

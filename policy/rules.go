@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -120,18 +121,7 @@ func (s *search) at(r *Request, port uint16) Decision {
 	if r.HTTP == nil {
 		return s.unseen(r, port)
 	}
-	var missed *rule
-	var found *rule
-	s.each(port, func(candidate *rule) bool {
-		if candidate.holds(r.HTTP) {
-			found = candidate
-			return false
-		}
-		if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(r.HTTP.Method) && candidate.holdsMethod(r.HTTP.Method)) {
-			missed = candidate
-		}
-		return true
-	})
+	found, missed := s.seen(r.HTTP, port)
 	switch {
 	case found != nil:
 		return s.decide(r, port, found)
@@ -141,46 +131,93 @@ func (s *search) at(r *Request, port uint16) Decision {
 	return s.nothing(r)
 }
 
+// seen returns the first rule that is about the request, or nil and the allow
+// that came nearest. A WebSocket goes on to the first allow that lets it, as
+// long as no deny or ask stands before that one.
+func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
+	var plain *rule // would allow the request if it were no WebSocket
+	s.each(port, func(candidate *rule) bool {
+		switch {
+		case !candidate.holds(h):
+			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
+				missed = candidate
+			}
+			return true
+		case h.Upgrade && candidate.effect == Allow && !s.upgrades(candidate):
+			plain = cmp.Or(plain, candidate)
+			return true
+		}
+		found = candidate
+		return false
+	})
+	if plain != nil && (found == nil || found.effect != Allow) {
+		found = plain
+	}
+	return found, missed
+}
+
+// upgrades reports whether an allow lets a request become a WebSocket: one
+// without conditions does, since nothing would be left to judge, and so does
+// one that changes nothing.
+func (s *search) upgrades(allow *rule) bool {
+	return allow.options.upgrade || !allow.conditional() || s.silence == permissive
+}
+
 // verdicts is a set of verdicts.
 type verdicts uint8
 
 func (v verdicts) has(verdict Verdict) bool { return v&(1<<verdict) != 0 }
 
+// An outlook is what the rules at a port come to without the request: those
+// with a condition, and the first without one.
+type outlook struct {
+	possible verdicts
+	first    *rule // the one to name: the loosest, of those the first
+	ends     bool  // the last rule has no condition
+	needs    Needs
+}
+
+func (s *search) outlook(port uint16) (o outlook) {
+	s.each(port, func(candidate *rule) bool {
+		if o.first == nil || candidate.effect > o.first.effect {
+			o.first = candidate
+		}
+		o.possible |= 1 << candidate.effect
+		o.needs |= candidate.needs()
+		o.ends = !candidate.conditional()
+		return !o.ends
+	})
+	return o
+}
+
 // unseen decides without the request: by the first rule without a condition
 // if all rules before it say the same, else that it depends.
 func (s *search) unseen(r *Request, port uint16) Decision {
-	var possible verdicts // of the rules that hold for some requests
-	var first, last *rule // last has no condition
-	var needs Needs
-	s.each(port, func(candidate *rule) bool {
-		if first == nil || candidate.effect > first.effect {
-			first = candidate
-		}
-		if !candidate.conditional() {
-			last = candidate
-			return false
-		}
-		possible |= 1 << candidate.effect
-		needs |= candidate.needs()
-		return true
-	})
+	o := s.outlook(port)
 	switch {
-	case last != nil:
-		possible |= 1 << last.effect
-	case possible.has(Allow) && s.silence == silent, s.silence == exhaustive && possible != 0:
-		possible |= 1 << Deny
-	case possible.has(Deny) || possible.has(Ask):
-		return Decision{Verdict: Abstain, Needs: needs, AllowedIf: s.allowedIf(port)}
+	case o.ends:
+	case o.possible.has(Allow) && s.silence == silent, s.silence == exhaustive && o.possible != 0:
+		o.possible |= 1 << Deny
+	case o.possible.has(Deny) || o.possible.has(Ask):
+		return Decision{Verdict: Abstain, Needs: o.needs, AllowedIf: s.allowedIf(port)}
+	case o.needs&NeedsCredential != 0:
+		return Decision{Verdict: Abstain, Needs: o.needs}
 	default:
 		return s.nothing(r)
 	}
-	if !possible.has(Allow) || possible == 1<<Allow {
-		return s.decide(r, port, first)
+	switch {
+	case !o.possible.has(Allow), o.possible == 1<<Allow && o.needs&NeedsCredential == 0:
+		return s.decide(r, port, o.first)
+	case o.possible == 1<<Allow:
+		return s.inspect(o, "a rule adds a credential to requests to "+whereTo(r))
 	}
-	return Decision{
-		Verdict: Inspect, Rule: first.id, Layer: s.rules.layer, Needs: needs, AllowedIf: s.allowedIf(port),
-		Reason: "rule " + first.id + " allows some requests",
-	}
+	d := s.inspect(o, "rule "+o.first.id+" allows some requests")
+	d.AllowedIf = s.allowedIf(port)
+	return d
+}
+
+func (s *search) inspect(o outlook, why string) Decision {
+	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why}
 }
 
 // atSomePort decides a DNS question: a name may be resolved where any port of
@@ -232,7 +269,10 @@ func (s *search) decide(r *Request, port uint16, by *rule) Decision {
 	d := Decision{Verdict: by.effect, Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
 	switch by.effect {
 	case Allow:
-		d.AnyProtocol, d.ECH = by.options.anyProtocol, by.options.ech
+		d.AnyProtocol, d.ECH, d.Upgrade = by.options.anyProtocol, by.options.ech, s.upgrades(by)
+		if by.injects && !r.inClear() {
+			d.Inject = by.id
+		}
 		return d
 	case Ask:
 		d.Class = AskRejected
@@ -341,5 +381,11 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 		return Decision{Class: RuleDeny, Rule: "sandboxes", Layer: PerSandbox, Reason: "the policy does not list this sandbox"}, nil
 	}
 	d, err := own.Evaluate(ctx, r)
+	if d.Verdict == Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
+		return Decision{
+			Class: MethodDenied, Rule: d.Rule, Layer: PerSandbox,
+			Reason: fmt.Sprintf("rule %s allows some requests to %s and no WebSocket, which shows none", d.Rule, r.Destination),
+		}, err
+	}
 	return restricting(d), err
 }

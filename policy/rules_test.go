@@ -110,6 +110,8 @@ var ruleRows = []struct {
 	{"the method of one rule and the path of another", "allow: [{host: a.test, methods: [GET], id: r}, {host: a.test, methods: [PUT], paths: [/up/**], id: w}]", "PUT https://a.test/x", "deny path-denied by w"},
 	{"a path out of a path", "allow: [{host: a.test, paths: [/a/**]}]", "https://a.test/a/../b", "deny path-denied by allow[0]"},
 	{"an ambiguous path matches a deny", "allow: [a.test]\ndeny: [{host: a.test, paths: [/admin/**]}]", "https://a.test/x/%2e%2e/admin", "deny rule-deny by deny[0]"},
+	{"a scoped package of npm under methods", "allow: [{host: a.test, methods: [GET]}]", "https://a.test/@scope%2fname", "allow by allow[0]"},
+	{"a scoped package of npm under paths", "allow: [{host: a.test, paths: [/**]}]", "https://a.test/@scope%2fname", "deny path-denied by allow[0]"},
 	{"an ambiguous path needs no condition", "allow: [a.test]", "https://a.test//x", "allow by allow[0]"},
 	{"what a condition misses goes on to a wildcard", "allow: [{host: b.a.test, methods: [GET]}, '*.a.test']", "POST https://b.a.test/", "allow by allow[1]"},
 	{"a wildcard's deny holds for what a condition misses", "allow: [{host: b.a.test, methods: [GET]}]\ndeny: ['*.a.test']", "POST https://b.a.test/", "deny rule-deny by deny[0]"},
@@ -120,6 +122,7 @@ var ruleRows = []struct {
 	{"an unseen request that is allowed either way", "allow: [a.test, {host: a.test, methods: [GET]}]", "a.test", "allow by allow[1]"},
 	{"an unseen request that is denied either way", "deny: [a.test, {host: a.test, methods: [GET]}]", "a.test", "deny rule-deny by deny[1]"},
 	{"an unseen request that nothing allows", "deny: [{host: a.test, methods: [GET]}]", "a.test", "deny default-deny by default"},
+	{"an unseen request that must be seen under default allow", "default: allow\nallow: [{host: a.test, paths: [/v1], inject: {header: X-Key, env: KEY}}]", "a.test", "inspect by default"},
 	{"an unseen request under default allow", "default: allow\ndeny: [{host: a.test, methods: [POST]}]", "a.test", "inspect by default"},
 	{"another port is not inspected", "allow: [a.test, {host: 'a.test:80', methods: [GET]}]", "a.test", "allow by allow[0]"},
 
@@ -202,13 +205,56 @@ func TestWithoutInspectionAConditionRefusesTheTunnel(t *testing.T) {
 	}
 }
 
+func TestWithoutInspectionEveryConditionRefusesTheTunnel(t *testing.T) {
+	for _, lines := range []string{
+		"default: allow\ndeny: [{host: a.test, methods: [POST]}]",
+		"allow: [a.test]\ndeny: [{host: 93.184.0.0/16, methods: [POST]}]",
+		"allow: [{host: a.test, inject: {header: X-Key, env: KEY}}]",
+		"allow: [a.test]\nsandboxes: [{name: ci, token_file: t, deny: [{host: a.test, methods: [POST]}]}]",
+	} {
+		r := asking(t, "a.test => 93.184.216.34")
+		if strings.Contains(lines, "ci") {
+			r.Sandbox.Name = "ci"
+		}
+		d := compiled(t, lines, Environment{}).Decide(context.Background(), r)
+		if d.Verdict != Deny || d.Class != MethodDenied {
+			t.Errorf("%s: %s", lines, saying(d))
+		}
+		if d := compiled(t, lines, inspecting).Decide(context.Background(), r); d.Verdict != Inspect {
+			t.Errorf("%s with inspection: %s", lines, saying(d))
+		}
+	}
+}
+
+func TestAmbiguousPathsMatchEveryDenyAndNoAllow(t *testing.T) {
+	reads := compiled(t, "allow: [{host: a.test, methods: [GET]}]", inspecting)
+	under := compiled(t, "allow: [{host: a.test, paths: [/**]}]", inspecting)
+	without := compiled(t, "allow: [a.test]\ndeny: [{host: a.test, paths: [/private]}]", inspecting)
+	for _, path := range []string{
+		"//", "/a//b", "/a/./b", "/a/../b", "/..", "/a/%2e%2e/b", "/%2E%2E", "/a%2fb", "/a%2Fb", "/a;b", "/a/;jsessionid=1", "/%3B", "/%5c", `/a\b`, "/%61", "/%c3%bc", "/%", "/%0a", "/\x01", "/ü",
+	} {
+		r := asking(t, "https://a.test/")
+		r.HTTP.Path = path
+		for _, row := range []struct {
+			p    *Policy
+			want string
+		}{{reads, "allow by allow[0]"}, {under, "deny path-denied by allow[0]"}, {without, "deny rule-deny by deny[0]"}} {
+			if got := saying(row.p.Decide(context.Background(), r)); got != row.want {
+				t.Errorf("%q: %q, want %q", path, got, row.want)
+			}
+		}
+	}
+}
+
 func TestWhatWouldBeAllowedIsSaid(t *testing.T) {
 	rows := []struct {
 		lines, ask string
 		want       []string
 	}{
-		{"allow: [{host: a.test, methods: [GET]}, {host: a.test, paths: [/up/*, /in/**]}]", "POST https://a.test/x",
-			[]string{"method is GET or HEAD", "path matches /up/* or /in/**"}},
+		{
+			"allow: [{host: a.test, methods: [GET]}, {host: a.test, paths: [/up/*, /in/**]}]", "POST https://a.test/x",
+			[]string{"method is GET or HEAD", "path matches /up/* or /in/**"},
+		},
 		{"allow: [a.test]\ndeny: [{host: a.test, methods: [DELETE]}]", "DELETE https://a.test/x", []string{"not (method is DELETE)"}},
 		{"allow: [a.test]\ndeny: [{host: a.test, methods: [DELETE]}]", "a.test", []string{"not (method is DELETE)"}},
 		{"default: allow\ndeny: [{host: a.test, paths: [/x]}]", "a.test", []string{"not (path matches /x)"}},
@@ -323,7 +369,14 @@ func anyLines(t *rapid.T) []string {
 	line := rapid.Custom(func(t *rapid.T) string {
 		host := strings.Trim(pattern.Draw(t, "pattern"), `"`) + port.Draw(t, "port")
 		list := rapid.SampledFrom([]string{"allow", "deny", "ask"}).Draw(t, "list")
-		return fmt.Sprintf(`%s: {host: "%s"%s}`, list, host, condition.Draw(t, "condition"))
+		more := condition.Draw(t, "condition")
+		if list == "allow" && rapid.Bool().Draw(t, "upgrade") {
+			more += ", upgrade: websocket"
+		}
+		if list == "allow" && !strings.ContainsAny(strings.TrimSuffix(host, ":*"), "*/") && rapid.Bool().Draw(t, "inject") {
+			more += ", inject: {header: X-Key, env: KEY}"
+		}
+		return fmt.Sprintf(`%s: {host: "%s"%s}`, list, host, more)
 	})
 	return rapid.SliceOfN(line, 0, 8).Draw(t, "lines")
 }
@@ -378,6 +431,7 @@ func TestTheFirstLookPromisesNothingThatIsKeptBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := anyLines(t)
 		r := asking(t, rapid.SampledFrom([]string{"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test//x"}).Draw(t, "ask"))
+		r.HTTP.Upgrade = rapid.Bool().Draw(t, "websocket")
 		p := compiled(t, fileOf(lines), inspecting)
 		seen := p.Decide(context.Background(), r)
 		unseen := *r
@@ -388,6 +442,8 @@ func TestTheFirstLookPromisesNothingThatIsKeptBack(t *testing.T) {
 			t.Fatalf("allowed unseen, then %s", saying(seen))
 		case before.Verdict <= Ask && seen.Verdict == Allow:
 			t.Fatalf("%s unseen, then allowed", saying(before))
+		case before.Inject != "", before.Verdict == Allow && seen.Inject != "" && r.Via != ViaHTTP:
+			t.Fatalf("%s gives %q unseen, then %q", saying(before), before.Inject, seen.Inject)
 		}
 	})
 }

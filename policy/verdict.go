@@ -58,6 +58,10 @@ const (
 	PolicyError      Class = "policy-error"
 	AuditUnavailable Class = "audit-unavailable"
 
+	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
+	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
+	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
+
 	NetworkDNS         Class = "network-dns"
 	NetworkRefused     Class = "network-refused"
 	NetworkUnreachable Class = "network-unreachable"
@@ -97,6 +101,12 @@ type Decision struct {
 
 	AnyProtocol bool // a rule says "tls: any": the tunnel may carry what is not TLS on 443 or 80
 	ECH         bool // a rule says "ech: allow": a hello with ECH may pass uninspected
+	Upgrade     bool // the request may become a WebSocket
+
+	// Inject is the id of the rule whose credential goes with the request, one
+	// of [File.Injections]; empty where none does, and before the request is
+	// known.
+	Inject string
 
 	Policy string // digest of the policy that decided, "sha256:…"
 }
@@ -108,4 +118,5 @@ const (
 	NeedsMethod Needs = 1 << iota
 	NeedsPath
 	NeedsHeaders
+	NeedsCredential // the request is to be given a credential
 )

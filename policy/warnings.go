@@ -23,21 +23,7 @@ func (f *File) Warnings() []string {
 	for i := range f.Allow {
 		w.allow(&f.Allow[i])
 	}
-	for _, list := range [][]Rule{f.Allow, f.Deny, f.Ask} {
-		for i := range list {
-			w.unseen(&list[i])
-		}
-	}
 	w.idle("listen.admin", f.Listen.Admin != "")
-	w.idle("tls.ca_dir", f.TLS.CADir != "")
-	w.idle("tls.extra_roots", len(f.TLS.ExtraRoots) > 0)
-	for _, s := range f.Sandboxes {
-		for _, list := range [][]Rule{s.Allow, s.Deny} {
-			for i := range list {
-				w.unseen(&list[i])
-			}
-		}
-	}
 	return w.said
 }
 
@@ -63,16 +49,8 @@ func (w *warnings) allow(r *Rule) {
 	if why := sharing(r.Pattern); why != "" {
 		w.say(r.at, "%s: %s %s", r.ID, r.Pattern, why)
 	}
-	if r.conditional() && w.file.Default == Allow {
+	if r.conditional() && r.Inject == nil && w.file.Default == Allow {
 		w.say(r.at, "%s changes nothing: the requests that it leaves out are allowed by default; write what is to be refused under deny", r.ID)
-	}
-}
-
-// unseen warns of a rule that refuses tunnels, since this version inspects
-// none.
-func (w *warnings) unseen(r *Rule) {
-	if r.conditional() && r.Pattern.ports != (portSet{80, 80}) {
-		w.say(r.at, "%s looks at methods or paths, which a tunnel does not show to this version: https to %s is denied, plain http works", r.ID, r.Pattern)
 	}
 }
 

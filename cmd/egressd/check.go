@@ -26,15 +26,16 @@ func newCheckCommand() *cobra.Command {
 		Short: "Say what would happen to a request, without any traffic",
 		Long: `Check decides as serve would, and sends nothing: no connection, no DNS query.
 
-An https URL or a HOST:PORT is judged as the tunnel that serve sees, since the
-requests inside one are not visible to it; an http URL with its method and path.
-A host without a port means port 443. The addresses that a name resolves to are
-judged when it is dialled, and can still refuse what is allowed here.
+An https URL is judged as the tunnel that it goes through and, where a rule has
+that tunnel inspected, with its method and path, as an http URL always is. A
+HOST:PORT is judged as a tunnel. A host without a port means port 443. The
+addresses that a name resolves to are judged when it is dialled, and can still
+refuse what is allowed here.
 
 Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments, the
 strictest counts.`,
 		Example: `  egressd check https://api.anthropic.com/v1/messages
-  egressd check -X POST http://example.com/upload
+  egressd check -X POST https://example.com/upload
   egressd check --sandbox ci registry.npmjs.org github.com:22`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
@@ -110,7 +111,7 @@ func stricter(a, b int) int {
 
 // An answer is what would happen to one request.
 type answer struct {
-	Request   string       `json:"request"` // what was judged: a tunnel shows less than a URL says
+	Request   string       `json:"request"` // what was judged: a tunnel that is not inspected shows less than a URL says
 	Sandbox   string       `json:"sandbox"`
 	Verdict   string       `json:"verdict"`
 	Class     policy.Class `json:"class,omitempty"`
@@ -120,6 +121,13 @@ type answer struct {
 	AllowedIf []string     `json:"allowed_if,omitempty"`
 	Policy    string       `json:"policy"`
 
+	// Inspected is true for a tunnel that is inspected, and for a request
+	// inside one.
+	Inspected bool `json:"inspected,omitempty"`
+
+	// Credential is the id of the rule whose credential the request is given.
+	Credential string `json:"credential,omitempty"`
+
 	// AddressesJudged is false for a name: it is resolved only when dialled.
 	AddressesJudged bool `json:"addresses_judged"`
 
@@ -127,49 +135,58 @@ type answer struct {
 }
 
 func (o *checkOptions) answer(p *policy.Policy, sandbox, arg string) (*answer, error) {
-	request, notes, err := parseCheck(arg, o.method)
+	asked, err := parseCheck(arg, o.method)
 	if err != nil {
 		return nil, err
 	}
-	request.Sandbox, request.Time = policy.Sandbox{Name: sandbox}, time.Now()
-	d := p.Decide(context.Background(), &request)
+	asked.Sandbox, asked.Time = policy.Sandbox{Name: sandbox}, time.Now()
+	d, judged := p.Judge(context.Background(), asked)
 	a := &answer{
-		Request: requestText(&request), Sandbox: sandbox, Verdict: d.Verdict.Action(),
+		Request: requestText(&judged), Sandbox: sandbox, Verdict: d.Verdict.Action(),
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
-		AddressesJudged: request.Destination.Addr.IsValid(),
-		notes:           notes,
+		Inspected:       d.Verdict == policy.Inspect || judged.TLS != nil,
+		Credential:      d.Inject,
+		AddressesJudged: judged.Destination.Addr.IsValid(),
 	}
+	a.notes = notesOn(d, &judged, asked.HTTP != nil || o.method != "")
 	if a.Verdict == "allow" && !a.AddressesJudged {
 		a.notes = append(a.notes, "the addresses that the name resolves to are judged when it is dialled")
 	}
 	return a, nil
 }
 
-// parseCheck reads an argument as serve would see the request: of what goes
-// into a tunnel, the destination alone.
-func parseCheck(arg, method string) (policy.Request, []string, error) {
-	text := arg
-	isURL := strings.Contains(arg, "://")
-	if method != "" && isURL {
-		text = method + " " + arg
+// parseCheck reads an argument, with the method where it is a URL.
+func parseCheck(arg, method string) (policy.Request, error) {
+	if method != "" && strings.Contains(arg, "://") {
+		arg = method + " " + arg
 	}
-	request, err := policy.ParseCheck(text)
-	if err != nil || request.Via == policy.ViaHTTP {
-		return request, nil, err
+	return policy.ParseCheck(arg)
+}
+
+// notesOn says how what was judged differs from what was asked, which had a
+// method if saidMore.
+func notesOn(d policy.Decision, judged *policy.Request, saidMore bool) []string {
+	switch {
+	case d.Verdict == policy.Inspect && saidMore:
+		return []string{"the tunnel is inspected, and every request in it decided; ask about a URL to have its method count"}
+	case d.Verdict == policy.Inspect:
+		return []string{"the tunnel is inspected, and every request in it decided"}
+	case judged.HTTP != nil && judged.TLS != nil:
+		return []string{"judged as a request inside a tunnel that is inspected"}
+	case judged.HTTP == nil && saidMore:
+		return []string{"judged as a tunnel: it is not inspected, so its method and path do not count"}
 	}
-	var notes []string
-	if request.HTTP != nil || method != "" {
-		notes = append(notes, "judged as a tunnel: its method and path are not visible to serve")
-	}
-	request.HTTP = nil
-	return request, notes, nil
+	return nil
 }
 
 func requestText(r *policy.Request) string {
-	if r.HTTP != nil {
-		return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
+	switch {
+	case r.HTTP == nil:
+		return "CONNECT " + r.Destination.String()
+	case r.TLS != nil:
+		return r.HTTP.Method + " https://" + r.Destination.String() + r.HTTP.Path
 	}
-	return "CONNECT " + r.Destination.String()
+	return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
 }
 
 func (a *answer) code() int {
@@ -194,10 +211,18 @@ func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
 	field(&b, "class", string(a.Class))
 	field(&b, "reason", a.Reason)
 	field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
+	field(&b, "credential", credentialText(a.Credential))
 	field(&b, "policy", a.Policy)
 	for _, n := range a.notes {
 		field(&b, "note", n)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func credentialText(rule string) string {
+	if rule == "" {
+		return ""
+	}
+	return "that of rule " + rule + " is added"
 }

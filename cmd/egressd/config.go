@@ -114,8 +114,9 @@ func (c *config) compile() (*policy.Policy, error) {
 	}
 	listeners := c.listeners()
 	p, err := c.file.Compile(policy.Environment{
-		Self:      func() []netip.Addr { return self },
-		Listeners: func() []netip.AddrPort { return listeners },
+		Self:       func() []netip.Addr { return self },
+		Listeners:  func() []netip.AddrPort { return listeners },
+		Inspection: true,
 	})
 	if err != nil {
 		return nil, misused(err, "correct "+c.path+", then egressd check URL")
