@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,10 +28,14 @@ egressd: curl, wget, git, pip, npm, yarn, Node, cargo, Go and what reads the
 same names. They are a convenience, not a boundary: a program that ignores
 them has to be stopped by the sandbox it runs in.
 
-Java, ssh and programs that speak raw TCP read none of them.`,
+Java, ssh and programs that speak raw TCP read none of them.
+
+With --ca, the variables are added by which programs find the certificates that
+they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
 		Example: `  eval "$(egressd env)"
   docker run --rm $(egressd env --for docker --listen 172.17.0.1:3128) IMAGE
-  egressd env --for json --sandbox ci`,
+  egressd env --for json --sandbox ci
+  eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
@@ -39,14 +44,15 @@ Java, ssh and programs that speak raw TCP read none of them.`,
 	cmd.Flags().StringVar(&o.format, "for", "sh", "`FORMAT` to print: sh, docker or json")
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy as the program reaches it (default: the first proxy listener of the policy)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
+	cmd.Flags().StringVar(&o.ca, "ca", "", "full path of the bundle `FILE` as the sandbox sees it; what egressd ca bundle wrote")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"sh", "docker", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
 	return cmd
 }
 
 type envOptions struct {
-	config, format, listen, sandbox string
-	json                            bool
+	config, format, listen, sandbox, ca string
+	json                                bool
 }
 
 var envFormats = []string{"sh", "docker", "json"}
@@ -57,6 +63,9 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 	}
 	if !slices.Contains(envFormats, o.format) {
 		return misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
+	}
+	if err := o.checkCA(); err != nil {
+		return err
 	}
 	address, user, err := o.proxy()
 	if err != nil {
@@ -70,7 +79,27 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "egressd: %s is the container's own loopback unless it runs with --network host\n", address)
 		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
 	}
-	return printVariables(stdout, o.format, proxyVariables(address, user))
+	vars := proxyVariables(address, user)
+	if o.ca != "" {
+		vars = append(vars, trustVariables(o.ca)...)
+	}
+	return printVariables(stdout, o.format, vars)
+}
+
+// checkCA refuses a path that means something else in another folder, or that
+// a shell would split where it reads the output for docker. Whether there is
+// such a file is for the sandbox to know.
+func (o *envOptions) checkCA() error {
+	switch {
+	case o.ca == "":
+		return nil
+	case !filepath.IsAbs(o.ca) || printable(o.ca) != o.ca:
+		return misused(fmt.Errorf("--ca %s: the path has to be a full one, of printable characters", o.ca), `egressd env --ca "$PWD/bundle.pem"`)
+	case o.format == "docker" && shellWord(o.ca) != o.ca:
+		return misused(fmt.Errorf("--ca %s: a shell would not leave this path in one piece", o.ca), "mount the bundle at a plain path, such as /etc/ssl/egressd.pem")
+	default:
+		return nil
+	}
 }
 
 // proxy finds the address and the credentials that the variables hold.
@@ -151,11 +180,7 @@ func proxyVariables(address string, user *url.Userinfo) []variable {
 
 func printVariables(w io.Writer, format string, vars []variable) error {
 	if format == "json" {
-		object := map[string]string{}
-		for _, v := range vars {
-			object[v.name] = v.value
-		}
-		return printJSON(w, object)
+		return printJSON(w, byName(vars))
 	}
 	for _, v := range vars {
 		text := "export " + v.name + "=" + shellQuote(v.value)

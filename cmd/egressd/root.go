@@ -34,6 +34,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		newWhyCommand(),
 		newAllowCommand(),
 		newLogCommand(),
+		newCACommand(),
 		newVersionCommand(),
 		newManCommand(),
 	)

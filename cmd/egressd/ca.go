@@ -1,0 +1,335 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/spf13/cobra"
+)
+
+func newCACommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ca",
+		Short: "Show, hand out and replace the local certificate authority",
+		Long: `Where a rule looks at requests, egressd ends TLS with a certificate of its own
+authority, which the programs in the sandbox have to trust. The authority is
+made on first use, for this installation alone. Its key never leaves its
+folder, which no sandbox may see.`,
+		Example: `  egressd ca bundle -o bundle.pem
+  eval "$(egressd env --ca "$PWD/bundle.pem")"`,
+		Args: cobra.ArbitraryArgs,
+		RunE: caRun,
+	}
+	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
+	return cmd
+}
+
+// caRun is what "egressd ca" alone does, and what one of its commands that
+// does not exist comes to.
+func caRun(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	names := commandNames(cmd)
+	near := nearest(args[0], names)
+	if near == "" {
+		near = names[0]
+	}
+	return misused(fmt.Errorf("there is no command %q; there is %s", "ca "+args[0], strings.Join(names, ", ")), "egressd ca "+near)
+}
+
+func newCAShowCommand() *cobra.Command {
+	var o caOptions
+	var asPEM bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print who the authority is",
+		Long: `Show prints the authority's subject, its SHA-256 fingerprint, until when it is
+valid and where its certificate is. The authority is made where there is none.`,
+		Example: `  egressd ca show
+  egressd ca show --pem > egressd-ca.pem`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate, in PEM")
+	return cmd
+}
+
+func newCABundleCommand() *cobra.Command {
+	var o caOptions
+	var path string
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Print what a sandbox has to trust",
+		Long: `Bundle prints the authorities that the system trusts, and egressd's own, in PEM:
+the file to put where the programs in a sandbox look for theirs. Standard error
+says which variable or command each kind of program needs.`,
+		Example: `  egressd ca bundle -o bundle.pem
+  docker run -v "$PWD/bundle.pem:/etc/ssl/certs/ca-certificates.crt:ro" IMAGE`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.bundle(cmd.OutOrStdout(), cmd.ErrOrStderr(), path)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVarP(&path, "output", "o", "", "write the bundle to `FILE`, which everybody may read, in one step")
+	return cmd
+}
+
+func newCARotateCommand() *cobra.Command {
+	var o caOptions
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the authority by a new one",
+		Long: `Rotate makes a new authority with a new key, also where the one that is there
+cannot be used. The old certificate is kept beside it until it expires, the old
+key is not. A daemon that runs goes on with the old one until SIGHUP or
+its next start, and every sandbox needs the new bundle.`,
+		Example: "  egressd ca rotate && egressd ca bundle -o bundle.pem",
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.rotate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+type caOptions struct {
+	config string
+	json   bool
+}
+
+func (o *caOptions) flags(cmd *cobra.Command) {
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+}
+
+// suffix is what commands in hints need to mean the same authority.
+func (o *caOptions) suffix() string {
+	if o.config == "" {
+		return ""
+	}
+	return " --config " + shellWord(o.config)
+}
+
+// dir finds the authority without a policy where there is none: trust is often
+// set up first.
+func (o *caOptions) dir() (string, error) {
+	cfg, err := loadConfig(o.config)
+	var missing *noConfigError
+	if errors.As(err, &missing) {
+		return defaultCADir()
+	}
+	if err != nil {
+		return "", err
+	}
+	return cfg.caDir()
+}
+
+// caDir is where the certificate authority of this configuration is.
+func (c *config) caDir() (string, error) {
+	if dir := c.file.TLS.CADir; dir != "" {
+		return c.relative(dir), nil
+	}
+	return defaultCADir()
+}
+
+// defaultCADir is beside the audit log where no policy says otherwise.
+func defaultCADir() (string, error) {
+	log, err := defaultAuditDir()
+	if err != nil {
+		return "", misused(err, "set tls.ca_dir in the policy, or HOME")
+	}
+	return filepath.Join(filepath.Dir(log), "ca"), nil
+}
+
+// openAuthority opens the authority in dir. Where there is none it makes one,
+// and says so.
+func openAuthority(dir string, talk io.Writer) (*certs.Authority, error) {
+	a, err := certs.Open(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, explainAuthority(err)
+	}
+	a, err = certs.Create(dir)
+	if errors.Is(err, fs.ErrExist) { // another process was faster
+		a, err = certs.Open(dir)
+		return a, explainAuthority(err)
+	}
+	if err == nil {
+		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", printable(dir))
+	}
+	return a, explainAuthority(err)
+}
+
+// explainAuthority gives an error of certs the line that says what to do.
+func explainAuthority(err error) error {
+	var refusal *certs.Refusal
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		return failed(errors.New(refusal.Problem), refusal.Fix)
+	case errors.Is(err, fs.ErrNotExist):
+		return failed(err, "egressd ca show, which makes one")
+	case errors.Is(err, fs.ErrPermission):
+		return failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
+	default:
+		return failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
+	}
+}
+
+// An authorityView is what is to be known of an authority.
+type authorityView struct {
+	Subject   string    `json:"subject"`
+	SHA256    string    `json:"sha256"`
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+	Path      string    `json:"path"`
+	PEM       string    `json:"pem,omitempty"`
+}
+
+func viewAuthority(a *certs.Authority, dir string) authorityView {
+	c := a.Certificate()
+	return authorityView{
+		Subject: c.Subject.String(), SHA256: fingerprint(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+		Path: filepath.Join(dir, certs.CertificateFile),
+	}
+}
+
+// fingerprint is written as openssl and browsers write it.
+func fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}
+
+func (v authorityView) print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "subject      %s\nsha256       %s\nvalid        %s to %s\ncertificate  %s\n",
+		printable(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), printable(v.Path))
+	return err
+}
+
+func (o *caOptions) show(stdout, stderr io.Writer, asPEM bool) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	a, err := openAuthority(dir, stderr)
+	if err != nil {
+		return err
+	}
+	view := viewAuthority(a, dir)
+	switch {
+	case o.json && asPEM:
+		view.PEM = string(a.PEM())
+		return printJSON(stdout, view)
+	case o.json:
+		return printJSON(stdout, view)
+	case asPEM:
+		_, err := stdout.Write(a.PEM())
+		return err
+	default:
+		return view.print(stdout)
+	}
+}
+
+func (o *caOptions) rotate(stdout, stderr io.Writer) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	a, err := certs.Rotate(dir)
+	if err != nil {
+		return explainAuthority(err)
+	}
+	fmt.Fprintln(stderr, "egressd: a daemon that runs goes on with the old authority until SIGHUP or its next start")
+	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
+	fmt.Fprintf(stderr, "egressd: hint: egressd ca bundle%s -o FILE\n", o.suffix())
+	if o.json {
+		return printJSON(stdout, viewAuthority(a, dir))
+	}
+	return viewAuthority(a, dir).print(stdout)
+}
+
+// A bundleView is what bundle tells a script.
+type bundleView struct {
+	Path        string            `json:"path,omitempty"`
+	SystemRoots string            `json:"system_roots"`
+	Variables   map[string]string `json:"variables,omitempty"`
+	PEM         string            `json:"pem,omitempty"`
+}
+
+func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	roots, system, err := certs.SystemRoots()
+	if err != nil {
+		return failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
+	}
+	a, err := openAuthority(dir, stderr)
+	if err != nil {
+		return err
+	}
+	text := joinBundle(system, a.PEM())
+	if path == "" {
+		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return failed(err, "egressd ca bundle -o FILE, with a full path")
+	}
+	if err := writeBundle(path, text); err != nil {
+		return failed(err, "egressd ca bundle -o FILE, where FILE can be written")
+	}
+	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: byName(trustVariables(path))})
+}
+
+// joinBundle appends ours, unless the system trusts it already.
+func joinBundle(system, ours []byte) []byte {
+	if bytes.Contains(system, ours) {
+		return system
+	}
+	return slices.Concat(bytes.TrimRight(system, "\n"), []byte("\n\n# egressd\n"), ours)
+}
+
+// printBundle prints the bundle, or where it is, and what to do with it.
+func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
+	if o.json {
+		return printJSON(stdout, v)
+	}
+	if v.Path != "" {
+		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable(v.Path), v.SystemRoots)
+	}
+	printTrust(stderr, v.Path, o.suffix())
+	_, err := io.WriteString(stdout, v.PEM)
+	return err
+}
+
+// writeBundle replaces path in one step by a file that everybody may read.
+func writeBundle(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*.pem")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
