@@ -50,7 +50,7 @@ func openListener(name string) (net.Listener, error) {
 	if err := clearSocket(path); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
@@ -58,6 +58,21 @@ func openListener(name string) (net.Listener, error) {
 		return nil, err
 	}
 	return l, os.Chmod(path, 0o660)
+}
+
+// makeFolder makes a folder where there is none. Others may pass through it,
+// whatever the umask is: sandboxes with a user of their own do.
+func makeFolder(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o755)
 }
 
 // clearSocket removes a socket that a process left behind. Anything else at

@@ -46,6 +46,10 @@ const collectAt = 50
 // serve runs the daemon until a signal ends it.
 func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration) error {
 	debug.SetGCPercent(collectAt)
+	if err := confine(talk); err != nil {
+		return err
+	}
+	warnRoot(talk)
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// confine takes from this process, for good, what it does not need and what a
+// program that shares its user could use against it: the daemon holds the
+// sandboxes' tokens and decides what they may reach. It is called before any
+// of them is read. The programs that the daemon starts inherit all of it but
+// the guard of its memory, which execve(2) resets.
+//
+// What cannot be had is an error, except in a build with cgo, where the Go
+// runtime cannot reach every thread: that is said to talk.
+func confine(talk io.Writer) error {
+	syscall.Umask(0o077) // what is not given to others in so many words is its own
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		return unconfined("no core dumps", err) // a dump would hold the tokens
+	}
+	if err := guardMemory(); err != nil {
+		return unconfined("guard its memory", err)
+	}
+	err := gainNothing()
+	if errors.Is(err, errors.ErrUnsupported) {
+		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
+		return nil
+	}
+	if err != nil {
+		return unconfined("no new privileges", err)
+	}
+	return nil
+}
+
+func unconfined(step string, err error) error {
+	return failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
+}
+
+// guardMemory makes the process's memory, environment and descriptors root's
+// in /proc, and keeps others of its user from tracing it (prctl(2),
+// PR_SET_DUMPABLE). It also stops core dumps into a pipe, which RLIMIT_CORE
+// does not.
+func guardMemory() error {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// gainNothing keeps every thread, and all that they start, from gaining
+// privileges by execve(2).
+func gainNothing() error {
+	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
+	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// warnRoot speaks up where a flaw in egressd would be root's.
+func warnRoot(talk io.Writer) {
+	if os.Geteuid() == 0 {
+		fmt.Fprintln(talk, "egressd: warning: running as root, which egressd has no need of")
+		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (see \"As a service\" in docs/manual.md)")
+	}
+}
