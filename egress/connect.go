@@ -131,7 +131,7 @@ func (c *connecting) end(won *attempt, err error) {
 		return
 	}
 	c.flow.mu.Lock()
-	c.flow.dialled = won.to
+	c.flow.dialled = endpointOf(won.to)
 	c.flow.mu.Unlock()
 	c.done(won.fd, nil)
 }

@@ -53,7 +53,7 @@ func (f *Flow) hold(conn net.Conn) bool {
 		f.conn.Close()
 	}
 	f.conn = conn
-	f.dialled = conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	f.dialled = endpointOf(conn.RemoteAddr().(*net.TCPAddr).AddrPort())
 	return true
 }
 
@@ -175,7 +175,7 @@ func (f *Flow) Keep() *Kept {
 	if f.conn == nil || f.wasCut || f.closed {
 		return nil
 	}
-	k := &Kept{conn: f.conn, dialled: f.dialled, where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
+	k := &Kept{conn: f.conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
 	f.conn = nil
 	return k
 }

@@ -65,7 +65,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.str("flow", f.id.String())
 	e.str("sandbox", f.request.Sandbox.Name)
 	e.str("via", string(f.request.Via))
-	e.addrPort("src", f.src)
+	e.addrPort("src", f.src.addrPort())
 	e.destination(f)
 	e.tls(f.request.TLS)
 	e.http(f.request.HTTP, r.end.Status)
@@ -81,7 +81,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.ended(f, r.end)
 	}
 	e.raw(r.raw)
-	e.str("note", r.note)
+	e.str("note", r.note+r.end.Note)
 	e.close()
 }
 
@@ -94,10 +94,10 @@ func (e *encoder) destination(f *Flow) {
 	e.str("host", dst.Host)
 	e.num("port", int64(dst.Port))
 	e.addrs(dst.Addrs)
-	if f.dialled.IsValid() {
+	if dialled := f.dialled.addrPort(); dialled.IsValid() {
 		e.key("addr")
 		e.b = append(e.b, '"')
-		e.b = f.dialled.Addr().AppendTo(e.b)
+		e.b = dialled.Addr().AppendTo(e.b)
 		e.b = append(e.b, '"')
 	}
 	e.str("class", f.decision.AddressClass)
@@ -134,6 +134,7 @@ func (e *encoder) tls(h *policy.ClientHello) {
 	e.list("alpn", h.ALPN)
 	e.flag("ech", h.ECH)
 	e.str("ja4", h.JA4)
+	e.flag("inspected", h.Inspected)
 	e.close()
 }
 
@@ -180,7 +181,7 @@ func (e *encoder) ended(f *Flow, end End) {
 	e.num("up", end.Up)
 	e.num("down", end.Down)
 	e.close()
-	e.num("duration_ms", time.Since(f.request.Time).Milliseconds())
+	e.num("duration_ms", (time.Since(f.gate.began) - f.began).Milliseconds())
 	e.str("outcome", end.Outcome)
 }
 

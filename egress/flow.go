@@ -3,7 +3,6 @@ package egress
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -13,26 +12,28 @@ import (
 
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
+//
+// Thousands of flows are idle tunnels: what they have in common is shared, and
+// what is left stands close.
 type Flow struct {
-	gate *Gate
-	id   ID
-	src  netip.AddrPort
+	gate       *Gate
+	id         ID
+	began      time.Duration // since gate.began
+	next, prev *Flow         // guarded by gate.mu
 
-	hurried bool // Open must not wait
-
-	next, prev *Flow // guarded by gate.mu
-	slot       *slot
-
-	mu       sync.Mutex // guards what follows
-	request  policy.Request
-	decision *policy.Decision // shared with other flows
+	mu       sync.Mutex       // guards what follows
+	request  *policy.Request  // not changed once the flow is open: others may share it
+	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
 	seq      int64            // of the record that has to be durable before the first byte
-	dialled  netip.AddrPort
 	conn     net.Conn
 	onCut    func()
+	src      endpoint // not guarded: it does not change
+	dialled  endpoint
+	hurried  bool // Open must not wait
 	wasCut   bool
 	closed   bool
+	opaque   bool // a tunnel whose bytes pass unread
 }
 
 // An End is how a flow ended.
@@ -40,12 +41,25 @@ type End struct {
 	Up, Down int64  // payload bytes
 	Status   int    // of the HTTP response, 0 where there was none
 	Outcome  string // "closed", "reset", "idle-timeout", …; a class where the flow failed or was refused
+	Note     string // what a person should know of it, and what to do
 }
 
 func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 	now := time.Now()
 	r.Time = now
-	return &Flow{gate: g, id: g.ids.next(now), src: peer.Addr, request: r, decision: new(policy.Decision), seq: -1}
+	return &Flow{gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr), request: &r, decision: undecided, seq: -1}
+}
+
+// undecided is the decision of a flow before there is one: the zero value,
+// which denies.
+var undecided = new(policy.Decision)
+
+// asked returns the request for the policy to decide once more, with its time,
+// in which requests that are shared differ.
+func (f *Flow) asked() *policy.Request {
+	r := *f.request
+	r.Time = f.id.time()
+	return &r
 }
 
 // ID names the flow in replies and records.
@@ -80,6 +94,10 @@ func (f *Flow) OnCut(stop func()) {
 
 func (f *Flow) cut() {
 	f.mu.Lock()
+	if f.closed { // since it was found open; its connection may serve another by now
+		f.mu.Unlock()
+		return
+	}
 	f.wasCut = true
 	stop, conn := f.onCut, f.conn
 	f.mu.Unlock()
@@ -91,27 +109,32 @@ func (f *Flow) cut() {
 	}
 }
 
+func (f *Flow) slot() *slot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gate.slotOf(f.request.Sandbox.Name)
+}
+
 func (f *Flow) takeSlot() bool {
-	f.slot = f.gate.slotOf(f.request.Sandbox.Name)
-	if f.slot.open.Add(1) > int64(f.gate.config.FlowsPerSandbox) {
+	if f.slot().open.Add(1) > int64(f.gate.config.FlowsPerSandbox) {
 		f.leaveSlot()
 		return false
 	}
 	return true
 }
 
-func (f *Flow) leaveSlot() { f.slot.open.Add(-1) }
+func (f *Flow) leaveSlot() { f.slot().open.Add(-1) }
 
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
-	if refusal := f.decide(ctx, &f.request); refusal != nil {
+	if refusal := f.decide(ctx, f.request); refusal != nil {
 		return f.refuse(refusal.Decision)
 	}
 	if !f.request.Destination.Addr.IsValid() {
 		if refusal := f.resolve(ctx); refusal != nil {
 			return refusal
 		}
-		if refusal := f.decide(ctx, &f.request); refusal != nil {
+		if refusal := f.decide(ctx, f.request); refusal != nil {
 			return f.refuse(refusal.Decision)
 		}
 	}
@@ -122,6 +145,9 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	f.policy = f.gate.policy.Load()
 	d := f.policy.Decide(ctx, r)
+	if f.opaque && d.Verdict == policy.Inspect {
+		d = tooLateToLook(d)
+	}
 	f.decision = f.gate.shared.of(d)
 	if passes(d.Verdict) {
 		return nil
@@ -143,8 +169,9 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.hurried {
 		return wouldWait
 	}
-	defer f.slot.lookedUp(dst.Host)
-	if !f.slot.mayLookUp(dst.Host) {
+	slot := f.slot()
+	defer slot.lookedUp(dst.Host)
+	if !slot.mayLookUp(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
 	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
@@ -154,7 +181,10 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	defer cancel()
 	var err error
 	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
-	if err != nil || len(dst.Addrs) == 0 {
+	switch {
+	case f.gate.shut.Load():
+		return f.refuse(stopping)
+	case err != nil || len(dst.Addrs) == 0:
 		return f.failed(policy.NetworkDNS)
 	}
 	return nil
@@ -208,6 +238,9 @@ var networkReasons = map[policy.Class]string{
 	policy.NetworkUnreachable: "the destination cannot be reached",
 	policy.NetworkTimeout:     "the destination did not answer in time",
 	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
+
+	policy.ResponseRefused:       "the response cannot be searched for the credential that the request carried",
+	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }
 
 func (f *Flow) networkRefusal(class policy.Class) *Refusal {
@@ -215,11 +248,17 @@ func (f *Flow) networkRefusal(class policy.Class) *Refusal {
 }
 
 // Failed returns the refusal to show where the flow's upstream failed. It
-// records nothing: Close does, with the class as the outcome.
-func (f *Flow) Failed(class policy.Class) *Refusal {
+// records nothing: Close does, with the class as the outcome. why, if it is not
+// empty, is said in place of what the class says by itself; it must not hold
+// text that a sandbox or an upstream chose.
+func (f *Flow) Failed(class policy.Class, why string) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.networkRefusal(class)
+	r := f.networkRefusal(class)
+	if why != "" {
+		r.Decision.Reason = why
+	}
+	return r
 }
 
 // Narrow adds what has become known of the request and decides again, by the
@@ -228,13 +267,21 @@ func (f *Flow) Failed(class policy.Class) *Refusal {
 func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := f.request
-	edit(&r)
-	r.Sandbox, r.Via, r.Destination, r.Time = f.request.Sandbox, f.request.Via, f.request.Destination, f.request.Time
+	before, r := f.request, f.asked()
+	at := r.Time
+	edit(r)
+	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
 	f.request = r
-	if refusal := f.decide(ctx, &f.request); refusal != nil {
+	if refusal := f.decide(ctx, r); refusal != nil {
 		return refusal
 	}
+	f.opaque = f.decision.Verdict == policy.Allow
+	if !f.opaque && r.TLS != nil {
+		hello := *r.TLS
+		hello.Inspected = true
+		r.TLS = &hello
+	}
+	f.request = f.gate.requests.of(r)
 	return nil
 }
 
@@ -250,7 +297,7 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return f.refusal(*f.decision)
 	case f.policy != f.gate.policy.Load():
-		return f.decide(ctx, &f.request)
+		return f.decide(ctx, f.asked())
 	}
 	return nil
 }

@@ -232,7 +232,9 @@ func TestKeptConnectionsStayWithTheirSandboxPlaceAndPolicy(t *testing.T) {
 		t.Error("a connection to one address was used for another")
 	}
 	stranger := open("127.0.0.1:" + port)
-	stranger.request.Sandbox.Name = "another"
+	another := *stranger.request
+	another.Sandbox.Name = "another"
+	stranger.request = &another
 	if stranger.Reuse(kept) {
 		t.Error("a connection of one sandbox was used by another")
 	}

@@ -49,13 +49,15 @@ type Config struct {
 // A Gate decides, dials and records. It refuses everything until SetPolicy
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
-	config Config
-	policy atomic.Pointer[policy.Policy]
-	ids    idSource
-	shared decisions
-	shut   atomic.Bool
-	life   context.Context // until Shut
-	die    context.CancelFunc
+	config   Config
+	policy   atomic.Pointer[policy.Policy]
+	ids      idSource
+	began    time.Time
+	shared   decisions
+	requests requests
+	shut     atomic.Bool
+	life     context.Context // until Shut
+	die      context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -102,7 +104,7 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
-	g := &Gate{config: c, slots: map[string]*slot{}}
+	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}}
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }
@@ -154,12 +156,13 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 	}
 	f.request.Sandbox = who
 	if !f.takeSlot() {
-		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"})
+		return f.refuse(tooManyFlows)
 	}
 	if refusal := f.admit(ctx); refusal != nil {
 		f.leaveSlot()
 		return refusal
 	}
+	f.request = f.gate.requests.of(f.request)
 	f.gate.add(f)
 	if refusal := f.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
 		f.Close(End{Outcome: string(refusal.Decision.Class)})

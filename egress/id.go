@@ -23,6 +23,9 @@ func (id ID) String() string {
 	return string(b[:])
 }
 
+// time is when the ID was given, by the clock of the wall.
+func (id ID) time() time.Time { return time.Unix(0, int64(id)*int64(idTick)) }
+
 // idSource gives each ID once: the time in ticks, or the one after the last
 // where many are asked for in one tick.
 type idSource struct{ last atomic.Uint64 }

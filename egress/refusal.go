@@ -21,6 +21,8 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)
 }
 
+var tooManyFlows = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"}
+
 // stopping is for what comes after Shut.
 var stopping = policy.Decision{
 	Class:  policy.PolicyNotLoaded,

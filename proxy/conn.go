@@ -19,29 +19,30 @@ import (
 // tunnel, belongs to a goroutine, or is closed. All its methods run on the
 // loop.
 type conn struct {
+	tunnel   relay.Tunnel
 	server   *Server
 	loop     *relay.Loop
-	fd       int
-	upstream int // what First hands over when it says Take
 	flow     *egress.Flow
-	tunnel   *relay.Tunnel
-	refused  *egress.Refusal
 	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
 	asked   bool // the head was taken: what comes next waits in the kernel
 	durable bool // the flow's record is
+	carried bool // tunnel stands
 	over    bool // the client's descriptor is no longer this connection's
 }
 
 // An opening is what a connection needs until it is a tunnel.
 type opening struct {
-	peer   sandbox.Peer
-	late   *relay.Timer
-	head   []byte // of the request, while it is incomplete
-	door   door   // how to answer
-	rest   []byte // what came behind the head
-	cancel func() // gives the connect up, while one is under way
-	hello  *sniff.Assembler
+	fd       int
+	upstream int             // what First hands over when it says Take
+	refused  *egress.Refusal // what First did refuse
+	peer     sandbox.Peer
+	late     *relay.Timer
+	head     []byte // of the request, while it is incomplete
+	door     door   // how to answer
+	rest     []byte // what came behind the head
+	cancel   func() // gives the connect up, while one is under way
+	hello    *sniff.Assembler
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -164,7 +165,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	}
 	c.flow = flow
 	loop := c.loop
-	flow.OnCut(func() { loop.Post(c.cut) })
+	flow.OnCut(c.cutSoon)
 	flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
 	cancel := flow.Connect(loop, c.connected)
 	if c.opening != nil {
@@ -181,7 +182,7 @@ func (c *conn) recorded(err error) {
 		return
 	}
 	c.durable = true
-	if c.tunnel != nil {
+	if c.carried {
 		c.tunnel.Start()
 	}
 }
@@ -204,27 +205,31 @@ func (c *conn) connected(upstream int, err error) {
 
 func (c *conn) carry(upstream int) {
 	limits := &c.server.other
-	if port := c.flow.Destination().Port; (port == 443 || port == 80) && !c.flow.AnyProtocol() {
+	port := c.flow.Destination().Port
+	if (port == 443 || port == 80) && !c.flow.AnyProtocol() || c.flow.Inspected() {
 		limits = &c.server.web
 	}
 	c.upstream = upstream
 	first := c.rest
 	c.rest = nil
-	tunnel := c.loop.Carry(c.fd, upstream, first, c, limits)
+	c.loop.Carry(&c.tunnel, c.fd, upstream, first, c, limits)
 	if c.over {
 		return
 	}
-	c.tunnel = tunnel
+	c.carried = true
 	if c.durable {
-		tunnel.Start()
+		c.tunnel.Start()
 	}
 }
+
+// cutSoon is cut for any goroutine.
+func (c *conn) cutSoon() { c.loop.Post(c.cut) }
 
 // cut ends whatever this connection is doing.
 func (c *conn) cut() {
 	switch {
 	case c.over:
-	case c.tunnel != nil:
+	case c.carried:
 		c.tunnel.Cut()
 	default:
 		relay.Reset(c.fd)
@@ -240,7 +245,7 @@ func (c *conn) Ended(e relay.End) {
 	}
 	c.over = true
 	outcome := string(e.Why)
-	if c.refused != nil {
+	if c.opening != nil && c.refused != nil {
 		outcome = string(c.refused.Decision.Class)
 	}
 	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
@@ -250,6 +255,9 @@ func (c *conn) Ended(e relay.End) {
 // refuse answers with the refusal and closes.
 func (c *conn) refuse(err error) {
 	refusal := asRefusal(err)
+	if c.showPage(refusal) {
+		return
+	}
 	answer := func() { c.farewell(c.door.refusal(refusal), refusal) }
 	if delay := c.server.penalty(c.peer, refusal); delay > 0 {
 		c.late = c.loop.After(delay, answer)
@@ -356,8 +364,9 @@ func (c *conn) drop() {
 	c.server.open.Add(-1)
 }
 
-// toGoroutine hands the client, and what it has sent, to a goroutine.
-func (c *conn) toGoroutine(b []byte, serve func(*hosted)) {
+// toGoroutine hands the client, and what it has sent, to a goroutine, and
+// reports whether it could.
+func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
 	c.over = true
 	c.loop.Stop(c.late)
 	c.loop.Forget(c.fd)
@@ -365,13 +374,15 @@ func (c *conn) toGoroutine(b []byte, serve func(*hosted)) {
 	client, err := netConn(c.fd)
 	if err != nil {
 		c.server.open.Add(-1)
-		return
+		return false
 	}
-	h := &hosted{server: c.server, client: client, peer: c.peer, loop: c.loop, first: first, via: policy.ViaHTTP}
+	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, loop: c.loop, first: first, via: policy.ViaHTTP}
 	if !c.server.host(client, func() { serve(h) }) {
 		client.Close()
 		c.server.open.Add(-1)
+		return false
 	}
+	return true
 }
 
 // A lingerer reads and forgets until the client closes.

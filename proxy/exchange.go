@@ -3,10 +3,11 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"slices"
+	"os"
 	"strings"
 	"time"
 
@@ -20,9 +21,15 @@ var (
 	errStale       = errors.New("the kept connection was closed by the upstream")
 )
 
+// errInnerConnect is a CONNECT inside an inspected tunnel.
+var errInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel", Status: 405}
+
 // exchange sends the request and passes the response on. Nothing is sent
 // before the record of the request is durable.
 func (v *webVisit) exchange(x *exchange) error {
+	if err := v.addCredential(x); err != nil {
+		return err
+	}
 	if err := v.reach(x, true); err != nil {
 		return err
 	}
@@ -42,6 +49,9 @@ func (v *webVisit) exchange(x *exchange) error {
 
 // reach connects the flow, with what the last one kept if it may.
 func (v *webVisit) reach(x *exchange, reuse bool) error {
+	if v.inside != nil {
+		return v.reachInside(x, reuse)
+	}
 	kept := v.up.kept
 	v.up.kept = nil
 	if x.reused = reuse && x.flow.Reuse(kept); x.reused {
@@ -55,6 +65,42 @@ func (v *webVisit) reach(x *exchange, reuse bool) error {
 	}
 	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
 	return nil
+}
+
+// reachInside keeps to the connection of the tunnel while it stands.
+func (v *webVisit) reachInside(x *exchange, reuse bool) error {
+	if reuse && v.up.conn != nil && v.up.quiet() {
+		x.reused = v.served > 0
+		return nil
+	}
+	v.forget()
+	conn, err := v.inside.again(context.Background())
+	if err != nil {
+		return err
+	}
+	x.reused = false
+	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
+	return nil
+}
+
+// quiet reports whether the upstream of a tunnel has said nothing since its
+// last response, not even an end: what it said unasked must not become the
+// answer to the next request. Records that say nothing to us, such as new
+// tickets, are read and do not count. It does not wait.
+func (u *upstream) quiet() bool {
+	secure, ok := u.conn.(*tls.Conn)
+	if !ok || u.in.Buffered() > 0 {
+		return false
+	}
+	below, ok := secure.NetConn().(*farConn)
+	if !ok {
+		return false
+	}
+	u.conn.SetReadDeadline(time.Time{})
+	below.hasty = true
+	defer func() { below.hasty = false }()
+	_, err := u.in.Peek(1)
+	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func (v *webVisit) roundTrip(x *exchange) error {
@@ -172,7 +218,7 @@ func idempotent(method string) bool {
 
 // sendHead writes the request anew, for the place that was decided.
 func (v *webVisit) sendHead(x *exchange) error {
-	out := http1.Fields{{Name: "Host", Value: hostField(x.dst)}}
+	out := http1.Fields{{Name: "Host", Value: hostField(x.dst, v.defaultPort())}}
 	for _, f := range x.fields {
 		if !dropped(f.Name) {
 			out = append(out, f)
@@ -180,6 +226,9 @@ func (v *webVisit) sendHead(x *exchange) error {
 	}
 	if x.body.Kind == http1.BodyChunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	if x.upgrade {
+		out = append(out, upgradeFields...)
 	}
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
 	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
@@ -193,8 +242,16 @@ func dropped(name string) bool {
 	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
 }
 
-func hostField(d policy.Destination) string {
-	if d.Port == 80 {
+// defaultPort is the port that a Host field leaves out.
+func (v *webVisit) defaultPort() uint16 {
+	if v.inside != nil {
+		return 443
+	}
+	return 80
+}
+
+func hostField(d policy.Destination, defaultPort uint16) string {
+	if d.Port == defaultPort {
 		if d.Addr.Is6() {
 			return "[" + d.Host + "]"
 		}
@@ -207,7 +264,7 @@ func hostField(d policy.Destination) string {
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *webVisit) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked)
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer())
 	x.end.Up += n
 	var cut cutShort
 	if errors.As(err, &cut) { // where the upstream failed, its answer may be on its way
@@ -216,7 +273,17 @@ func (v *webVisit) sendBody(x *exchange) error {
 	return err
 }
 
+// abort breaks c off, so that its other end cannot take what came for all.
 func abort(c net.Conn) {
+	if tls, ok := c.(*tls.Conn); ok {
+		c = tls.NetConn()
+	}
+	switch below := c.(type) {
+	case *prefixed:
+		c = below.Conn
+	case *farConn:
+		c = below.Conn
+	}
 	if tcp, ok := c.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
@@ -234,6 +301,12 @@ func (v *webVisit) receive(x *exchange) error {
 		return errUpstream
 	}
 	x.end.Status = resp.Status
+	if resp.Status == switching {
+		return v.switchProtocols(x, &resp)
+	}
+	if err := x.searchable(resp.Fields); err != nil {
+		return err
+	}
 	if !x.upload.whole(5 * time.Millisecond) {
 		x.keep = false
 	}
@@ -272,9 +345,9 @@ func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
 		switch {
 		case err != nil && v.up.in.Buffered() == 0:
 			return resp, v.broken(x, err)
-		case err != nil || resp.Status == 101:
+		case err != nil || resp.Status == switching && !(x.upgrade && switchesToWebSocket(&resp)):
 			return resp, errUpstream
-		case resp.Status >= 200:
+		case resp.Status >= 200 || resp.Status == switching:
 			return resp, nil
 		}
 	}
@@ -288,12 +361,7 @@ func (v *webVisit) responseHead(x *exchange, resp *http1.Response, chunked bool)
 	if err != nil {
 		return nil, err
 	}
-	out := fields[:0]
-	for _, f := range fields {
-		if !reserved(f.Name) {
-			out = append(out, f)
-		}
-	}
+	out := x.shown(fields)
 	if chunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
 	}
@@ -318,7 +386,8 @@ func reserved(name string) bool {
 // answer sends head and body to the client. What is there already goes out in
 // one piece with the head.
 func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
-	if framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered()) {
+	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
+	if whole && x.secret == nil {
 		body, _ := v.up.in.Peek(int(framing.Length))
 		v.out = append(head, body...)
 		v.up.in.Discard(len(body))
@@ -331,11 +400,11 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
-	if framing.Kind == http1.BodyLength {
+	if framing.Kind == http1.BodyLength && v.inside == nil {
 		return v.answerLength(x, framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.server.heads)
-	down, err := v.copyBody(v.client, body, rechunk)
+	down, err := v.copyBody(v.client, body, rechunk, x.redactor())
 	x.end.Down += down
 	return err
 }
@@ -376,8 +445,9 @@ func (v *webVisit) extend() {
 	v.up.conn.SetDeadline(soon)
 }
 
-// copyBody streams a body, each part as soon as it is there.
-func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool) (total int64, err error) {
+// copyBody streams a body, each part as soon as it is there, without the
+// secret that strike looks for where it is not nil.
+func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, strike *striker) (total int64, err error) {
 	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
 	defer v.server.buffers.Put(buf)
 	bw := bufio.NewWriterSize(to, 4<<10)
@@ -386,13 +456,20 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool) 
 		n, err := body.Read(buf[:])
 		if n > 0 {
 			v.extend()
-			if werr := writePart(to, bw, cw, buf[:n], chunked); werr != nil {
-				return total, werr
-			}
-			total += int64(n)
 		}
-		if errors.Is(err, io.EOF) {
-			return total, endBody(bw, cw, body, chunked)
+		part := strike.part(buf[:n])
+		ended := errors.Is(err, io.EOF)
+		if ended {
+			part = strike.last(part)
+		}
+		if len(part) > 0 {
+			if err := writePart(to, bw, cw, part, chunked); err != nil {
+				return total, err
+			}
+			total += int64(len(part))
+		}
+		if ended {
+			return total, endBody(bw, cw, body, chunked, strike)
 		}
 		if err != nil {
 			return total, cutShort{err}
@@ -413,12 +490,11 @@ func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte
 	return bw.Flush()
 }
 
-func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool) error {
+func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, strike *striker) error {
 	if !chunked {
 		return nil
 	}
-	trailer := slices.DeleteFunc(body.Trailer, func(f http1.Field) bool { return reserved(f.Name) })
-	if err := cw.Close(trailer); err != nil {
+	if err := cw.Close(strike.trailer(body.Trailer)); err != nil {
 		return err
 	}
 	return bw.Flush()

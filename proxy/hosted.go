@@ -17,7 +17,8 @@ import (
 // a tunnel, and plain HTTP.
 type hosted struct {
 	server *Server
-	client net.Conn
+	raw    net.Conn    // the client's connection
+	client net.Conn    // raw, or the TLS on it
 	loop   *relay.Loop // where its tunnel will live
 	peer   sandbox.Peer
 	first  []byte // read already

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -13,17 +15,20 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
-// A webVisit is one client that speaks plain HTTP, for as many requests as it
-// likes. Every request is decided on its own; only the connection to an
+// A webVisit is one client that speaks HTTP/1, in clear or inside an inspected
+// tunnel, for as many requests as it likes. Every request is decided on its own; only the connection to an
 // upstream may be used again, by the next request that goes to the same place.
 type webVisit struct {
 	*hosted
-	in  *bufio.Reader
-	out []byte // scratch for heads
-	up  upstream
+	inside *inside // the inspected tunnel that it takes place in, or nil
+	in     *bufio.Reader
+	out    []byte // scratch for heads
+	up     upstream
+	served int
 
 	mu      sync.Mutex // guards deadlines while a body is sent and a response received at once
 	stopped bool       // the rest of the request's body is not wanted
@@ -36,9 +41,16 @@ type upstream struct {
 	kept *egress.Kept // while no request uses it
 }
 
-// serveHTTP serves requests until the client or a refusal ends it.
-func (s *Server) serveHTTP(h *hosted) {
-	v := &webVisit{hosted: h, in: s.readers.borrow(h, s.heads.Bytes)}
+// serveHTTP serves requests in clear until the client or a refusal ends it.
+func (s *Server) serveHTTP(h *hosted) { s.serveH1(h, nil, nil) }
+
+// serveH1 serves requests, those of an inspected tunnel with far at its other
+// end, which may be nil where that could not be had.
+func (s *Server) serveH1(h *hosted, i *inside, far *tls.Conn) {
+	v := &webVisit{hosted: h, inside: i, in: s.readers.borrow(h, s.heads.Bytes)}
+	if far != nil {
+		v.up = upstream{conn: far, in: s.readers.borrow(far, s.heads.Bytes)}
+	}
 	defer s.readers.giveBack(v.in)
 	defer v.forget()
 	for v.serve() {
@@ -48,6 +60,9 @@ func (s *Server) serveHTTP(h *hosted) {
 // forget closes what is kept for a next request.
 func (v *webVisit) forget() {
 	v.up.kept.Close()
+	if v.inside != nil && v.up.conn != nil {
+		v.up.conn.Close()
+	}
 	if v.up.in != nil {
 		v.server.readers.giveBack(v.up.in)
 	}
@@ -61,9 +76,11 @@ type exchange struct {
 	target  http1.Target
 	body    http1.Framing
 	expects bool
+	upgrade bool // it asks for a WebSocket
 	dst     policy.Destination
 	flow    *egress.Flow
-	upload  *upload // of a request with a body
+	upload  *upload        // of a request with a body
+	secret  *secret.Secret // that was added to it, or nil
 	reused  bool
 	keep    bool // the client's connection, afterwards
 	end     egress.End
@@ -71,7 +88,9 @@ type exchange struct {
 
 // serve serves one request and reports whether another may follow.
 func (v *webVisit) serve() bool {
-	v.deadline(v.server.limits.Head)
+	if !v.awaitRequest() {
+		return false
+	}
 	req, err := http1.ReadRequest(v.in, v.server.heads)
 	if err != nil {
 		v.unread(err)
@@ -82,8 +101,11 @@ func (v *webVisit) serve() bool {
 		v.malformed(http1.AppendRequest(nil, req.Method, req.Target, nil), err)
 		return false
 	}
-	x.flow, err = v.server.Gate.Open(context.Background(), v.peer, v.request(x))
-	if err != nil {
+	if v.inside != nil && v.inside.broken != nil {
+		v.refuse(v.inside.broken, x)
+		return false
+	}
+	if x.flow, err = v.open(x); err != nil {
 		v.refuse(asRefusal(err), x)
 		return false
 	}
@@ -92,7 +114,35 @@ func (v *webVisit) serve() bool {
 		return false
 	}
 	v.finish(x)
+	v.served++
 	return x.keep
+}
+
+// awaitRequest waits for the first byte of a request and gives its head the
+// time that heads have. Inside a tunnel, clients keep connections for later as
+// they do with any server.
+func (v *webVisit) awaitRequest() bool {
+	if v.inside != nil && v.served > 0 {
+		v.deadline(v.server.limits.Idle)
+		if _, err := v.in.Peek(1); err != nil {
+			return false
+		}
+	}
+	v.deadline(v.server.limits.Head)
+	return true
+}
+
+// open has the request decided: by the gate, or within the tunnel's own flow.
+func (v *webVisit) open(x *exchange) (*egress.Flow, error) {
+	r := v.request(x)
+	if v.inside == nil {
+		return v.server.Gate.Open(context.Background(), v.peer, r)
+	}
+	flow, err := v.inside.flow.Request(context.Background(), r.HTTP)
+	if err == nil {
+		flow.OnCut(v.inside.cut) // its connections carry nothing else
+	}
+	return flow, err
 }
 
 // unread ends a client whose request could not be read.
@@ -117,13 +167,34 @@ func (v *webVisit) malformed(raw []byte, err error) {
 // refuse answers a refusal; one for wrong credentials has to wait.
 func (v *webVisit) refuse(r *egress.Refusal, x *exchange) {
 	time.Sleep(v.server.penalty(v.peer, r))
-	v.lastWord(httpReply(r, readerOf(x.req.Fields)))
+	v.answerRefusal(r, v.answerTo(r.Decision.Class), x)
+}
+
+// answerRefusal sends a refusal, to HEAD without its body (RFC 9110 §9.3.2).
+func (v *webVisit) answerRefusal(r *egress.Refusal, a answer, x *exchange) {
+	reply := httpReplyAs(r, a, readerOf(x.req.Fields))
+	if x.req.Method == "HEAD" {
+		reply = reply[:bytes.Index(reply, endOfHead)+len(endOfHead)]
+	}
+	v.lastWord(reply)
+}
+
+var endOfHead = []byte("\r\n\r\n")
+
+func (v *webVisit) answerTo(class policy.Class) answer {
+	if v.inside != nil {
+		return answerInside(class)
+	}
+	return answerTo(class)
 }
 
 // understand fills x in from its head.
 func (v *webVisit) understand(x *exchange) (err error) {
 	req := &x.req
-	if req.Method == "CONNECT" {
+	switch {
+	case req.Method == "CONNECT" && v.inside != nil:
+		return errInnerConnect
+	case req.Method == "CONNECT":
 		return errLateConnect
 	}
 	if x.target, err = http1.ParseTarget(req.Method, req.Target); err != nil {
@@ -140,11 +211,12 @@ func (v *webVisit) understand(x *exchange) (err error) {
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
+	x.upgrade = asksWebSocket(req, x.body)
 	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
 	if err != nil {
 		return err
 	}
-	x.fields = http1.StripClientIdentity(fields)
+	x.fields = http1.StripClaims(fields)
 	x.expects, err = req.ExpectsContinue()
 	x.keep = req.Persistent()
 	return err
@@ -155,10 +227,14 @@ func (v *webVisit) understand(x *exchange) (err error) {
 // Within a tunnel, both have to be what the tunnel was opened to.
 func (v *webVisit) destination(x *exchange) (policy.Destination, error) {
 	host := x.req.Fields.Get("Host")
-	if x.target.Form == http1.Absolute {
+	switch {
+	case v.inside != nil && x.target.Form == http1.Absolute:
+		return policy.Destination{}, errOtherHost
+	case v.inside != nil:
+		return v.inside.dst, nil // the policy compares it with the Host field
+	case x.target.Form == http1.Absolute:
 		return v.absolute(x, host)
-	}
-	if v.within == nil {
+	case v.within == nil:
 		return policy.Destination{}, errOriginForm
 	}
 	named, err := parseAuthority(host)
@@ -194,22 +270,22 @@ func parseAuthority(s string) (policy.Destination, error) {
 func samePlace(a, b policy.Destination) bool { return a.Host == b.Host && a.Port == b.Port }
 
 func (v *webVisit) request(x *exchange) policy.Request {
-	return policy.Request{
-		Via:         v.via,
-		Destination: x.dst,
-		Protocol:    policy.ProtocolHTTP,
-		HTTP:        &policy.HTTPRequest{Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, BodySize: x.body.Length},
+	head := &policy.HTTPRequest{Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, BodySize: x.body.Length, Upgrade: x.upgrade}
+	if v.inside != nil {
+		head.Authority = authority(x.req.Fields.Get("Host"))
 	}
+	return policy.Request{Via: v.via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
 }
 
 // finish closes the flow and keeps its connection where that is safe.
 func (v *webVisit) finish(x *exchange) {
-	if v.up.in != nil && v.up.in.Buffered() == 0 {
+	quiet := v.up.in != nil && v.up.in.Buffered() == 0
+	if quiet && v.inside == nil {
 		v.up.kept = x.flow.Keep()
 	}
 	x.end.Outcome = "closed"
 	x.flow.Close(x.end)
-	if v.up.kept == nil {
+	if !quiet || v.inside == nil && v.up.kept == nil {
 		v.forget()
 	}
 }
@@ -238,10 +314,12 @@ func (v *webVisit) failed(x *exchange, err error) {
 		x.flow.Close(x.end)
 		v.malformed(nil, bad)
 		return
+	case v.inside != nil && v.inside.asked.Load():
+		refusal = x.flow.Failed(policy.NetworkTLS, wantsCertificate)
 	default:
-		refusal = x.flow.Failed(policy.NetworkTLS)
+		refusal = x.flow.Failed(policy.NetworkTLS, "")
 	}
 	x.end.Outcome = string(refusal.Decision.Class)
 	x.flow.Close(x.end)
-	v.lastWord(httpReply(refusal, readerOf(x.req.Fields)))
+	v.answerRefusal(refusal, answerTo(refusal.Decision.Class), x)
 }

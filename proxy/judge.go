@@ -19,7 +19,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	protocol := detect(first, c.flow.Destination().Port)
-	spoken := c.tunnel != nil && c.tunnel.Down() > 0
+	spoken := c.tunnel.Down() > 0
 	switch {
 	case protocol == sniff.Undecided:
 		return relay.More, nil
@@ -68,10 +68,24 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	}
 	c.hello = nil
 	claim := claimOf(&hello)
-	return c.narrow(accessDenied, func(r *policy.Request) {
+	spoken := c.tunnel.Down() > 0
+	err = c.flow.Narrow(context.Background(), func(r *policy.Request) {
 		r.Protocol = policy.ProtocolTLS
 		r.TLS = claim
 	})
+	switch {
+	case err != nil:
+		c.refused = asRefusal(err)
+		return relay.Refuse, accessDenied
+	case c.flow.Inspected() && spoken: // what the upstream said in clear is no part of TLS
+		c.refused = c.flow.Failed(policy.NotTLS, "the destination spoke before the client did")
+		return relay.Refuse, accessDenied
+	case c.flow.Inspected():
+		c.takeTLS(first, claim.ALPN)
+		return relay.Take, nil
+	}
+	c.opening = nil
+	return relay.Pass, nil
 }
 
 // claimOf turns a hello into what policy reads. A server name that is not a
@@ -110,4 +124,25 @@ func (c *conn) takeHTTP(first []byte) {
 		h.within, h.via = &host, via
 		c.server.serveHTTP(h)
 	})
+}
+
+// takeTLS moves a tunnel whose requests have to be decided to a goroutine that
+// ends the client's TLS and begins its own.
+func (c *conn) takeTLS(first []byte, offered []string) {
+	flow, host, via := c.flow, c.flow.Destination(), c.door.via()
+	c.loop.Forget(c.upstream)
+	far, err := netConn(c.upstream)
+	if err != nil {
+		flow.Close(egress.End{Outcome: string(relay.Broken)})
+		c.toGoroutine(nil, func(*hosted) {})
+		return
+	}
+	served := c.toGoroutine(first, func(h *hosted) {
+		h.within, h.via = &host, via
+		c.server.serveInside(h, flow, far, offered)
+	})
+	if !served {
+		far.Close()
+		flow.Close(egress.End{Outcome: "cut"})
+	}
 }

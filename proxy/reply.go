@@ -41,6 +41,9 @@ var answers = map[policy.Class]answer{
 	policy.TooManyFlows:     {429, true, socksFailure},
 	policy.AuditUnavailable: {503, true, socksFailure},
 
+	policy.ResponseRefused:       {502, false, socksFailure},
+	policy.CredentialUnavailable: {503, true, socksFailure},
+
 	policy.NetworkDNS:         {502, true, socksHost},
 	policy.NetworkRefused:     {502, true, socksConnection},
 	policy.NetworkUnreachable: {502, true, socksNetwork},
@@ -101,24 +104,33 @@ func httpReply(r *egress.Refusal, to reader) []byte {
 }
 
 func httpReplyAs(r *egress.Refusal, a answer, to reader) []byte {
+	fields, body := replyParts(r, a, to)
+	b := make([]byte, 0, 512+len(body))
+	b = http1.AppendResponse(b, a.status, reasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
+	return append(b, body...)
+}
+
+// replyParts renders a refusal for any version of HTTP.
+func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, body []byte) {
 	kind, body := replyBody(r, a, to)
 	class := r.Decision.Class
-	b := make([]byte, 0, 512+len(body))
-	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", a.status, reasonPhrase(r, a))
-	b = fmt.Appendf(b, "Content-Type: %s\r\n", kind)
-	b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
-	b = fmt.Appendf(b, "Proxy-Status: egressd; error=%s; details=\"%s; %s\"\r\n", proxyError(a, class), class, r.ID)
+	fields = make(http1.Fields, 0, 8)
+	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
+	add("Content-Type", kind)
+	add("Content-Length", strconv.Itoa(len(body)))
+	add("Proxy-Status", fmt.Sprintf("egressd; error=%s; details=\"%s; %s\"", proxyError(a, class), class, r.ID))
 	if a.status == 403 {
-		b = append(b, "X-Proxy-Error: blocked-by-allowlist\r\n"...)
+		add("X-Proxy-Error", "blocked-by-allowlist")
 	}
 	if a.status == 407 {
-		b = append(b, "Proxy-Authenticate: Basic realm=\"egressd\"\r\n"...)
+		add("Proxy-Authenticate", "Basic realm=\"egressd\"")
 	}
 	if a.status == 429 || a.status == 503 {
-		b = append(b, "Retry-After: 5\r\n"...)
+		add("Retry-After", "5")
 	}
-	b = fmt.Appendf(b, "X-Egressd-Id: %s\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", r.ID)
-	return append(b, body...)
+	add("X-Egressd-Id", r.ID.String())
+	add("Cache-Control", "no-store")
+	return fields, body
 }
 
 // reasonPhrase is all that many clients show of a refused CONNECT.

@@ -38,6 +38,7 @@ type Limits struct {
 	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
 	Hello       time.Duration // for them; 10 s
 	Idle        time.Duration // without a byte either way; 10 min
+	Lifetime    time.Duration // of a tunnel, whatever moves in it; 24 h
 }
 
 func (l Limits) filled() Limits {
@@ -48,6 +49,7 @@ func (l Limits) filled() Limits {
 	fill(&l.HelloBytes, 64<<10)
 	fill(&l.Hello, 10*time.Second)
 	fill(&l.Idle, 10*time.Minute)
+	fill(&l.Lifetime, 24*time.Hour)
 	return l
 }
 
@@ -78,6 +80,8 @@ type Server struct {
 	readers  headReaders
 	buffers  sync.Pool    // of *[bodyBuffer]byte
 	open     atomic.Int64 // connections
+
+	inspection atomic.Pointer[inspection]
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
@@ -138,7 +142,7 @@ func (s *Server) admit(in *listener) bool {
 func (s *Server) prepare() {
 	s.limits = s.Limits.filled()
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
-	s.web = relay.Limits{First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle}
+	s.web = relay.Limits{First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle, Life: s.limits.Lifetime}
 	s.other = s.web
 	s.other.ServerFirst = true
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
@@ -199,7 +203,7 @@ func (in *listener) pause() {
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	c := &conn{server: s, loop: in.loop, fd: fd, opening: &opening{peer: sandbox.Peer{Addr: from, Listener: in.name}}}
+	c := &conn{server: s, loop: in.loop, opening: &opening{fd: fd, peer: sandbox.Peer{Addr: from, Listener: in.name}}}
 	if s.open.Add(1) > int64(s.limits.Connections) {
 		c.tooMany()
 		return

@@ -192,7 +192,7 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{server: v.server, loop: v.loop, fd: fd, opening: &opening{peer: v.peer, door: socksDoor{}, rest: rest}, asked: true}
+	c := &conn{server: v.server, loop: v.loop, opening: &opening{fd: fd, peer: v.peer, door: socksDoor{}, rest: rest}, asked: true}
 	v.server.open.Add(1)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {

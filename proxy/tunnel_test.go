@@ -341,6 +341,30 @@ func TestUnixSockets(t *testing.T) {
 	}
 }
 
+// TestATunnelEndsWithItsLifetime keeps tunnels busy until they are closed.
+func TestATunnelEndsWithItsLifetime(t *testing.T) {
+	w, o := newWorld(t, openPolicy, func(s *Server) { s.Limits.Lifetime = time.Second }), echo(t)
+	first := hello(t, "base-allowed")
+	for via, open := range map[string][2]string{
+		"connect": {connectTo("allowed.test", o.port), established},
+		"socks5":  {socksHello + socksTo("allowed.test", o.port), "\x05\x00" + string(socksReply(socksOK))},
+	} {
+		c := w.dial(t).send(open[0]).expect(open[1]).send(first).expect(first)
+		for one := []byte{0}; ; {
+			if _, err := c.Write(one); err != nil {
+				break
+			}
+			if _, err := io.ReadFull(c.in, one); err != nil {
+				break
+			}
+		}
+		r := w.recorded(t, func(r egress.Record) bool { return r.Via == via && ended("lifetime")(r) })
+		if r.Bytes.Up <= int64(len(first)) {
+			t.Errorf("%s: recorded %+v", via, r.Bytes)
+		}
+	}
+}
+
 func TestShutdownWaitsThenCuts(t *testing.T) {
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	first := hello(t, "base-allowed")

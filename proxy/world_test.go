@@ -57,13 +57,9 @@ allow: ["allowed.test:*", "slow.test:*"]
 unsafe_allow: ["127.0.0.1:*"]
 `
 
-func newWorld(t *testing.T, text string, change func(*Server)) *world {
+func newWorld(t testing.TB, text string, change func(*Server)) *world {
 	t.Helper()
 	file, err := policy.ParseFile("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := file.Compile(policy.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,12 +75,16 @@ func newWorld(t *testing.T, text string, change func(*Server)) *world {
 	}
 	w.answer = make(chan struct{})
 	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second})
-	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
-		t.Fatal(err)
-	}
 	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
 	if change != nil {
 		change(w.Server)
+	}
+	p, err := file.Compile(policy.Environment{Inspection: w.inspection.Load() != nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
+		t.Fatal(err)
 	}
 	w.addr = w.listen(t, "tcp", "127.0.0.1:0")
 	w.listen(t, "unix", w.socket)
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, text string, change func(*Server)) *world {
 	return w
 }
 
-func (w *world) listen(t *testing.T, network, address string) string {
+func (w *world) listen(t testing.TB, network, address string) string {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -116,6 +116,9 @@ func (w *world) records(t *testing.T) (all []egress.Record) {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // it is being written
+		}
 		var r egress.Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("%v in %s", err, line)
@@ -148,10 +151,10 @@ func ended(class string) func(egress.Record) bool {
 type client struct {
 	net.Conn
 	in *bufio.Reader
-	t  *testing.T
+	t  testing.TB
 }
 
-func (w *world) dial(t *testing.T) *client {
+func (w *world) dial(t testing.TB) *client {
 	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
 	if err != nil {

@@ -37,6 +37,8 @@ type daemon struct {
 	resolver  *resolver
 	gate      *egress.Gate
 	server    *proxy.Server
+	keys      keyring
+	room      []byte // see inspection
 	serving   sync.WaitGroup
 	listening []boundListener
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
@@ -91,7 +93,7 @@ func (d *daemon) build() error {
 	})
 	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Limits: proxy.Limits{
 		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
-		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout,
+		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	return nil
 }
@@ -128,6 +130,18 @@ func (d *daemon) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	with, err := d.inspection(d.config)
+	if err != nil {
+		return err
+	}
+	keys, err := d.config.credentials(ctx, p.Digest())
+	if err != nil {
+		return err
+	}
+	if with != nil {
+		d.server.Inspect(*with)
+	}
+	d.keys.keep(keys, d.config, d.complain)
 	if err := d.listen(); err != nil {
 		return err
 	}
@@ -170,8 +184,9 @@ func (d *daemon) recordStart() error {
 
 func (d *daemon) compile(c *config) (*policy.Policy, error) {
 	p, err := c.file.Compile(policy.Environment{
-		Self:      d.host.Addrs,
-		Listeners: func() []netip.AddrPort { return *d.own.Load() },
+		Self:       d.host.Addrs,
+		Listeners:  func() []netip.AddrPort { return *d.own.Load() },
+		Inspection: true,
 	})
 	if err != nil {
 		return nil, misused(err, "correct "+c.path+", then egressd check URL")
@@ -221,9 +236,22 @@ func (d *daemon) apply(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
+	with, err := d.inspection(c)
+	if err != nil {
+		return err
+	}
+	keys, err := c.credentials(ctx, p.Digest())
+	if err != nil {
+		return err
+	}
+	if with != nil {
+		d.server.Inspect(*with)
+	}
+	d.keys.add(keys)
 	if err := d.gate.SetPolicy(ctx, p, "reloaded "+d.path+": "+why); err != nil {
 		return err
 	}
+	d.keys.keep(keys, c, d.complain)
 	if err := d.sandboxes.Set(entries); err != nil {
 		return err
 	}
@@ -235,6 +263,9 @@ func (d *daemon) apply(ctx context.Context, why string) error {
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", p.Digest(), why)
 	return nil
 }
+
+// complain tells the operator of what went wrong beside the work.
+func (d *daemon) complain(err error) { fmt.Fprintf(d.talk, "egressd: error: %v\n", err) }
 
 // samePlaces refuses a change of listeners, which are opened at the start only.
 // A socket that was one sandbox's must not become everybody's.
@@ -258,6 +289,7 @@ func (c *config) places() []string {
 
 // close releases what newDaemon and start have opened.
 func (d *daemon) close() {
+	d.keys.close()
 	for _, l := range d.listening {
 		l.Close()
 	}

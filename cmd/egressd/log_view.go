@@ -38,6 +38,7 @@ type group struct {
 	fix      string // of the last
 	up, down int64
 	failed   int64
+	refused  int64 // by the client, which did not trust our certificate
 	cut      int64
 	open     int64
 }
@@ -62,6 +63,8 @@ func (o *overview) add(r *egress.Record) {
 		g.cut++
 	case strings.HasPrefix(r.Outcome, "network-"):
 		g.failed++
+	case r.Outcome == string(policy.CertificateRefused):
+		g.refused++
 	}
 }
 
@@ -140,6 +143,9 @@ func (g *group) traffic() string {
 	text := bytesText(g.down) + " down, " + bytesText(g.up) + " up"
 	if g.failed > 0 {
 		text += fmt.Sprintf(", %d failed", g.failed)
+	}
+	if g.refused > 0 {
+		text += fmt.Sprintf(", %d did not trust our certificate", g.refused)
 	}
 	if g.cut > 0 {
 		text += fmt.Sprintf(", %d cut", g.cut)

@@ -228,3 +228,27 @@ func TestClockSaysTheDayWhereItIsNotToday(t *testing.T) {
 		t.Errorf("a day ago is %q", got)
 	}
 }
+
+// TestADistrustedCertificateIsSaid has a client that does not trust the local
+// authority: what was allowed did not come about, and the log says why.
+func TestADistrustedCertificateIsSaid(t *testing.T) {
+	open := opened("A", "a.test", "allow")
+	end := closed(open, 0, 0, "client-refused-our-certificate")
+	end.Note = "write a.test under tls.never"
+	var o overview
+	o.add(end)
+	var table, told strings.Builder
+	if err := o.print(&table, filterNow, palette{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
+		t.Errorf("the overview is\n%s", table.String())
+	}
+	s := story{Flow: "A", records: []*egress.Record{open, end}, decisive: open, Decision: open.Decision, end: end}
+	if err := s.print(&told, "", palette{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(told.String(), "note         write a.test under tls.never\n") {
+		t.Errorf("the story is\n%s", told.String())
+	}
+}

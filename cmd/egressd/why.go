@@ -188,6 +188,9 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 	field(&b, "policy", d.Policy)
 	field(&b, "sent", r.Raw)
 	field(&b, "ended", s.endText())
+	if s.end != nil {
+		field(&b, "note", s.end.Note)
+	}
 	s.printRecords(&b, colours)
 	s.printFix(&b, policyPath)
 	_, err := io.WriteString(w, b.String())

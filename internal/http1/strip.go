@@ -50,13 +50,15 @@ func isHopByHop(name string) bool {
 	})
 }
 
-// StripClientIdentity returns the fields of a request without those that say
-// who or where its client is, or claim so. It reuses f.
-func StripClientIdentity(f Fields) Fields {
+// StripClaims returns the fields of a request without those that say who or
+// where its client is, and without those by which some servers take another
+// method than the request's own, which is the one that was decided. It reuses f.
+func StripClaims(f Fields) Fields {
 	return slices.DeleteFunc(f, func(field Field) bool {
 		return hasPrefixFold(field.Name, "X-Forwarded-") || isOneOf(field.Name, []string{
 			"Forwarded", "Via", "X-Real-IP", "X-Client-IP", "True-Client-IP", "X-Cluster-Client-IP", "X-Originating-IP",
 			"X-Remote-IP", "X-Remote-Addr", "CF-Connecting-IP", "Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP",
+			"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
 		})
 	})
 }

@@ -19,7 +19,11 @@ func benchWorld(b *testing.B) (client, upstream net.Conn) {
 	client, near := tcpPair(b)
 	upstream, far := tcpPair(b)
 	k := &keeper{judge: pass, ended: make(chan End, 1)}
-	loop.Post(func() { loop.Carry(near, far, nil, k, &generous).Start() })
+	loop.Post(func() {
+		t := new(Tunnel)
+		loop.Carry(t, near, far, nil, k, &generous)
+		t.Start()
+	})
 	return client, upstream
 }
 

@@ -8,7 +8,7 @@
 //
 //	loop, err := relay.NewLoop()
 //	go loop.Run()
-//	loop.Post(func() { loop.Carry(client, upstream, keeper, limits) })
+//	loop.Post(func() { loop.Carry(&tunnel, client, upstream, nil, keeper, limits) })
 //
 // Everything except [Loop.Post] and [Loop.Close] belongs to the loop's own
 // goroutine: callbacks run there, and must not block.
@@ -67,17 +67,54 @@ type watched struct {
 	generation int32
 }
 
+// A watchedBlock is a part of the table of descriptors, which grows by blocks:
+// nothing is copied, and little is empty.
+type watchedBlock [blockSize]watched
+
+const blockSize = 256
+
+// An instant counts milliseconds since a loop began, by the monotonic clock.
+// It starts over after 49 days, which differences do not show.
+type instant uint32
+
+func (i instant) since(before instant) time.Duration {
+	return time.Duration(i-before) * time.Millisecond
+}
+
+// A tunnelList is a list whose links stand in the tunnels.
+type tunnelList struct{ first *Tunnel }
+
+func (l *tunnelList) add(t *Tunnel) {
+	if t.next = l.first; t.next != nil {
+		t.next.prev = t
+	}
+	l.first = t
+}
+
+func (l *tunnelList) remove(t *Tunnel) {
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		l.first = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	t.next, t.prev = nil, nil
+}
+
 // A Loop waits for descriptors and runs what is to be done about them, on the
 // one goroutine that calls Run.
 type Loop struct {
 	epoll, wake int
-	watched     []watched // by descriptor
+	watched     []*watchedBlock // by descriptor
 	timers      timerHeap
-	now         time.Time
+	began, now  time.Time
+	instant     instant // now
 	buffer      []byte
 	pipes       []*pipe
 	pipesOut    int
-	tunnels     map[*Tunnel]struct{}
+	tunnels     tunnelList
 
 	mu     sync.Mutex // guards the rest
 	posted []func()
@@ -96,7 +133,8 @@ func NewLoop() (*Loop, error) {
 		syscall.Close(epoll)
 		return nil, errno
 	}
-	l := &Loop{epoll: epoll, wake: int(wake), now: time.Now(), buffer: make([]byte, bufferSize), tunnels: map[*Tunnel]struct{}{}}
+	now := time.Now()
+	l := &Loop{epoll: epoll, wake: int(wake), began: now, now: now, buffer: make([]byte, bufferSize)}
 	ev := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(wake)}
 	if err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, l.wake, &ev); err != nil {
 		l.release()
@@ -147,18 +185,15 @@ func (l *Loop) Now() time.Time { return l.now }
 // until [Loop.CloseFD] or [Loop.Forget]: a watched descriptor must not be closed
 // in another way. Watching again replaces the handler at no cost.
 func (l *Loop) Watch(fd int, h Handler) error {
-	if fd < len(l.watched) && l.watched[fd].handler != nil {
-		l.watched[fd].handler = h
+	if w := l.at(fd); w.handler != nil {
+		w.handler = h
 		return nil
 	}
 	return l.add(fd, h, interest)
 }
 
 func (l *Loop) add(fd int, h Handler, events uint32) error {
-	for fd >= len(l.watched) {
-		l.watched = append(l.watched, make([]watched, len(l.watched)+64)...)
-	}
-	w := &l.watched[fd]
+	w := l.at(fd)
 	w.generation++
 	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: w.generation}
 	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -179,12 +214,12 @@ func (l *Loop) WatchListener(fd int, h Handler) error {
 // that moves to another owner.
 func (l *Loop) Forget(fd int) {
 	l.control(syscall.EPOLL_CTL_DEL, fd, new(syscall.EpollEvent))
-	l.unset(fd)
+	l.at(fd).handler = nil
 }
 
 // CloseFD closes fd, which may be watched.
 func (l *Loop) CloseFD(fd int) {
-	l.unset(fd)
+	l.at(fd).handler = nil
 	closeFD(fd)
 }
 
@@ -196,10 +231,16 @@ func (l *Loop) control(op, fd int, ev *syscall.EpollEvent) error {
 	return nil
 }
 
-func (l *Loop) unset(fd int) {
-	if fd < len(l.watched) {
-		l.watched[fd].handler = nil
+// at returns the place of fd, which is not negative.
+func (l *Loop) at(fd int) *watched {
+	for fd/blockSize >= len(l.watched) {
+		l.watched = append(l.watched, nil)
 	}
+	block := &l.watched[fd/blockSize]
+	if *block == nil {
+		*block = new(watchedBlock)
+	}
+	return &(*block)[fd%blockSize]
 }
 
 // Run serves until Close and returns what made waiting impossible, or nil.
@@ -212,6 +253,7 @@ func (l *Loop) Run() error {
 			return err
 		}
 		l.now = time.Now()
+		l.instant = instant(l.now.Sub(l.began) / time.Millisecond)
 		for _, ev := range events[:n] {
 			l.dispatch(ev)
 		}
@@ -244,7 +286,7 @@ func (l *Loop) dispatch(ev syscall.EpollEvent) {
 		syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
 		return
 	}
-	if w := l.watched[fd]; w.handler != nil && w.generation == ev.Pad {
+	if w := l.at(fd); w.handler != nil && w.generation == ev.Pad {
 		w.handler.Ready(Events(ev.Events))
 	}
 }
@@ -268,15 +310,17 @@ func (l *Loop) runPosted() (closed bool) {
 
 // sweep ends the tunnels whose time is over.
 func (l *Loop) sweep() {
-	for t := range l.tunnels {
+	for t := l.tunnels.first; t != nil; {
+		next := t.next // of a tunnel that may end now
 		t.checkTime()
+		t = next
 	}
 	l.After(sweepEvery, l.sweep)
 }
 
 func (l *Loop) cutAll() {
-	for t := range l.tunnels {
-		t.Cut()
+	for l.tunnels.first != nil {
+		l.tunnels.first.Cut()
 	}
 }
 

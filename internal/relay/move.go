@@ -6,33 +6,33 @@ import "syscall"
 // their turn.
 const fairShare = 4 << 20
 
-// move carries s as far as it goes without waiting, and reports false when
-// the tunnel is broken.
-func (t *Tunnel) move(s *stream) bool {
-	before := *s.count
-	ok := t.carry(s)
-	if *s.count != before {
-		t.moved = t.loop.now.UnixMilli() // also where a slow reader is all that moves
+// move carries s between its sides as far as it goes without waiting, and
+// reports false when the tunnel is broken.
+func (t *Tunnel) move(s *stream, from, to *side) bool {
+	before := s.count
+	ok := t.carry(s, from, to)
+	if s.count != before {
+		t.moved = t.loop.instant // also where a slow reader is all that moves
 	}
 	return ok
 }
 
-func (t *Tunnel) carry(s *stream) bool {
+func (t *Tunnel) carry(s *stream, from, to *side) bool {
 	for budget := fairShare; budget > 0; {
-		if !s.flush() {
+		if !s.flush(to) {
 			return false
 		}
 		if s.holding() {
 			return true // the receiver is full; its writability brings us back
 		}
-		if s.from.ended {
-			return t.halfClose(s)
+		if from.ended {
+			return t.halfClose(s, to)
 		}
-		if !s.from.readable {
+		if !from.readable {
 			t.release(s)
 			return true
 		}
-		n, ok := t.fetch(s)
+		n, ok := t.fetch(s, from, to)
 		if !ok {
 			return false
 		}
@@ -43,11 +43,11 @@ func (t *Tunnel) carry(s *stream) bool {
 }
 
 // halfClose passes the end of a stream on.
-func (t *Tunnel) halfClose(s *stream) bool {
+func (t *Tunnel) halfClose(s *stream, to *side) bool {
 	t.release(s)
-	if !s.to.shut {
-		s.to.shut = true
-		shutdownWrite(s.to.fd)
+	if !to.shut {
+		to.shut = true
+		shutdownWrite(int(to.fd))
 	}
 	return true
 }
@@ -61,35 +61,33 @@ func (t *Tunnel) release(s *stream) {
 
 // fetch reads once: into the loop's buffer while little is there, into a
 // borrowed pipe once a full buffer has shown that this stream is busy.
-func (t *Tunnel) fetch(s *stream) (int, bool) {
+func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
 	if s.pipe != nil {
-		return t.fetchPipe(s)
+		return t.fetchPipe(s, from)
 	}
-	n, errno := readFD(s.from.fd, t.loop.buffer)
-	if done, ok := t.fetched(s, n, errno); done {
+	n, errno := readFD(int(from.fd), t.loop.buffer)
+	if done, ok := t.fetched(from, n, errno); done {
 		return 0, ok
 	}
-	sent, errno := writeFD(s.to.fd, t.loop.buffer[:n])
+	sent, errno := writeFD(int(to.fd), t.loop.buffer[:n])
 	if errno == syscall.EAGAIN {
-		sent, s.to.writable = 0, false
+		sent, to.writable = 0, false
 	} else if errno != 0 {
 		return 0, false
 	}
-	*s.count += int64(sent)
-	if sent < n {
-		s.rest = append([]byte(nil), t.loop.buffer[sent:n]...)
-	}
+	s.count += int64(sent)
+	s.keep(t.loop.buffer[sent:n])
 	if n == len(t.loop.buffer) {
 		s.pipe = t.loop.borrow()
-	} else if !s.from.hangup {
-		s.from.readable = false // a short read emptied the queue; more bytes, or an end, bring a new edge
+	} else if !from.hangup {
+		from.readable = false // a short read emptied the queue; more bytes, or an end, bring a new edge
 	}
 	return n, true
 }
 
-func (t *Tunnel) fetchPipe(s *stream) (int, bool) {
-	n, errno := splice(s.from.fd, s.pipe.w, pipeSize)
-	if done, ok := t.fetched(s, n, errno); done {
+func (t *Tunnel) fetchPipe(s *stream, from *side) (int, bool) {
+	n, errno := splice(int(from.fd), s.pipe.w, pipeSize)
+	if done, ok := t.fetched(from, n, errno); done {
 		return 0, ok
 	}
 	s.pipe.held += n
@@ -97,22 +95,22 @@ func (t *Tunnel) fetchPipe(s *stream) (int, bool) {
 }
 
 // fetched sorts out a read that brought no bytes.
-func (t *Tunnel) fetched(s *stream, n int, errno syscall.Errno) (done, ok bool) {
+func (t *Tunnel) fetched(from *side, n int, errno syscall.Errno) (done, ok bool) {
 	switch {
 	case errno == syscall.EAGAIN:
-		s.from.readable, s.from.hangup = false, false
+		from.readable, from.hangup = false, false
 		return true, true
 	case errno != 0:
 		return true, false
 	case n == 0:
-		s.from.ended, s.from.readable = true, false
+		from.ended, from.readable = true, false
 		return true, true
 	}
-	t.moved = t.loop.now.UnixMilli()
+	t.moved = t.loop.instant
 	return false, true
 }
 
-func (s *stream) holding() bool { return len(s.rest) > 0 || s.piped() > 0 }
+func (s *stream) holding() bool { return s.rest != nil || s.piped() > 0 }
 
 // piped counts the bytes in the borrowed pipe.
 func (s *stream) piped() int {
@@ -123,19 +121,19 @@ func (s *stream) piped() int {
 }
 
 // flush writes what was fetched before; false means that the receiver broke.
-func (s *stream) flush() bool {
-	for len(s.rest) > 0 && s.to.writable {
-		n, errno := writeFD(s.to.fd, s.rest)
-		if !s.wrote(n, errno) {
+func (s *stream) flush(to *side) bool {
+	for s.rest != nil && to.writable {
+		n, errno := writeFD(int(to.fd), *s.rest)
+		if !s.wrote(to, n, errno) {
 			return errno == syscall.EAGAIN
 		}
-		if s.rest = s.rest[n:]; len(s.rest) == 0 {
+		if *s.rest = (*s.rest)[n:]; len(*s.rest) == 0 {
 			s.rest = nil
 		}
 	}
-	for len(s.rest) == 0 && s.piped() > 0 && s.to.writable {
-		n, errno := splice(s.pipe.r, s.to.fd, s.pipe.held)
-		if !s.wrote(n, errno) {
+	for s.rest == nil && s.piped() > 0 && to.writable {
+		n, errno := splice(s.pipe.r, int(to.fd), s.pipe.held)
+		if !s.wrote(to, n, errno) {
 			return errno == syscall.EAGAIN
 		}
 		s.pipe.held -= n
@@ -143,11 +141,11 @@ func (s *stream) flush() bool {
 	return true
 }
 
-func (s *stream) wrote(n int, errno syscall.Errno) bool {
+func (s *stream) wrote(to *side, n int, errno syscall.Errno) bool {
 	if errno != 0 {
-		s.to.writable = s.to.writable && errno != syscall.EAGAIN
+		to.writable = to.writable && errno != syscall.EAGAIN
 		return false
 	}
-	*s.count += int64(n)
+	s.count += int64(n)
 	return true
 }

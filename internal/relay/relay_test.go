@@ -40,7 +40,7 @@ type world struct {
 	loop             *Loop
 	client, upstream net.Conn // the far ends
 	keeper           *keeper
-	tunnel           *Tunnel
+	tunnel           Tunnel
 }
 
 func newLoop(t *testing.T) *Loop {
@@ -60,7 +60,7 @@ func newLoop(t *testing.T) *Loop {
 	return loop
 }
 
-var generous = Limits{First: time.Minute, FirstBytes: 64 << 10, Idle: time.Minute, ServerFirst: true}
+var generous = Limits{First: time.Minute, FirstBytes: 64 << 10, Idle: time.Minute, Life: time.Hour, ServerFirst: true}
 
 func newWorld(t *testing.T, judge func([]byte) (Judgement, []byte), limits Limits) *world {
 	t.Helper()
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, judge func([]byte) (Judgement, []byte), limits Limit
 	w.client, w.upstream = client, upstream
 	ready := make(chan struct{})
 	w.loop.Post(func() {
-		w.tunnel = w.loop.Carry(near, far, nil, w.keeper, &limits)
+		w.loop.Carry(&w.tunnel, near, far, nil, w.keeper, &limits)
 		close(ready)
 	})
 	<-ready
@@ -220,7 +220,7 @@ func TestASlowReaderIsNotIdle(t *testing.T) {
 	w.client.(*net.TCPConn).SetReadBuffer(16 << 10)
 	small := make(chan error)
 	w.loop.Post(func() {
-		small <- syscall.SetsockoptInt(w.tunnel.client.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 16<<10)
+		small <- syscall.SetsockoptInt(int(w.tunnel.client.fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 16<<10)
 	})
 	if err := <-small; err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestAnEventForAnEarlierOwnerIsNotPassedOn(t *testing.T) {
 	loop.Post(func() {
 		first, second := counter(0), counter(0)
 		loop.Watch(fd, &first)
-		old := syscall.EpollEvent{Events: syscall.EPOLLOUT, Fd: int32(fd), Pad: loop.watched[fd].generation}
+		old := syscall.EpollEvent{Events: syscall.EPOLLOUT, Fd: int32(fd), Pad: loop.at(fd).generation}
 		loop.Forget(fd)
 		loop.Watch(fd, &second)
 		loop.dispatch(old)
@@ -314,8 +314,84 @@ func TestCutResetsBothSides(t *testing.T) {
 	}
 }
 
+// TestEveryTunnelOfALoopEnds ends tunnels from the middle, the beginning and
+// the end of the loop's list, and has the loop end the others: by its sweep,
+// and when it is closed.
+func TestEveryTunnelOfALoopEnds(t *testing.T) {
+	idle := generous
+	idle.Idle = 500 * time.Millisecond
+	for why, limits := range map[Why]Limits{IdleTooLong: idle, WasCut: generous} {
+		loop, ended := newLoop(t), make(chan End, 8)
+		tunnels := make([]Tunnel, cap(ended))
+		var ends [][2]int
+		for range tunnels {
+			_, near := tcpPair(t)
+			_, far := tcpPair(t)
+			ends = append(ends, [2]int{near, far})
+		}
+		loop.Post(func() {
+			for i := range tunnels {
+				loop.Carry(&tunnels[i], ends[i][0], ends[i][1], nil, &keeper{judge: pass, ended: ended}, &limits)
+			}
+			for _, i := range []int{3, 0, 7} {
+				tunnels[i].finish(Closed)
+			}
+		})
+		for range 3 {
+			if e := <-ended; e.Why != Closed {
+				t.Errorf("ended as %+v", e)
+			}
+		}
+		if why == WasCut {
+			loop.Close()
+		}
+		for range 5 {
+			if e := <-ended; e.Why != why {
+				t.Errorf("ended as %+v, want %s", e, why)
+			}
+		}
+	}
+}
+
+func TestDescriptorsOfAnyNumberAreWatched(t *testing.T) {
+	loop := newLoop(t)
+	client, near := tcpPair(t)
+	const high = 3000
+	if err := syscall.Dup3(near, high, syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(near)
+	told := make(ready, 1)
+	loop.Post(func() { loop.WatchListener(high, told) })
+	send(t, client, "x")
+	if e := <-told; !e.Readable() {
+		t.Errorf("told %v", e)
+	}
+	done := make(chan bool)
+	loop.Post(func() { loop.CloseFD(high); close(done) })
+	<-done
+}
+
+// ready passes on what it is told first.
+type ready chan Events
+
+func (r ready) Ready(e Events) {
+	select {
+	case r <- e:
+	default:
+	}
+}
+
+// TestAnInstantStartsOver compares times from both sides of the overflow.
+func TestAnInstantStartsOver(t *testing.T) {
+	var before, after instant = 1<<32 - 1000, 500
+	if d := after.since(before); d != 1500*time.Millisecond {
+		t.Errorf("%v passed", d)
+	}
+}
+
 func TestTimeLimits(t *testing.T) {
-	short := Limits{First: 600 * time.Millisecond, FirstBytes: 100, Idle: time.Minute}
+	short := Limits{First: 600 * time.Millisecond, FirstBytes: 100, Idle: time.Minute, Life: time.Hour}
 	t.Run("a silent client", func(t *testing.T) {
 		if e := newWorld(t, pass, short).start().end(t); e.Why != FirstLate {
 			t.Errorf("ended as %+v", e)
@@ -328,6 +404,26 @@ func TestTimeLimits(t *testing.T) {
 		send(t, w.client, "x")
 		if e := w.end(t); e.Why != IdleTooLong || e.Up != 1 {
 			t.Errorf("ended as %+v", e)
+		}
+	})
+	t.Run("a tunnel that has lasted long enough, and is busy", func(t *testing.T) {
+		aging := generous
+		aging.Life = 600 * time.Millisecond
+		w := newWorld(t, pass, aging).start()
+		go io.Copy(w.upstream, w.upstream)
+		began := time.Now()
+		w.client.SetDeadline(began.Add(10 * time.Second))
+		for one := []byte("x"); ; {
+			if _, err := w.client.Write(one); err != nil {
+				break
+			}
+			if _, err := io.ReadFull(w.client, one); err != nil {
+				break
+			}
+		}
+		e, lasted := w.end(t), time.Since(began)
+		if e.Why != TooOld || e.Up == 0 || lasted < aging.Life-100*time.Millisecond {
+			t.Errorf("ended after %v as %+v", lasted, e)
 		}
 	})
 	t.Run("a server that speaks first may be listened to", func(t *testing.T) {
@@ -403,7 +499,7 @@ func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
 	send(t, w.client, "x")
 	nothing(t, w.client)
 	fds := make(chan [2]int)
-	w.loop.Post(func() { fds <- [2]int{w.tunnel.client.fd, w.tunnel.upstream.fd} })
+	w.loop.Post(func() { fds <- [2]int{int(w.tunnel.client.fd), int(w.tunnel.upstream.fd)} })
 	for _, fd := range <-fds {
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno != 0 {
 			t.Errorf("descriptor %d: %v", fd, errno)
@@ -422,9 +518,9 @@ func TestTakeGivesPipesBack(t *testing.T) {
 	// A client that does not read and has room for little, and an upstream
 	// that has more than a whole buffer ready: the first read borrows a pipe.
 	w.client.(*net.TCPConn).SetReadBuffer(4 << 10)
-	syscall.SetsockoptInt(w.tunnel.client.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10)
+	syscall.SetsockoptInt(int(w.tunnel.client.fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10)
 	go w.upstream.Write(make([]byte, 32<<20))
-	for deadline := time.Now().Add(10 * time.Second); queued(t, w.tunnel.upstream.fd) < bufferSize; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); queued(t, int(w.tunnel.upstream.fd)) < bufferSize; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the upstream's bytes did not arrive")
 		}
@@ -448,8 +544,8 @@ func TestTakeGivesPipesBack(t *testing.T) {
 	}
 	done := make(chan struct{})
 	w.loop.Post(func() {
-		w.loop.CloseFD(w.tunnel.client.fd)
-		w.loop.CloseFD(w.tunnel.upstream.fd)
+		w.loop.CloseFD(int(w.tunnel.client.fd))
+		w.loop.CloseFD(int(w.tunnel.upstream.fd))
 		close(done)
 	})
 	<-done

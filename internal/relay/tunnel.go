@@ -40,6 +40,7 @@ const (
 	Closed      Why = "closed"           // both sides had finished
 	Broken      Why = "reset"            // one side broke off
 	IdleTooLong Why = "idle-timeout"     // nothing moved for the idle time
+	TooOld      Why = "lifetime"         // it has lasted as long as a tunnel may
 	FirstLate   Why = "first-bytes-late" // the client's first bytes were not complete in time
 	Refused     Why = "refused"          // the keeper refused the first bytes
 	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
@@ -48,9 +49,10 @@ const (
 
 // Limits bound a tunnel in time and size.
 type Limits struct {
-	First      time.Duration // until the client's first bytes are judged
+	First      time.Duration // until the client's first bytes are judged; as all of these, at most 49 days
 	FirstBytes int           // most bytes held for that
 	Idle       time.Duration // without a byte either way
+	Life       time.Duration // from Carry to the end, whatever moves; 0 ends the tunnel at once
 	// ServerFirst lets the upstream speak before the client was judged: then
 	// First counts from the client's own first byte.
 	ServerFirst bool
@@ -59,7 +61,7 @@ type Limits struct {
 // A side is one descriptor and what is known of it. Readiness is edge-
 // triggered: a flag stands until the call that would block.
 type side struct {
-	fd       int
+	fd       int32
 	readable bool
 	writable bool
 	ended    bool // its stream has been read to the end
@@ -67,48 +69,56 @@ type side struct {
 	shut     bool // its sending half has been shut down
 }
 
-// A flow of bytes in one direction.
+// A stream is the bytes of one direction.
 type stream struct {
-	from, to *side
-	count    *int64
-	rest     []byte // read, and not yet written
-	pipe     *pipe  // borrowed while the stream is busy
+	count int64   // passed on
+	rest  *[]byte // read, and not yet passed on; nil where there are none
+	pipe  *pipe   // borrowed while the stream is busy
 }
 
-// A Tunnel carries bytes between two descriptors, which it owns.
+// keep has b, which may be the loop's buffer, passed on later.
+func (s *stream) keep(b []byte) {
+	s.rest = nil
+	if len(b) > 0 {
+		rest := append([]byte(nil), b...)
+		s.rest = &rest
+	}
+}
+
+// A Tunnel carries bytes between two descriptors, which it owns. It is part of
+// a larger struct, its keeper: thousands of them wait, and each word of one
+// counts. What is rare is behind a pointer.
 type Tunnel struct {
 	loop             *Loop
 	keeper           Keeper
-	client, upstream side
-	up, down         stream
 	limits           *Limits
-	end              End
-	first            []byte // the client's first bytes while they are judged
-	born, moved      int64  // unix milliseconds
+	next, prev       *Tunnel // of the loop
+	up, down         stream  // up.rest holds the client's first bytes while they are judged
+	client, upstream side
+	begun            instant
+	born             instant // when the time for the first bytes began to run
+	moved            instant // when a byte last did
 	judged           bool
 	started          bool
 	over             bool
 }
 
-// Carry begins a tunnel in which nothing passes before Start, and no client
-// byte before keeper has said Pass. first holds client bytes that were read
-// already. limits is shared and must not change.
-func (l *Loop) Carry(client, upstream int, first []byte, keeper Keeper, limits *Limits) *Tunnel {
-	t := &Tunnel{loop: l, keeper: keeper, limits: limits, born: l.now.UnixMilli(), moved: l.now.UnixMilli()}
-	t.client = side{fd: client, readable: true, writable: true, hangup: true}
-	t.upstream = side{fd: upstream, readable: true, writable: true, hangup: true}
-	t.up = stream{from: &t.client, to: &t.upstream, count: &t.end.Up}
-	t.down = stream{from: &t.upstream, to: &t.client, count: &t.end.Down}
-	t.first = first
-	l.tunnels[t] = struct{}{}
+// Carry begins t, which is zero, as a tunnel in which nothing passes before
+// Start, and no client byte before keeper has said Pass. first holds client
+// bytes that were read already. limits is shared and must not change.
+func (l *Loop) Carry(t *Tunnel, client, upstream int, first []byte, keeper Keeper, limits *Limits) {
+	t.loop, t.keeper, t.limits = l, keeper, limits
+	t.begun, t.born, t.moved = l.instant, l.instant, l.instant
+	t.client = side{fd: int32(client), readable: true, writable: true, hangup: true}
+	t.upstream = side{fd: int32(upstream), readable: true, writable: true, hangup: true}
+	l.tunnels.add(t)
 	if l.Watch(client, (*clientSide)(t)) != nil || l.Watch(upstream, (*upstreamSide)(t)) != nil {
 		t.finish(Broken)
-		return t
+		return
 	}
 	if len(first) > 0 {
-		t.judge()
+		t.judge(first)
 	}
-	return t
 }
 
 // Start lets bytes pass, from now on.
@@ -122,14 +132,14 @@ func (t *Tunnel) Start() {
 // Cut ends the tunnel now, with a reset to both sides.
 func (t *Tunnel) Cut() {
 	if !t.over {
-		Reset(t.client.fd)
-		Reset(t.upstream.fd)
+		Reset(int(t.client.fd))
+		Reset(int(t.upstream.fd))
 		t.finish(WasCut)
 	}
 }
 
 // Down counts the bytes that went to the client so far.
-func (t *Tunnel) Down() int64 { return t.end.Down }
+func (t *Tunnel) Down() int64 { return t.down.count }
 
 type clientSide Tunnel
 
@@ -157,8 +167,8 @@ func (t *Tunnel) step() {
 	if t.over || !t.started {
 		return
 	}
-	up := !t.judged || t.move(&t.up)
-	down := !t.judged && !t.limits.ServerFirst || t.move(&t.down)
+	up := !t.judged || t.move(&t.up, &t.client, &t.upstream)
+	down := !t.judged && !t.limits.ServerFirst || t.move(&t.down, &t.upstream, &t.client)
 	if !up || !down {
 		t.finish(Broken)
 		return
@@ -171,7 +181,7 @@ func (t *Tunnel) step() {
 // readFirst reads the client's first bytes for the keeper.
 func (t *Tunnel) readFirst() {
 	for !t.judged && !t.over {
-		n, errno := readFD(t.client.fd, t.loop.buffer)
+		n, errno := readFD(int(t.client.fd), t.loop.buffer)
 		switch {
 		case errno == syscall.EAGAIN:
 			t.client.readable = false
@@ -180,18 +190,22 @@ func (t *Tunnel) readFirst() {
 			t.firstEnded(errno)
 			return
 		}
-		t.moved = t.loop.now.UnixMilli()
-		if len(t.first) == 0 {
+		t.moved = t.loop.instant
+		if t.up.rest == nil {
 			t.born = t.moved
 		}
-		t.hold(t.loop.buffer[:n])
+		b := t.loop.buffer[:n]
+		if t.up.rest != nil {
+			b = append(*t.up.rest, b...)
+		}
+		t.judge(b)
 	}
 }
 
 // firstEnded is a client that ends before its first bytes are judged: where it
 // never sent one, that is a half-close.
 func (t *Tunnel) firstEnded(errno syscall.Errno) {
-	if errno != 0 || len(t.first) > 0 || !t.limits.ServerFirst {
+	if errno != 0 || t.up.rest != nil || !t.limits.ServerFirst {
 		t.finish(FirstEnded)
 		return
 	}
@@ -199,42 +213,30 @@ func (t *Tunnel) firstEnded(errno syscall.Errno) {
 	t.judged = true
 }
 
-func (t *Tunnel) hold(b []byte) {
-	if len(t.first) > 0 {
-		b = append(t.first, b...)
-	}
-	verdict, farewell := t.keeper.First(b)
-	if verdict == More && len(b) <= t.limits.FirstBytes {
-		if len(t.first) == 0 {
-			b = append([]byte(nil), b...)
-		}
-		t.first = b
-		return
-	}
-	t.apply(verdict, farewell, b)
-}
-
-func (t *Tunnel) judge() {
-	first := t.first
-	if verdict, farewell := t.keeper.First(first); verdict != More {
+// judge has the keeper judge all that the client has sent.
+func (t *Tunnel) judge(first []byte) {
+	verdict, farewell := t.keeper.First(first)
+	switch {
+	case verdict != More || len(first) > t.limits.FirstBytes:
 		t.apply(verdict, farewell, first)
+	case t.up.rest != nil:
+		*t.up.rest = first
+	default:
+		t.up.keep(first)
 	}
 }
 
 func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
-	t.first = nil
+	t.up.rest = nil
 	switch verdict {
 	case Pass:
 		t.judged = true
 		t.passFirst(first)
 	case Take:
-		t.over = true
-		delete(t.loop.tunnels, t)
-		t.release(&t.up)
-		t.release(&t.down)
+		t.leave()
 	default:
 		if len(farewell) > 0 {
-			writeFD(t.client.fd, farewell)
+			writeFD(int(t.client.fd), farewell)
 		}
 		t.finish(Refused)
 	}
@@ -245,24 +247,24 @@ func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 func (t *Tunnel) passFirst(first []byte) {
 	n := 0
 	if t.started {
-		n, _ = writeFD(t.upstream.fd, first)
+		n, _ = writeFD(int(t.upstream.fd), first)
 		n = max(n, 0)
-		t.end.Up += int64(n)
+		t.up.count += int64(n)
 	}
-	if n < len(first) {
-		t.up.rest = append([]byte(nil), first[n:]...)
-	}
+	t.up.keep(first[n:])
 }
 
 // checkTime ends a tunnel whose time is over.
 func (t *Tunnel) checkTime() {
-	now := t.loop.now.UnixMilli()
-	waiting := !t.judged && (len(t.first) > 0 || !t.limits.ServerFirst || t.end.Down == 0)
+	now := t.loop.instant
+	waiting := !t.judged && (t.up.rest != nil || !t.limits.ServerFirst || t.down.count == 0)
 	switch {
-	case waiting && now-t.born >= t.limits.First.Milliseconds():
+	case waiting && now.since(t.born) >= t.limits.First:
 		t.finish(FirstLate)
-	case now-t.moved >= t.limits.Idle.Milliseconds():
+	case now.since(t.moved) >= t.limits.Idle:
 		t.finish(IdleTooLong)
+	case now.since(t.begun) >= t.limits.Life:
+		t.finish(TooOld)
 	}
 }
 
@@ -270,13 +272,16 @@ func (t *Tunnel) finish(why Why) {
 	if t.over {
 		return
 	}
+	t.leave()
+	t.loop.CloseFD(int(t.client.fd))
+	t.loop.CloseFD(int(t.upstream.fd))
+	t.keeper.Ended(End{Up: t.up.count, Down: t.down.count, Why: why})
+}
+
+// leave ends the tunnel as the loop's.
+func (t *Tunnel) leave() {
 	t.over = true
-	t.end.Why = why
-	delete(t.loop.tunnels, t)
-	for _, s := range []*stream{&t.up, &t.down} {
-		t.release(s)
-	}
-	t.loop.CloseFD(t.client.fd)
-	t.loop.CloseFD(t.upstream.fd)
-	t.keeper.Ended(t.end)
+	t.loop.tunnels.remove(t)
+	t.release(&t.up)
+	t.release(&t.down)
 }

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// credentials are what the rules of one policy add to requests.
+type credentials struct {
+	digest string
+	all    []*credential
+}
+
+// A credential is one rule's, as it was last read.
+type credential struct {
+	policy.Injection
+	now atomic.Pointer[secret.Secret]
+}
+
+// A keyring holds the credentials of the policy in force, and while another is
+// being put in force, of both. It is safe for concurrent use.
+type keyring struct {
+	held    atomic.Pointer[[]*credentials]
+	refresh sync.WaitGroup
+	stop    context.CancelFunc // of what reads the newest again
+}
+
+const commandMost = 10 * time.Second
+
+// find returns what the rule adds to a request for dst, by the policy with
+// that digest: an id of one policy may be another rule's in the next.
+func (k *keyring) find(rule, digest string, dst policy.Destination) *secret.Secret {
+	held := k.held.Load()
+	if held == nil {
+		return nil
+	}
+	for _, set := range *held {
+		if set.digest != digest {
+			continue
+		}
+		for _, c := range set.all {
+			if c.Rule == rule && c.Covers(dst) {
+				return c.now.Load()
+			}
+		}
+	}
+	return nil
+}
+
+// add makes set available beside what is held.
+func (k *keyring) add(set *credentials) {
+	held := []*credentials{set}
+	if before := k.held.Load(); before != nil {
+		held = append(held, *before...)
+	}
+	k.held.Store(&held)
+}
+
+// keep forgets everything but set, and has it read again from now on where its
+// rules say so. complain is told what could not be read.
+func (k *keyring) keep(set *credentials, c *config, complain func(error)) {
+	k.close()
+	k.held.Store(&[]*credentials{set})
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	for _, one := range set.all {
+		if one.Inject.Refresh > 0 {
+			k.refresh.Go(func() { one.follow(ctx, c, complain) })
+		}
+	}
+}
+
+// close ends what reads credentials again.
+func (k *keyring) close() {
+	if k.stop != nil {
+		k.stop()
+	}
+	k.refresh.Wait()
+}
+
+// follow reads the credential again and again until ctx is done. What cannot
+// be read leaves the one before in place.
+func (one *credential) follow(ctx context.Context, c *config, complain func(error)) {
+	again := time.NewTicker(one.Inject.Refresh)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		if err := one.read(ctx, c); err != nil && ctx.Err() == nil {
+			complain(err)
+		}
+	}
+}
+
+// credentials reads every credential of the file.
+func (c *config) credentials(ctx context.Context, digest string) (*credentials, error) {
+	set := &credentials{digest: digest}
+	for _, in := range c.file.Injections() {
+		one := &credential{Injection: in}
+		if err := one.read(ctx, c); err != nil {
+			return nil, misused(err, "correct inject in "+c.path)
+		}
+		set.all = append(set.all, one)
+	}
+	return set, nil
+}
+
+// read fills in what the rule adds now. The error holds no part of it.
+func (one *credential) read(ctx context.Context, c *config) error {
+	text, err := c.secretText(ctx, &one.Inject)
+	if err != nil {
+		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
+	}
+	in := one.Inject
+	s, err := secret.New(secret.Options{Header: in.Header, Value: in.Value, Placeholder: in.Placeholder, Text: text})
+	if err != nil {
+		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
+	}
+	one.now.Store(s)
+	return nil
+}
+
+func (c *config) secretText(ctx context.Context, in *policy.Inject) ([]byte, error) {
+	switch {
+	case in.File != "":
+		f, err := os.Open(c.relative(in.File))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, 2*maxTokenBytes+1))
+	case in.Env != "":
+		text, set := os.LookupEnv(in.Env)
+		if !set {
+			return nil, fmt.Errorf("the variable %s is not set", in.Env)
+		}
+		return []byte(text), nil
+	default:
+		return c.run(ctx, in.Command)
+	}
+}
+
+// run returns what a command prints on standard output. What it says on
+// standard error is not shown, since it may hold the credential.
+func (c *config) run(ctx context.Context, command []string) ([]byte, error) {
+	if len(command) == 0 {
+		return nil, errors.New("neither file, env nor command is given")
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandMost)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], slices.Clone(command[1:])...)
+	cmd.Dir = filepath.Dir(c.path)
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
+		}
+		return nil, fmt.Errorf("%s: %w", command[0], err)
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy"
+)
+
+// inspects reports whether a rule of the file needs to look inside TLS.
+func inspects(f *policy.File) bool {
+	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow}
+	for _, s := range f.Sandboxes {
+		lists = append(lists, s.Allow, s.Deny)
+	}
+	return slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
+}
+
+// collectorRoom is the size of a block that is never touched, and so takes no
+// memory, but counts as live for the collector: a handshake leaves a hundred
+// kilobytes behind, and in a heap of a few megabytes each twentieth connection
+// would have it all collected, for a tenth of the CPU time.
+const collectorRoom = 32 << 20
+
+// inspection makes what the server inspects with, or nil where no rule asks
+// for it. The authority is made on first use.
+func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
+	if !inspects(c.file) {
+		return nil, nil
+	}
+	if d.room == nil {
+		d.room = make([]byte, collectorRoom)
+	}
+	dir, err := c.caDir()
+	if err != nil {
+		return nil, err
+	}
+	authority, err := openAuthority(dir, d.talk)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := c.extraRoots()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := certs.Pool(roots...)
+	if err != nil {
+		return nil, misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.path+", or install ca-certificates")
+	}
+	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find}, nil
+}
+
+// extraRoots reads the authorities that upstreams may have beside the
+// system's.
+func (c *config) extraRoots() (all [][]byte, err error) {
+	for _, path := range c.file.TLS.ExtraRoots {
+		text, err := os.ReadFile(c.relative(path))
+		if err != nil {
+			return nil, misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.path)
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}

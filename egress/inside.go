@@ -1,0 +1,87 @@
+package egress
+
+import (
+	"context"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Inspected reports whether the policy lets the flow's tunnel be only if every
+// request in it is decided: its TLS has to end in egressd. The answer counts
+// once the ClientHello was put to the policy by Narrow.
+func (f *Flow) Inspected() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.Verdict == policy.Inspect
+}
+
+// Request opens a flow for one HTTP request that was seen inside f, whose
+// tunnel is inspected. It is decided by the policy in force, for f's sandbox,
+// destination and addresses, and recorded, before it returns. The error is
+// always a [*Refusal].
+//
+// The new flow is closed on its own, and cut on its own when a later policy
+// refuses it. It outlives neither f's permission nor f's connection.
+func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error) {
+	inner, refusal := f.inner(ctx, h)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if !inner.takeSlot() {
+		return nil, inner.refuse(tooManyFlows)
+	}
+	if refusal := inner.admitRequest(ctx); refusal != nil {
+		inner.leaveSlot()
+		return nil, refusal
+	}
+	inner.gate.add(inner)
+	if refusal := inner.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
+		inner.Close(End{Outcome: string(refusal.Decision.Class)})
+		return nil, refusal
+	}
+	return inner, nil
+}
+
+// inner makes the flow of a request inside f, which has to be still allowed.
+func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusal) {
+	refusal := f.current(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := *f.request
+	r.HTTP, r.Protocol = h, policy.ProtocolHTTP
+	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
+	inner.dialled = f.dialled
+	if refusal != nil {
+		return nil, inner.refuse(refusal.Decision)
+	}
+	return inner, nil
+}
+
+func (f *Flow) admitRequest(ctx context.Context) *Refusal {
+	if refusal := f.decide(ctx, f.request); refusal != nil {
+		return f.refuse(refusal.Decision)
+	}
+	return f.recordDecision()
+}
+
+// Credential names the rule whose credential is to be added to the flow's
+// request, and the digest of the policy that says so. rule is empty where none
+// is.
+func (f *Flow) Credential() (rule, digest string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.Inject, f.decision.Policy
+}
+
+// tooLateToLook refuses a tunnel whose bytes passed unread so far, by a policy
+// that has come to depend on what is in them.
+func tooLateToLook(d policy.Decision) policy.Decision {
+	return policy.Decision{
+		Class: policy.RuleDeny, Rule: d.Rule, Layer: d.Layer, Policy: d.Policy,
+		Reason: "the policy now looks at the requests of this destination, and the tunnel was opened before; connect again",
+	}
+}
+
+// Sandbox names who opened the flow.
+func (f *Flow) Sandbox() string { return f.request.Sandbox.Name }

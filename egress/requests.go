@@ -1,0 +1,75 @@
+package egress
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// requests keeps one copy of the requests that tunnels stand on: those of one
+// sandbox to one place, by one program, differ in their time alone. It is safe
+// for concurrent use.
+type requests struct {
+	mu    sync.Mutex
+	known map[requestKey]*policy.Request
+}
+
+// A requestKey is what most often tells two requests apart. Those with the same
+// key are compared as a whole.
+type requestKey struct {
+	sandbox, host, name, ja4 string
+	via                      policy.Via
+	port                     uint16
+	protocol                 policy.Protocol
+}
+
+const requestsMost = 1024
+
+// of returns r without its time, or the copy of it that others have. r must not
+// be changed any more. What belongs to one request only is not shared.
+func (s *requests) of(r *policy.Request) *policy.Request {
+	if r.HTTP != nil || r.DNS != nil || r.Process != nil || r.Sandbox.Labels != nil {
+		return r
+	}
+	key := requestKey{
+		sandbox: r.Sandbox.Name, via: r.Via, protocol: r.Protocol,
+		host: r.Destination.Host, port: r.Destination.Port,
+	}
+	if r.TLS != nil {
+		key.name, key.ja4 = r.TLS.ServerName, r.TLS.JA4
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if same := s.known[key]; same != nil && sameRequest(same, r) {
+		return same
+	}
+	if s.known == nil || len(s.known) >= requestsMost {
+		s.known = map[requestKey]*policy.Request{}
+	}
+	r.Time = time.Time{}
+	s.known[key] = r
+	return r
+}
+
+// sameRequest compares two requests that have the parts which of shares, but
+// for their times.
+func sameRequest(a, b *policy.Request) bool {
+	return a.Sandbox.Name == b.Sandbox.Name && a.Sandbox.Kind == b.Sandbox.Kind &&
+		a.Via == b.Via && a.Protocol == b.Protocol &&
+		sameDestination(&a.Destination, &b.Destination) && sameHello(a.TLS, b.TLS)
+}
+
+func sameDestination(a, b *policy.Destination) bool {
+	return a.Host == b.Host && a.Addr == b.Addr && a.Port == b.Port &&
+		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Aliases, b.Aliases)
+}
+
+func sameHello(a, b *policy.ClientHello) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ServerName == b.ServerName && a.NoName == b.NoName && a.JA4 == b.JA4 &&
+		a.ECH == b.ECH && a.Inspected == b.Inspected && slices.Equal(a.ALPN, b.ALPN)
+}

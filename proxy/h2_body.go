@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+)
+
+// A streamAnswer counts what goes to the client. Interim responses are hints
+// that nobody has to give, and are not passed on.
+type streamAnswer struct {
+	http.ResponseWriter
+	end *egress.End
+}
+
+func (a *streamAnswer) WriteHeader(status int) {
+	if status >= 200 {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (a *streamAnswer) Write(b []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(b)
+	a.end.Down += int64(n)
+	return n, err
+}
+
+// Unwrap is for [http.ResponseController], by which parts are flushed.
+func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// A countedBody counts what of a request's body goes up.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// A struckBody is a response's body without the credential that its request
+// carried. When it is over, its trailer is struck as well.
+type struckBody struct {
+	io.ReadCloser
+	strike *striker
+	resp   *http.Response
+	rest   []byte // struck, and not yet read
+	err    error
+}
+
+func (b *struckBody) Read(p []byte) (int, error) {
+	if b.strike == nil {
+		n, err := b.ReadCloser.Read(p)
+		b.ended(err)
+		return n, err
+	}
+	for len(b.rest) == 0 && b.err == nil {
+		n, err := b.ReadCloser.Read(p)
+		part := b.strike.part(p[:n])
+		if errors.Is(err, io.EOF) {
+			part = b.strike.last(part)
+		}
+		b.err = err
+		b.ended(err)
+		if len(part) <= len(p) && (n > 0 || len(part) > 0) {
+			if copied := copy(p, part); copied > 0 {
+				return copied, nil
+			}
+		}
+		b.rest = append([]byte(nil), part...)
+	}
+	if len(b.rest) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+func (b *struckBody) ended(err error) {
+	if errors.Is(err, io.EOF) {
+		b.strike.header(b.resp.Trailer)
+	}
+}
+
+// header strikes the fields of an HTTP/2 message in place.
+func (s *striker) header(h http.Header) {
+	for name, values := range h {
+		if reserved(name) || s.named(name) {
+			delete(h, name)
+			continue
+		}
+		var f http1.Fields
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+		}
+		for i, field := range s.fields(f) {
+			values[i] = field.Value
+		}
+	}
+}

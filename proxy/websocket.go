@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/http1"
+)
+
+// switching is the status 101 (RFC 9110 §15.2.2).
+const switching = 101
+
+var upgradeFields = http1.Fields{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: "websocket"}}
+
+// asksWebSocket reports whether a request opens a WebSocket (RFC 6455 §4.1).
+// Other protocols cannot be switched to: their Upgrade goes no further.
+func asksWebSocket(req *http1.Request, body http1.Framing) bool {
+	f := req.Fields
+	return req.Method == "GET" && req.Minor == 1 && body.Kind == http1.BodyNone &&
+		f.HasToken("Connection", "Upgrade") && onlyWebSocket(f) && f.Has("Sec-WebSocket-Key")
+}
+
+func switchesToWebSocket(resp *http1.Response) bool {
+	return resp.Fields.HasToken("Connection", "Upgrade") && onlyWebSocket(resp.Fields)
+}
+
+func onlyWebSocket(f http1.Fields) bool {
+	values := f.Values("Upgrade")
+	return len(values) == 1 && strings.EqualFold(strings.TrimSpace(values[0]), "websocket")
+}
+
+// switchProtocols passes the upstream's consent on, and then the bytes of the
+// WebSocket both ways until one side ends.
+func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
+	x.keep = false
+	fields, err := http1.StripHopByHop(resp.Fields)
+	if err != nil {
+		return errUpstream
+	}
+	v.out = http1.AppendResponse(v.out[:0], switching, statusText(switching), append(x.shown(fields), upgradeFields...))
+	v.deadline(v.server.limits.Idle)
+	n, err := v.client.Write(v.out)
+	x.end.Down += int64(n)
+	if err == nil {
+		v.both(x)
+	}
+	v.dropUpstream()
+	if err != nil {
+		return spoilt{err}
+	}
+	return nil
+}
+
+// both carries bytes both ways. A side that ends has its end passed on; a
+// moment later the other is ended as well, since a WebSocket has no half.
+func (v *webVisit) both(x *exchange) {
+	up := make(chan int64)
+	go func() {
+		n, err := v.pump(v.up.conn, v.in, nil)
+		halfClose(v.up.conn)
+		v.windDown(err)
+		up <- n
+	}()
+	n, err := v.pump(v.client, v.up.in, x.redactor())
+	x.end.Down += n
+	halfClose(v.client)
+	v.windDown(err)
+	x.end.Up += <-up
+}
+
+// windDown leaves both ends a moment to finish after one has ended, and none
+// after one has failed or was cut.
+func (v *webVisit) windDown(failed error) {
+	const moment = 5 * time.Second
+	until := time.Now()
+	if failed == nil {
+		until = until.Add(moment)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stopped = true // from here on no deadline is extended
+	v.client.SetDeadline(until)
+	v.up.conn.SetDeadline(until)
+}
+
+// pump carries bytes one way until from ends, each part as soon as it is there.
+func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker) (total int64, err error) {
+	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
+	defer v.server.buffers.Put(buf)
+	for {
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			v.extend()
+		}
+		part := strike.part(buf[:n])
+		if err != nil {
+			part = strike.last(part)
+		}
+		if len(part) > 0 {
+			if _, err := to.Write(part); err != nil {
+				return total, err
+			}
+			total += int64(len(part))
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+func halfClose(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+	}
+}

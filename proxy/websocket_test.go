@@ -1,0 +1,192 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+const webSocketPolicy = `version: 1
+allow:
+  - {host: "allowed.test:*", paths: ["/live"], upgrade: websocket, id: live}
+  - {host: "allowed.test:*", paths: ["/public/**"], id: public}
+  - "other.test:*"
+unsafe_allow: ["127.0.0.1:*"]
+`
+
+var webSocketFields = []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
+
+const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+
+// talk consents to a WebSocket on a raw connection, repeats three bytes, and
+// then goes on with serve.
+func talk(t *testing.T, c net.Conn, serve func(net.Conn)) {
+	in := bufio.NewReader(c)
+	r, err := http.ReadRequest(in)
+	if err != nil {
+		return
+	}
+	if r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Sec-Websocket-Key") == "" {
+		t.Errorf("asked with %v", r.Header)
+	}
+	io.WriteString(c, switched)
+	var three [3]byte
+	if _, err := io.ReadFull(in, three[:]); err != nil {
+		t.Error(err)
+	}
+	c.Write(three[:])
+	serve(c)
+}
+
+// head reads the head of a response.
+func (c *client) head() (status int) {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.in, &http.Request{Method: "GET"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+// TestWebSocketsCarryBothWays opens them in clear and inside, and ends them
+// from either side.
+func TestWebSocketsCarryBothWays(t *testing.T) {
+	ends := map[string]struct {
+		serve func(net.Conn)
+		end   func(*client)
+	}{
+		"the upstream ends": {func(net.Conn) {}, func(c *client) { c.rest(); c.Close() }},
+		"the client ends":   {func(c net.Conn) { io.Copy(io.Discard, c) }, func(c *client) { c.Close() }},
+	}
+	for name, tt := range ends {
+		t.Run(name+" in clear", func(t *testing.T) {
+			w := newInsideWorld(t, webSocketPolicy, nil)
+			o := newOrigin(t, func(c net.Conn) { talk(t, c, tt.serve) })
+			c := w.dial(t).send(get("other.test", o.port, "/live", webSocketFields...))
+			w.checkWebSocket(t, c, tt.end)
+		})
+		t.Run(name+" inside", func(t *testing.T) {
+			w := newInsideWorld(t, webSocketPolicy, nil)
+			o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, tt.serve) })
+			c := w.inside(t, "allowed.test", o.port)
+			c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
+			w.checkWebSocket(t, c, tt.end)
+		})
+	}
+}
+
+func (w *insideWorld) checkWebSocket(t *testing.T, c *client, end func(*client)) {
+	t.Helper()
+	if status := c.head(); status != switching {
+		t.Fatalf("answered %d", status)
+	}
+	c.send("abc").expect("abc")
+	end(c)
+	record := w.recorded(t, closeOf(w.recorded(t, requestTo("/live"))))
+	if record.HTTP.Status != switching || record.Bytes.Up < 3 || record.Bytes.Down < 3 || record.Outcome != "closed" {
+		t.Errorf("ended %+v %+v %+v", record, record.HTTP, record.Bytes)
+	}
+	w.closed(t)
+}
+
+func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
+	w := newInsideWorld(t, webSocketPolicy, nil)
+	o := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, nil)
+	c := w.inside(t, "allowed.test", o.port)
+	c.send(insideGet("allowed.test", o.port, "/public/x", webSocketFields...))
+	resp, body := c.response("GET")
+	reply{resp, body}.refused(t, 403, policy.MethodDenied)
+	w.closed(t)
+}
+
+// TestOtherUpgradesGoNoFurther: they are answered as requests without them.
+func TestOtherUpgradesGoNoFurther(t *testing.T) {
+	w := newInsideWorld(t, webSocketPolicy, nil)
+	handle := func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" || r.Header.Get("Connection") != "" || r.Header.Get("Http2-Settings") != "" {
+			t.Errorf("sent on: %v", r.Header)
+		}
+		io.WriteString(rw, "plain")
+	}
+	inside, clear := w.pki.secureOrigin(t, false, handle, nil), webOrigin(t, handle)
+	key := "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+	for _, fields := range [][]string{
+		{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"},
+		{"Connection: Upgrade", "Upgrade: TLS/1.0", key},
+		{"Connection: Upgrade", "Upgrade: foo", key},
+		{"Connection: Upgrade", "Upgrade: websocket, foo", key},
+		{"Connection: Upgrade", "Upgrade: websocket", "Upgrade: foo", key},
+		{"Connection: Upgrade", "Upgrade: websocket"},
+		{"Connection: close", "Upgrade: websocket", key},
+	} {
+		c := w.inside(t, "allowed.test", inside.port)
+		c.send(insideGet("allowed.test", inside.port, "/live", fields...))
+		if resp, body := c.response("GET"); resp.StatusCode != 200 || body != "plain" {
+			t.Errorf("%q inside: %d %s", fields, resp.StatusCode, body)
+		}
+		c.Close()
+		c = w.dial(t).send(get("other.test", clear.port, "/live", fields...))
+		if resp, body := c.response("GET"); resp.StatusCode != 200 || body != "plain" {
+			t.Errorf("%q in clear: %d %s", fields, resp.StatusCode, body)
+		}
+		c.Close()
+	}
+	w.closed(t)
+}
+
+// TestASwitchThatNobodyAskedForIsRefused has upstreams answer 101 to requests
+// that are no WebSocket, and something else to those that are.
+func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, answer string
+		fields       []string
+	}{
+		{"unasked", switched, nil},
+		{"to another protocol", strings.Replace(switched, "websocket", "foo", 1), webSocketFields},
+		{"to two", strings.Replace(switched, "Upgrade: websocket", "Upgrade: websocket\r\nUpgrade: foo", 1), webSocketFields},
+		{"without Connection", strings.Replace(switched, "Connection: Upgrade\r\n", "", 1), webSocketFields},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newInsideWorld(t, webSocketPolicy, nil)
+			o := w.pki.rawOrigin(t, func(c net.Conn) {
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, tt.answer+"leaked")
+				}
+				io.Copy(io.Discard, c)
+			})
+			c := w.inside(t, "allowed.test", o.port)
+			c.send(insideGet("allowed.test", o.port, "/live", tt.fields...))
+			resp, body := c.response("GET")
+			reply{resp, body}.refused(t, 502, policy.NetworkTLS)
+			if strings.Contains(c.rest(), "leaked") {
+				t.Error("what came behind the switch went through")
+			}
+			c.Close()
+			w.recorded(t, func(r egress.Record) bool {
+				return r.Kind == egress.KindClose && r.HTTP != nil && r.Outcome == "network-tls"
+			})
+			w.closed(t)
+		})
+	}
+}
+
+// TestAWebSocketCanBeDeclined: the answer to it is a response like others.
+func TestAWebSocketCanBeDeclined(t *testing.T) {
+	w := newInsideWorld(t, webSocketPolicy, nil)
+	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { http.Error(rw, "not today", http.StatusUpgradeRequired) }, nil)
+	c := w.inside(t, "allowed.test", o.port)
+	for range 2 {
+		c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
+		if resp, body := c.response("GET"); resp.StatusCode != 426 || body != "not today\n" {
+			t.Errorf("%d %q", resp.StatusCode, body)
+		}
+	}
+	c.Close()
+	w.closed(t)
+}
