@@ -13,15 +13,17 @@ func statusFor(c policy.Class) []int {
 		return []int{400, 405, 417, 431, 505}
 	case policy.MalformedHost:
 		return []int{400}
+	case policy.NameMismatch:
+		return []int{403, 421} // the latter of a request inside a tunnel
 	case policy.UnknownSandbox:
 		return []int{407}
 	case policy.TooManyFlows:
 		return []int{429}
-	case policy.AuditUnavailable:
+	case policy.AuditUnavailable, policy.CredentialUnavailable:
 		return []int{503}
 	case policy.NetworkTimeout:
 		return []int{504}
-	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS:
+	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS, policy.ResponseRefused:
 		return []int{502}
 	}
 	return []int{403}

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"crypto/sha1"
 	"fmt"
 	"io"
 	"net/http"
@@ -93,7 +96,7 @@ func (d *daemon) shell(dir, ca, line string) (string, error) {
 	if err := d.world.Sandbox.Start(cmd); err != nil {
 		return "", err
 	}
-	late := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	err := cmd.Wait()
 	return out.String(), err
@@ -104,18 +107,34 @@ func (d *daemon) shell(dir, ca, line string) (string, error) {
 func (o *origin) publish(t *testing.T, dir string) {
 	t.Helper()
 	makeRepository(t, filepath.Join(dir, "repository.git"))
-	o.mux.Handle("git.allowed.test/", http.FileServer(http.Dir(dir)))
-	o.mux.HandleFunc("npm.allowed.test/registry/demonstration", func(w http.ResponseWriter, _ *http.Request) {
+	o.sites.Store("git.allowed.test", http.FileServer(http.Dir(dir)))
+	o.publishNPM()
+	o.publishPyPI(t)
+}
+
+func (o *origin) publishNPM() {
+	site := http.NewServeMux()
+	o.sites.Store("npm.allowed.test", site)
+	tarball := makeTarball()
+	site.HandleFunc("/x.tgz", func(w http.ResponseWriter, _ *http.Request) { w.Write(tarball) })
+	site.HandleFunc("/registry/demonstration", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"name":"demonstration","dist-tags":{"latest":"3.2.1"},"versions":{"3.2.1":{"name":"demonstration","version":"3.2.1","dist":{"tarball":"https://npm.allowed.test/x.tgz","shasum":""}}}}`)
+		fmt.Fprintf(w, `{"name":"demonstration","dist-tags":{"latest":"3.2.1"},"versions":{"3.2.1":{"name":"demonstration","version":"3.2.1",`+
+			`"dist":{"tarball":"https://npm.allowed.test/x.tgz","shasum":"%x"}}}}`, sha1.Sum(tarball))
 	})
+}
+
+func (o *origin) publishPyPI(t *testing.T) {
+	t.Helper()
+	site := http.NewServeMux()
+	o.sites.Store("pypi.allowed.test", site)
 	const wheel = "demonstration-3.2.1-py3-none-any.whl"
-	o.mux.HandleFunc("pypi.allowed.test/simple/demonstration/", func(w http.ResponseWriter, _ *http.Request) {
+	site.HandleFunc("/simple/demonstration/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, "<!doctype html><a href=\"/%s\">%s</a>", wheel, wheel)
 	})
 	content := makeWheel(t)
-	o.mux.HandleFunc("pypi.allowed.test/"+wheel, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
+	site.HandleFunc("/"+wheel, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
 }
 
 // makeRepository makes a bare repository that a plain file server can serve.
@@ -134,6 +153,19 @@ func makeRepository(t *testing.T, path string) {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
 	}
+}
+
+// makeTarball makes an npm package.
+func makeTarball() []byte {
+	const manifest = `{"name":"demonstration","version":"3.2.1"}`
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	w.WriteHeader(&tar.Header{Name: "package/package.json", Mode: 0o644, Size: int64(len(manifest))})
+	io.WriteString(w, manifest)
+	w.Close()
+	z.Close()
+	return b.Bytes()
 }
 
 func makeWheel(t *testing.T) []byte {

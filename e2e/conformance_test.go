@@ -24,7 +24,12 @@ func TestConformance(t *testing.T) {
 
 // conforms runs one vector.
 func (d *daemon) conforms(t *testing.T, v *vector) {
-	if v.To == nil {
+	switch {
+	case v.Inside != "":
+		for _, door := range insideDoors(v) {
+			d.try(t, v, door, "")
+		}
+	case v.To == nil:
 		d.try(t, v, doorRaw, "")
 	}
 	for _, to := range v.To {

@@ -94,8 +94,10 @@ func newDaemon(t *testing.T, policy string) *daemon {
 	d := &daemon{world: theWorld(t), dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort}
 	d.log = &auditLog{dir: filepath.Join(dir, "audit")}
 	d.writeConfig(t, policy)
-	for name, token := range map[string]string{"ci.token": "open-sesame", "web.token": "another-secret"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(token+"\n"), 0o600); err != nil {
+	for name, text := range map[string]string{
+		"ci.token": "open-sesame", "web.token": "another-secret", "api.secret": realSecret, "lab.pem": string(d.world.origin.ca.pem()),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,6 +28,12 @@ const (
 	doorRaw     = "raw"
 )
 
+// The doors within an inspected tunnel, one for each version of HTTP.
+const (
+	doorInside   = "inside"
+	doorInsideH2 = "inside-h2"
+)
+
 // patience is how long a client waits for anything.
 const patience = 5 * time.Second
 
@@ -147,6 +153,10 @@ func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, strin
 		c.err = c.get(to)
 	case doorSOCKS, doorSOCKSIP:
 		c.err = c.socks(t, v, to)
+	case doorInside:
+		c.err = c.inside(t, d, v)
+	case doorInsideH2:
+		c.err = c.insideH2(t, d, v)
 	default:
 		c.err = c.raw(t, v)
 	}

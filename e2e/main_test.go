@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(leakVariable); kind != "" {
 		os.Exit(leakyProxy(kind))
 	}
+	if len(os.Args) > 3 && os.Args[1] == plainArgument {
+		os.Exit(plainUser(os.Args[2], os.Args[3], os.Args[4:]))
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: %v\n", err)

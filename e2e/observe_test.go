@@ -44,7 +44,7 @@ func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked, arrivals := d.world.zone.mark(), d.world.Sink.Mark()
+	asked, arrivals, heard := d.world.zone.mark(), d.world.Sink.Mark(), d.world.origin.heard.mark()
 	written, err := d.log.mark()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 		t.Fatal(err)
 	}
 	s.queries = distinct(d.world.zone.since(asked))
-	s.arrived = d.arrived(arrivals)
+	s.arrived, s.heard = d.arrived(arrivals), d.world.origin.heard.since(heard)
 	s.alive = d.alive()
 	if v.Policy == "P-auth" {
 		s.sandbox = d.whoAsked(s.records)
@@ -195,7 +195,7 @@ func (d *daemon) healthy(t *testing.T, before int) {
 		t.Errorf("egressd had %d descriptors and has %d", before, after)
 	}
 	d.oncePerFlow(t)
-	for _, secret := range []string{"hunter2", "Y2k6", "open-sesame", "another-secret", "stolen"} {
+	for _, secret := range []string{"hunter2", "Y2k6", "open-sesame", "another-secret", "stolen", realSecret} {
 		if d.log.holds(secret) {
 			t.Errorf("the secret %q stands in the audit log", secret)
 		}

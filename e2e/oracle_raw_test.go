@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
 )
 
 // statuses checks an exchange of raw HTTP.
@@ -27,7 +31,12 @@ func (j *judgement) statuses() {
 	if !strings.Contains(last.body, j.Body) {
 		j.wrong("the last body is %q, want %q in it", last.body, j.Body)
 	}
-	if j.closed == j.Stays {
+	for i := range j.answers {
+		if a := &j.answers[i]; strings.Contains(fmt.Sprint(a.header, a.body), realSecret) {
+			j.wrong("an answer holds the credential: %v %q", a.header, a.body)
+		}
+	}
+	if j.door != doorInsideH2 && j.closed == j.Stays {
 		j.wrong("closed is %v, want %v (%v)", j.closed, !j.Stays, j.err)
 	}
 	if j.data != "" {
@@ -38,25 +47,40 @@ func (j *judgement) statuses() {
 }
 
 func (j *judgement) rawTraffic() {
-	if j.Passes == 0 {
+	if j.Passes == 0 && !j.within() {
 		j.silence()
 	} else {
 		j.reached([]string{allowedIPv4, allowedIPv6})
+	}
+	all := j.upstream()
+	if j.Passes == 0 && all != "" {
+		j.wrong("upstream received %q", all)
+	}
+	for _, text := range j.Holds {
+		if !strings.Contains(all, text) {
+			j.wrong("upstream did not receive %q: %q", text, all)
+		}
+	}
+	for _, text := range j.Lacks {
+		if strings.Contains(strings.ToLower(all), strings.ToLower(text)) {
+			j.wrong("upstream received %q: %q", text, all)
+		}
+	}
+}
+
+// within reports whether the case took place inside an inspected tunnel.
+func (j *judgement) within() bool { return j.door == doorInside || j.door == doorInsideH2 }
+
+// upstream is what the far host received: of a tunnel, what was inside TLS.
+func (j *judgement) upstream() string {
+	if j.within() {
+		return j.heard
 	}
 	var all strings.Builder
 	for _, a := range j.arrived {
 		all.WriteString(a.received)
 	}
-	for _, text := range j.Holds {
-		if !strings.Contains(all.String(), text) {
-			j.wrong("upstream did not receive %q: %q", text, all.String())
-		}
-	}
-	for _, text := range j.Lacks {
-		if strings.Contains(strings.ToLower(all.String()), strings.ToLower(text)) {
-			j.wrong("upstream received %q: %q", text, all.String())
-		}
-	}
+	return all.String()
 }
 
 // rawRecords checks that each refusal and each request that passed has one
@@ -72,8 +96,33 @@ func (j *judgement) rawRecords(refusals int) {
 			j.refusalRecord(&r, nil)
 		}
 	}
-	if allowed != j.Passes || denied != refusals {
-		j.wrong("%d allowances and %d refusals are recorded, want %d and %d: %+v", allowed, denied, j.Passes, refusals, j.records)
+	passes := j.Passes
+	if j.within() {
+		passes++ // the tunnel
+		j.inspected()
+	}
+	if allowed != passes || denied+j.unrecorded() != refusals {
+		j.wrong("%d allowances and %d refusals are recorded, want %d and %d: %+v", allowed, denied, passes, refusals, j.records)
+	}
+}
+
+// unrecorded counts the refusals that end a request which was allowed: its
+// close record says so.
+func (j *judgement) unrecorded() (n int) {
+	for _, r := range j.records {
+		if r.Kind == egress.KindClose && r.Outcome == string(policy.ResponseRefused) {
+			n++
+		}
+	}
+	return n
+}
+
+// inspected checks that the records of requests say that TLS ended here.
+func (j *judgement) inspected() {
+	for _, r := range j.records {
+		if r.Kind == egress.KindRequest && (r.TLS == nil || !r.TLS.Inspected) {
+			j.wrong("the record of a request does not say that it was inspected: %+v", r)
+		}
 	}
 }
 

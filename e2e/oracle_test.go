@@ -26,6 +26,7 @@ type sight struct {
 	packets []lab.Packet // that opened a conversation, from anywhere in the gateway
 	queries []string     // that the name server got
 	arrived []arrived
+	heard   string          // what reached the internet inside TLS
 	records []egress.Record // of the client's connection
 	digest  string          // of the policy in force
 
@@ -161,7 +162,7 @@ func (j *judgement) refusalHead(a *answer, p problem) {
 			j.wrong("%s is %q, want %q", name, got, want)
 		}
 	}
-	if a.status == 403 && !strings.HasPrefix(a.phrase, "Blocked by egressd: ") {
+	if a.status == 403 && j.door != doorInsideH2 && !strings.HasPrefix(a.phrase, "Blocked by egressd: ") {
 		j.wrong("the reason phrase is %q", a.phrase)
 	}
 	if len(a.phrase) > 120 || !printable(a.phrase) {
@@ -238,7 +239,7 @@ func (j *judgement) refusedRaw(r *egress.Record) {
 	if r.Kind != egress.KindRefused {
 		j.wrong("what could not be parsed is recorded as %q", r.Kind)
 	}
-	if j.door == doorSOCKS || j.Reply != nil || j.Passes > 0 {
+	if j.door == doorSOCKS || j.door == doorInsideH2 || j.Reply != nil || j.Passes > 0 {
 		return // of SOCKS the host alone is recorded, of a body nothing
 	}
 	line, _, _ := strings.Cut(r.Raw, "[redacted]")
@@ -262,7 +263,7 @@ func (j *judgement) common(r *egress.Record) {
 	if r.Sandbox != j.sandbox {
 		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.sandbox)
 	}
-	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5"}[j.door]
+	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5", doorInside: "connect", doorInsideH2: "connect"}[j.door]
 	if j.door != doorRaw && r.Kind != egress.KindRefused && r.Via != via && !(j.opened && r.Kind == egress.KindRequest) {
 		j.wrong("the record's via is %q, want %q", r.Via, via)
 	}

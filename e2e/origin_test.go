@@ -34,6 +34,50 @@ type origin struct {
 	conns chan net.Conn
 	ca    *authority
 	tls   *tls.Config
+	heard heard
+	sites sync.Map // http.Handler by host, of those that a test has published
+}
+
+// heard is what was said to hosts inside TLS, in the order in which it came:
+// of HTTP/1 the bytes, of HTTP/2 each request's head as HTTP/1 writes it.
+type heard struct {
+	mu    sync.Mutex
+	parts []string
+}
+
+func (h *heard) mark() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.parts)
+}
+
+func (h *heard) since(mark int) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.parts[mark:], "")
+}
+
+func (h *heard) add(s string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts = append(h.parts, s)
+}
+
+// A heardConn is an HTTP/1 connection inside TLS, of which the beginning is
+// kept.
+type heardConn struct {
+	net.Conn
+	by   *heard
+	room int
+}
+
+func (c *heardConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if kept := min(n, c.room); kept > 0 {
+		c.by.add(string(b[:kept]))
+		c.room -= kept
+	}
+	return n, err
 }
 
 func newOrigin() (*origin, error) {
@@ -42,9 +86,10 @@ func newOrigin() (*origin, error) {
 		return nil, err
 	}
 	o := &origin{mux: http.NewServeMux(), conns: make(chan net.Conn), ca: ca}
-	o.tls = &tls.Config{GetCertificate: ca.certificate, NextProtos: []string{"h2", "http/1.1"}}
+	o.tls = &tls.Config{GetCertificate: ca.certificate, GetConfigForClient: o.flawed, NextProtos: []string{"h2", "http/1.1"}}
 	o.routes()
-	server := &http.Server{Handler: o.mux, ErrorLog: log.New(io.Discard, "", 0)}
+	o.insideRoutes()
+	server := &http.Server{Handler: o, ErrorLog: log.New(io.Discard, "", 0)}
 	go server.Serve(o)
 	return o, nil
 }
@@ -109,7 +154,7 @@ func (o *origin) handle(a *lab.Arrival) {
 	case err != nil:
 		return
 	case first[0] == 0x16:
-		o.conns <- tls.Server(c, o.tls)
+		o.handleTLS(c)
 	case 'A' <= first[0] && first[0] <= 'Z':
 		o.conns <- c
 	default:
@@ -118,6 +163,35 @@ func (o *origin) handle(a *lab.Arrival) {
 		return
 	}
 	<-c.done
+}
+
+func (o *origin) handleTLS(c *peekedConn) {
+	inner := tls.Server(c, o.tls)
+	if err := inner.Handshake(); err != nil {
+		c.Close()
+		return
+	}
+	if inner.ConnectionState().NegotiatedProtocol == "h2" {
+		o.conns <- inner
+		return
+	}
+	const kept = 256 << 10
+	o.conns <- &heardConn{inner, &o.heard, kept}
+}
+
+// ServeHTTP implements [http.Handler] for every host.
+func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		var head strings.Builder
+		fmt.Fprintf(&head, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)
+		r.Header.Write(&head)
+		o.heard.add(head.String() + "\r\n")
+	}
+	if site, ok := o.sites.Load(r.Host); ok {
+		site.(http.Handler).ServeHTTP(w, r)
+		return
+	}
+	o.mux.ServeHTTP(w, r)
 }
 
 type onlyReader struct{ io.Reader }
@@ -189,6 +263,14 @@ func (ca *authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, 
 }
 
 func (ca *authority) sign(name string) (*tls.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, leafTemplate(name), ca.cert, &ca.key.PublicKey, ca.key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: ca.key}, nil
+}
+
+func leafTemplate(name string) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -199,11 +281,7 @@ func (ca *authority) sign(name string) (*tls.Certificate, error) {
 	} else {
 		template.DNSNames = []string{name}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &ca.key.PublicKey, ca.key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: ca.key}, nil
+	return template
 }
 
 func (ca *authority) pool() *x509.CertPool {
@@ -216,9 +294,12 @@ func (ca *authority) pool() *x509.CertPool {
 func (ca *authority) file(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
-	if err := os.WriteFile(path, text, 0o644); err != nil {
+	if err := os.WriteFile(path, ca.pem(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func (ca *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 }

@@ -76,6 +76,7 @@ func (c *tunnel) endsWithin(d time.Duration) bool {
 
 // TestIdleTunnelEnds leaves a tunnel alone until egressd gives it up.
 func TestIdleTunnelEnds(t *testing.T) {
+	covers(t, "LC-12")
 	d := start(t, policyText(t, "P0")+"limits: {idle_timeout: 1s}\n")
 	idle := d.mustOpen(t, "allowed.test:443")
 	if idle.endsWithin(500 * time.Millisecond) {

@@ -41,6 +41,10 @@ type vector struct {
 	Send []string `json:"send"`
 	Hex  []string `json:"hex"`
 
+	// Inside is the destination of an inspected tunnel in which Send is sent,
+	// through the doors within it.
+	Inside string `json:"inside"`
+
 	Expect expectation  `json:"expect"`
 	Or     *expectation `json:"or"` // what is as good
 }
@@ -88,7 +92,7 @@ type expectation struct {
 
 // policies are the names of the policies in the order in which they are run.
 func policies() []string {
-	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P2", "P-self", "P-ech", "P-auth", "P-none"}
+	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside"}
 }
 
 // vectors reads every vector, of all files.

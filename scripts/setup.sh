@@ -6,6 +6,7 @@ set -euo pipefail
 declare -A package=(
 	[curl]=curl [wget]=wget [git]=git [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [strace]=strace
+	[openssl]=openssl [chromium]=chromium [certutil]=libnss3-tools
 )
 missing=()
 for command in "${!package[@]}"; do
