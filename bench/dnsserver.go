@@ -32,8 +32,8 @@ func serveDNS(pc net.PacketConn) error {
 }
 
 // answerDNS answers a query with one question (RFC 1035 section 4): originName
-// has the address 127.0.0.1 for 300 seconds and no other records; every other
-// name does not exist. It returns nil for what it does not understand.
+// and every name below it have the address 127.0.0.1 for 300 seconds and no
+// other records; every other name does not exist. It returns nil for what it does not understand.
 func answerDNS(query []byte) []byte {
 	if len(query) < dnsHeader || query[2]&0xf8 != 0 || binary.BigEndian.Uint16(query[4:]) != 1 {
 		return nil
@@ -48,7 +48,7 @@ func answerDNS(query []byte) []byte {
 	clear(answer[6:dnsHeader])                   // no records yet
 	kind := binary.BigEndian.Uint32(query[end:]) // type and class
 	switch {
-	case !bytes.EqualFold(name, []byte("\x05bench\x04test\x00")):
+	case !ofOrigin(name):
 		answer[3] |= nameError
 	case kind == typeA<<16|classIN:
 		answer[7] = 1
@@ -57,6 +57,17 @@ func answerDNS(query []byte) []byte {
 		answer = append(answer, 0, 4, 127, 0, 0, 1)
 	}
 	return answer
+}
+
+// ofOrigin says whether a name in wire form, whole, is originName or below it.
+func ofOrigin(name []byte) bool {
+	for len(name) > 1 {
+		if bytes.EqualFold(name, []byte("\x05bench\x04test\x00")) {
+			return true
+		}
+		name = name[1+name[0]:]
+	}
+	return false
 }
 
 // questionName returns the question's name in wire form and the offset behind

@@ -27,6 +27,14 @@ func TestAnAddressIsAnswered(t *testing.T) {
 	}
 }
 
+func TestNamesBelowTheOriginHaveItsAddress(t *testing.T) {
+	for _, name := range []string{"\x01n\x05bench\x04test\x00", "\x01a\x02n1\x05bENCH\x04test\x00"} {
+		if got := answerDNS(query(name, typeA)); len(got) != 12+len(name)+4+16 || got[3] != 0x80 || got[7] != 1 {
+			t.Errorf("%q: answer % x", name, got)
+		}
+	}
+}
+
 func TestAnotherTypeHasNoData(t *testing.T) {
 	got := answerDNS(query("\x05bench\x04test\x00", 28))
 	if len(got) != 12+16 || got[3] != 0x80 || got[7] != 0 {
@@ -35,7 +43,7 @@ func TestAnotherTypeHasNoData(t *testing.T) {
 }
 
 func TestAnotherNameDoesNotExist(t *testing.T) {
-	for _, name := range []string{"\x05other\x04test\x00", "\x01x\x05bench\x04test\x00", "\x04test\x00", "\x00"} {
+	for _, name := range []string{"\x05other\x04test\x00", "\x06xbench\x04test\x00", "\x0cn\x05bench\x04test\x00", "\x05bench\x04test\x01x\x00", "\x04test\x00", "\x00"} {
 		if got := answerDNS(query(name, typeA)); len(got) < 12 || got[3]&0xf != nameError || got[7] != 0 {
 			t.Errorf("%q: answer % x", name, got)
 		}

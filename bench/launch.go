@@ -25,6 +25,13 @@ type proxy struct {
 	// and readable by everyone; it is to listen on port of 127.0.0.1.
 	command func(dir string, port int, o origins) (*exec.Cmd, error)
 
+	// certificate is the file below dir in which the program leaves the
+	// certificate of its own authority; empty where it does not inspect.
+	certificate string
+
+	// insideOnly is set where the program does nothing but inspect.
+	insideOnly bool
+
 	// announces is set where the program is given port 0 and says on its
 	// standard error where it listens.
 	announces bool

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,8 +86,9 @@ func TestWhatIsNotThereIsAbsentAndSaysWhatToType(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, find := range map[string]func() (*proxy, error){
 		"go build": func() (*proxy, error) { return egressd(filepath.Join(t.TempDir(), "egressd"), "disk") },
-		"apt-get install --no-install-recommends nonesuch": func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}) },
+		"apt-get install --no-install-recommends nonesuch": func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}, "nonesuch") },
 		"go build ./goproxy": func() (*proxy, error) { return peer("goproxy", t.TempDir(), t.TempDir()) },
+		"apt-get install --no-install-recommends mitmproxy": func() (*proxy, error) { return peer("mitmproxy", "", "") },
 	} {
 		_, err := find()
 		var gone *absence
@@ -98,14 +100,18 @@ func TestWhatIsNotThereIsAbsentAndSaysWhatToType(t *testing.T) {
 
 func TestTheConfigurationOfEgressdIsTheDocumentedOne(t *testing.T) {
 	var config struct {
-		Version  int
-		Listen   struct{ Proxy []string }
-		Allow    []string
+		Version int
+		Listen  struct{ Proxy []string }
+		Allow   []yaml.Node
+		TLS     struct {
+			CADir string   `yaml:"ca_dir"`
+			Roots []string `yaml:"extra_roots"`
+		}
 		Unsafe   []string `yaml:"unsafe_allow"`
 		Upstream struct{ DNS []string }
 		Audit    struct{ Dir, Durability string }
 	}
-	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, 5353, "process")))
+	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, DNS: 5353, Inspected: 4443}, "process")))
 	d.KnownFields(true)
 	if err := d.Decode(&config); err != nil {
 		t.Fatal(err)
@@ -116,8 +122,51 @@ func TestTheConfigurationOfEgressdIsTheDocumentedOne(t *testing.T) {
 	if config.Audit.Dir != "/tmp/a b/log" || config.Audit.Durability != "process" {
 		t.Errorf("audit: %+v", config.Audit)
 	}
-	if len(config.Allow) != 1+len(allowedNames()) || config.Allow[0] != "bench.test:*" || config.Unsafe[0] != "127.0.0.0/8:*" {
-		t.Errorf("allow %q, unsafe_allow %q", config.Allow, config.Unsafe)
+	if config.TLS.CADir != "/tmp/a b/ca" || !slices.Equal(config.TLS.Roots, []string{"/tmp/a b/roots.pem"}) {
+		t.Errorf("tls: %+v", config.TLS)
+	}
+	if len(config.Allow) != 6+len(allowedNames()) || config.Unsafe[0] != "127.0.0.0/8:*" {
+		t.Fatalf("allow %v, unsafe_allow %q", config.Allow, config.Unsafe)
+	}
+	for i, want := range []string{"bench.test:1001", "bench.test:1002", "bench.test:1003", "bench.test:1004"} {
+		if got := config.Allow[i+2].Value; got != want {
+			t.Errorf("rule %d is %q, want %q", i+2, got, want)
+		}
+	}
+	for i, want := range []string{"bench.test:4443", "*.bench.test:4443"} {
+		var rule struct {
+			Host    string
+			Methods []string
+		}
+		if err := config.Allow[i].Decode(&rule); err != nil || rule.Host != want || !slices.Equal(rule.Methods, []string{"GET"}) {
+			t.Errorf("rule %d is %+v, %v", i, rule, err)
+		}
+	}
+}
+
+func TestMitmproxyIsToldWhereAndWhomToTrust(t *testing.T) {
+	bin, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "mitmdump"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	p, err := peer("mitmproxy", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, err := p.command(dir, 4123, origins{Root: []byte("a root")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "DIR/mitmdump --quiet --listen-host 127.0.0.1 --listen-port 4123 --set confdir=DIR/conf --set ssl_verify_upstream_trusted_ca=DIR/roots.pem"
+	if got := strings.NewReplacer(bin, "DIR", dir, "DIR").Replace(strings.Join(cmd.Args, " ")); got != want {
+		t.Errorf("it is started as\n%s, want\n%s", got, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "roots.pem")); string(text) != "a root" {
+		t.Errorf("its roots are %q, %v", text, err)
+	}
+	if !p.insideOnly || p.host != "127.0.0.1" || !strings.HasPrefix(p.certificate, "conf/") {
+		t.Errorf("%+v", p)
 	}
 }
 

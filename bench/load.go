@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,10 @@ const (
 	pingJob       jobKind = "ping"
 	holdJob       jobKind = "hold"    // open tunnels and keep them
 	releaseJob    jobKind = "release" // check that they live, and close them
+
+	inspectedNewJob   jobKind = "inspected-new"
+	inspectedKeptJob  jobKind = "inspected-kept"
+	inspectedNamesJob jobKind = "inspected-names"
 )
 
 // A job is one order to the load process, one JSON object a line.
@@ -36,6 +41,8 @@ type job struct {
 	Host    string        `json:"host"`  // what the proxy is asked for
 	Origins origins       `json:"origins"`
 	Hello   []byte        `json:"hello"`
+	Roots   []byte        `json:"roots,omitempty"` // PEM, for the inspected kinds: who vouches for what is heard in the tunnel
+	Serial  int           `json:"serial"`          // of no other job in this run
 	Workers int           `json:"workers"`
 	Length  time.Duration `json:"length"`
 	Tunnels int           `json:"tunnels,omitempty"` // to hold
@@ -95,6 +102,12 @@ func (j *job) do(held *[]client) (result, error) {
 		return j.work(startTLS), nil
 	case bulkJob:
 		return j.work(startBulk), nil
+	case inspectedNewJob:
+		return j.work(startInspectedNew), nil
+	case inspectedKeptJob:
+		return j.work(startInspectedKept), nil
+	case inspectedNamesJob:
+		return j.work(startInspectedNames(new(atomic.Int64))), nil
 	case holdJob:
 		return j.hold(held), nil
 	case releaseJob:

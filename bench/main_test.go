@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,30 +25,50 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(roleVariable) != "":
 		main()
-	case len(os.Args) == 3 && os.Args[1] == forwardFlag:
-		fmt.Fprintln(os.Stderr, forward(os.Args[2]))
+	case len(os.Args) == 5 && os.Args[1] == forwardFlag:
+		fmt.Fprintln(os.Stderr, forward(os.Args[2], os.Args[3], os.Args[4]))
 		os.Exit(1)
 	default:
 		os.Exit(m.Run())
 	}
 }
 
-// forward is a proxy that knows originName and refuses everything else.
-func forward(port string) error {
+// forward is a proxy that knows originName and the names below it, and refuses
+// everything else. It looks into the tunnels to one port, with an authority
+// whose certificate it writes to a file.
+func forward(port, inspected, file string) error {
+	ca, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, ca.pem(), 0o644); err != nil {
+		return err
+	}
 	return http.ListenAndServe("127.0.0.1:"+port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, originPort, _ := strings.Cut(r.Host, ":")
 		switch {
-		case name != originName:
+		case name != originName && !strings.HasSuffix(name, "."+originName):
 			http.Error(w, "no", http.StatusForbidden)
+		case r.Method == http.MethodConnect && originPort == inspected:
+			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return inside(ca, name, up, down) })
 		case r.Method == http.MethodConnect:
-			splice(w, originPort)
+			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return up, down })
 		default:
 			fetchFor(w, originPort)
 		}
 	}))
 }
 
-func splice(w http.ResponseWriter, port string) {
+// inside is what up and down say within TLS, down's by a leaf of ca for name.
+func inside(ca *authority, name string, up, down net.Conn) (net.Conn, net.Conn) {
+	issue := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		leaf, err := ca.issue(name)
+		return &leaf, err
+	}
+	return tls.Client(up, &tls.Config{InsecureSkipVerify: true}), tls.Server(down, &tls.Config{GetCertificate: issue})
+}
+
+func splice(w http.ResponseWriter, port string, through func(up, down net.Conn) (net.Conn, net.Conn)) {
 	up, err := net.Dial("tcp4", "127.0.0.1:"+port)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -57,6 +79,7 @@ func splice(w http.ResponseWriter, port string) {
 		return
 	}
 	io.WriteString(down, "HTTP/1.1 200 OK\r\n\r\n")
+	up, down = through(up, down)
 	for _, pair := range [][2]net.Conn{{up, down}, {down, up}} {
 		go func() {
 			defer pair[0].Close()
@@ -77,8 +100,8 @@ func fetchFor(w http.ResponseWriter, port string) {
 }
 
 func forwardProxy() *proxy {
-	return &proxy{name: "forward", host: originName, command: func(_ string, port int, _ origins) (*exec.Cmd, error) {
-		return exec.Command("/proc/self/exe", forwardFlag, fmt.Sprint(port)), nil
+	return &proxy{name: "forward", host: originName, certificate: "ca.pem", command: func(dir string, port int, o origins) (*exec.Cmd, error) {
+		return exec.Command("/proc/self/exe", forwardFlag, fmt.Sprint(port), fmt.Sprint(o.Inspected), filepath.Join(dir, "ca.pem")), nil
 	}}
 }
 
@@ -118,6 +141,39 @@ func TestEveryScenarioWorksDirectlyAndThroughAProxy(t *testing.T) {
 		if compared := r.Ratio != nil; compared != (r.Proxy != direct && !idle) {
 			t.Errorf("%s, %s: ratio is %v", r.Scenario, r.Proxy, r.Ratio)
 		}
+	}
+}
+
+func TestOnlyThoseThatInspectTakePartInside(t *testing.T) {
+	named := func(name string, p *proxy) *contender { return &contender{name: name, proxy: p} }
+	b := &bench{contenders: []*contender{
+		named("direct", nil),
+		named("opaque", &proxy{}),
+		named("both", &proxy{certificate: "ca.pem"}),
+		named("inside", &proxy{certificate: "ca.pem", insideOnly: true}),
+	}}
+	for name, want := range map[string]string{
+		"connect":        "direct opaque both",
+		"idle":           "direct opaque both",
+		"inspected-new":  "direct both inside",
+		"inspected-kept": "direct both inside",
+	} {
+		var got []string
+		for _, c := range b.contendersOf(scenarioNamed(t, name)) {
+			got = append(got, c.name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is measured with %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestAProxyWithoutItsCertificateEndsTheRun(t *testing.T) {
+	b := newTestBench(t)
+	b.contenders[1].proxy.certificate = "nowhere.pem"
+	b.options.scenarios = []scenario{scenarioNamed(t, "inspected-new")}
+	if _, err := b.measure(context.Background()); err == nil || !strings.Contains(err.Error(), "nowhere.pem") {
+		t.Errorf("error %v, want one that names the file", err)
 	}
 }
 

@@ -43,14 +43,28 @@ Scenarios:
   bulk        one download in one tunnel
   bulk8       eight downloads at once, each in its tunnel
   ping        1 byte there and back in a tunnel, after the hello: median time
+  inspected-new    CONNECT, a handshake that the proxy answers with a
+                   certificate of its own, one request inside, close; 16 workers
+  inspected-kept   requests inside 16 inspected connections that are kept alive
+  inspected-names  as inspected-new, each for a name that was never asked for, so
+                   that each needs a new certificate
   idle        memory of a tunnel that is open and carries nothing
 
-Peers: squid, tinyproxy (Debian packages), smokescreen, goproxy (built from the
-module in -peers-dir). Each gets an allow-list of a few names. egressd is
-measured twice, with durability disk and with durability process.
+Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
+(built from the module in -peers-dir). Each gets an allow-list of a few names,
+but for mitmproxy, which has none. egressd is measured twice, with durability
+disk and with durability process.
 To spare a peer the cost of name resolution, goproxy maps the name itself,
-smokescreen is asked for 127.0.0.1 and tinyproxy for localhost; squid has a
-hosts file, egressd asks bench's name server.
+smokescreen and mitmproxy are asked for 127.0.0.1 and tinyproxy for localhost;
+squid has a hosts file, egressd asks bench's name server.
+
+The inspected scenarios are run with those that can look into TLS: egressd
+(rules with methods), goproxy (its own MITM, with a P-256 authority and a store
+of certificates) and mitmproxy, which takes part in nothing else. All verify
+the origin's certificate. Every request of inspected-new and inspected-names
+says "Connection: close", so that nobody keeps an upstream connection for the
+next one. Direct is the same done with the origin itself, by a client that
+trusts the origin's authority instead of the proxy's.
 
 CPU is user and system time of the proxy and its children (/proc/PID/stat, in
 ticks of 10 ms: short cells are coarse). Own memory is the growth of

@@ -19,10 +19,13 @@ import (
 type origins struct {
 	Flight int    `json:"flight"` // answers a first flight with 1 byte, then echoes
 	HTTP   int    `json:"http"`   // plain HTTP, kept alive
-	TLS    int    `json:"tls"`    // TLS 1.3, one request a connection
+	TLS    int    `json:"tls"`    // TLS 1.3, kept alive
 	Bulk   int    `json:"bulk"`   // sends without end after a first flight
 	DNS    int    `json:"dns"`
 	Cert   []byte `json:"cert"` // PEM, of the TLS origin
+
+	Inspected int    `json:"inspected"` // as TLS; proxies are to look into tunnels to it
+	Root      []byte `json:"root"`      // PEM, of the authority behind Inspected
 }
 
 const (
@@ -39,12 +42,17 @@ func serveOrigins(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("making a certificate: %w", err)
 	}
-	where := origins{Cert: pemOf(cert)}
+	root, inspected, err := inspectedCertificate()
+	if err != nil {
+		return fmt.Errorf("making a certificate: %w", err)
+	}
+	where := origins{Cert: pemOf(cert), Root: root.pem()}
 	failed := make(chan error, 8)
 	starts := []func() error{
 		func() error { return startLoops(&where.Flight, flightMode, failed) },
 		func() error { return startLoops(&where.HTTP, httpMode, failed) },
 		func() error { return startListener(&where.TLS, tlsOrigin(cert), failed) },
+		func() error { return startListener(&where.Inspected, tlsOrigin(inspected), failed) },
 		func() error { return startListener(&where.Bulk, bulkOrigin, failed) },
 		func() error { return startDNS(&where.DNS, failed) },
 	}
@@ -116,8 +124,8 @@ func startDNS(port *int, failed chan<- error) error {
 	return nil
 }
 
-// tlsOrigin answers one request a connection and waits for the client to end
-// it.
+// tlsOrigin answers one request after another until the client ends the
+// connection, in whatever way.
 func tlsOrigin(cert tls.Certificate) func(*net.TCPConn) {
 	config := &tls.Config{
 		Certificates:           []tls.Certificate{cert},
@@ -128,13 +136,11 @@ func tlsOrigin(cert tls.Certificate) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		t := tls.Server(c, config)
 		buf := make([]byte, 1024)
-		if readRequest(t, buf) != nil {
-			return
+		for readRequest(t, buf) == nil {
+			if _, err := t.Write([]byte(page)); err != nil {
+				return
+			}
 		}
-		if _, err := t.Write([]byte(page)); err != nil {
-			return
-		}
-		_, _ = t.Read(buf) // the client's end, in whatever way it ends
 	}
 }
 

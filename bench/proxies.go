@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,25 +18,32 @@ func allowedNames() []string {
 	return []string{"api.example.test", "registry.example.test", "git.example.test", "pypi.example.test"}
 }
 
-func peerNames() []string { return []string{"smokescreen", "squid", "tinyproxy", "goproxy"} }
+func peerNames() []string {
+	return []string{"smokescreen", "squid", "tinyproxy", "goproxy", "mitmproxy"}
+}
 
 // peer returns how to start a peer, or an [*absence].
 func peer(name, modules, base string) (*proxy, error) {
 	switch name {
 	case "squid":
-		return installed(&proxy{name: name, host: originName, command: squidCommand})
+		return installed(&proxy{name: name, host: originName, command: squidCommand}, "squid")
 	case "tinyproxy":
-		return installed(&proxy{name: name, host: "localhost", command: tinyproxyCommand})
+		return installed(&proxy{name: name, host: "localhost", command: tinyproxyCommand}, "tinyproxy")
+	case "mitmproxy":
+		return installed(&proxy{
+			name: name, host: "127.0.0.1", command: mitmproxyCommand,
+			certificate: "conf/mitmproxy-ca-cert.pem", insideOnly: true,
+		}, "mitmdump")
 	case "smokescreen":
 		return built(&proxy{name: name, host: "127.0.0.1"}, modules, base, "github.com/stripe/smokescreen", smokescreenCommand)
 	default:
-		return built(&proxy{name: name, host: originName}, modules, base, "./goproxy", goproxyCommand)
+		return built(&proxy{name: name, host: originName, certificate: "ca.pem"}, modules, base, "./goproxy", goproxyCommand)
 	}
 }
 
-// installed checks for the Debian package of the same name.
-func installed(p *proxy) (*proxy, error) {
-	if _, err := systemBinary(p.name); err != nil {
+// installed checks for a program of the Debian package with the proxy's name.
+func installed(p *proxy, program string) (*proxy, error) {
+	if _, err := systemBinary(program); err != nil {
 		return nil, &absence{p.name + " is not installed", "apt-get install --no-install-recommends " + p.name}
 	}
 	return p, nil
@@ -76,25 +84,36 @@ func egressd(binary, durability string) (*proxy, error) {
 	}
 	command := func(dir string, port int, o origins) (*exec.Cmd, error) {
 		config := filepath.Join(dir, "egressd.yaml")
-		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o.DNS, durability))
+		if err := writeFile(filepath.Join(dir, "roots.pem"), string(o.Root)); err != nil {
+			return nil, err
+		}
+		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o, durability))
 	}
-	return &proxy{name: "egressd " + durability, host: originName, command: command, announces: true}, nil
+	return &proxy{name: "egressd " + durability, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
 }
 
-func egressdConfig(dir string, port, dns int, durability string) string {
+// egressdConfig allows the origin port by port. The one that is inspected has a
+// rule about methods and no wider one: that would leave nothing to look for.
+func egressdConfig(dir string, port int, o origins, durability string) string {
 	var allow strings.Builder
+	for _, whole := range []int{o.Flight, o.HTTP, o.TLS, o.Bulk} {
+		fmt.Fprintf(&allow, "  - %q\n", net.JoinHostPort(originName, strconv.Itoa(whole)))
+	}
 	for _, name := range allowedNames() {
 		fmt.Fprintf(&allow, "  - %s\n", name)
 	}
 	return fmt.Sprintf(`version: 1
 listen:
-  proxy: ["127.0.0.1:%d"]
+  proxy: ["127.0.0.1:%[1]d"]
 allow:
-  - "%s:*"
-%sunsafe_allow: ["127.0.0.0/8:*"]
-upstream: {dns: ["127.0.0.1:%d"]}
-audit: {dir: %q, durability: %s}
-`, port, originName, &allow, dns, filepath.Join(dir, "log"), durability)
+  - {host: "%[2]s:%[3]d", methods: [GET]}
+  - {host: "*.%[2]s:%[3]d", methods: [GET]}
+%[4]sunsafe_allow: ["127.0.0.0/8:*"]
+upstream: {dns: ["127.0.0.1:%[5]d"]}
+tls: {ca_dir: %[6]q, extra_roots: [%[7]q]}
+audit: {dir: %[8]q, durability: %[9]s}
+`, port, originName, o.Inspected, &allow, o.DNS,
+		filepath.Join(dir, "ca"), filepath.Join(dir, "roots.pem"), filepath.Join(dir, "log"), durability)
 }
 
 // squidCommand: one process, no cache, its usual access log.
@@ -184,10 +203,23 @@ func smokescreenCommand(binary string) commandFunc {
 }
 
 func goproxyCommand(binary string) commandFunc {
-	return func(_ string, port int, _ origins) (*exec.Cmd, error) {
-		args := append([]string{strconv.Itoa(port), originName}, allowedNames()...)
-		return exec.Command(binary, args...), nil
+	return func(dir string, port int, o origins) (*exec.Cmd, error) {
+		roots := filepath.Join(dir, "roots.pem")
+		args := []string{"-inspect", strconv.Itoa(o.Inspected), "-roots", roots, "-authority", filepath.Join(dir, "ca.pem"), strconv.Itoa(port), originName}
+		return exec.Command(binary, append(args, allowedNames()...)...), writeFile(roots, string(o.Root))
 	}
+}
+
+// mitmproxyCommand: mitmdump, which keeps no flows, and says nothing of them.
+func mitmproxyCommand(dir string, port int, o origins) (*exec.Cmd, error) {
+	binary, err := systemBinary("mitmdump")
+	if err != nil {
+		return nil, err
+	}
+	roots := filepath.Join(dir, "roots.pem")
+	return exec.Command(binary, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(port),
+		"--set", "confdir="+filepath.Join(dir, "conf"),
+		"--set", "ssl_verify_upstream_trusted_ca="+roots), writeFile(roots, string(o.Root))
 }
 
 // writeFile writes a configuration file that another user may have to read.

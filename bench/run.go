@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -74,6 +75,7 @@ type bench struct {
 	origins    origins
 	originRole *roleProcess
 	load       *roleProcess
+	ordered    int // jobs, so far
 	contenders []*contender
 	absent     []string
 }
@@ -220,9 +222,10 @@ func (b *bench) close() {
 func (b *bench) measure(ctx context.Context) ([]row, error) {
 	var rows []row
 	for _, s := range b.scenarios {
-		cells := make([][]cell, len(b.contenders))
+		contenders := b.contendersOf(s)
+		cells := make([][]cell, len(contenders))
 		for round := range b.rounds {
-			for i, c := range b.contenders {
+			for i, c := range contenders {
 				if err := ctx.Err(); err != nil {
 					return rows, fmt.Errorf("stopped early: %w", err)
 				}
@@ -234,11 +237,21 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 				fmt.Fprintf(b.errOut, "bench: %s %d/%d %s: %s %s\n", s.name, round+1, b.rounds, c.name, significant(number(s.value(measured))), s.unit)
 			}
 		}
-		for i, c := range b.contenders {
+		for i, c := range contenders {
 			rows = append(rows, summariseCells(s, c.name, lessKernel(cells[i], cells[0]), cells[0]))
 		}
 	}
 	return rows, nil
+}
+
+// contendersOf returns who takes part in a scenario, direct first.
+func (b *bench) contendersOf(s scenario) (taking []*contender) {
+	for _, c := range b.contenders {
+		if p := c.proxy; p == nil || s.inside && p.certificate != "" || !s.inside && !p.insideOnly {
+			taking = append(taking, c)
+		}
+	}
+	return taking
 }
 
 // lessKernel takes from every cell what the ends of a tunnel cost the kernel
@@ -262,6 +275,12 @@ func (b *bench) cell(s scenario, c *contender) (cell, error) {
 		return b.idleCell(c)
 	}
 	j := b.job(s.kind, c, c.running)
+	if s.inside {
+		var err error
+		if j.Roots, err = b.roots(c); err != nil {
+			return cell{}, err
+		}
+	}
 	j.Workers = s.workers
 	j.Length = min(b.length, warmUp)
 	if _, err := b.order(j); err != nil {
@@ -280,6 +299,15 @@ func (b *bench) cell(s scenario, c *contender) (cell, error) {
 	time.Sleep(settle)
 	after, err := c.running.cpu()
 	return cell{result: r, cpu: after - before}, err
+}
+
+// roots returns the certificate that vouches for what a client hears inside a
+// tunnel through c: the proxy's own, or that of the origin's authority.
+func (b *bench) roots(c *contender) ([]byte, error) {
+	if c.proxy == nil {
+		return b.origins.Root, nil
+	}
+	return os.ReadFile(filepath.Join(c.running.dir, c.proxy.certificate))
 }
 
 // cpu returns the CPU time used so far, 0 for no proxy.
@@ -306,6 +334,8 @@ func (b *bench) job(kind jobKind, c *contender, r *running) job {
 }
 
 func (b *bench) order(j job) (result, error) {
+	b.ordered++
+	j.Serial = b.ordered
 	if err := json.NewEncoder(b.load.in).Encode(j); err != nil {
 		return result{}, fmt.Errorf("ordering a job: %w", err)
 	}

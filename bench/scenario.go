@@ -10,6 +10,7 @@ type scenario struct {
 	name    string
 	kind    jobKind
 	workers int
+	inside  bool // measured with proxies that inspect, only
 
 	unit  string             // of value
 	value func(cell) float64 // what is compared with direct's
@@ -36,6 +37,9 @@ func scenarios() []scenario {
 		{name: "bulk", kind: bulkJob, workers: 1, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
 		{name: "bulk8", kind: bulkJob, workers: 8, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
 		{name: "ping", kind: pingJob, workers: 1, unit: "µs", value: medianMicros, added: true, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-new", kind: inspectedNewJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-kept", kind: inspectedKeptJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-names", kind: inspectedNamesJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "idle", kind: holdJob, workers: 1, unit: "KiB", value: func(c cell) float64 { return c.own }},
 	}
 }

@@ -75,11 +75,14 @@ func httpScript(j *job) *script {
 
 // tunnel returns the script that reaches a port of the origins: no step where
 // there is no proxy, else CONNECT.
-func (j *job) tunnel(port int) *script {
+func (j *job) tunnel(port int) *script { return j.tunnelTo(j.Host, port) }
+
+// tunnelTo is tunnel with another host to ask the proxy for.
+func (j *job) tunnelTo(host string, port int) *script {
 	if j.Proxy == 0 {
 		return &script{port: port, keep: -1}
 	}
-	return &script{port: j.Proxy, steps: []step{{connectHead(j.Host, port), established}}, keep: -1}
+	return &script{port: j.Proxy, steps: []step{{connectHead(host, port), established}}, keep: -1}
 }
 
 func connectHead(host string, port int) []byte {

@@ -1,14 +1,16 @@
 // Command goproxy is elazarl/goproxy as a forward proxy with an allow-list,
-// for comparison: its own CONNECT path, plain HTTP by its own transport.
+// for comparison: its own CONNECT path, plain HTTP by its own transport, and
+// its own MITM for one port.
 //
-//	goproxy PORT ORIGIN NAME…
+//	goproxy [-inspect PORT -roots FILE -authority FILE] PORT ORIGIN NAME…
 //
-// It listens on 127.0.0.1, knows ORIGIN as 127.0.0.1 without asking a name
-// server, and refuses every name but those given.
+// It listens on 127.0.0.1, knows ORIGIN and the names below it as 127.0.0.1
+// without asking a name server, and refuses every other name but those given.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -21,21 +23,31 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: goproxy PORT ORIGIN NAME…")
+	port := flag.String("inspect", "", "look into the tunnels to this `port`")
+	roots := flag.String("roots", "", "PEM `file` of what vouches for the origins that are inspected")
+	certificate := flag.String("authority", "", "`file` to write the certificate to with which leaves are signed")
+	flag.Parse()
+	if flag.NArg() < 2 {
+		fmt.Fprintln(os.Stderr, "usage: goproxy [-inspect PORT -roots FILE -authority FILE] PORT ORIGIN NAME…")
 		os.Exit(2)
 	}
-	handler := newProxy(os.Args[2], os.Args[2:])
-	log.Fatal(http.ListenAndServe(net.JoinHostPort("127.0.0.1", os.Args[1]), handler))
+	handler := newProxy(flag.Arg(1), flag.Args()[2:])
+	if *port != "" {
+		if err := inspect(handler, *port, *roots, *certificate); err != nil {
+			log.Fatal(err)
+		}
+	}
+	log.Fatal(http.ListenAndServe(net.JoinHostPort("127.0.0.1", flag.Arg(0)), handler))
 }
 
-func newProxy(origin string, names []string) http.Handler {
+func newProxy(origin string, names []string) *goproxy.ProxyHttpServer {
 	allowed := make(map[string]bool)
 	for _, name := range names {
 		allowed[name] = true
 	}
 	refused := goproxy.ReqConditionFunc(func(r *http.Request, _ *goproxy.ProxyCtx) bool {
-		return !allowed[r.URL.Hostname()]
+		name := r.URL.Hostname()
+		return !allowed[name] && !within(name, origin)
 	})
 	p := goproxy.NewProxyHttpServer()
 	p.Logger = log.New(io.Discard, "", 0)
@@ -55,11 +67,16 @@ func forbidden(r *http.Request) *http.Response {
 	return goproxy.NewResponse(r, goproxy.ContentTypeText, http.StatusForbidden, "not on the list\n")
 }
 
-// dialer dials 127.0.0.1 for origin.
+// within says whether name is origin or below it.
+func within(name, origin string) bool {
+	return name == origin || strings.HasSuffix(name, "."+origin)
+}
+
+// dialer dials 127.0.0.1 for origin and the names below it.
 func dialer(origin string) func(context.Context, string, string) (net.Conn, error) {
 	var d net.Dialer
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if port, ok := strings.CutPrefix(addr, origin+":"); ok {
+		if name, port, err := net.SplitHostPort(addr); err == nil && within(name, origin) {
 			addr = net.JoinHostPort("127.0.0.1", port)
 		}
 		return d.DialContext(ctx, network, addr)

@@ -24,7 +24,7 @@ func TestOnlyListedNamesPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, want := range map[string]int{"bench.test": 200, "denied.test": 403} {
+	for host, want := range map[string]int{"bench.test": 200, "n1.bench.test": 200, "xbench.test": 403, "denied.test": 403} {
 		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(at)}}
 		answer, err := client.Get("http://" + host + ":" + port)
 		if err != nil || answer.StatusCode != want {
