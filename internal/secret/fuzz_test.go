@@ -76,9 +76,8 @@ func checkInject(t *testing.T, s *Secret, sent, got []Field) {
 func checkValue(t *testing.T, s *Secret, theirs []Field, value string) {
 	t.Helper()
 	plain := value
-	if rest, ok := strings.CutPrefix(strings.ToLower(value), "basic "); ok {
-		decoded, err := base64.StdEncoding.DecodeString(value[len(value)-len(rest):])
-		if err == nil {
+	if scheme, encoded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "basic") {
+		if decoded, err := base64.StdEncoding.DecodeString(encoded); err == nil {
 			plain += "\n" + string(decoded)
 		}
 	}
