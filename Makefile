@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := build/egressd
 CONFIG := build/run/egressd.yaml
-PEERS ?= smokescreen squid tinyproxy
+PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
@@ -42,7 +42,7 @@ conformance: build ## the conformance suite alone, with the IDs of the cases tha
 fuzz: ## every fuzz target for FUZZTIME (60s)
 	scripts/fuzz.sh $(FUZZTIME)
 
-bench: build ## measure against direct and PEERS="smokescreen squid tinyproxy"
+bench: build ## measure against direct and PEERS="goproxy smokescreen squid tinyproxy", mitmproxy too
 	go run ./bench -egressd $(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
 
 lint: ## the linters that CI does not need

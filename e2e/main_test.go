@@ -22,7 +22,11 @@ import (
 )
 
 // binaryVariable names the egressd to test; without it one is built.
-const binaryVariable = "EGRESSD"
+// h2specVariable does so for h2spec, whose version stands in the module of tools.
+const (
+	binaryVariable = "EGRESSD"
+	h2specVariable = "EGRESSD_H2SPEC"
+)
 
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(leakVariable); kind != "" {
@@ -39,18 +43,26 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run is passed twice: outside the lab, where it builds, and inside it.
+// run is passed twice: outside the lab, where it builds, and inside it, where
+// there is no network to fetch a module from.
 func run(m *testing.M) (int, error) {
-	if os.Getenv(binaryVariable) == "" {
-		dir, err := os.MkdirTemp("", "egressd-e2e-")
-		if err != nil {
+	dir, err := os.MkdirTemp("", "egressd-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	for variable, from := range map[string][2]string{
+		binaryVariable: {".", "github.com/egressd/egressd/cmd/egressd"},
+		h2specVariable: {filepath.Join("..", "tools"), "github.com/summerwind/h2spec/cmd/h2spec"},
+	} {
+		if os.Getenv(variable) != "" {
+			continue
+		}
+		path := filepath.Join(dir, filepath.Base(from[1]))
+		if err := build(path, from[0], from[1]); err != nil {
 			return 1, err
 		}
-		defer os.RemoveAll(dir)
-		if err := build(filepath.Join(dir, "egressd")); err != nil {
-			return 1, err
-		}
-		os.Setenv(binaryVariable, filepath.Join(dir, "egressd"))
+		os.Setenv(variable, path)
 	}
 	code, inside := lab.Enter()
 	if !inside {
@@ -62,11 +74,11 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-func build(path string) error {
-	cmd := exec.Command("go", "build", "-o", path, "github.com/egressd/egressd/cmd/egressd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+func build(path, dir, name string) error {
+	cmd := exec.Command("go", "build", "-o", path, name)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build egressd: %w: %s", err, out)
+		return fmt.Errorf("build %s: %w: %s", name, err, out)
 	}
 	return nil
 }

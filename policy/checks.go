@@ -83,8 +83,15 @@ func parseCheckRequest(method, rest string) (*HTTPRequest, error) {
 	if method == "" {
 		method = "GET"
 	}
-	if !plainMethod(method) {
+	switch {
+	case !plainMethod(method):
 		return nil, fmt.Errorf("%q is not a method; write it as requests do, like GET", printable(method))
+	case method == "CONNECT":
+		return nil, errors.New("CONNECT opens a tunnel and has no URL; write the host and its port")
+	case strings.HasPrefix(rest, "//"):
+		return nil, errors.New("the path begins with two slashes, which is no request; write one")
+	case !validEscapes(rest):
+		return nil, errors.New("the URL has a % that is no percent-escape; write it as %25")
 	}
 	if strings.Contains(rest, "#") {
 		return nil, errors.New("a fragment is never sent; leave out # and what follows")
@@ -97,6 +104,24 @@ func parseCheckRequest(method, rest string) (*HTTPRequest, error) {
 		path = "/"
 	}
 	return &HTTPRequest{Method: method, Path: path, Query: query, BodySize: -1}, nil
+}
+
+func validEscapes(text string) bool {
+	path, _, _ := strings.Cut(text, "?")
+	for rest := path; ; {
+		_, after, found := strings.Cut(rest, "%")
+		if !found {
+			return true
+		}
+		if len(after) < 2 || !isHex(after[0]) || !isHex(after[1]) {
+			return false
+		}
+		rest = after[2:]
+	}
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // parseCheckHost adds the default port where none is written.

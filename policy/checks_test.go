@@ -39,7 +39,7 @@ func TestParseCheck(t *testing.T) {
 func TestParseCheckRefuses(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "GET a.test", "ftp://a.test/", "HTTPS://a.test/", "https:///x", "https://u@a.test/", "https://a.test/#x",
-		"https://a.test/a b", "https://a.test/ä", "https://a.test:0/", "a.test:", "a.test:x", "a_b c", "G@T https://a.test/", "127.1", "[a.test]",
+		"https://a.test/a b", "https://a.test/ä", "https://a.test//x", "http://a.test/%zz", "https://a.test/%4", "CONNECT https://a.test/", "https://a.test:0/", "a.test:", "a.test:x", "a_b c", "G@T https://a.test/", "127.1", "[a.test]",
 	} {
 		if r, err := ParseCheck(text); err == nil {
 			t.Errorf("%q became %v", text, r.Destination)

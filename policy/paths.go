@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // A pathPattern is the parsed form of a line in "paths:". A segment "**"
@@ -98,13 +99,14 @@ var (
 	errDotSegment   = errors.New("has a dot segment")
 	errPathByte     = errors.New("has a byte that servers read in different ways")
 	errPathEscape   = errors.New("has a percent escape that servers read in different ways")
+	errPathText     = errors.New("has escapes that are not UTF-8, or stand for a letter that looks like a dot or a slash")
 )
 
 // canonicalPath returns an error where two servers could read path in two
 // ways: empty and dot segments, path parameters, backslashes, control and
 // non-ASCII bytes, and escapes that are malformed, in lower case, or stand for
 // a byte that needs none or that changes how the path is read (RFC 3986
-// section 6.2.2). Such a path never matches an allow, and always a deny.
+// section 6.2.2), or for what some decoders make a dot or a slash of. Such a path never matches an allow, and always a deny.
 func canonicalPath(path string) error {
 	if path == "" || path[0] != '/' {
 		return errNotRooted
@@ -128,6 +130,7 @@ func canonicalSegment(segment string, last bool) error {
 	case segment == "." || segment == "..":
 		return errDotSegment
 	}
+	escaped := false
 	for i := 0; i < len(segment); i++ {
 		switch c := segment[i]; {
 		case c <= ' ' || c >= 0x7f || strings.IndexByte(`\;?#`, c) >= 0:
@@ -136,8 +139,36 @@ func canonicalSegment(segment string, last bool) error {
 			if !plainEscape(segment[i:]) {
 				return errPathEscape
 			}
+			escaped = true
 			i += 2
 		}
+	}
+	if escaped {
+		return canonicalText(segment)
+	}
+	return nil
+}
+
+// lookalikes are letters that a normalisation or a best fit takes for a dot, a
+// slash or a backslash.
+const lookalikes = "\u2024\u2025\u2026\uff0e\u2044\u2215\u29f8\uff0f\uff3c\u2216\ufe68"
+
+// canonicalText judges what a segment, whose escapes are plain, stands for.
+func canonicalText(segment string) error {
+	text := make([]byte, 0, len(segment))
+	for i := 0; i < len(segment); i++ {
+		c := segment[i]
+		if c == '%' {
+			c = byte(strings.IndexByte(upperHex, segment[i+1])<<4 | strings.IndexByte(upperHex, segment[i+2]))
+			i += 2
+		}
+		text = append(text, c)
+	}
+	switch decoded := string(text); {
+	case !utf8.ValidString(decoded), strings.ContainsAny(decoded, lookalikes):
+		return errPathText
+	case strings.Trim(decoded, ". ") == "": // a file system that drops spaces at the end has a dot segment
+		return errDotSegment
 	}
 	return nil
 }

@@ -66,12 +66,13 @@ func TestPathsThatServersReadInTwoWays(t *testing.T) {
 		"/%2e%2e/a", "/a/%2E", "/a%2fb", "/a%2Fb", "/a%5Cb", "/a%5cb", `/a\b`, "/a;b", "/a/..;/b", "/a%3Bb",
 		"/a%00", "/a%0A", "/a%7F", "/a\x00", "/a\n", "/a b", "/a\x7f", "/\xc3\xa4", "/%c3%a4",
 		"/%61", "/%252e", "/%", "/%2", "/%zz", "/a?b", "/a#b",
+		"/%C0%AE%C0%AE/a", "/%C0%AF", "/a/%FF", "/..%20/a", "/%20", "/.%20.", "/%EF%BC%8E%EF%BC%8E/a", "/a%E2%88%95b",
 	} {
 		if canonicalPath(path) == nil {
 			t.Errorf("%q passes for canonical", path)
 		}
 	}
-	for _, path := range []string{"/", "/a/", "/a/b", "/.well-known/x", "/a...b", "/%C3%A4", "/a%20b", "/a:b@c!$&'()*+,=~_-", `/a"<>[]^|{}`} {
+	for _, path := range []string{"/", "/a/", "/a/b", "/.well-known/x", "/a...b", "/%C3%A4", "/a%20b", "/a.%20", "/...", "/%E2%82%AC", "/a:b@c!$&'()*+,=~_-", `/a"<>[]^|{}`} {
 		if err := canonicalPath(path); err != nil {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -12,6 +12,7 @@ missing=()
 for command in "${!package[@]}"; do
 	command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${package[$command]}")
 done
+[ -s /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

@@ -33,12 +33,16 @@ type credential struct {
 // A keyring holds the credentials of the policy in force, and while another is
 // being put in force, of both. It is safe for concurrent use.
 type keyring struct {
-	held    atomic.Pointer[[]*credentials]
+	held    atomic.Pointer[[]*credentials] // the newest first
 	refresh sync.WaitGroup
 	stop    context.CancelFunc // of what reads the newest again
+	forget  *time.Timer        // of the ones before
 }
 
-const commandMost = 10 * time.Second
+const (
+	commandMost = 10 * time.Second
+	decidedMost = 10 * time.Second // between a decision and its request, generously
+)
 
 // find returns what the rule adds to a request for dst, by the policy with
 // that digest: an id of one policy may be another rule's in the next.
@@ -69,11 +73,19 @@ func (k *keyring) add(set *credentials) {
 	k.held.Store(&held)
 }
 
-// keep forgets everything but set, and has it read again from now on where its
-// rules say so. complain is told what could not be read.
+// drop takes set back, whose policy was not put in force.
+func (k *keyring) drop(set *credentials) {
+	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), func(s *credentials) bool { return s == set })
+	k.held.Store(&held)
+}
+
+// keep has set, which was added, read again from now on where its rules say
+// so, and forgets the others in a while: a request that was decided a moment
+// ago still needs them. complain is told what could not be read.
 func (k *keyring) keep(set *credentials, c *config, complain func(error)) {
 	k.close()
-	k.held.Store(&[]*credentials{set})
+	held := k.held.Load()
+	k.forget = time.AfterFunc(decidedMost, func() { k.held.CompareAndSwap(held, &[]*credentials{set}) })
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	for _, one := range set.all {
@@ -87,6 +99,7 @@ func (k *keyring) keep(set *credentials, c *config, complain func(error)) {
 func (k *keyring) close() {
 	if k.stop != nil {
 		k.stop()
+		k.forget.Stop()
 	}
 	k.refresh.Wait()
 }
@@ -108,15 +121,20 @@ func (one *credential) follow(ctx context.Context, c *config, complain func(erro
 	}
 }
 
-// credentials reads every credential of the file.
+// credentials reads every credential of the file, all at a time.
 func (c *config) credentials(ctx context.Context, digest string) (*credentials, error) {
 	set := &credentials{digest: digest}
 	for _, in := range c.file.Injections() {
-		one := &credential{Injection: in}
-		if err := one.read(ctx, c); err != nil {
-			return nil, misused(err, "correct inject in "+c.path)
-		}
-		set.all = append(set.all, one)
+		set.all = append(set.all, &credential{Injection: in})
+	}
+	failures := make([]error, len(set.all))
+	var reading sync.WaitGroup
+	for i, one := range set.all {
+		reading.Go(func() { failures[i] = one.read(ctx, c) })
+	}
+	reading.Wait()
+	if err := errors.Join(failures...); err != nil {
+		return nil, misused(err, "correct inject in "+c.path)
 	}
 	return set, nil
 }
@@ -170,7 +188,7 @@ func (c *config) run(ctx context.Context, command []string) ([]byte, error) {
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
 		}
 		return nil, fmt.Errorf("%s: %w", command[0], err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/egressd/egressd/internal/secret"
@@ -63,6 +64,7 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 			continue
 		}
 		var k keyring
+		k.add(set)
 		k.keep(set, c, func(err error) { t.Error(err) })
 		if got := sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))); got != want {
 			t.Errorf("%s: sent %q, want %q", source, got, want)
@@ -81,31 +83,40 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var k keyring
-	defer k.close()
-	found := func(rule, digest, dst string) bool { return k.find(rule, digest, destination(t, dst)) != nil }
-	if found("key", "sha256:1", "api.example.com:443") {
-		t.Error("an empty ring had a credential")
-	}
-	k.keep(before, c, nil)
-	for _, other := range [][3]string{
-		{"other", "sha256:1", "api.example.com:443"},
-		{"key", "sha256:2", "api.example.com:443"},
-		{"key", "sha256:1", "api.example.com:8443"},
-		{"key", "sha256:1", "example.com:443"},
-	} {
-		if found(other[0], other[1], other[2]) {
-			t.Errorf("%v has a credential", other)
+	synctest.Test(t, func(t *testing.T) {
+		var k keyring
+		defer k.close()
+		found := func(rule, digest, dst string) bool { return k.find(rule, digest, destination(t, dst)) != nil }
+		if found("key", "sha256:1", "api.example.com:443") {
+			t.Error("an empty ring had a credential")
 		}
-	}
-	k.add(next)
-	if !found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
-		t.Error("while the policy changes, one of the two has no credential")
-	}
-	k.keep(next, c, nil)
-	if found("key", "sha256:1", "api.example.com:443") {
-		t.Error("the policy before still has its credential")
-	}
+		k.add(before)
+		k.keep(before, c, nil)
+		for _, other := range [][3]string{
+			{"other", "sha256:1", "api.example.com:443"},
+			{"key", "sha256:2", "api.example.com:443"},
+			{"key", "sha256:1", "api.example.com:8443"},
+			{"key", "sha256:1", "example.com:443"},
+		} {
+			if found(other[0], other[1], other[2]) {
+				t.Errorf("%v has a credential", other)
+			}
+		}
+		k.add(next)
+		k.drop(next)
+		if !found("key", "sha256:1", "api.example.com:443") || found("key", "sha256:2", "api.example.com:443") {
+			t.Error("a policy that was not put in force took a credential along")
+		}
+		k.add(next)
+		k.keep(next, c, nil)
+		if !found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
+			t.Error("while the policy changes, one of the two has no credential")
+		}
+		time.Sleep(decidedMost + time.Second)
+		if found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
+			t.Error("the policy before still has its credential, or the one in force has lost it")
+		}
+	})
 }
 
 // TestACredentialThatCannotBeHad has errors that say where, and never what.
@@ -142,6 +153,7 @@ func TestACredentialIsReadAgain(t *testing.T) {
 	}
 	var k keyring
 	var complaints atomic.Int32
+	k.add(set)
 	k.keep(set, c, func(error) { complaints.Add(1) })
 	defer k.close()
 	now := func() string { return sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))) }

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/policy"
@@ -37,6 +38,7 @@ type daemon struct {
 	resolver  *resolver
 	gate      *egress.Gate
 	server    *proxy.Server
+	with      *proxy.Inspection // that is in use, or nil
 	keys      keyring
 	room      []byte // see inspection
 	serving   sync.WaitGroup
@@ -138,9 +140,9 @@ func (d *daemon) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if with != nil {
-		d.server.Inspect(*with)
-	}
+	d.with = with
+	d.server.Inspect(with)
+	d.keys.add(keys)
 	d.keys.keep(keys, d.config, d.complain)
 	if err := d.listen(); err != nil {
 		return err
@@ -211,56 +213,79 @@ func (d *daemon) reload(ctx context.Context, why string, always bool) {
 	}
 }
 
+// A change is all that a reload puts in force.
+type change struct {
+	config    *config
+	policy    *policy.Policy
+	entries   []sandbox.Entry
+	forwarder *dns.Forwarder
+	with      *proxy.Inspection
+	keys      *credentials
+}
+
 // apply makes everything that can fail before it puts any of it in force. In
 // between, a policy denies the sandboxes that it does not list.
 func (d *daemon) apply(ctx context.Context, why string) error {
-	c, err := loadConfig(d.path)
+	next, err := d.prepare(ctx)
 	if err != nil {
 		return err
 	}
+	return d.enforce(ctx, next, why)
+}
+
+func (d *daemon) prepare(ctx context.Context) (next *change, err error) {
+	next = new(change)
+	if next.config, err = loadConfig(d.path); err != nil {
+		return nil, err
+	}
+	c := next.config
 	if err := c.samePlaces(d.config); err != nil {
+		return nil, err
+	}
+	if next.policy, err = d.compile(c); err != nil {
+		return nil, err
+	}
+	if next.entries, err = c.entries(); err != nil {
+		return nil, err
+	}
+	if _, err := sandbox.NewDirectory(next.entries); err != nil {
+		return nil, err
+	}
+	if next.forwarder, err = newForwarder(c); err != nil {
+		return nil, err
+	}
+	if next.with, err = d.inspection(c); err != nil {
+		return nil, err
+	}
+	next.keys, err = c.credentials(ctx, next.policy.Digest())
+	return next, err
+}
+
+// enforce puts a change in force. What the new policy may need is there before
+// it is; where it cannot be recorded, everything is as before.
+func (d *daemon) enforce(ctx context.Context, next *change, why string) error {
+	if next.with != nil {
+		d.server.Inspect(next.with)
+	}
+	d.keys.add(next.keys)
+	if err := d.gate.SetPolicy(ctx, next.policy, "reloaded "+d.path+": "+why); err != nil {
+		d.keys.drop(next.keys)
+		d.server.Inspect(d.with)
 		return err
 	}
-	p, err := d.compile(c)
-	if err != nil {
+	if d.with = next.with; d.with == nil {
+		d.server.Inspect(nil)
+	}
+	d.keys.keep(next.keys, next.config, d.complain)
+	if err := d.sandboxes.Set(next.entries); err != nil {
 		return err
 	}
-	entries, err := c.entries()
-	if err != nil {
-		return err
-	}
-	if _, err := sandbox.NewDirectory(entries); err != nil {
-		return err
-	}
-	forwarder, err := newForwarder(c)
-	if err != nil {
-		return err
-	}
-	with, err := d.inspection(c)
-	if err != nil {
-		return err
-	}
-	keys, err := c.credentials(ctx, p.Digest())
-	if err != nil {
-		return err
-	}
-	if with != nil {
-		d.server.Inspect(*with)
-	}
-	d.keys.add(keys)
-	if err := d.gate.SetPolicy(ctx, p, "reloaded "+d.path+": "+why); err != nil {
-		return err
-	}
-	d.keys.keep(keys, c, d.complain)
-	if err := d.sandboxes.Set(entries); err != nil {
-		return err
-	}
-	d.resolver.forwarder.Store(forwarder)
-	if c.file.Limits != d.config.file.Limits || c.file.Audit != d.config.file.Audit {
+	d.resolver.forwarder.Store(next.forwarder)
+	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || now.Audit != before.Audit {
 		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}
-	d.config = c
-	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", p.Digest(), why)
+	d.config = next.config
+	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", next.policy.Digest(), why)
 	return nil
 }
 

@@ -231,3 +231,10 @@ func (b *BodyReader) readLine() (string, error) {
 	}
 	return text, nil
 }
+
+func unhex(c byte) byte {
+	if isDigit(c) {
+		return c - '0'
+	}
+	return lower(c) - 'a' + 10
+}

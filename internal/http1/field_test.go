@@ -89,7 +89,7 @@ func TestStripHopByHopRefusesNominations(t *testing.T) {
 
 func TestStripClaims(t *testing.T) {
 	got := StripClaims(Fields{
-		{"X-HTTP-Method-Override", "DELETE"}, {"x-method-override", "PUT"}, {"X-Http-Method", "PATCH"},
+		{"X-Original-URL", "/admin"}, {"X_HTTP_Method_Override", "DELETE"}, {"x-host", "evil.test"}, {"X_Forwarded_For", "1"}, {"X-HTTP-Method-Override", "DELETE"}, {"x-method-override", "PUT"}, {"X-Http-Method", "PATCH"},
 		{"X-Forwarded-For", "1"}, {"x-forwarded-anything", "1"}, {"Forwarded", "for=1"}, {"Via", "1.1 me"}, {"X-Real-IP", "1"},
 		{"True-Client-IP", "1"}, {"X-Forward", "kept"}, {"User-Agent", "x"},
 	})

@@ -52,13 +52,17 @@ func isHopByHop(name string) bool {
 
 // StripClaims returns the fields of a request without those that say who or
 // where its client is, and without those by which some servers take another
-// method than the request's own, which is the one that was decided. It reuses f.
+// method, path or host than the request's own, which are the ones that were
+// decided. An underscore counts as a hyphen, as servers that pass fields on in
+// their environment have it. It reuses f.
 func StripClaims(f Fields) Fields {
 	return slices.DeleteFunc(f, func(field Field) bool {
-		return hasPrefixFold(field.Name, "X-Forwarded-") || isOneOf(field.Name, []string{
+		name := strings.ReplaceAll(field.Name, "_", "-")
+		return hasPrefixFold(name, "X-Forwarded-") || isOneOf(name, []string{
 			"Forwarded", "Via", "X-Real-IP", "X-Client-IP", "True-Client-IP", "X-Cluster-Client-IP", "X-Originating-IP",
 			"X-Remote-IP", "X-Remote-Addr", "CF-Connecting-IP", "Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP",
-			"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
+			"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Method",
+			"X-Original-URL", "X-Rewrite-URL", "X-Original-Host", "X-Host",
 		})
 	})
 }

@@ -215,7 +215,7 @@ func TestWhereTheClientSpeaksFirstTheUpstreamWaits(t *testing.T) {
 // are in the tunnel's pipe, and a client that takes its time.
 func TestASlowReaderIsNotIdle(t *testing.T) {
 	short := generous
-	short.Idle = 500 * time.Millisecond
+	short.Idle = 2 * time.Second // less than the reading takes, more than a busy machine pauses
 	w := newWorld(t, pass, short).start()
 	w.client.(*net.TCPConn).SetReadBuffer(16 << 10)
 	small := make(chan error)
@@ -232,7 +232,7 @@ func TestASlowReaderIsNotIdle(t *testing.T) {
 		if got += n; err != nil {
 			t.Fatalf("after %d bytes: %v", got, err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(130 * time.Millisecond)
 	}
 }
 
