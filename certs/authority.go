@@ -26,6 +26,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -129,6 +130,9 @@ func inSubject(r rune) rune {
 	return -1
 }
 
+// errNotMinted is what those who wait get where signing panicked.
+var errNotMinted = errors.New("the certificate was not signed")
+
 // Leaf returns a certificate for host and for nothing else, to be shown to a
 // client that trusts the authority: for the server side of TLS, valid for a
 // week at most and for a day at least, unless the authority's own time is
@@ -150,7 +154,8 @@ func (a *Authority) Leaf(host string) (*tls.Certificate, error) {
 		<-l.minted
 		return l.cert, l.err
 	}
+	defer close(l.minted) // after a panic too, or those who wait would for ever
+	l.err = errNotMinted
 	l.cert, l.renew, l.err = a.mint(name, now)
-	close(l.minted)
 	return l.cert, l.err
 }

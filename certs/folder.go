@@ -64,9 +64,10 @@ func Create(dir string) (a *Authority, err error) {
 }
 
 // Open returns the authority in dir. Where there is none the error wraps
-// [fs.ErrNotExist]. A folder that others may write, a key that others may
-// read, a key that is not the certificate's, and a certificate that is
-// malformed or not valid now are refused with a [*Refusal].
+// [fs.ErrNotExist]. A folder or a key of another user than this one or root, a
+// folder that others may write, a key that others may read, a key that is not
+// the certificate's, and a certificate that is malformed or not valid now are
+// refused with a [*Refusal].
 func Open(dir string) (a *Authority, err error) {
 	err = locked(dir, func() error {
 		a, err = load(dir)
@@ -120,6 +121,9 @@ func locked(dir string, do func() error) error {
 	if err != nil {
 		return err
 	}
+	if !ours(owner(info), os.Geteuid()) {
+		return &Refusal{dir + " belongs to another user", "name a folder of your own, or give this one to the user that egressd runs as, and egressd ca rotate"}
+	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return &Refusal{dir + " can be written by others than its owner", "chmod go-w " + dir + ", and egressd ca rotate if somebody may have been there"}
 	}
@@ -131,6 +135,12 @@ func locked(dir string, do func() error) error {
 	}
 	return do()
 }
+
+// ours reports whether what belongs to owner belongs to user or to root, who
+// can read and change everything anyway.
+func ours(owner uint32, user int) bool { return owner == 0 || owner == uint32(user) }
+
+func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 
 // lock waits until it has the folder for itself.
 func lock(d *os.File) error {

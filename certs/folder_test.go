@@ -198,6 +198,14 @@ func chmod(name string, mode fs.FileMode) func(*testing.T, string) {
 	}
 }
 
+func chown(name string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		if err := os.Chown(filepath.Join(dir, name), 1, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func holds(name, text string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) { put(t, dir, name, []byte(text)) }
 }
@@ -280,8 +288,18 @@ var spoiled = []spoil{
 	{"the certificate is signed by another", signedByAnother, "not signed by itself", "restore it", false},
 }
 
+// spoiledByRoot is what only root can do.
+var spoiledByRoot = []spoil{
+	{"the key is another user's", chown(keyFile), "ca-key.pem belongs to another user", "restore one of your own", false},
+	{"the folder is another user's", chown("."), "belongs to another user", "a folder of your own", true},
+}
+
 func TestOpenRefuses(t *testing.T) {
-	for _, row := range spoiled {
+	rows := spoiled
+	if os.Geteuid() == 0 {
+		rows = slices.Concat(spoiled, spoiledByRoot)
+	}
+	for _, row := range rows {
 		t.Run(row.what, func(t *testing.T) {
 			dir := t.TempDir()
 			create(t, dir)
@@ -305,6 +323,18 @@ func TestOpenRefuses(t *testing.T) {
 				t.Error("what was made is not what is opened")
 			}
 		})
+	}
+}
+
+func TestFilesOfOthersAreNotOurs(t *testing.T) {
+	for _, row := range []struct {
+		owner uint32
+		user  int
+		want  bool
+	}{{1000, 1000, true}, {1001, 1000, false}, {0, 1000, true}, {1000, 0, false}, {0, 0, true}} {
+		if got := ours(row.owner, row.user); got != row.want {
+			t.Errorf("a file of %d is that of %d or root: %v", row.owner, row.user, got)
+		}
 	}
 }
 

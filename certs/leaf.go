@@ -90,7 +90,7 @@ func (a *Authority) mint(name subjectName, now time.Time) (cert *tls.Certificate
 // which makes the subject alternative name critical (RFC 5280 §4.2.1.6).
 func (a *Authority) template(name subjectName, now time.Time) (*x509.Certificate, error) {
 	if now.Before(a.cert.NotBefore) || !now.Before(a.cert.NotAfter) {
-		return nil, fmt.Errorf("the authority's certificate is valid from %s to %s, and it is %s: egressd ca rotate makes a new one",
+		return nil, fmt.Errorf("the authority's certificate is valid from %s to %s, and it is %s",
 			date(a.cert.NotBefore), date(a.cert.NotAfter), date(now))
 	}
 	template := &x509.Certificate{

@@ -324,7 +324,7 @@ func TestLeafEndsWithItsAuthority(t *testing.T) {
 			t.Errorf("signed %d times", n)
 		}
 		time.Sleep(2 * time.Hour)
-		if _, err := a.Leaf("api.example"); err == nil || !strings.Contains(err.Error(), "egressd ca rotate") {
+		if _, err := a.Leaf("api.example"); err == nil || !strings.Contains(err.Error(), "certificate is valid from ") {
 			t.Errorf("after its end: %v", err)
 		}
 	})
@@ -375,6 +375,47 @@ func TestFailureIsNotKept(t *testing.T) {
 	}
 	a.key = whole
 	leafOf(t, a, "api.example")
+}
+
+// TestAPanicLeavesNobodyWaiting has a key panic for the first of two who ask.
+func TestAPanicLeavesNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := create(t, t.TempDir())
+		whole := a.key
+		hold := make(chan struct{})
+		a.key = panickingKey{whole, hold}
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the key did not panic")
+				}
+			}()
+			a.Leaf("api.example")
+		})
+		synctest.Wait()
+		asking.Go(func() {
+			if c, err := a.Leaf("api.example"); err == nil {
+				t.Errorf("a leaf without a signature: %v", c)
+			}
+		})
+		synctest.Wait()
+		close(hold)
+		asking.Wait()
+		a.key = whole
+		leafOf(t, a, "api.example")
+	})
+}
+
+// A panickingKey waits for hold and panics.
+type panickingKey struct {
+	crypto.Signer
+	hold chan struct{}
+}
+
+func (k panickingKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	<-k.hold
+	panic("the key is out of order")
 }
 
 type brokenKey struct{ crypto.Signer }

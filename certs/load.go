@@ -71,7 +71,7 @@ func checkTime(path string, cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkPrivate refuses a key that is not a file of its owner's alone.
+// checkPrivate refuses a key that others than this user and root can read.
 func checkPrivate(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -80,6 +80,8 @@ func checkPrivate(path string) error {
 		return &Refusal{path + " is missing", "restore it, or " + makeNew}
 	case err != nil:
 		return err
+	case !ours(owner(info), os.Geteuid()):
+		return &Refusal{path + " belongs to another user, who can read it", "restore one of your own, or " + makeNew}
 	case info.Mode().Perm()&0o077 != 0:
 		return &Refusal{path + " can be read by others than its owner", "chmod 600 " + path + ", and egressd ca rotate if somebody may have read it"}
 	}

@@ -35,6 +35,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 		inner.leaveSlot()
 		return nil, refusal
 	}
+	inner.Over(f)
 	inner.gate.add(inner)
 	if refusal := inner.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
 		inner.Close(End{Outcome: string(refusal.Decision.Class)})
@@ -51,11 +52,22 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 	r := *f.request
 	r.HTTP, r.Protocol = h, policy.ProtocolHTTP
 	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
-	inner.dialled = f.dialled
 	if refusal != nil {
 		return nil, inner.refuse(refusal.Decision)
 	}
 	return inner, nil
+}
+
+// Over has f's close record name the address that tunnel, which f was opened
+// inside, dialled last. It is to be called again where the request goes over a
+// connection that tunnel has dialled since.
+func (f *Flow) Over(tunnel *Flow) {
+	tunnel.mu.Lock()
+	dialled := tunnel.dialled
+	tunnel.mu.Unlock()
+	f.mu.Lock()
+	f.dialled = dialled
+	f.mu.Unlock()
 }
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
@@ -84,4 +96,8 @@ func tooLateToLook(d policy.Decision) policy.Decision {
 }
 
 // Sandbox names who opened the flow.
-func (f *Flow) Sandbox() string { return f.request.Sandbox.Name }
+func (f *Flow) Sandbox() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.request.Sandbox.Name
+}

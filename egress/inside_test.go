@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
@@ -184,4 +185,57 @@ func TestAFlowThatHasEndedIsNotCut(t *testing.T) {
 	f.Close(End{Outcome: "closed"})
 	f.cut()
 	tunnel.Close(End{Outcome: "closed"})
+}
+
+// TestARequestNamesTheConnectionItGoesOver in the record of its end: the one
+// that its tunnel had when it was opened, or when Over was called.
+func TestARequestNamesTheConnectionItGoesOver(t *testing.T) {
+	w := newWorld(t, looking(t, "/a"))
+	tunnel := w.inspected(t)
+	defer tunnel.Close(End{Outcome: "closed"})
+	dial := func(addr string) {
+		tunnel.mu.Lock()
+		defer tunnel.mu.Unlock()
+		tunnel.dialled = endpointOf(netip.MustParseAddrPort(addr + ":443"))
+	}
+	open := func() *Flow {
+		t.Helper()
+		f, err := tunnel.Request(t.Context(), get("/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	dial("127.0.0.1")
+	stays, moves := open(), open()
+	dial("127.0.0.2")
+	moves.Over(tunnel)
+	for _, f := range []*Flow{stays, moves, open()} {
+		f.Close(End{Outcome: "closed"})
+	}
+	for i, want := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2"} {
+		if got := w.records(t, KindClose)[i].Dst.Addr; got != want {
+			t.Errorf("the end of request %d names %s, want %s", i, got, want)
+		}
+		if got := w.records(t, KindRequest)[i].Dst.Addr; got != "" {
+			t.Errorf("request %d names %s before it went anywhere", i, got)
+		}
+	}
+}
+
+// TestWhoAskedIsReadWhileMoreBecomesKnown is for the race detector.
+func TestWhoAskedIsReadWhileMoreBecomesKnown(t *testing.T) {
+	w := newWorld(t, looking(t, "/a"))
+	tunnel := w.inspected(t)
+	defer tunnel.Close(End{Outcome: "closed"})
+	var narrowing sync.WaitGroup
+	narrowing.Go(func() {
+		if err := tunnel.Narrow(t.Context(), hello); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := tunnel.Sandbox(); got == "" {
+		t.Error("nobody")
+	}
+	narrowing.Wait()
 }

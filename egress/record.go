@@ -24,7 +24,7 @@ type Record struct {
 	Duration int64           `json:"duration_ms,omitempty"`
 	Outcome  string          `json:"outcome,omitempty"`
 	Raw      string          `json:"raw,omitempty"`  // first 256 bytes of what could not be parsed, escaped
-	Note     string          `json:"note,omitempty"` // policy, start, stop: what happened, for a person
+	Note     string          `json:"note,omitempty"` // for a person: what happened to egressd, or why a flow ended as it did, and what to do
 }
 
 // A Kind says what a record is about.
@@ -32,7 +32,7 @@ type Kind string
 
 const (
 	KindOpen     Kind = "open"    // a tunnel was decided
-	KindRequest  Kind = "request" // an HTTP request seen in clear was decided
+	KindRequest  Kind = "request" // an HTTP request, in clear or inside an inspected tunnel, was decided
 	KindClose    Kind = "close"   // a flow ended, or was refused after it was opened
 	KindDNS      Kind = "dns"
 	KindRefused  Kind = "refused" // could not even be put to the policy
@@ -85,7 +85,9 @@ type RecordDecision struct {
 	Policy    string   `json:"policy,omitempty"`
 }
 
-// RecordBytes counts payload bytes: up to the upstream, down to the client.
+// RecordBytes counts payload bytes: up to the upstream, down to the client. Of
+// a request in HTTP/1 these are heads and bodies, of one in HTTP/2 its bodies
+// alone.
 type RecordBytes struct {
 	Up   int64 `json:"up"`
 	Down int64 `json:"down"`

@@ -88,9 +88,10 @@ func (x *exchange) redactor() *striker {
 // A striker strikes a credential out of what a sandbox would read, and notes
 // in the flow's end that it had to. A nil striker passes everything on.
 type striker struct {
-	secret *secret.Secret
-	body   *secret.Redactor
-	end    *egress.End
+	secret    *secret.Secret
+	body      *secret.Redactor // nil where it only strikes fields
+	noTrailer bool             // no trailer field passes
+	end       *egress.End
 }
 
 func newStriker(s *secret.Secret, end *egress.End) *striker {
@@ -103,7 +104,7 @@ func (x *exchange) withoutTrailer() *striker {
 	if x.secret == nil {
 		return nil
 	}
-	return &striker{secret: x.secret, end: &x.end}
+	return &striker{secret: x.secret, noTrailer: true, end: &x.end}
 }
 
 // part returns what may be passed on now that b has come.
@@ -128,7 +129,7 @@ func (s *striker) last(part []byte) []byte {
 
 // trailer returns the trailer fields that pass, struck. It reuses f.
 func (s *striker) trailer(f http1.Fields) http1.Fields {
-	if s != nil && s.body == nil {
+	if s != nil && s.noTrailer {
 		return nil
 	}
 	return s.fields(f)
@@ -152,16 +153,10 @@ func (s *striker) fields(f http1.Fields) http1.Fields {
 	return out
 }
 
-// named reports whether a field's name holds the credential, as it is or as
-// HTTP/2 would write it. There are no names that it could be struck out of.
+// named reports whether a field's name holds the credential. There are no names
+// that it could be struck out of.
 func (s *striker) named(name string) bool {
-	if s == nil {
-		return false
-	}
-	_, hit := s.secret.RedactString(name)
-	if !hit {
-		_, hit = s.secret.RedactString(strings.ToLower(name))
-	}
+	hit := s != nil && s.secret.InName(name)
 	if hit {
 		s.note()
 	}

@@ -296,3 +296,46 @@ func TestACredentialOfAWebSocketIsStruckOut(t *testing.T) {
 	})
 	w.closed(t, theSecret)
 }
+
+// TestACredentialIsNoName: not of a field, nor of a trailer field, announced or
+// not, in whatever case it arrives.
+func TestACredentialIsNoName(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newCredentialWorld(t, credentialText)
+		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
+			got := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			rw.Header().Set("Trailer", "X-After, X-Egressd-Id, "+got)
+			rw.Header().Set("X-"+strings.ToUpper(got), "as a name")
+			rw.Header().Set("Y-"+base64.RawURLEncoding.EncodeToString([]byte(got)), "as a name")
+			io.WriteString(rw, "body")
+			rw.Header().Set("X-After", "passes")
+			rw.Header().Set(got, "as a name")
+			rw.Header().Set(http.TrailerPrefix+"Z-"+got, "as a name")
+		}, nil)
+		r := ask(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/v1/x"), nil)
+		if r.body != "body" || r.Trailer.Get("X-After") != "passes" {
+			t.Errorf("answered %s", r.all())
+		}
+		told := strings.ToLower(r.all())
+		for _, form := range []string{theSecret, base64.RawURLEncoding.EncodeToString([]byte(theSecret)), "as a name", "X-Egressd-Id"} {
+			if strings.Contains(told, strings.ToLower(form)) {
+				t.Errorf("%s shows in %s", form, told)
+			}
+		}
+	})
+}
+
+// TestATrailerAnnouncesNoCredential, before the body is there.
+func TestATrailerAnnouncesNoCredential(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newCredentialWorld(t, credentialText)
+		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Trailer", "X-After, X-Egressd-Id, "+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			io.WriteString(rw, "body")
+		}, nil)
+		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/v1/x"), nil)
+		if _, after := resp.Trailer["X-After"]; len(resp.Trailer) > 1 || len(resp.Trailer) == 1 && !after {
+			t.Errorf("announced %v", resp.Trailer)
+		}
+	})
+}

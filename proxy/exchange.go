@@ -1,16 +1,15 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
@@ -75,12 +74,21 @@ func (v *webVisit) reachInside(x *exchange, reuse bool) error {
 	}
 	v.forget()
 	conn, err := v.inside.again(context.Background())
+	x.flow.Over(v.inside.flow)
 	if err != nil {
-		return err
+		return refusalFor(x.flow, asRefusal(err))
 	}
 	x.reused = false
 	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
 	return nil
+}
+
+// refusalFor is the refusal of a tunnel as that of a request in it, whose reply
+// has to name the request.
+func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
+	r := request.Failed(tunnel.Decision.Class, "")
+	r.Decision = tunnel.Decision
+	return r
 }
 
 // quiet reports whether the upstream of a tunnel has said nothing since its
@@ -101,6 +109,17 @@ func (u *upstream) quiet() bool {
 	defer func() { below.hasty = false }()
 	_, err := u.in.Peek(1)
 	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// abrupt reports whether the upstream of a tunnel has closed its connection
+// without the end that TLS has for that, as anybody on the way can.
+func (u *upstream) abrupt() bool {
+	secure, ok := u.conn.(*tls.Conn)
+	if !ok {
+		return false
+	}
+	below, ok := secure.NetConn().(*farConn)
+	return ok && below.ended
 }
 
 func (v *webVisit) roundTrip(x *exchange) error {
@@ -134,75 +153,10 @@ func (v *webVisit) roundTrip(x *exchange) error {
 	return bodyError(err, x.upload.err)
 }
 
-// An upload is the goroutine that sends a request's body while the response
-// may already come.
-type upload struct {
-	done chan struct{}
-	err  error // once done is closed
-}
-
-func (u *upload) run(v *webVisit, x *exchange) {
-	defer close(u.done)
-	u.err = v.sendBody(x)
-}
-
-// over reports whether the body is out, or is so within d.
-func (u *upload) over(d time.Duration) bool {
-	if u == nil {
-		return true
-	}
-	select {
-	case <-u.done:
-		return true
-	default:
-	}
-	if d == 0 {
-		return false
-	}
-	wait := time.NewTimer(d)
-	defer wait.Stop()
-	select {
-	case <-u.done:
-		return true
-	case <-wait.C:
-		return false
-	}
-}
-
-// whole reports whether the body went out to its last byte, within d: only
-// then does the client's next request begin where the connection stands.
-func (u *upload) whole(d time.Duration) bool {
-	return u == nil || u.over(d) && u.err == nil
-}
-
-// bodyError tells what an exchange comes to whose body may have failed. A
-// client that left in the middle of it gets no answer, nor does one that has
-// part of a response already.
-func bodyError(received, sent error) error {
-	var bad *http1.MalformedError
-	var cut cutShort
-	var late spoilt
-	switch {
-	case errors.As(received, &late):
-		return received
-	case errors.As(sent, &bad) && received == nil:
-		return spoilt{sent}
-	case errors.As(sent, &bad):
-		return sent
-	case errors.As(sent, &cut):
-		return spoilt{sent}
-	}
-	return received
-}
-
-// cutShort is a body that its sender did not finish.
-type cutShort struct{ error }
-
-func (e cutShort) Unwrap() error { return e.error }
-
-// broken tells a kept connection that had ended from one that failed.
+// broken tells a kept connection that had ended from one that failed, or whose
+// upstream is silent.
 func (v *webVisit) broken(x *exchange, err error) error {
-	if x.reused && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && idempotent(x.req.Method) {
+	if x.reused && !errors.Is(err, os.ErrDeadlineExceeded) && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && idempotent(x.req.Method) {
 		return errStale
 	}
 	return errors.Join(errUpstream, err)
@@ -260,19 +214,6 @@ func hostField(d policy.Destination, defaultPort uint16) string {
 	return d.String()
 }
 
-// sendBody streams the request's body. A body that turns out malformed breaks
-// the upstream's connection off, so that it can never be taken for complete.
-func (v *webVisit) sendBody(x *exchange) error {
-	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer())
-	x.end.Up += n
-	var cut cutShort
-	if errors.As(err, &cut) { // where the upstream failed, its answer may be on its way
-		abort(v.up.conn)
-	}
-	return err
-}
-
 // abort breaks c off, so that its other end cannot take what came for all.
 func abort(c net.Conn) {
 	if tls, ok := c.(*tls.Conn); ok {
@@ -324,6 +265,7 @@ func (v *webVisit) receive(x *exchange) error {
 	if err != nil {
 		return spoilt{err}
 	}
+	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
 	if !upstreamKeeps {
 		v.dropUpstream()
 	}
@@ -345,6 +287,8 @@ func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
 		switch {
 		case err != nil && v.up.in.Buffered() == 0:
 			return resp, v.broken(x, err)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return resp, errors.Join(errUpstream, err)
 		case err != nil || resp.Status == switching && !(x.upgrade && switchesToWebSocket(&resp)):
 			return resp, errUpstream
 		case resp.Status >= 200 || resp.Status == switching:
@@ -407,95 +351,4 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 	down, err := v.copyBody(v.client, body, rechunk, x.redactor())
 	x.end.Down += down
 	return err
-}
-
-// answerLength passes a body of known length on: first what is buffered, then
-// between the sockets themselves, which the kernel does by splice(2).
-func (v *webVisit) answerLength(x *exchange, length int64) error {
-	const atOnce = 512 << 10
-	n, err := io.CopyN(v.client, v.up.in, int64(v.up.in.Buffered()))
-	x.end.Down += n
-	for length -= n; length > 0 && err == nil; length -= n {
-		v.extend()
-		n, err = io.CopyN(v.client, v.up.conn, min(length, atOnce))
-		x.end.Down += n
-	}
-	return err
-}
-
-// stopUpload ends the goroutine that reads the request's body, wherever it
-// waits.
-func (v *webVisit) stopUpload() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.stopped = true
-	v.up.conn.Close()
-	v.client.SetReadDeadline(time.Now())
-}
-
-// extend gives both ends the idle time again.
-func (v *webVisit) extend() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.stopped {
-		return
-	}
-	soon := time.Now().Add(v.server.limits.Idle)
-	v.client.SetDeadline(soon)
-	v.up.conn.SetDeadline(soon)
-}
-
-// copyBody streams a body, each part as soon as it is there, without the
-// secret that strike looks for where it is not nil.
-func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, strike *striker) (total int64, err error) {
-	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
-	defer v.server.buffers.Put(buf)
-	bw := bufio.NewWriterSize(to, 4<<10)
-	cw := http1.NewChunkedWriter(bw)
-	for {
-		n, err := body.Read(buf[:])
-		if n > 0 {
-			v.extend()
-		}
-		part := strike.part(buf[:n])
-		ended := errors.Is(err, io.EOF)
-		if ended {
-			part = strike.last(part)
-		}
-		if len(part) > 0 {
-			if err := writePart(to, bw, cw, part, chunked); err != nil {
-				return total, err
-			}
-			total += int64(len(part))
-		}
-		if ended {
-			return total, endBody(bw, cw, body, chunked, strike)
-		}
-		if err != nil {
-			return total, cutShort{err}
-		}
-	}
-}
-
-const bodyBuffer = 32 << 10
-
-func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte, chunked bool) error {
-	if !chunked {
-		_, err := to.Write(b)
-		return err
-	}
-	if _, err := cw.Write(b); err != nil {
-		return err
-	}
-	return bw.Flush()
-}
-
-func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, strike *striker) error {
-	if !chunked {
-		return nil
-	}
-	if err := cw.Close(strike.trailer(body.Trailer)); err != nil {
-		return err
-	}
-	return bw.Flush()
 }

@@ -4,43 +4,20 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 )
-
-// A streamAnswer counts what goes to the client. Interim responses are hints
-// that nobody has to give, and are not passed on.
-type streamAnswer struct {
-	http.ResponseWriter
-	end *egress.End
-}
-
-func (a *streamAnswer) WriteHeader(status int) {
-	if status >= 200 {
-		a.ResponseWriter.WriteHeader(status)
-	}
-}
-
-func (a *streamAnswer) Write(b []byte) (int, error) {
-	n, err := a.ResponseWriter.Write(b)
-	a.end.Down += int64(n)
-	return n, err
-}
-
-// Unwrap is for [http.ResponseController], by which parts are flushed.
-func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // A countedBody counts what of a request's body goes up.
 type countedBody struct {
 	io.ReadCloser
-	n *atomic.Int64
+	st *stream
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.n.Add(int64(n))
+	b.st.up.Add(int64(n))
+	b.st.answer.moved()
 	return n, err
 }
 

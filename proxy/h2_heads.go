@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -32,7 +33,12 @@ type headWatch struct {
 	fields *hpack.Decoder
 	last   uint32 // the newest stream
 	parts  int    // of the head that comes; 0 between heads
+	void   bool   // of the head that comes the library has refused the first frame, and ignores the others
 	head   h2Head
+
+	patience time.Duration // for a head
+	timer    *time.Timer   // runs while a head is not complete
+	late     bool          // timer was started
 }
 
 const (
@@ -56,16 +62,39 @@ func watchHeads(client *tls.Conn, headBytes int, report func(problem string)) *h
 	return w
 }
 
+// expect has late called, on a goroutine of its own, when a head was begun and
+// is not complete after patience. Whoever calls it stops the timer in the end.
+func (w *headWatch) expect(patience time.Duration, late func()) {
+	w.patience = patience
+	w.timer = time.AfterFunc(patience, late)
+	w.timer.Stop()
+}
+
 // errHeadParts ends a connection: the library itself would read on for ever.
 var errHeadParts = errors.New("a head in too many frames")
 
 func (w *headWatch) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.see(b[:n])
+	w.hurry()
 	if w.parts > headParts {
 		return 0, errHeadParts
 	}
 	return n, err
+}
+
+// hurry starts the timer where a head, or any frame's, is not complete, and
+// stops it where there is none under way.
+func (w *headWatch) hurry() {
+	began := len(w.frame) > 0 || w.parts > 0 || w.void
+	switch {
+	case w.timer == nil || w.late == began:
+	case began:
+		w.timer.Reset(w.patience)
+	default:
+		w.timer.Stop()
+	}
+	w.late = began
 }
 
 // see is given everything that the client sends, in pieces of any size.
@@ -117,9 +146,15 @@ func (w *headWatch) begin() {
 // part reads a frame that is part of a head.
 func (w *headWatch) part() (ok bool) {
 	w.blocks.Write(w.frame)
+	last := http2.Flags(w.frame[4]).Has(http2.FlagHeadersEndHeaders)
 	w.frame = w.frame[:0]
 	frame, err := w.frames.ReadFrame()
-	if err != nil {
+	var reset http2.StreamError
+	switch {
+	case errors.As(err, &reset), err == nil && w.void: // the library counts the first frame, and goes on
+		w.void = !last
+		return true
+	case err != nil:
 		return false
 	}
 	if w.parts++; w.parts > headParts {

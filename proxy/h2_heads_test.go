@@ -6,12 +6,19 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/egressd/egressd/egress"
 )
 
 // A spoken is what a client of HTTP/2 sends.
@@ -32,13 +39,18 @@ func newSpoken() *spoken {
 	return s
 }
 
-// head writes a head, in as many frames as parts says, padded.
-func (s *spoken) head(stream uint32, parts int, pairs ...string) {
+// encode returns the block of a head.
+func (s *spoken) encode(pairs ...string) []byte {
 	s.block.Reset()
 	for i := 0; i < len(pairs); i += 2 {
 		s.pack.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
 	}
-	block := bytes.Clone(s.block.Bytes())
+	return bytes.Clone(s.block.Bytes())
+}
+
+// head writes a head, in as many frames as parts says, padded.
+func (s *spoken) head(stream uint32, parts int, pairs ...string) {
+	block := s.encode(pairs...)
 	size := len(block)/parts + 1
 	first := block[:min(size, len(block))]
 	s.frames.WriteHeaders(http2.HeadersFrameParam{
@@ -130,7 +142,10 @@ func TestWatchGivesUp(t *testing.T) {
 			s.frames.WriteContinuation(1, true, []byte{0x40, 1, 'X', 1, 'v'})
 		}, ""},
 		{"a continuation of nothing", func(s *spoken) { s.frames.WriteContinuation(1, true, []byte{0x82}) }, ""},
-		{"more padding than frame", func(s *spoken) { s.Write([]byte{0, 0, 2, 1, 0xc, 0, 0, 0, 1, 9, 0}) }, ""},
+		{"a frame between a head that is passed over and its continuation", func(s *spoken) {
+			s.Write([]byte{0, 0, 2, 1, 8, 0, 0, 0, 1, 9, 0})
+			s.frames.WritePing(false, [8]byte{})
+		}, ""},
 		{"an index that does not exist", func(s *spoken) {
 			s.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff, 0xff, 0x7f}, EndHeaders: true})
 		}, ""},
@@ -144,6 +159,30 @@ func TestWatchGivesUp(t *testing.T) {
 		got, w := problems(s.Bytes(), 5)
 		if !w.blind || strings.Join(got, "; ") != row.want {
 			t.Errorf("%s: blind %v, reported %q, want %q", row.says, w.blind, got, row.want)
+		}
+	}
+}
+
+// TestWatchPassesOver a head with more padding than its frame has bytes, and
+// what continues it: the library resets the stream for the first, counts it,
+// ignores the others, and goes on.
+func TestWatchPassesOver(t *testing.T) {
+	for says, send := range map[string]func(*spoken){
+		"in one frame": func(s *spoken) { s.Write([]byte{0, 0, 2, 1, 0xd, 0, 0, 0, 1, 9, 0}) },
+		"with continuations": func(s *spoken) {
+			s.Write([]byte{0, 0, 2, 1, 8, 0, 0, 0, 1, 9, 0})
+			s.frames.WriteContinuation(1, false, []byte{0x40, 1, 'X', 1, 'v'})
+			s.frames.WriteContinuation(1, true, []byte{0x40, 1, 'Y', 1, 'v'})
+		},
+	} {
+		s := newSpoken()
+		send(s)
+		s.frames.WritePing(false, [8]byte{})
+		s.head(1, 1, ":method", "GET", ":scheme", "https", ":path", "/", "X-Upper", "v")
+		s.head(3, 1, ":method", "GET", ":scheme", "https", ":path", "/", "x", "v")
+		got, w := problems(s.Bytes(), 5)
+		if w.blind || w.last != 3 || strings.Join(got, "; ") != "a field name that is not in lower case" {
+			t.Errorf("%s: blind %v, stream %d, reported %q", says, w.blind, w.last, got)
 		}
 	}
 }
@@ -224,4 +263,55 @@ func answersItself(f *http2.MetaHeadersFrame) bool {
 	return f.Truncated || slices.ContainsFunc(f.RegularFields(), func(f hpack.HeaderField) bool {
 		return slices.Contains([]string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"}, f.Name)
 	})
+}
+
+// TestAHeadHasItsTime, from its first byte to its last; between heads there is
+// none to keep.
+func TestAHeadHasItsTime(t *testing.T) {
+	good := []string{":method", "GET", ":scheme", "https", ":authority", "allowed.test", ":path", "/"}
+	s := newSpoken()
+	s.head(1, 3, good...)
+	whole := s.Bytes()
+	for cut := len(whole) - 60; cut < len(whole); cut += 7 {
+		synctest.Test(t, func(t *testing.T) {
+			var late atomic.Bool
+			w := watchHeads(nil, 64<<10, func(string) {})
+			w.expect(10*time.Second, func() { late.Store(true) })
+			take := func(b []byte, d time.Duration) bool {
+				w.see(b)
+				w.hurry()
+				time.Sleep(d)
+				synctest.Wait()
+				return late.Load()
+			}
+			if take(whole[:cut], 9*time.Second) || take(whole[cut:], time.Hour) {
+				t.Errorf("%d and %d bytes: too late, in time", cut, len(whole)-cut)
+			}
+			s := newSpoken()
+			s.head(3, 2, good...)
+			head := s.Bytes()[len(newSpoken().Bytes()):]
+			if take(head[:4], 9*time.Second) || !take(head[4:len(head)-1], time.Second) {
+				t.Error("half a head was given more time for each part")
+			}
+		})
+	}
+}
+
+// TestHalfAHeadEndsItsConnection and is recorded.
+func TestHalfAHeadEndsItsConnection(t *testing.T) {
+	w := newLimitedWorld(t, insidePolicy, Limits{Head: time.Second}, nil)
+	o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
+	c := w.tunnel(t, "allowed.test", o.port, "h2")
+	s := startSpeaking(t, c)
+	s.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+	s.flush(t)
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("half a head was given 10 s")
+	}
+	w.closed(t)
+	refused := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused })
+	if !strings.Contains(refused.Decision.Reason, "not complete in time") || w.count(t, ended("malformed-request")) != 1 {
+		t.Errorf("recorded %+v", refused.Decision)
+	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A hosted is a client connection that a goroutine serves: SOCKS5 until it is
-// a tunnel, and plain HTTP.
+// a tunnel, plain HTTP, and what is inside an inspected tunnel.
 type hosted struct {
 	server *Server
 	raw    net.Conn    // the client's connection

@@ -20,8 +20,9 @@ import (
 )
 
 // A webVisit is one client that speaks HTTP/1, in clear or inside an inspected
-// tunnel, for as many requests as it likes. Every request is decided on its own; only the connection to an
-// upstream may be used again, by the next request that goes to the same place.
+// tunnel, for as many requests as it likes. Every request is decided on its
+// own; only the connection to an upstream may be used again, by the next
+// request that goes to the same place.
 type webVisit struct {
 	*hosted
 	inside *inside // the inspected tunnel that it takes place in, or nil
@@ -29,6 +30,7 @@ type webVisit struct {
 	out    []byte // scratch for heads
 	up     upstream
 	served int
+	abrupt bool // the last response was ended by a connection that ended without a word
 
 	mu      sync.Mutex // guards deadlines while a body is sent and a response received at once
 	stopped bool       // the rest of the request's body is not wanted
@@ -54,6 +56,9 @@ func (s *Server) serveH1(h *hosted, i *inside, far *tls.Conn) {
 	defer s.readers.giveBack(v.in)
 	defer v.forget()
 	for v.serve() {
+	}
+	if i != nil && !v.abrupt {
+		halfClose(v.client) // or a body that ends with its connection could have been cut short
 	}
 }
 
@@ -283,7 +288,9 @@ func (v *webVisit) finish(x *exchange) {
 	if quiet && v.inside == nil {
 		v.up.kept = x.flow.Keep()
 	}
-	x.end.Outcome = "closed"
+	if x.end.Outcome == "" {
+		x.end.Outcome = "closed"
+	}
 	x.flow.Close(x.end)
 	if !quiet || v.inside == nil && v.up.kept == nil {
 		v.forget()
@@ -314,6 +321,8 @@ func (v *webVisit) failed(x *exchange, err error) {
 		x.flow.Close(x.end)
 		v.malformed(nil, bad)
 		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refusal = x.flow.Failed(policy.NetworkTimeout, "")
 	case v.inside != nil && v.inside.asked.Load():
 		refusal = x.flow.Failed(policy.NetworkTLS, wantsCertificate)
 	default:

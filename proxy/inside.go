@@ -32,10 +32,14 @@ type Inspection struct {
 }
 
 // Inspect gives the server what it inspects with, for tunnels that begin from
-// now on. Until it was called, tunnels that would have to be inspected are
-// closed. It is safe for concurrent use.
-func (s *Server) Inspect(i Inspection) {
-	s.inspection.Store(&inspection{Inspection: i, sessions: map[string]tls.ClientSessionCache{}})
+// now on. Until it was called, and after nil, tunnels that would have to be
+// inspected are closed. It is safe for concurrent use.
+func (s *Server) Inspect(i *Inspection) {
+	if i == nil {
+		s.inspection.Store(nil)
+		return
+	}
+	s.inspection.Store(&inspection{Inspection: *i, sessions: map[string]tls.ClientSessionCache{}})
 }
 
 // inspection is an Inspection and the TLS sessions that were made with it.
@@ -72,15 +76,17 @@ type inside struct {
 	broken *egress.Refusal // what is answered to every request where the upstream could not be had
 	asked  atomic.Bool     // the upstream asked for a client certificate
 
-	mu     sync.Mutex // guards what follows
-	far    net.Conn   // the connection to the upstream, below TLS
-	wasCut bool
+	mu        sync.Mutex // guards what follows
+	far       net.Conn   // the connection to the upstream, below TLS
+	brokenOff string     // the outcome, once both connections were broken off
 }
 
-// h2 is the ALPN identifier of HTTP/2 (RFC 9113 §3.1), h1 that of HTTP/1.1.
+// The ALPN identifiers of HTTP/2 (RFC 9113 §3.1), HTTP/1.1 and HTTP/1.0. The
+// last is agreed on with clients alone, that offer nothing better.
 const (
-	h2 = "h2"
-	h1 = "http/1.1"
+	h2  = "h2"
+	h1  = "http/1.1"
+	h10 = "http/1.0"
 )
 
 // serveInside serves an inspected tunnel whose first bytes h holds.
@@ -92,22 +98,37 @@ func (s *Server) serveInside(h *hosted, flow *egress.Flow, far net.Conn, offered
 		}
 	}
 	flow.OnCut(i.cut)
-	tooOld := time.AfterFunc(s.limits.Lifetime, i.cut)
+	tooOld := time.AfterFunc(s.limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
 	end := i.serve()
-	if !tooOld.Stop() {
-		end.Outcome = string(relay.TooOld)
-	}
+	tooOld.Stop()
 	i.closeFar()
+	end.Outcome = i.outcome(end.Outcome)
 	flow.Close(end)
 }
 
-// cut breaks both connections off.
-func (i *inside) cut() {
+// cut breaks both connections off for a policy that refuses what is in them.
+func (i *inside) cut() { i.breakOff("cut") }
+
+// breakOff breaks both connections off. The first one says what the tunnel is
+// recorded to have ended with.
+func (i *inside) breakOff(outcome string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.wasCut = true
+	if i.brokenOff == "" {
+		i.brokenOff = outcome
+	}
 	abort(i.raw)
 	abort(i.far)
+}
+
+// outcome is how the tunnel ended: by itself, or broken off.
+func (i *inside) outcome(byItself string) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.brokenOff != "" {
+		return i.brokenOff
+	}
+	return byItself
 }
 
 func (i *inside) closeFar() {
@@ -125,13 +146,17 @@ func (i *inside) serve() egress.End {
 	if err := i.flow.Wait(context.Background()); err != nil {
 		return egress.End{Outcome: string(asRefusal(err).Decision.Class)}
 	}
+	leaf, err := i.with.Authority.Leaf(i.dst.Host)
+	if err != nil {
+		return egress.End{Outcome: string(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
+	}
 	end := egress.End{Outcome: "closed"}
-	upstream, err := i.handshakeFar(i.far, i.protos)
+	upstream, err := i.handshakeFar(context.Background(), i.far, i.protos)
 	if err != nil {
 		i.broken = i.tlsFailed(err)
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
 	}
-	client, err := i.handshakeNear(upstream)
+	client, err := i.handshakeNear(leaf, upstream)
 	if err != nil {
 		return i.clientFailed(err)
 	}
@@ -141,11 +166,17 @@ func (i *inside) serve() egress.End {
 	} else {
 		i.server.serveH1(i.hosted, i, upstream)
 	}
+	if i.broken != nil { // maybe only since HTTP/2 was to begin
+		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+	}
 	return end
 }
 
+const newAuthority = "egressd ca rotate makes a new one, which egressd serve takes at SIGHUP"
+
 // handshakeFar makes TLS with the upstream, for the host that was asked for.
-func (i *inside) handshakeFar(raw net.Conn, protos []string) (*tls.Conn, error) {
+// It closes raw where that fails, or ctx is done before.
+func (i *inside) handshakeFar(ctx context.Context, raw net.Conn, protos []string) (*tls.Conn, error) {
 	config := &tls.Config{
 		ServerName:         i.dst.Host,
 		RootCAs:            i.with.Roots,
@@ -160,7 +191,7 @@ func (i *inside) handshakeFar(raw net.Conn, protos []string) (*tls.Conn, error) 
 	}
 	raw.SetDeadline(time.Now().Add(i.server.limits.Hello))
 	c := tls.Client(&farConn{Conn: raw}, config)
-	if err := c.Handshake(); err != nil {
+	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, err
 	}
@@ -228,14 +259,10 @@ func reasonOf(err error) string {
 // handshakeNear makes TLS with the client, in the protocol that the upstream
 // chose. upstream is nil where there is none: then any protocol will do to say
 // so.
-func (i *inside) handshakeNear(upstream *tls.Conn) (*tls.Conn, error) {
-	leaf, err := i.with.Authority.Leaf(i.dst.Host)
-	if err != nil {
-		return nil, err
-	}
+func (i *inside) handshakeNear(leaf *tls.Certificate, upstream *tls.Conn) (*tls.Conn, error) {
 	config := &tls.Config{
 		Certificates: []tls.Certificate{*leaf},
-		NextProtos:   []string{h1},
+		NextProtos:   []string{h1, h10},
 		MinVersion:   tls.VersionTLS12,
 		// The client is on this machine: what is recorded here for later
 		// decryption is not worth the keys of ML-KEM, a tenth of a connection.
@@ -247,7 +274,7 @@ func (i *inside) handshakeNear(upstream *tls.Conn) (*tls.Conn, error) {
 	switch {
 	case upstream == nil && i.flow == nil: // a page alone
 	case upstream == nil:
-		config.NextProtos = []string{h1, h2}
+		config.NextProtos = []string{h1, h2, h10}
 	case upstream.ConnectionState().NegotiatedProtocol == h2:
 		config.NextProtos = []string{h2}
 	}
@@ -298,10 +325,10 @@ func (i *inside) again(ctx context.Context) (*tls.Conn, error) {
 		return nil, i.flow.Failed(policy.NetworkTLS, "")
 	}
 	var protos []string
-	if i.proto != "" {
+	if i.proto == h2 || i.proto == h1 {
 		protos = []string{i.proto}
 	}
-	c, err := i.handshakeFar(raw, protos)
+	c, err := i.handshakeFar(ctx, raw, protos)
 	if err == nil && i.proto == h2 && c.ConnectionState().NegotiatedProtocol != h2 {
 		err = errOtherProtocol
 	}
@@ -316,7 +343,7 @@ func (i *inside) again(ctx context.Context) (*tls.Conn, error) {
 func (i *inside) replaceFar(raw net.Conn) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.wasCut {
+	if i.brokenOff != "" {
 		raw.Close()
 		return false
 	}
@@ -356,13 +383,16 @@ func answerInside(class policy.Class) answer {
 type farConn struct {
 	net.Conn
 	hasty bool // only changed while nobody reads
+	ended bool // the upstream has closed it; for who reads
 }
 
 func (c *farConn) Read(b []byte) (int, error) {
 	if c.hasty {
 		return readNow(c.Conn, b)
 	}
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	c.ended = errors.Is(err, io.EOF)
+	return n, err
 }
 
 // A prefixed is a connection with what was read of it put back in front.

@@ -127,7 +127,7 @@ func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*Insp
 	if change != nil {
 		change(&with)
 	}
-	w.world = newWorld(t, text, func(s *Server) { s.Limits = limits; s.Inspect(with) })
+	w.world = newWorld(t, text, func(s *Server) { s.Limits = limits; s.Inspect(&with) })
 	return w
 }
 

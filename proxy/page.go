@@ -26,7 +26,11 @@ func (c *conn) showPage(refusal *egress.Refusal) bool {
 	c.closeFlow(string(refusal.Decision.Class))
 	c.toGoroutine(c.rest, func(h *hosted) {
 		i := &inside{hosted: h, with: with, dst: refusal.Destination, broken: refusal}
-		client, err := i.handshakeNear(nil)
+		leaf, err := with.Authority.Leaf(i.dst.Host)
+		if err != nil {
+			return
+		}
+		client, err := i.handshakeNear(leaf, nil)
 		if err != nil {
 			return
 		}

@@ -3,7 +3,9 @@
 // The first byte says which.
 //
 // It parses and renders; it decides, resolves, dials and records nothing. All
-// of that is behind the [egress.Gate] that it is given.
+// of that is behind the [egress.Gate] that it is given. With an [Inspection] it
+// also ends the TLS of tunnels whose requests have to be decided, and makes its
+// own with their upstreams.
 //
 //	s := &proxy.Server{Gate: gate, Sandboxes: directory}
 //	go s.Serve(listener, "127.0.0.1:3128")
@@ -34,7 +36,7 @@ type Limits struct {
 	Connections int           // open at a time, over all sandboxes; 20,000
 	HeadBytes   int           // of a request or response head; 64 KiB
 	HeadFields  int           // header fields in one; 100
-	Head        time.Duration // for a head, a SOCKS handshake, and between kept-alive requests' bytes; 10 s
+	Head        time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
 	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
 	Hello       time.Duration // for them; 10 s
 	Idle        time.Duration // without a byte either way; 10 min

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
 )
 
 // switching is the status 101 (RFC 9110 §15.2.2).
@@ -45,7 +46,7 @@ func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
 	n, err := v.client.Write(v.out)
 	x.end.Down += int64(n)
 	if err == nil {
-		v.both(x)
+		v.carry(x)
 	}
 	v.dropUpstream()
 	if err != nil {
@@ -53,6 +54,23 @@ func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
 	}
 	return nil
 }
+
+// carry lets a WebSocket be for as long as a tunnel may. One inside a tunnel
+// ends with that.
+func (v *webVisit) carry(x *exchange) {
+	if v.inside != nil {
+		v.both(x)
+		x.end.Outcome = v.inside.outcome("")
+		return
+	}
+	tooOld := time.AfterFunc(v.server.limits.Lifetime, func() { v.windDown(errTooOld) })
+	v.both(x)
+	if !tooOld.Stop() {
+		x.end.Outcome = string(relay.TooOld)
+	}
+}
+
+var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 
 // both carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.

@@ -24,11 +24,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A zone has every name on loopback. slow.test is not answered until answer
-// is closed; the others are cached.
+// A zone has every name on loopback, two.test twice. slow.test is not answered
+// until answer is closed; the others are cached.
 type zone struct{ answer chan struct{} }
 
 func (z zone) Cached(name string) ([]netip.Addr, []string, bool) {
+	if name == "two.test" {
+		return []netip.Addr{loopback, netip.MustParseAddr("127.0.0.2")}, nil, true
+	}
 	return []netip.Addr{loopback}, nil, name != "slow.test"
 }
 

@@ -8,10 +8,12 @@ package main
 
 import (
 	"io"
+	"log"
 	"os"
 )
 
 func main() {
+	log.SetOutput(io.Discard) // where libraries write what an upstream can provoke at will
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -58,6 +58,15 @@ func equalFold(a, b string) bool {
 	return true
 }
 
+// lowerText changes ASCII alone, as equalFold does.
+func lowerText(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lower(c)
+	}
+	return string(b)
+}
+
 func lower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + ('a' - 'A')

@@ -18,6 +18,15 @@ func encodings(text string) []string {
 	return slices.Compact(all)
 }
 
+// lowered returns the forms in lower case.
+func lowered(forms []string) []string {
+	all := make([]string, len(forms))
+	for i, form := range forms {
+		all[i] = lowerText(form)
+	}
+	return all
+}
+
 // base64Cores returns those characters of the base64 of anything that holds the
 // text which do not depend on what surrounds it (RFC 4648, sections 4 and 5).
 // At either end a character that the text shares with its surroundings is left

@@ -119,6 +119,15 @@ func (r *Redactor) release(work []byte, fresh int) []byte {
 	return work[:cut]
 }
 
+// InName reports whether the name of a header field holds the secret, whatever
+// became of the case of its ASCII letters on the way: HTTP/2 writes names in
+// lower case, and many programs each word with a capital. It is safe for
+// concurrent use.
+func (s *Secret) InName(name string) bool {
+	_, _, length := s.names.next([]byte(lowerText(name)), 0, 0)
+	return length != 0
+}
+
 // RedactString covers every occurrence of the secret in v, a whole value, and
 // reports whether there was one. The result has the length of v. It is safe for
 // concurrent use.

@@ -2,6 +2,8 @@ package secret
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -171,4 +173,32 @@ func TestManyRedactors(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestInName: HTTP/2 and canonical writing change the case of names.
+func TestInName(t *testing.T) {
+	s := bearer(t)
+	hexadecimal := hex.EncodeToString([]byte(token))
+	for name, want := range map[string]bool{
+		token:                          true,
+		"X-" + token:                   true,
+		strings.ToLower(token):         true,
+		strings.ToUpper(token) + "-Id": true,
+		"Sk-Live-7hq2mz0pxw":           true,
+		hexadecimal:                    true,
+		strings.ToTitle(hexadecimal[:3]) + hexadecimal[3:]:                         true,
+		strings.ToLower(base64.RawURLEncoding.EncodeToString([]byte(token))):       true,
+		strings.ToLower(base64.RawURLEncoding.EncodeToString([]byte("x" + token))): true,
+		"":                          false,
+		"Content-Type":              false,
+		"X-" + token[:len(token)-1]: false,
+		"s\u212a-live-7hq2mz0pxw":   false, // a sign that Unicode folds to a k
+	} {
+		if got := s.InName(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+	if got, found := s.RedactString(strings.ToUpper(token)); found {
+		t.Errorf("a value in another case became %s", got)
+	}
 }

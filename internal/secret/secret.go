@@ -64,6 +64,7 @@ type Secret struct {
 	text        string
 	mark        byte
 	matcher     *matcher
+	names       *matcher // of the same in lower case
 }
 
 // New returns the secret that o describes, or an error that says what is wrong
@@ -76,13 +77,15 @@ func New(o Options) (*Secret, error) {
 	if err := o.check(text); err != nil {
 		return nil, fmt.Errorf("secret: %w", err)
 	}
+	forms := encodings(text)
 	return &Secret{
 		header:      o.Header,
 		value:       strings.Replace(o.Value, slot, text, 1),
 		placeholder: o.Placeholder,
 		text:        text,
 		mark:        markFor(text),
-		matcher:     newMatcher(encodings(text)),
+		matcher:     newMatcher(forms),
+		names:       newMatcher(lowered(forms)),
 	}, nil
 }
 

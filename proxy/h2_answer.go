@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+)
+
+// A streamAnswer is what goes to the client on one stream, counted. It ends
+// the stream when it is cut, or when nothing has moved on it for the idle time.
+// Interim responses are hints that nobody has to give, and are not passed on.
+//
+// The methods of [http.ResponseWriter] are for the handler, the others for
+// anybody.
+type streamAnswer struct {
+	http.ResponseWriter
+	end      *egress.End
+	patience time.Duration
+	cancel   context.CancelCauseFunc // of the request
+	sever    func(outcome string)    // breaks the whole tunnel off
+
+	mu      sync.Mutex  // guards what follows
+	idle    *time.Timer // until nothing has moved for too long
+	stuck   *time.Timer // once the stream is to be reset
+	begun   bool        // there is a head
+	waiting bool        // for the client to take more
+	over    bool        // the handler has returned, and ResponseWriter is nobody's
+}
+
+// errIdle is why a stream's context ended on which nothing moved.
+var errIdle = errors.New("nothing has moved on the stream for too long")
+
+func idled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errIdle) }
+
+// newStreamAnswer returns the answer that w takes. It has to be finished.
+func newStreamAnswer(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamAnswer {
+	a := &streamAnswer{ResponseWriter: w, end: end, patience: idle, cancel: cancel, sever: sever}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.idle = time.AfterFunc(idle, a.tooIdle)
+	return a
+}
+
+// finish is called before the handler returns.
+func (a *streamAnswer) finish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	a.idle.Stop()
+	if a.stuck != nil {
+		a.stuck.Stop()
+	}
+}
+
+// moved gives the stream the idle time again.
+func (a *streamAnswer) moved() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = false
+	if !a.over {
+		a.idle.Reset(a.patience)
+	}
+}
+
+// cut ends the stream, whatever its handler waits for.
+func (a *streamAnswer) cut() {
+	a.cancel(nil)
+	a.reset("cut")
+}
+
+// tooIdle ends the stream as cut does. Where there is no response yet the
+// handler still has one to give, for which it gets the idle time once more.
+func (a *streamAnswer) tooIdle() {
+	a.mu.Lock()
+	begun := a.begun
+	a.mu.Unlock()
+	a.cancel(errIdle)
+	if begun {
+		a.reset(string(relay.IdleTooLong))
+		return
+	}
+	a.moved()
+}
+
+const resetTime = 500 * time.Millisecond
+
+// reset has the library reset the stream, so that nothing waits any more for
+// the client to open its window. A client that does not even read what comes
+// over the connection loses that.
+func (a *streamAnswer) reset(outcome string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return
+	}
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	if a.stuck == nil {
+		a.stuck = time.AfterFunc(resetTime, func() { a.unblock(outcome) })
+	}
+}
+
+func (a *streamAnswer) unblock(outcome string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting && !a.over {
+		a.sever(outcome)
+	}
+}
+
+func (a *streamAnswer) WriteHeader(status int) {
+	if status < 200 {
+		return
+	}
+	a.mu.Lock()
+	a.begun = true
+	a.mu.Unlock()
+	a.moved()
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *streamAnswer) Write(b []byte) (int, error) {
+	a.waits()
+	defer a.moved()
+	n, err := a.ResponseWriter.Write(b)
+	a.end.Down += int64(n)
+	return n, err
+}
+
+// FlushError is what [http.ResponseController] flushes by.
+func (a *streamAnswer) FlushError() error {
+	a.waits()
+	defer a.moved()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+func (a *streamAnswer) waits() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = true
+}

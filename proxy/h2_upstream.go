@@ -1,0 +1,113 @@
+package proxy
+
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"slices"
+
+	"golang.org/x/net/http2"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// What an upstream may send before a client takes it: it is held in memory.
+// Streams that nobody reads share the connection's part, so that is more than
+// a few of them can use up.
+const (
+	downloadOfStream = 512 << 10
+	downloadBuffer   = 8 << 20
+)
+
+// speak begins HTTP/2 with the upstream.
+func (v *h2Visit) speak(far *tls.Conn) error {
+	// A transport has no fields of its own for what it takes unread. One that
+	// is made in this way cannot dial.
+	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
+		MaxReceiveBufferPerConnection: downloadBuffer,
+		MaxReceiveBufferPerStream:     downloadOfStream,
+	}})
+	if err != nil {
+		return err
+	}
+	t.DisableCompression = true
+	t.MaxHeaderListSize = uint32(v.server.limits.HeadBytes)
+	t.MaxDecoderHeaderTableSize = dynamicTable
+	t.MaxReadFrameSize = frameMost
+	t.WriteByteTimeout = v.server.limits.Idle
+	t.StrictMaxConcurrentStreams = true
+	v.conn, err = t.NewClientConn(far)
+	return err
+}
+
+// RoundTrip implements [http.RoundTripper] on the tunnel's one upstream. A
+// request that may be sent twice is, where the upstream was about to close the
+// connection that it went to.
+func (v *h2Visit) RoundTrip(r *http.Request) (*http.Response, error) {
+	conn, err := v.upstream(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	reused := v.answered.Load()
+	resp, err := conn.RoundTrip(r)
+	if err == nil {
+		v.answered.Store(true)
+		return resp, nil
+	}
+	if !reused || r.Body != nil || !idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
+		return nil, err
+	}
+	if conn, err = v.upstream(r.Context()); err != nil {
+		return nil, err
+	}
+	return conn.RoundTrip(r)
+}
+
+// upstream returns the connection, made anew where the last one takes no more
+// requests. The caller has to send a request on it.
+func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
+	select {
+	case v.dialling <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-v.dialling }()
+	defer ctx.Value(streamKey{}).(*stream).flow.Over(v.flow)
+	if v.conn != nil && v.conn.ReserveNewRequest() {
+		return v.conn, nil
+	}
+	if v.ended() {
+		return nil, context.Canceled
+	}
+	far, err := v.again(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.retire()
+	if v.speak(far) != nil || !v.conn.ReserveNewRequest() {
+		return nil, v.flow.Failed(policy.NetworkTLS, "")
+	}
+	return v.conn, nil
+}
+
+// retire puts the connection aside: streams that began on it may end there.
+func (v *h2Visit) retire() {
+	v.old = slices.DeleteFunc(append(v.old, v.conn), func(cc *http2.ClientConn) bool {
+		return cc == nil || cc.State().Closed
+	})
+	v.conn = nil
+}
+
+// hangUp closes every connection to the upstream, once nobody makes one.
+func (v *h2Visit) hangUp() {
+	v.closeFar() // also ends a handshake under way
+	v.dialling <- struct{}{}
+	defer func() { <-v.dialling }()
+	for _, conn := range append(v.old, v.conn) {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+}
