@@ -44,6 +44,7 @@ var owners = map[string]string{
 	"golang.org/x/net/idna":              "policy",
 	"golang.org/x/net/publicsuffix":      "policy",
 	"github.com/miekg/dns":               "dns",
+	"github.com/open-policy-agent/opa":   "rego",
 	"github.com/hashicorp/golang-lru/v2": "dns",
 	"github.com/things-go/go-socks5":     "proxy",
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,6 +19,10 @@ type Environment struct {
 	// not [Policy.Prompt].
 	Evaluators []Evaluator
 
+	// Texts are what the policy is made of beside the file. The digest covers
+	// them, in their order.
+	Texts [][]byte
+
 	// Inspection says that tunnels can be inspected, except those to the
 	// patterns of [TLS.Never]. A tunnel that cannot is refused where a rule
 	// looks at its requests.
@@ -29,8 +34,12 @@ type Environment struct {
 const compilerVersion = "egressd policy 2"
 
 // Compile makes the policy that the file describes, and runs its tests. The
-// error is a [FileError] where a test is red.
+// error is a [FileError] where a test is red. A file that names Rego does not
+// compile without evaluators: what they would deny must not be forgotten.
 func (f *File) Compile(env Environment) (*Policy, error) {
+	if len(f.Rego) > 0 && len(env.Evaluators) == 0 {
+		return nil, errors.New("the file names rego, and nothing was made of it")
+	}
 	presets, err := f.parsePresets()
 	if err != nil {
 		return nil, err
@@ -43,7 +52,7 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 		inspection: env.Inspection,
 		never:      f.neverIndex(),
 		slow:       len(env.Evaluators) > 0,
-		digest:     f.digest(presets),
+		digest:     f.digest(presets, env.Texts),
 	}
 	if err := f.runTests(p); err != nil {
 		return nil, err
@@ -157,7 +166,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 
 // digest covers all text that the policy is made of. Each part stands behind
 // its length, so that no two sets of parts read the same.
-func (f *File) digest(presets []*File) string {
+func (f *File) digest(presets []*File, more [][]byte) string {
 	var all []byte
 	add := func(part []byte) { all = append(fmt.Appendf(all, "%d\n", len(part)), part...) }
 	add([]byte(compilerVersion))
@@ -165,23 +174,36 @@ func (f *File) digest(presets []*File) string {
 	for _, preset := range presets {
 		add(preset.text)
 	}
+	for _, text := range more {
+		add(text)
+	}
 	return digestOf(all)
 }
 
-// runTests judges the rules as they are written: as if every tunnel could be
-// inspected.
 func (f *File) runTests(p *Policy) error {
-	inspecting := *p
-	inspecting.inspection = true
 	var red FileError
 	for i := range f.Tests {
-		if err := f.Tests[i].run(context.Background(), &inspecting); err != nil {
-			at := f.Tests[i].at
-			red = append(red, Problem{f.name, at.line, at.column, err.Error()})
+		if problem, ok := f.RunTest(context.Background(), p, i); !ok {
+			red = append(red, problem)
 		}
 	}
 	if len(red) > 0 {
 		return red.sorted()
 	}
 	return nil
+}
+
+// RunTest runs the test f.Tests[i] against p, and says what is wrong where it is
+// red. It judges the rules as they are written: as if every tunnel could be
+// inspected. The problem has the test's place either way.
+func (f *File) RunTest(ctx context.Context, p *Policy, i int) (_ Problem, green bool) {
+	inspecting := *p
+	inspecting.inspection = true
+	at := f.Tests[i].at
+	problem := Problem{File: f.name, Line: at.line, Column: at.column}
+	if err := f.Tests[i].run(ctx, &inspecting); err != nil {
+		problem.Message = err.Error()
+		return problem, false
+	}
+	return problem, true
 }

@@ -15,6 +15,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	e := expansion{file: f, lookup: lookup}
 	out := *f
 	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
+	out.Rego = e.list("rego", f.Rego)
 	e.text("listen.admin", &out.Listen.Admin)
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)

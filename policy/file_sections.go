@@ -22,7 +22,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"deny":         r.rules("deny", &f.Deny, Deny),
 		"ask":          r.rules("ask", &f.Ask, Ask),
 		"presets":      r.presets(&f.Presets),
-		"rego":         r.notYet("rego", "write rules under allow and deny, and leave rego out"),
+		"rego":         r.rego(&f.Rego),
 		"unsafe_allow": r.rules("unsafe_allow", &f.UnsafeAllow, Allow),
 		"tests":        r.tests(&f.Tests),
 		"sandboxes":    r.sandboxes(&f.Sandboxes),
@@ -173,6 +173,18 @@ func (r *reader) list(what string, into *[]string, one func(string, *string) fun
 	}
 }
 
+// rego reads the list of files and folders of Rego. An empty one would read like
+// a policy that is there.
+func (r *reader) rego(into *[]string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			r.fail(n, "rego lists no file, so nothing would be decided by it; name a file or a folder, or leave the key out")
+			return
+		}
+		r.list("rego", into, r.path)(n)
+	}
+}
+
 // path reads the name of a file or folder, in which variables may stand.
 func (r *reader) path(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
@@ -248,7 +260,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"listen":     r.listener(at+".listen", &s.Listen),
 				"allow":      r.rules(at+".allow", &s.Allow, Allow),
 				"deny":       r.rules(at+".deny", &s.Deny, Deny),
-				"rego":       r.notYet(at+".rego", "write rules under allow and deny, and leave rego out"),
+				"rego":       r.notYet(at+".rego", "write its rules into the files of the top-level key rego, by input.sandbox.name"),
 			})
 			r.checkSandbox(item, at, s, *into)
 			*into = append(*into, s)

@@ -26,7 +26,7 @@ func TestTheSampleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Compile(Environment{}); err != nil {
+	if _, err := f.Compile(Environment{Evaluators: []Evaluator{voice{Verdict: Abstain}}}); err != nil {
 		t.Fatal(err)
 	}
 	want := Limits{
@@ -166,7 +166,10 @@ var badFiles = []struct {
 	{"a sandbox with an unclear allow", "version: 1\nsandboxes: [{name: a, token_file: t, allow: }]", `sandboxes[0].allow has no value; write []`},
 	{"a resolver by name", "version: 1\nupstream: {dns: [dns.google]}", `upstream.dns[0]: "dns.google" is not a resolver; write system`},
 
-	{"rego", "version: 1\nrego: [policy/]", `f:2:7: rego is not supported by this version;`},
+	{"rego that is no list", "version: 1\nrego: policy/", `f:2:7: rego is text; write a list`},
+	{"rego without a file", "version: 1\nrego: []", `f:2:7: rego lists no file, so nothing would be decided by it; name a file or a folder`},
+	{"rego without a value", "version: 1\nrego:", `rego has no value`},
+	{"an empty path of rego", "version: 1\nrego: ['']", `f:2:8: rego[0] is empty`},
 	{"rego for one sandbox", "version: 1\nsandboxes: [{name: a, token_file: t, rego: [x]}]", `sandboxes[0].rego is not supported by this version;`},
 	{"a transparent listener", "version: 1\nlisten: {transparent: ['127.0.0.1:1']}", `a transparent listener is not supported by this version;`},
 	{"a DNS listener", "version: 1\nlisten: {dns: ['127.0.0.1:53']}", `a DNS listener is not supported by this version;`},
@@ -238,8 +241,8 @@ func TestExpand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File}
-	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key"}
+	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File, out.Rego[1]}
+	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key", "/home/${X}/more.rego"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

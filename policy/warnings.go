@@ -10,11 +10,19 @@ import (
 
 // Warnings returns what is allowed in a file and yet seldom meant, one sentence
 // each with its place, to be said at every start and by "policy check".
-func (f *File) Warnings() []string {
+func (f *File) Warnings() (said []string) {
+	for _, p := range f.Doubts() {
+		said = append(said, p.String())
+	}
+	return said
+}
+
+// Doubts are the warnings with their places apart.
+func (f *File) Doubts() []Problem {
 	w := warnings{file: f}
 	if f.Default == Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) == 0 {
+	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets)+len(f.Rego) == 0 {
 		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {
@@ -36,12 +44,11 @@ func (w *warnings) idle(key string, set bool) {
 
 type warnings struct {
 	file *File
-	said []string
+	said []Problem
 }
 
 func (w *warnings) say(at place, format string, arguments ...any) {
-	p := Problem{w.file.name, max(at.line, 1), max(at.column, 1), fmt.Sprintf(format, arguments...)}
-	w.said = append(w.said, p.String())
+	w.said = append(w.said, Problem{w.file.name, max(at.line, 1), max(at.column, 1), fmt.Sprintf(format, arguments...)})
 }
 
 // allow warns of a rule that lets data out to more people than it seems.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -26,6 +27,8 @@ type config struct {
 	path string
 	text []byte // as it was read
 	file *policy.File
+
+	rules *rego.Evaluator // what the file names under rego; nil before it is compiled, and where it names nothing
 }
 
 // A noConfigError says that there is no policy file in any of the places.
@@ -113,11 +116,17 @@ func (c *config) compile() (*policy.Policy, error) {
 		return nil, misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
 	}
 	listeners := c.listeners()
-	p, err := c.file.Compile(policy.Environment{
-		Self:       func() []netip.Addr { return self },
-		Listeners:  func() []netip.AddrPort { return listeners },
-		Inspection: true,
-	})
+	return c.compileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
+}
+
+// compileWith makes the policy, where self and listeners are as in
+// [policy.Environment].
+func (c *config) compileWith(self func() []netip.Addr, listeners func() []netip.AddrPort) (*policy.Policy, error) {
+	env, err := c.environment(self, listeners)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.file.Compile(env)
 	if err != nil {
 		return nil, misused(err, "correct "+c.path+", then egressd check URL")
 	}

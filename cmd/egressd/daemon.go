@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -23,14 +23,16 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/fsnotify/fsnotify"
 )
 
 // A daemon is everything that serve wires together.
 type daemon struct {
 	talk   io.Writer
-	path   string // of the policy file
-	seen   []byte // its content when it was last read, good or bad
+	path   string            // of the policy file
+	seen   [sha256.Size]byte // its state when it was last read, good or bad
 	config *config
+	files  *fsnotify.Watcher // of the folders of the policy, or nil
 
 	host      *hostaddr.Watcher
 	log       *audit.Log
@@ -66,7 +68,7 @@ func newDaemon(talk io.Writer, path string) (_ *daemon, err error) {
 		return nil, err
 	}
 	d.path = d.config.path
-	d.seen = d.config.text
+	d.seen = stateOf(d.path, nil)
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, failed(err, "egressd serve, where netlink sockets are allowed")
 	}
@@ -185,32 +187,33 @@ func (d *daemon) recordStart() error {
 }
 
 func (d *daemon) compile(c *config) (*policy.Policy, error) {
-	p, err := c.file.Compile(policy.Environment{
-		Self:       d.host.Addrs,
-		Listeners:  func() []netip.AddrPort { return *d.own.Load() },
-		Inspection: true,
-	})
-	if err != nil {
-		return nil, misused(err, "correct "+c.path+", then egressd check URL")
-	}
-	return p, nil
+	return c.compileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
 
-// reload reads the policy file again. A file that is not right leaves the
-// policy in force as it is, and both the log and the operator are told.
+// reload reads the policy file, and what it names under rego, again. A file that is
+// not right leaves the policy in force as it is, and both the log and the operator
+// are told.
 func (d *daemon) reload(ctx context.Context, why string, always bool) {
-	text, err := os.ReadFile(d.path)
-	if err == nil && !always && bytes.Equal(text, d.seen) {
+	now := stateOf(d.path, d.watch)
+	if !always && now == d.seen {
 		return
 	}
-	d.seen = text
+	d.seen = now
 	if err := d.apply(ctx, why); err != nil {
 		fmt.Fprintf(d.talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
-		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.path)
+		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
 		if err := d.gate.RejectPolicy("rejected " + d.path + ": " + err.Error()); err != nil {
 			fmt.Fprintf(d.talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
 	}
+}
+
+// parts names the files of the policy.
+func (d *daemon) parts() string {
+	if len(d.config.file.Rego) == 0 {
+		return d.path
+	}
+	return d.path + " or its rego"
 }
 
 // A change is all that a reload puts in force.

@@ -10,14 +10,16 @@ import (
 	"github.com/egressd/egressd/proxy"
 )
 
-// inspects reports whether a rule of the file needs to look inside TLS.
-func inspects(f *policy.File) bool {
+// inspects reports whether a rule of the file, or of its Rego, may need to look
+// inside TLS. The configuration has been compiled.
+func (c *config) inspects() bool {
+	f := c.file
 	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
 	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow}
 	for _, s := range f.Sandboxes {
 		lists = append(lists, s.Allow, s.Deny)
 	}
-	return slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
+	return c.rules != nil && c.rules.LooksAtRequests() || slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
 }
 
 // collectorRoom is the size of a block that is never touched, and so takes no
@@ -29,7 +31,7 @@ const collectorRoom = 32 << 20
 // inspection makes what the server inspects with, or nil where no rule asks
 // for it. The authority is made on first use.
 func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
-	if !inspects(c.file) {
+	if !c.inspects() {
 		return nil, nil
 	}
 	if d.room == nil {

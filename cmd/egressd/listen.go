@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // listen opens every listener that the file names, or none.
@@ -110,54 +106,4 @@ func addressOf(l boundListener) string {
 		return "unix:" + path
 	}
 	return l.Addr().String()
-}
-
-// changes tells of changes of the policy file. Its folder is watched, since
-// editors replace files; a burst of events counts once.
-func (d *daemon) changes(ctx context.Context) <-chan struct{} {
-	told := make(chan struct{}, 1)
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		err = w.Add(filepath.Dir(d.path))
-	}
-	if err != nil {
-		fmt.Fprintf(d.talk, "egressd: warning: changes of %s are not seen (%v); send SIGHUP after an edit\n", d.path, err)
-		return told
-	}
-	d.serving.Go(func() {
-		defer w.Close()
-		tellChanges(ctx, w, filepath.Base(d.path), told)
-	})
-	return told
-}
-
-// quiet is how long a folder has to be still before a change counts.
-const quiet = 50 * time.Millisecond
-
-// mounted is the link by which Kubernetes replaces a mounted folder's files.
-const mounted = "..data"
-
-func tellChanges(ctx context.Context, w *fsnotify.Watcher, name string, told chan<- struct{}) {
-	still := time.NewTimer(0)
-	defer still.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, open := <-w.Events:
-			if !open {
-				return
-			}
-			if base := filepath.Base(e.Name); base == name || base == mounted {
-				still.Reset(quiet)
-			}
-		case <-w.Errors: // an overflow is a change too
-			still.Reset(quiet)
-		case <-still.C:
-			select {
-			case told <- struct{}{}:
-			default:
-			}
-		}
-	}
 }

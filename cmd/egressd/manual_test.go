@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
 )
 
 func readManual(t *testing.T) string {
@@ -29,7 +30,7 @@ func TestManualPoliciesLoad(t *testing.T) {
 		}
 		file, err := policy.ParseFile("manual.md", []byte(text))
 		if err == nil {
-			_, err = file.Compile(policy.Environment{})
+			_, err = file.Compile(policy.Environment{Evaluators: manualRego(t)})
 		}
 		if err != nil {
 			t.Errorf("%v\n%s", err, text)
@@ -39,6 +40,20 @@ func TestManualPoliciesLoad(t *testing.T) {
 	if found == 0 {
 		t.Error("the manual holds no policy")
 	}
+}
+
+// manualRego loads every module in the manual.
+func manualRego(t *testing.T) (all []policy.Evaluator) {
+	t.Helper()
+	for _, block := range strings.Split(readManual(t), "```rego\n")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		e, err := rego.Load([]rego.Source{{Name: "manual.rego", Text: []byte(text)}}, rego.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
 }
 
 func TestManualNamesEveryFilterAndCommand(t *testing.T) {

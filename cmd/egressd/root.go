@@ -35,6 +35,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		newAllowCommand(),
 		newLogCommand(),
 		newCACommand(),
+		newPolicyCommand(),
 		newVersionCommand(),
 		newManCommand(),
 	)

@@ -23,8 +23,8 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the proxy that decides and records",
 		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
-and runs until SIGTERM or SIGINT. It reads the file again when it changes and on
-SIGHUP; a file that is not right changes nothing, and both the log and standard
+and runs until SIGTERM or SIGINT. It reads the file, and
+the Rego that it names, again when they change and on SIGHUP; a file that is not right changes nothing, and both the log and standard
 error say so. Listeners, limits and the log's folder are read at the start only.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    noArguments,

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Test, check and format a policy and its Rego",
+		Long: `What decides is the policy file and the Rego that it names under the key rego.
+These commands work on both; with a PATH they work on files and folders of
+Rego alone. Nothing is sent, and no daemon is needed.`,
+		Example: `  egressd policy test
+  egressd policy check policy/
+  egressd policy fmt -w policy/`,
+		Args: cobra.ArbitraryArgs,
+		RunE: policyRun,
+	}
+	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand())
+	return cmd
+}
+
+// policyRun is what "egressd policy" alone does, and what one of its commands that
+// does not exist comes to.
+func policyRun(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	names := commandNames(cmd)
+	near := nearest(args[0], names)
+	if near == "" {
+		near = names[0]
+	}
+	return misused(fmt.Errorf("there is no command %q; there is %s", "policy "+args[0], strings.Join(names, ", ")), "egressd policy "+near)
+}
+
+func newPolicyCheckCommand() *cobra.Command {
+	var o policyOptions
+	cmd := &cobra.Command{
+		Use:   "check [PATH…]",
+		Short: "Find what is wrong in a policy",
+		Long: `Check reads the policy file and the Rego that it names as serve would, strictly
+and against the schema of the input, and runs the tests that stand in the file.
+It says what is wrong, what is allowed and seldom meant (warning), and which
+conditions on a host hold for other people's hosts too (lint). With a PATH it
+checks files and folders of Rego alone.
+
+Exit codes: 0 nothing, or warnings alone; 1 an error or a lint; 2 it could not
+be checked.`,
+		Example: `  egressd policy check
+  egressd policy check --config ./egressd.yaml --json
+  egressd policy check policy/`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.check(cmd.OutOrStdout(), args) },
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type policyOptions struct {
+	config string
+	json   bool
+}
+
+// A finding is one thing that policy check has to say.
+type finding struct {
+	Severity string `json:"severity"` // error, warning, lint
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"`
+	Message  string `json:"message"`
+}
+
+func findingsOf(severity string, problems []policy.Problem) (all []finding) {
+	for _, p := range problems {
+		all = append(all, finding{severity, p.File, p.Line, p.Column, p.Message})
+	}
+	return all
+}
+
+func (f *finding) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, f)
+	}
+	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", printable(f.File), f.Line, f.Column, f.Severity, printable(f.Message))
+	return err
+}
+
+func (o *policyOptions) check(stdout io.Writer, paths []string) error {
+	find := o.checkConfig
+	if len(paths) > 0 {
+		find = func() ([]finding, error) { return checkRego(paths) }
+	}
+	all, err := find()
+	if err != nil {
+		return unsure(err)
+	}
+	code := exitOK
+	for i := range all {
+		if err := all[i].print(stdout, o.json); err != nil {
+			return err
+		}
+		if all[i].Severity != "warning" {
+			code = exitFailed
+		}
+	}
+	if code != exitOK {
+		return status(code)
+	}
+	if len(all) == 0 && !o.json {
+		_, err = fmt.Fprintln(stdout, "nothing found")
+	}
+	return err
+}
+
+// checkRego finds what is wrong in files and folders of Rego.
+func checkRego(paths []string) ([]finding, error) {
+	sources, err := readRego(paths)
+	if err != nil {
+		return nil, misused(err, "egressd policy check FILE, or a folder with .rego files")
+	}
+	_, err = rego.Load(sources, rego.Options{Layer: policy.Organisation})
+	all, err := asFindings(err, paths[0])
+	return append(all, findingsOf("lint", rego.Lint(sources))...), err
+}
+
+// checkConfig finds what is wrong in the policy file and the Rego that it names.
+func (o *policyOptions) checkConfig() ([]finding, error) {
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return asFindings(err, "")
+	}
+	sources, err := cfg.regoSources(nil)
+	if err != nil {
+		return nil, misused(err, "correct rego in "+cfg.path)
+	}
+	_, err = cfg.compile()
+	all, err := asFindings(err, cfg.path)
+	all = append(all, findingsOf("warning", cfg.file.Doubts())...)
+	return append(all, findingsOf("lint", rego.Lint(sources))...), err
+}
+
+// asFindings turns an error about the text of a policy into findings, and passes
+// any other on. One without a place is about the whole of it: where.
+func asFindings(err error, where string) ([]finding, error) {
+	var problems policy.FileError
+	var place *os.PathError
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.As(err, &problems):
+		return findingsOf("error", problems), nil
+	case where == "", errors.As(err, &place):
+		return nil, err
+	}
+	return []finding{{"error", where, 1, 1, err.Error()}}, nil
+}
+
+func newPolicyFmtCommand() *cobra.Command {
+	var write, diff bool
+	cmd := &cobra.Command{
+		Use:   "fmt [-w|-d] PATH…",
+		Short: "Give modules of Rego their one layout",
+		Long: `Fmt prints the modules at PATH, files or folders, in the layout that "opa fmt"
+gives them too. With -d it prints what that would change, and with -w it writes
+the files.
+
+Exit codes: 0 done, and with -d nothing to change; 1 with -d, something to
+change; 2 a file could not be read or is not Rego.`,
+		Example: `  egressd policy fmt -d policy/
+  egressd policy fmt -w policy/egress.rego`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return formatFiles(cmd.OutOrStdout(), args, write, diff)
+		},
+	}
+	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files instead of printing them")
+	cmd.Flags().BoolVarP(&diff, "diff", "d", false, "print the changes instead of the files")
+	return cmd
+}
+
+func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
+	switch {
+	case len(paths) == 0:
+		return misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
+	case write && diff:
+		return misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+shellWord(paths[0]))
+	}
+	sources, err := readRego(paths)
+	if err != nil {
+		return misused(err, "egressd policy fmt FILE, or a folder with .rego files")
+	}
+	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return filepath.Ext(s.Name) != ".rego" })
+	if len(sources) == 0 {
+		return misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
+	}
+	changed := false
+	for _, s := range sources {
+		text, err := rego.Format(s)
+		if err != nil {
+			return misused(err, "correct that, then egressd policy fmt "+shellWord(s.Name))
+		}
+		changed = changed || string(text) != string(s.Text)
+		if err := putFormatted(stdout, s, text, write, diff); err != nil {
+			return err
+		}
+	}
+	if diff && changed {
+		return status(exitFailed)
+	}
+	return nil
+}
+
+func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool) error {
+	same := string(text) == string(s.Text)
+	switch {
+	case (write || diff) && same:
+		return nil
+	case write:
+		if _, err := replaceFile(s.Name, s.Text, text); err != nil {
+			return failed(err, "egressd policy fmt -d "+shellWord(s.Name))
+		}
+		return nil
+	case diff:
+		_, err := io.WriteString(stdout, unifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
+		return err
+	}
+	_, err := stdout.Write(text)
+	return err
+}

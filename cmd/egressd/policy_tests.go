@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyTestCommand() *cobra.Command {
+	var o policyTestOptions
+	cmd := &cobra.Command{
+		Use:   "test [PATH…]",
+		Short: "Run the tests of a policy",
+		Long: `Test runs the tests of the policy file and those of the Rego that it names: each
+rule whose name begins with test_, in files whose names end in _test.rego, under
+the same seal as what decides. With a PATH it runs those in files and folders of
+Rego alone.
+
+Exit codes: 0 all are green, 1 one is red, 2 they could not be run, or there are
+none.`,
+		Example: `  egressd policy test
+  egressd policy test --config ./egressd.yaml --coverage
+  egressd policy test --json policy/`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			return o.run(ctx, cmd.OutOrStdout(), args)
+		},
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "say which lines of Rego no test evaluates")
+	return cmd
+}
+
+type policyTestOptions struct {
+	policyOptions
+	coverage bool
+}
+
+// A testView is what is said about one test.
+type testView struct {
+	Test    string       `json:"test"`
+	File    string       `json:"file"`
+	Line    int          `json:"line"`
+	Outcome rego.Outcome `json:"outcome"`
+	Message string       `json:"message,omitempty"`
+	Output  string       `json:"output,omitempty"`
+}
+
+// A coverageView is what is said about one module.
+type coverageView struct {
+	File    string   `json:"file"`
+	Percent float64  `json:"coverage_percent"`
+	Missed  []string `json:"missed,omitempty"` // lines, as "3" or "3-5"
+}
+
+func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
+	run := o.ofConfig
+	if len(paths) > 0 {
+		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) { return testRego(ctx, paths) }
+	}
+	tests, coverage, err := run(ctx)
+	if err == nil && len(tests) == 0 {
+		err = misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
+	}
+	if err != nil {
+		return unsure(err)
+	}
+	if err := o.print(stdout, tests, coverage); err != nil {
+		return err
+	}
+	for _, v := range tests {
+		if v.Outcome == rego.Fail {
+			return status(exitFailed)
+		}
+	}
+	return nil
+}
+
+// testRego runs the tests in files and folders of Rego.
+func testRego(ctx context.Context, paths []string) ([]testView, []rego.FileCoverage, error) {
+	sources, err := readRego(paths)
+	if err != nil {
+		return nil, nil, misused(err, "egressd policy test FILE…, or a folder with .rego files")
+	}
+	return testSources(ctx, sources)
+}
+
+func testSources(ctx context.Context, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
+	run, err := rego.Test(ctx, sources)
+	if err != nil {
+		return nil, nil, misused(regoError(err), "correct that, then egressd policy check")
+	}
+	for _, r := range run.Results {
+		tests = append(tests, testView{r.Name, r.File, r.Line, r.Outcome, r.Message, r.Output})
+	}
+	return tests, run.Coverage, nil
+}
+
+// ofConfig runs the tests of the policy file, and those of the Rego that it names.
+func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, coverage []rego.FileCoverage, err error) {
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if tests, err = cfg.ownTests(ctx); err != nil || len(cfg.file.Rego) == 0 {
+		return tests, nil, err
+	}
+	sources, err := cfg.regoSources(nil)
+	if err != nil {
+		return nil, nil, misused(err, "correct rego in "+cfg.path)
+	}
+	more, coverage, err := testSources(ctx, sources)
+	return append(tests, more...), coverage, err
+}
+
+// ownTests runs the tests that stand in the policy file.
+func (c *config) ownTests(ctx context.Context) (tests []testView, err error) {
+	all := c.file
+	untested := *all
+	untested.Tests = nil
+	p, err := (&config{path: c.path, file: &untested}).compile()
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range all.Tests {
+		at, green := all.RunTest(ctx, p, i)
+		tests = append(tests, ownTest(t, at, green))
+	}
+	return tests, nil
+}
+
+func ownTest(t policy.Test, at policy.Problem, green bool) testView {
+	v := testView{Test: t.Text, File: at.File, Line: at.Line, Outcome: rego.Pass}
+	if !green {
+		v.Outcome, v.Message = rego.Fail, at.Message
+	}
+	return v
+}
+
+func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego.FileCoverage) error {
+	if !o.coverage {
+		coverage = nil
+	}
+	if o.json {
+		return printTestsJSON(w, tests, coverage)
+	}
+	var b strings.Builder
+	count := map[rego.Outcome]int{}
+	for i := range tests {
+		count[tests[i].Outcome]++
+		tests[i].write(&b, paletteFor(w))
+	}
+	for _, c := range coverage {
+		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", printable(c.File), c.Percent, missedText(linesText(c.Missed)))
+	}
+	fmt.Fprintf(&b, "%d green, %d red, %d left out\n", count[rego.Pass], count[rego.Fail], count[rego.Skip])
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printTestsJSON(w io.Writer, tests []testView, coverage []rego.FileCoverage) error {
+	for _, v := range tests {
+		if err := printJSON(w, v); err != nil {
+			return err
+		}
+	}
+	for _, c := range coverage {
+		if err := printJSON(w, coverageView{c.File, c.Percent, linesText(c.Missed)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write says nothing about a test that is green.
+func (v *testView) write(b *strings.Builder, colours palette) {
+	switch v.Outcome {
+	case rego.Fail:
+		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.mark("deny"), printable(v.File), v.Line, printable(v.Test), printable(v.Message))
+		for line := range strings.Lines(v.Output) {
+			fmt.Fprintf(b, "    %s\n", printable(strings.TrimRight(line, "\n")))
+		}
+	case rego.Skip:
+		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.mark("ask"), printable(v.File), v.Line, printable(v.Test))
+	}
+}
+
+func linesText(all []rego.Lines) (texts []string) {
+	for _, l := range all {
+		text := fmt.Sprint(l.First)
+		if l.Last > l.First {
+			text = fmt.Sprintf("%d-%d", l.First, l.Last)
+		}
+		if len(texts) == 0 || texts[len(texts)-1] != text {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+func missedText(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return ", but for lines " + strings.Join(lines, ", ")
+}

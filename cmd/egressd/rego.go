@@ -1,0 +1,214 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+)
+
+// What a policy in Rego may be at most.
+const (
+	maxRegoBytes = 64 << 20
+	maxRegoFiles = 10000
+)
+
+// isRegoFile reports whether a file of that name in a folder belongs to a policy:
+// a module, its tests, or data.
+func isRegoFile(name string) bool {
+	return slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, filepath.Ext(name)) && !strings.HasPrefix(name, ".")
+}
+
+// A regoReader reads the files of a policy in Rego. Files are read in the order of
+// their names, folders with all that is below them but hidden files.
+type regoReader struct {
+	except  string              // a file that is no part of it
+	enter   func(folder string) // called before a folder is listed; nil for nothing
+	sources []rego.Source
+	bytes   int
+}
+
+// readRego reads the files and folders at paths, of which none is a policy file:
+// it would be taken for data.
+func readRego(paths []string) ([]rego.Source, error) {
+	for _, p := range paths {
+		if filepath.Base(p) == configName {
+			return nil, fmt.Errorf("%s is a policy file; give it with --config", p)
+		}
+	}
+	var r regoReader
+	err := r.all(paths, filepath.Clean)
+	return r.sources, err
+}
+
+// all reads each path, where place says it is. A path at which there is no file of
+// a policy is an error: somebody meant one to be there.
+func (r *regoReader) all(paths []string, place func(string) string) error {
+	for _, p := range paths {
+		before := len(r.sources)
+		info, err := os.Stat(place(p))
+		switch {
+		case err != nil:
+		case info.IsDir():
+			err = r.folder(place(p))
+		default:
+			err = r.file(place(p))
+		}
+		if err == nil && len(r.sources) == before {
+			err = fmt.Errorf("%s holds no file that ends in .rego, .json, .yaml or .yml", place(p))
+		}
+		if err != nil {
+			return fmt.Errorf("read rego: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *regoReader) folder(path string) error {
+	if r.enter != nil {
+		r.enter(path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if err := r.entry(filepath.Join(path, e.Name()), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry reads what stands in a folder. A link to a folder could lead around in
+// circles, and passing over it could lose a rule that denies.
+func (r *regoReader) entry(path string, e os.DirEntry) error {
+	if e.IsDir() {
+		return r.folder(path)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s is a link to a folder; name that folder itself", path)
+	case !isRegoFile(e.Name()):
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.file(path)
+}
+
+func (r *regoReader) file(path string) error {
+	if path == r.except {
+		return nil
+	}
+	if len(r.sources) == maxRegoFiles {
+		return fmt.Errorf("there are more than %d files", maxRegoFiles)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, int64(maxRegoBytes-r.bytes)+1))
+	if err != nil {
+		return err
+	}
+	if r.bytes += len(text); r.bytes > maxRegoBytes {
+		return fmt.Errorf("the files are larger than %d MiB together", maxRegoBytes>>20)
+	}
+	r.sources = append(r.sources, rego.Source{Name: path, Text: text})
+	return nil
+}
+
+// regoSources reads what the policy file names under rego, tests included. enter
+// is called for each folder before it is listed; it may be nil.
+func (c *config) regoSources(enter func(folder string)) ([]rego.Source, error) {
+	r := regoReader{except: filepath.Clean(c.path), enter: enter}
+	for _, p := range c.file.Rego {
+		if enter != nil {
+			enter(filepath.Dir(c.relative(p))) // where another file or folder may take its place
+		}
+	}
+	err := r.all(c.file.Rego, c.relative)
+	return r.sources, err
+}
+
+// environment is what the policy of this configuration is made of beside its
+// file. It loads what the file names under rego into c.rules.
+func (c *config) environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
+	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true}
+	if len(c.file.Rego) == 0 {
+		return env, nil
+	}
+	sources, err := c.regoSources(nil)
+	if err != nil {
+		return env, misused(err, "correct rego in "+c.path)
+	}
+	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return !s.Decides() })
+	if c.rules, err = rego.Load(sources, rego.Options{Layer: policy.Organisation}); err != nil {
+		return env, misused(regoError(err), "correct that, then egressd policy check")
+	}
+	env.Evaluators = []policy.Evaluator{c.rules}
+	for _, s := range sources {
+		env.Texts = append(env.Texts, []byte(c.within(s.Name)), s.Text)
+	}
+	return env, nil
+}
+
+// regoError says what it was that failed, where the error names no place.
+func regoError(err error) error {
+	var problems policy.FileError
+	if errors.As(err, &problems) {
+		return err
+	}
+	return fmt.Errorf("rego: %w", err)
+}
+
+// within is a path as seen from the folder of the configuration, so that a policy
+// is the same wherever it is.
+func (c *config) within(path string) string {
+	if rel, err := filepath.Rel(filepath.Dir(c.path), path); err == nil {
+		return rel
+	}
+	return path
+}
+
+// stateOf tells one state of the policy file, and of what it names under rego,
+// from another. It is what changes when there is something to reload.
+func stateOf(path string, enter func(folder string)) [sha256.Size]byte {
+	h := sha256.New()
+	part := func(text []byte) { fmt.Fprintf(h, "%d\n%s", len(text), text) }
+	if text, err := os.ReadFile(path); err != nil {
+		part([]byte(err.Error()))
+	} else {
+		part(text)
+	}
+	if c, err := loadConfig(path); err == nil {
+		sources, err := c.regoSources(enter)
+		part(fmt.Append(nil, err))
+		for _, s := range sources {
+			part([]byte(s.Name))
+			part(s.Text)
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

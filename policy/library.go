@@ -1,0 +1,30 @@
+package policy
+
+import (
+	"golang.org/x/net/publicsuffix"
+)
+
+// PathMatches reports whether path lies under pattern, which is one line of
+// "paths:". A path that servers could read in two ways lies under none. The
+// error says what is wrong with the pattern.
+func PathMatches(path, pattern string) (bool, error) {
+	p, err := parsePathPattern(pattern)
+	if err != nil {
+		return false, err
+	}
+	return canonicalPath(path) == nil && p.match(path), nil
+}
+
+// CanonicalPath reports whether every server reads path in the same way.
+func CanonicalPath(path string) bool { return canonicalPath(path) == nil }
+
+// Registrable returns the part of a canonical name that was registered: the
+// public suffix and one label. It is "" for a public suffix and for a name of one
+// label.
+func Registrable(name string) string {
+	registrable, err := publicsuffix.EffectiveTLDPlusOne(name)
+	if err != nil {
+		return ""
+	}
+	return registrable
+}

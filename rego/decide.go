@@ -1,0 +1,235 @@
+package rego
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// An opinion is a member of one of the three sets, and, where it was found by
+// looking ahead, on what it still depends.
+type opinion struct {
+	rule   string
+	reason string
+
+	anyProtocol, ech, upgrade bool // what an allow loosens
+	inject                    string
+
+	needs policy.Needs // not 0: depends on the request
+	words string       // what it asks of the request
+}
+
+const (
+	maxRuleBytes   = 64
+	maxReasonBytes = 256
+)
+
+// opinionOf reads a member of a set: an object of "rule" and, if wanted, "reason"
+// and options.
+func opinionOf(t *ast.Term) (o opinion, err error) {
+	members, ok := t.Value.(ast.Object)
+	if !ok {
+		return o, fmt.Errorf("a member is %s; write an object: {\"rule\": \"NAME\"}", ast.ValueName(t.Value))
+	}
+	members.Until(func(key, value *ast.Term) bool {
+		err = o.set(key, value)
+		return err != nil
+	})
+	if err == nil && o.rule == "" {
+		err = fmt.Errorf("a member has no rule; write: {\"rule\": \"NAME\"}")
+	}
+	return o, err
+}
+
+func (o *opinion) set(key, value *ast.Term) (err error) {
+	name, _ := key.Value.(ast.String)
+	switch name {
+	case "rule":
+		o.rule, err = ruleName(value)
+	case "reason":
+		o.reason, err = reasonText(value)
+	case "ech":
+		o.ech, err = option(value, "allow", "refuse")
+	case "tls":
+		o.anyProtocol, err = option(value, "any", "required")
+	case "upgrade":
+		o.upgrade, err = option(value, "websocket", "none")
+	case "inject":
+		o.inject, err = ruleName(value)
+	case "log":
+		if _, ok := value.Value.(ast.Boolean); !ok {
+			err = fmt.Errorf("it wants true or false") // every decision is recorded, whatever it says
+		}
+	case "max_bytes_up":
+		err = fmt.Errorf("no limit is enforced yet, so a rule that needs one allows nothing")
+	default:
+		err = fmt.Errorf("it is none of rule, reason, ech, tls, upgrade, inject, log, max_bytes_up")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", strconv.QuoteToASCII(clip(string(name), maxRuleBytes)), err)
+	}
+	return nil
+}
+
+// option reads one of two words, of which the first loosens something.
+func option(t *ast.Term, loose, strict string) (bool, error) {
+	word, _ := t.Value.(ast.String)
+	switch string(word) {
+	case loose:
+		return true, nil
+	case strict:
+		return false, nil
+	}
+	return false, fmt.Errorf("it wants %q or %q", loose, strict)
+}
+
+// ruleName reads an id: it stands in replies and in the log.
+func ruleName(t *ast.Term) (string, error) {
+	name, ok := t.Value.(ast.String)
+	if !ok || name == "" || len(name) > maxRuleBytes {
+		return "", fmt.Errorf("it wants a name of at most %d bytes", maxRuleBytes)
+	}
+	if strings.IndexFunc(string(name), func(c rune) bool { return c <= ' ' || c >= 0x7f }) >= 0 {
+		return "", fmt.Errorf("it wants a name of printable ASCII without spaces")
+	}
+	return string(name), nil
+}
+
+// reasonText escapes what is not printable ASCII: a reason may be made from what a
+// sandbox sent.
+func reasonText(t *ast.Term) (string, error) {
+	reason, ok := t.Value.(ast.String)
+	if !ok {
+		return "", fmt.Errorf("it wants a sentence")
+	}
+	quoted := strconv.QuoteToASCII(clip(string(reason), maxReasonBytes))
+	return clip(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), maxReasonBytes), nil
+}
+
+func clip(s string, n int) string { return s[:min(len(s), n)] }
+
+// opinions are what the sets hold for one request.
+type opinions struct{ deny, ask, allow []opinion }
+
+func (os *opinions) add(v policy.Verdict, o opinion) {
+	switch v {
+	case policy.Deny:
+		os.deny = append(os.deny, o)
+	case policy.Ask:
+		os.ask = append(os.ask, o)
+	case policy.Allow:
+		os.allow = append(os.allow, o)
+	}
+}
+
+// certain returns the first opinion, by the name of its rule, that depends on
+// nothing.
+func certain(all []opinion) (first opinion, found bool) {
+	for _, o := range all {
+		if o.needs == 0 && (!found || compareOpinions(o, first) < 0) {
+			first, found = o, true
+		}
+	}
+	return first, found
+}
+
+func compareOpinions(a, b opinion) int {
+	return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.reason, b.reason), cmp.Compare(a.words, b.words))
+}
+
+func needsOf(all []opinion) (n policy.Needs) {
+	for _, o := range all {
+		n |= o.needs
+	}
+	return n
+}
+
+// injections says what has to be seen to know whether a credential goes with the
+// request.
+func injections(allow []opinion) policy.Needs {
+	return needsOf(without(allow, func(o opinion) bool { return o.inject == "" }))
+}
+
+// decide makes one decision out of all opinions.
+func (e *Evaluator) decide(r *policy.Request, os *opinions) (policy.Decision, error) {
+	restrict := needsOf(os.deny) | needsOf(os.ask)
+	if by, found := certain(os.deny); found {
+		return e.say(policy.Deny, policy.RuleDeny, by, "denies this"), nil
+	}
+	if by, found := certain(os.ask); found {
+		d := e.say(policy.Ask, policy.AskRejected, by, "asks a person about this")
+		d.Needs = needsOf(os.deny)
+		return d, nil
+	}
+	by, found := certain(os.allow)
+	switch {
+	case !found && len(os.allow) == 0:
+		return policy.Decision{Verdict: policy.Abstain, Needs: restrict, AllowedIf: unless(os)}, nil
+	case !found:
+		return e.inspect(os, restrict|needsOf(os.allow)), nil
+	case restrict|injections(os.allow) != 0:
+		return e.inspect(os, restrict|injections(os.allow)), nil
+	}
+	d := e.say(policy.Allow, "", by, "allows this")
+	return e.loosen(d, r, os)
+}
+
+func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does string) policy.Decision {
+	reason := by.reason
+	if reason == "" {
+		reason = "rule " + by.rule + " " + does
+	}
+	return policy.Decision{Verdict: v, Class: class, Rule: by.rule, Layer: e.layer, Reason: reason}
+}
+
+// loosen adds what the rules that allow a request give beyond that. Each stands
+// for itself, so what one of them gives is given.
+func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
+	d.Upgrade = e.reads&readsHTTP == 0
+	inject := ""
+	for _, o := range os.allow {
+		if o.needs != 0 {
+			continue
+		}
+		d.AnyProtocol = d.AnyProtocol || o.anyProtocol
+		d.ECH = d.ECH || o.ech
+		d.Upgrade = d.Upgrade || o.upgrade
+		if o.inject != "" && inject != "" && o.inject != inject {
+			return policy.Decision{}, fmt.Errorf("rules that hold at once inject both %s and %s", inject, o.inject)
+		}
+		inject = cmp.Or(inject, o.inject)
+	}
+	switch {
+	case inject == "" || r.DNS != nil || inClear(r):
+	case r.HTTP == nil:
+		d.Verdict, d.Needs = policy.Inspect, policy.NeedsCredential
+	default:
+		d.Inject = inject
+	}
+	return d, nil
+}
+
+// inClear reports whether a request was sent outside TLS: a credential would be
+// seen on the way.
+func inClear(r *policy.Request) bool {
+	return r.Via == policy.ViaHTTP || r.Protocol == policy.ProtocolHTTP && r.TLS == nil
+}
+
+// inspect says that it depends on the request.
+func (e *Evaluator) inspect(os *opinions, needs policy.Needs) policy.Decision {
+	by := slices.MinFunc(os.allow, compareOpinions)
+	d := e.say(policy.Inspect, "", by, "allows some requests")
+	for _, o := range os.allow {
+		if o.inject != "" {
+			needs |= policy.NeedsCredential
+		}
+	}
+	d.Needs, d.AllowedIf = needs, allowedIf(os)
+	return d
+}

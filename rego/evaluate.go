@@ -1,0 +1,144 @@
+package rego
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/egressd/egressd/policy"
+)
+
+var _ policy.Evaluator = (*Evaluator)(nil)
+
+// Evaluate asks the policy about a request, as far as the request is known. A
+// part that a later stage may still fill in is unknown, not absent: what would be
+// allowed for some of its values is allowed for now, or to be inspected where that
+// part is the HTTP request. For a DNS question a name is allowed where it could be
+// reached in some way.
+//
+// Deny beats ask beats allow, and none of them is policy.Abstain. Every failure is
+// an error, which the caller has to count as a denial: a failing built-in, a
+// conflict, a deadline, a member of a set in a wrong shape.
+func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.Decision, err error) {
+	if err := ctx.Err(); err != nil {
+		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
+	}
+	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) {
+		return e.ambiguousPath(), nil
+	}
+	unknown := pending(r) & e.reads
+	var buffer [512]byte
+	key, cacheable := appendKey(buffer[:0], r, e.reads&^unknown, unknown)
+	if cacheable {
+		if d, found := e.cache.get(key); found {
+			return d, nil
+		}
+	}
+	d, err = e.ask(ctx, r, unknown)
+	if err != nil {
+		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
+	}
+	if cacheable {
+		e.cache.put(key, d)
+	}
+	return d, nil
+}
+
+// ambiguousPath denies a path that no rule can be right about.
+func (e *Evaluator) ambiguousPath() policy.Decision {
+	return policy.Decision{
+		Class: policy.PathDenied, Rule: e.pkg, Layer: e.layer,
+		Reason: "the policy looks at paths, and servers would read this one in different ways",
+	}
+}
+
+// ask evaluates under the deadline, which does not count the wait for others that
+// look ahead: each of them has a deadline too. What goes wrong inside OPA stays
+// here.
+func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (d policy.Decision, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			d, err = policy.Decision{}, fmt.Errorf("the evaluation failed: %v", p)
+		}
+	}()
+	if unknown != 0 {
+		select {
+		case <-e.turn:
+			defer func() { e.turn <- struct{}{} }()
+		case <-ctx.Done():
+			return policy.Decision{}, ctx.Err()
+		}
+	}
+	for range attempts {
+		if d, err = e.attempt(ctx, r, unknown); !topdown.IsCancel(err) {
+			return d, err
+		}
+	}
+	return d, err
+}
+
+// attempts is how often a request is evaluated until it counts as too slow: the
+// deadline is one of the clock, and a machine that was busy with something else
+// for as long denies nothing by that.
+const attempts = 2
+
+func (e *Evaluator) attempt(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
+	cancel := topdown.NewCancel()
+	timer := time.AfterFunc(e.timeLeft(ctx), cancel.Cancel)
+	defer timer.Stop()
+	if unknown != 0 {
+		return e.ahead(ctx, r, unknown, cancel)
+	}
+	return e.now(ctx, r, cancel)
+}
+
+func (e *Evaluator) timeLeft(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(e.deadline, time.Until(end))
+	}
+	return e.deadline
+}
+
+// question prepares a query. The time that a policy sees, whichever way it asks,
+// is that of the request.
+func (e *Evaluator) question(c *compiled, body ast.Body, in *ast.Term, r *policy.Request, cancel topdown.Cancel) *topdown.Query {
+	return topdown.NewQuery(body).
+		WithCompiler(c.compiler).
+		WithStore(c.store).
+		WithTransaction(c.txn).
+		WithBuiltins(e.natives).
+		WithInput(in).
+		WithTime(r.Time).
+		WithCancel(cancel).
+		WithMetrics(metrics.NoOp()).
+		WithStrictBuiltinErrors(true)
+}
+
+// now decides with all of the input known.
+func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
+	var found opinions
+	err := e.question(e.whole, e.whole.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
+		for _, s := range e.whole.sets {
+			members, ok := result[s.name].Value.(ast.Set)
+			if !ok {
+				return fmt.Errorf("%s is no set", s.name)
+			}
+			for _, m := range members.Slice() {
+				o, err := opinionOf(m)
+				if err != nil {
+					return fmt.Errorf("in %s: %w", s.name, err)
+				}
+				found.add(s.verdict, o)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	return e.decide(r, &found)
+}

@@ -1,0 +1,215 @@
+package rego
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// An object collects the members of an object of the input. A part that is not
+// known is left out, so that it is undefined and never empty.
+type object [][2]*ast.Term
+
+func (o *object) add(key *ast.Term, value *ast.Term) {
+	*o = append(*o, [2]*ast.Term{key, value})
+}
+
+func (o *object) addText(want bool, key *ast.Term, value string) {
+	if want && value != "" {
+		o.add(key, ast.StringTerm(value))
+	}
+}
+
+func (o *object) addNumber(want bool, key *ast.Term, value int64) {
+	if want {
+		o.add(key, number(value))
+	}
+}
+
+// number has the small numbers, ports among them, ready.
+func number(n int64) *ast.Term {
+	if small := int(n); int64(small) == n && ast.HasInternedIntNumberTerm(small) {
+		return ast.InternedTerm(small)
+	}
+	return ast.NewTerm(ast.Number(strconv.FormatInt(n, 10)))
+}
+
+func (o *object) addTexts(want bool, key *ast.Term, values []string) {
+	if want && len(values) > 0 {
+		o.add(key, texts(values))
+	}
+}
+
+func (o object) term() *ast.Term { return ast.NewTerm(ast.NewObject(o...)) }
+
+func texts(values []string) *ast.Term {
+	terms := make([]*ast.Term, len(values))
+	for i, v := range values {
+		terms[i] = ast.StringTerm(v)
+	}
+	return ast.ArrayTerm(terms...)
+}
+
+// The keys of the input, made once. They are never written.
+var (
+	keyVersion      = ast.StringTerm("version")
+	keyStage        = ast.StringTerm("stage")
+	keyVia          = ast.StringTerm("via")
+	keyTime         = ast.StringTerm("time")
+	keySandbox      = ast.StringTerm("sandbox")
+	keyDestination  = ast.StringTerm("destination")
+	keyTLS          = ast.StringTerm("tls")
+	keyHTTP         = ast.StringTerm("http")
+	keyDNS          = ast.StringTerm("dns")
+	keyProcess      = ast.StringTerm("process")
+	keyName         = ast.StringTerm("name")
+	keyKind         = ast.StringTerm("kind")
+	keyLabels       = ast.StringTerm("labels")
+	keyHost         = ast.StringTerm("host")
+	keyPort         = ast.StringTerm("port")
+	keyRegistrable  = ast.StringTerm("registrable")
+	keyAddresses    = ast.StringTerm("addresses")
+	keyAddressClass = ast.StringTerm("address_class")
+	keySNI          = ast.StringTerm("sni")
+	keyALPN         = ast.StringTerm("alpn")
+	keyJA4          = ast.StringTerm("ja4")
+	keyECH          = ast.StringTerm("ech")
+	keyMethod       = ast.StringTerm("method")
+	keyPath         = ast.StringTerm("path")
+	keyQuery        = ast.StringTerm("query")
+	keyBodySize     = ast.StringTerm("body_size")
+	keyHeaders      = ast.StringTerm("headers")
+	keyType         = ast.StringTerm("type")
+	keyPID          = ast.StringTerm("pid")
+	keyExe          = ast.StringTerm("exe")
+	keyArgv         = ast.StringTerm("argv")
+)
+
+// input builds the part of the input that is wanted, directly as values of Rego.
+func input(r *policy.Request, want fields) *ast.Term {
+	root := make(object, 0, 8)
+	root.addNumber(want&readsVersion != 0, keyVersion, inputVersion)
+	root.addText(want&readsStage != 0, keyStage, string(r.Stage()))
+	root.addText(want&readsVia != 0, keyVia, string(r.Via))
+	root.addNumber(want&readsTime != 0 && !r.Time.IsZero(), keyTime, r.Time.UnixNano())
+	if want&readsSandbox != 0 {
+		root.add(keySandbox, sandboxPart(&r.Sandbox, want))
+	}
+	if want&readsDestination != 0 {
+		root.add(keyDestination, destinationPart(&r.Destination, want))
+	}
+	if r.TLS != nil && want&readsTLS != 0 {
+		root.add(keyTLS, tlsPart(r.TLS, want))
+	}
+	if r.HTTP != nil && want&readsHTTP != 0 {
+		root.add(keyHTTP, httpPart(r.HTTP, want))
+	}
+	if r.DNS != nil && want&readsDNS != 0 {
+		root.add(keyDNS, dnsPart(r.DNS, want))
+	}
+	if r.Process != nil && want&readsProcess != 0 {
+		root.add(keyProcess, processPart(r.Process, want))
+	}
+	return root.term()
+}
+
+func sandboxPart(s *policy.Sandbox, want fields) *ast.Term {
+	var o object
+	o.addText(want&readsSandboxName != 0, keyName, s.Name)
+	o.addText(want&readsSandboxKind != 0, keyKind, s.Kind)
+	if want&readsSandboxLabels != 0 && len(s.Labels) > 0 {
+		var labels object
+		for key, value := range s.Labels {
+			labels.add(ast.StringTerm(key), ast.StringTerm(value))
+		}
+		o.add(keyLabels, labels.term())
+	}
+	return o.term()
+}
+
+func destinationPart(d *policy.Destination, want fields) *ast.Term {
+	o := make(object, 0, 5)
+	o.addText(want&readsHost != 0, keyHost, d.Host)
+	o.addNumber(want&readsPort != 0 && d.Port != 0, keyPort, int64(d.Port))
+	if want&readsRegistrable != 0 && !d.Addr.IsValid() {
+		o.addText(true, keyRegistrable, policy.Registrable(d.Host))
+	}
+	if want&readsResolved == 0 {
+		return o.term()
+	}
+	addrs := d.Addrs
+	if len(addrs) == 0 && d.Addr.IsValid() {
+		addrs = append(addrs, d.Addr)
+	}
+	if len(addrs) == 0 {
+		return o.term()
+	}
+	class := policy.AddressClass("")
+	names := make([]string, len(addrs))
+	for i, addr := range addrs {
+		names[i] = addr.Unmap().String()
+		if class == "" {
+			class = policy.ClassOf(addr)
+		}
+	}
+	o.addTexts(want&readsAddresses != 0, keyAddresses, names)
+	o.addText(want&readsAddressClass != 0, keyAddressClass, className(class))
+	return o.term()
+}
+
+func tlsPart(hello *policy.ClientHello, want fields) *ast.Term {
+	var o object
+	o.addText(want&readsSNI != 0, keySNI, hello.ServerName)
+	o.addTexts(want&readsALPN != 0, keyALPN, hello.ALPN)
+	o.addText(want&readsJA4 != 0, keyJA4, hello.JA4)
+	if want&readsECH != 0 {
+		o.add(keyECH, ast.InternedTerm(hello.ECH))
+	}
+	return o.term()
+}
+
+func httpPart(h *policy.HTTPRequest, want fields) *ast.Term {
+	o := make(object, 0, 5)
+	o.addText(want&readsMethod != 0, keyMethod, h.Method)
+	o.addText(want&readsPath != 0, keyPath, h.Path)
+	o.addText(want&readsQuery != 0, keyQuery, h.Query)
+	o.addNumber(want&readsBodySize != 0 && h.BodySize >= 0, keyBodySize, h.BodySize)
+	if want&readsHeaders != 0 {
+		var headers object
+		for name, values := range h.Header {
+			if name = strings.ToLower(name); !isCredential(name) && len(values) > 0 {
+				headers.add(ast.StringTerm(name), texts(values))
+			}
+		}
+		o.add(keyHeaders, headers.term())
+	}
+	return o.term()
+}
+
+// isCredential names the headers that a policy does not see: what it sees can end
+// in its reason, and that in the log.
+func isCredential(name string) bool {
+	switch name {
+	case "authorization", "proxy-authorization", "cookie":
+		return true
+	}
+	return false
+}
+
+func dnsPart(q *policy.Question, want fields) *ast.Term {
+	var o object
+	o.addText(want&readsQuestionName != 0, keyName, q.Name)
+	o.addText(want&readsQuestionType != 0, keyType, q.Type)
+	return o.term()
+}
+
+func processPart(p *policy.Process, want fields) *ast.Term {
+	var o object
+	o.addNumber(want&readsPID != 0 && p.PID != 0, keyPID, int64(p.PID))
+	o.addText(want&readsExe != 0, keyExe, p.Exe)
+	o.addTexts(want&readsArgv != 0, keyArgv, p.Argv)
+	return o.term()
+}

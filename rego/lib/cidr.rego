@@ -1,0 +1,16 @@
+# net.cidr_contains under a name that package egressd.net does not hide.
+package egressd.cidr
+
+has(prefix, address) := net.cidr_contains(written(prefix), address)
+
+written(prefix) := prefix if contains(prefix, "/")
+
+written(prefix) := sprintf("%s/32", [prefix]) if {
+	not contains(prefix, "/")
+	not contains(prefix, ":")
+}
+
+written(prefix) := sprintf("%s/128", [prefix]) if {
+	not contains(prefix, "/")
+	contains(prefix, ":")
+}

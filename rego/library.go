@@ -1,0 +1,194 @@
+package rego
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// The library comes twice, with the same functions and the same tests. lib is
+// plain Rego, for any tool that knows Rego; native does the same by built-ins of
+// egressd, and is what a policy gets here.
+//
+//go:embed lib/*.rego native/*.rego
+var libraryFiles embed.FS
+
+// Library returns the library as plain Rego, by file name, for tools other than
+// egressd.
+func Library() (map[string][]byte, error) { return readLibrary("lib") }
+
+func readLibrary(dir string) (map[string][]byte, error) {
+	names, err := fs.Glob(libraryFiles, dir+"/*.rego")
+	if err != nil {
+		return nil, fmt.Errorf("reading the library: %w", err)
+	}
+	files := make(map[string][]byte, len(names))
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.rego") {
+			continue
+		}
+		if files[name], err = libraryFiles.ReadFile(name); err != nil {
+			return nil, fmt.Errorf("reading the library: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// libraryPrefix stands before the names of the library's files.
+const libraryPrefix = "egressd:"
+
+// libraryModules parses what a policy gets here. Its names cannot be those of a
+// file of the policy, since the library's packages are not open to them.
+func libraryModules() (map[string]*ast.Module, error) {
+	files, err := readLibrary("native")
+	if err != nil {
+		return nil, err
+	}
+	modules := make(map[string]*ast.Module, len(files))
+	for name, text := range files {
+		m, err := ast.ParseModuleWithOpts(name, string(text), ast.ParserOptions{RegoVersion: ast.RegoV1})
+		if err != nil {
+			return nil, fmt.Errorf("reading the library: %w", err)
+		}
+		modules[libraryPrefix+name] = m
+	}
+	return modules, nil
+}
+
+// libraryFunctions are the functions that a module may call without an import,
+// such as host.matches, and what is called then: the built-in itself where there is
+// one, which saves a step. It is never written.
+var libraryFunctions = map[string]string{
+	"host.matches": "egressd.host_matches", "host.any": "egressd.host_any", "host.canonical": "egressd.host_canonical",
+	"net.class": "egressd.net_class", "net.contains": "egressd.net_contains", "net.reaches": "egressd.net_reaches",
+	"net.any":      "data.egressd.net.any",
+	"path.matches": "egressd.path_matches", "path.any": "data.egressd.path.any",
+	"time.office_hours": "data.egressd.time.office_hours", "time.between": "data.egressd.time.between", "time.on": "data.egressd.time.on",
+}
+
+// adopt points the calls of a module at the library and at the bounded forms of
+// built-ins, unless the module gives the name another meaning, and checks the
+// patterns that are written out.
+func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) {
+	for _, call := range callsIn(m) {
+		operator, ok := call[0].Value.(ast.Ref)
+		if !ok || len(operator) == 0 {
+			continue
+		}
+		name, head := dotted(operator), string(headOf(operator))
+		switch {
+		case libraryFunctions[name] != "" && !declared[head]:
+			call[0].Value = located(ast.MustParseRef(libraryFunctions[name]), call[0].Location)
+		case bounded[name] != nil && !declared[head]:
+			call[0].Value = located(ast.MustParseRef(boundedPrefix+name), call[0].Location)
+		}
+		problems = append(problems, checkPattern(call, m)...) // by what it calls now
+	}
+	return problems
+}
+
+func headOf(ref ast.Ref) ast.Var {
+	head, _ := ref[0].Value.(ast.Var)
+	return head
+}
+
+// dotted joins the parts of a reference, keywords of the language or not.
+func dotted(ref ast.Ref) string {
+	parts := []string{string(headOf(ref))}
+	for _, t := range ref[1:] {
+		part, _ := t.Value.(ast.String)
+		parts = append(parts, string(part))
+	}
+	return strings.Join(parts, ".")
+}
+
+func located(ref ast.Ref, at *ast.Location) ast.Ref {
+	for i := range ref {
+		ref[i] = ast.NewTerm(ref[i].Value).SetLocation(at)
+	}
+	return ref
+}
+
+// callsIn returns the terms of each call in a module: the operator first. Mocks
+// of functions are calls without operands.
+func callsIn(m *ast.Module) (calls [][]*ast.Term) {
+	ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Expr:
+			if x.IsCall() {
+				if terms, ok := x.Terms.([]*ast.Term); ok {
+					calls = append(calls, terms)
+				}
+			}
+		case *ast.With:
+			calls = append(calls, []*ast.Term{x.Target})
+		case *ast.Term:
+			if call, ok := x.Value.(ast.Call); ok {
+				calls = append(calls, call)
+			}
+		}
+		return false
+	}).Walk(m)
+	return calls
+}
+
+// declaredIn returns the names that rules and imports of the modules of one
+// package declare.
+func declaredIn(modules map[string]*ast.Module, pkg *ast.Package) map[string]bool {
+	declared := map[string]bool{}
+	for _, m := range modules {
+		if !m.Package.Equal(pkg) {
+			continue
+		}
+		for _, r := range m.Rules {
+			declared[string(headOf(r.Head.Ref()))] = true
+		}
+		for _, i := range m.Imports {
+			declared[string(i.Name())] = true
+		}
+	}
+	return declared
+}
+
+// checkPattern refuses a pattern, written out in a call of the library, that could
+// only fail when it is asked.
+func checkPattern(call []*ast.Term, m *ast.Module) policy.FileError {
+	operator, ok := call[0].Value.(ast.Ref)
+	if !ok || len(call) < 3 {
+		return nil
+	}
+	text, ok := call[2].Value.(ast.String)
+	if !ok {
+		return nil
+	}
+	var err error
+	switch libraryName(operator, m) {
+	case "host.matches", "egressd.host_matches":
+		_, err = hostPattern(string(text))
+	case "path.matches", "egressd.path_matches":
+		_, err = policy.PathMatches("/", string(text))
+	}
+	if err == nil {
+		return nil
+	}
+	return policy.FileError{problemAt(call[2].Location, err.Error())}
+}
+
+// libraryName returns the short name of a function of the library, by its full
+// reference or through an import.
+func libraryName(operator ast.Ref, m *ast.Module) string {
+	for _, i := range m.Imports {
+		path, ok := i.Path.Value.(ast.Ref)
+		if ok && headOf(operator) == i.Name() {
+			operator = path.Concat(operator[1:])
+			break
+		}
+	}
+	name, _ := strings.CutPrefix(dotted(operator), "data.egressd.")
+	return name
+}

@@ -1,0 +1,77 @@
+package rego_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/rego"
+)
+
+func TestLint(t *testing.T) {
+	const host = "input.destination.host"
+	for _, row := range []struct{ condition, want string }{
+		{`regex.match("example.com", ` + host + `)`, "2:45: the pattern is not anchored"},
+		{`regex.match("^example[.]com", ` + host + `)`, "not anchored"},
+		{`regex.match("example[.]com$", ` + host + `)`, "not anchored"},
+		{`regex.match("^a[.]com$|b[.]com", ` + host + `)`, "not anchored"},
+		{`regex.match("^a|b$", ` + host + `)`, "not anchored"},
+		{`regex.match("(?m)^a[.]com$", ` + host + `)`, "not anchored"},
+		{`regex.match("^example[.]com$", ` + host + `)`, ""},
+		{`regex.match("^(a|b)[.]com$", ` + host + `)`, ""},
+		{`regex.match("^a$|^b$", ` + host + `)`, ""},
+		{`regex.match("^/repos", input.http.path)`, ""},
+		{`regex.match("[", ` + host + `)`, ""},
+		{`regex.match("x", input.tls.sni)`, "not anchored"},
+		{`regex.match("x", lower(` + host + `))`, "not anchored"},
+		{`{ h := ` + host + `; regex.match("x", h) }`, "not anchored"},
+		{`{ d := input.http.path; regex.match("x", d) }`, ""},
+		{`regex.match("x", name)`, "not anchored"},
+		{`endswith(` + host + `, "example.com")`, "hosts that only end like it match as well, as evilexample.com does"},
+		{`endswith(` + host + `, ".example.com")`, ""},
+		{`endswith(input.http.path, ".git")`, ""},
+		{`not endswith(` + host + `, "example.com")`, "hosts that only end like it"},
+		{`endswith(lower(` + host + `), "example.com")`, "hosts that only end like it"},
+		{`glob.match("*.example.com", null, ` + host + `)`, `with null delimiters "*" matches dots`},
+		{`glob.match("*.example.com", [], ` + host + `)`, ""},
+		{`glob.match("*.example.com", ["."], ` + host + `)`, ""},
+		{`host.matches(` + host + `, "*.example.com")`, ""},
+	} {
+		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\n"
+		found := rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}})
+		said := ""
+		for _, p := range found {
+			said += p.String() + "\n"
+		}
+		if (said == "") != (row.want == "") || !strings.Contains(said, row.want) || strings.Count(said, "\n") > 1 {
+			t.Errorf("%s: %q, want %q", row.condition, said, row.want)
+		}
+	}
+}
+
+func TestLintLeavesTestsAndWhatIsNoRego(t *testing.T) {
+	found := rego.Lint([]rego.Source{
+		{Name: "egress_test.rego", Text: []byte("package egress_test\ntest_x if endswith(input.destination.host, \"a\")\n")},
+		{Name: "broken.rego", Text: []byte("package {")},
+		{Name: "data.json", Text: []byte("{}")},
+	})
+	if len(found) != 0 {
+		t.Error(found)
+	}
+}
+
+func TestFormat(t *testing.T) {
+	const loose = "package egress\nallow contains {\"rule\":\"r\"} if {host.matches(input.destination.host,\"a.test\");net.contains(\"10.0.0.0/8\",\"10.0.0.1\")}\n"
+	once, err := rego.Format(rego.Source{Name: "f.rego", Text: []byte(loose)})
+	if err != nil || string(once) == loose {
+		t.Fatal(string(once), err)
+	}
+	if twice, err := rego.Format(rego.Source{Name: "f.rego", Text: once}); err != nil || string(twice) != string(once) {
+		t.Errorf("the second time it is\n%s%v", twice, err)
+	}
+	if _, err := rego.Load([]rego.Source{{Name: "f.rego", Text: once}}, rego.Options{}); err != nil {
+		t.Errorf("%v in\n%s", err, once)
+	}
+	if _, err := rego.Format(rego.Source{Name: "f.rego", Text: []byte("package egress\nallow {\n")}); err == nil || !strings.HasPrefix(err.Error(), "f.rego:") {
+		t.Error(err)
+	}
+}

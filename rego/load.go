@@ -1,0 +1,346 @@
+package rego
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A Source is one file of a policy. The end of its name says what it is: a
+// module (.rego), data (.json, .yaml, .yml), or the tests of a module
+// (_test.rego), which are not loaded.
+type Source struct {
+	Name string
+	Text []byte
+}
+
+// Options say how a policy is asked. The zero value asks "package egress".
+type Options struct {
+	// Package is the package whose sets decide: "egress", or "egress.NAME" for
+	// a sandbox or a project. Empty: "egress".
+	Package string
+
+	// Layer says who wrote the policy.
+	Layer policy.Layer
+
+	// Deadline bounds one evaluation. What it ends is tried once more, and what is
+	// too slow twice denies. Zero: 50 ms. It is
+	// looked at between the steps of an evaluation: a single built-in call is not
+	// interrupted, so the built-ins that could make much out of little are bounded
+	// by the size of what they make.
+	Deadline time.Duration
+
+	// Cached is how many verdicts are kept, at most. Zero: 8192; negative: none.
+	Cached int
+}
+
+const (
+	defaultDeadline = 50 * time.Millisecond
+	defaultCached   = 8192
+
+	// maxSourceBytes bounds all files of a policy together.
+	maxSourceBytes = 64 << 20
+)
+
+// An Evaluator is a compiled policy. It is immutable but for its caches, and safe
+// for concurrent use.
+type Evaluator struct {
+	layer    policy.Layer
+	pkg      string
+	deadline time.Duration
+
+	whole     *compiled // for requests of which everything is known
+	reads     fields    // what of the input any of the sets could read
+	mayInject bool
+	natives   map[string]*topdown.Builtin
+	cache     *verdictCache
+
+	// partial is a second copy, for looking ahead, and turn holds one value, which
+	// whoever looks ahead takes out meanwhile: OPA then writes into the terms of the
+	// modules, the data and the input (ast.Transform), and so must share them with
+	// nobody. It is nil where the policy never has to look ahead.
+	partial *compiled
+	turn    chan struct{}
+}
+
+// compiled is the modules and the data of a policy, and the questions to them.
+type compiled struct {
+	compiler *ast.Compiler
+	store    storage.Store
+	txn      storage.Transaction // a read that is never ended: the store is never written
+	sets     []entry
+	query    ast.Body    // all sets at once
+	rules    []*ast.Rule // of the sets
+}
+
+// An entry is one of the three sets that decide.
+type entry struct {
+	verdict policy.Verdict
+	name    ast.Var
+	members ast.Body // a query for the members, in the variable "member"
+}
+
+// Load compiles the modules together with the library, without writing or opening
+// anything. The error is a [policy.FileError], which names the place of every
+// problem that could be found.
+func Load(sources []Source, o Options) (*Evaluator, error) {
+	if o.Package == "" {
+		o.Package = "egress"
+	}
+	set, err := parse(sources, false)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := packageRef(o.Package)
+	if err != nil {
+		return nil, err
+	}
+	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, turn: make(chan struct{}, 1)}
+	if e.deadline <= 0 {
+		e.deadline = defaultDeadline
+	}
+	e.mayInject = set.mayInject()
+	if e.whole, err = set.compile(pkg); err != nil {
+		return nil, err
+	}
+	e.reads = e.whole.reads()
+	if e.reads&mayBePending != 0 {
+		if e.partial, err = set.compile(pkg); err != nil {
+			return nil, err
+		}
+	}
+	e.turn <- struct{}{}
+	if o.Cached == 0 {
+		o.Cached = defaultCached
+	}
+	e.cache = newVerdictCache(o.Cached)
+	e.natives = nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}})
+	return e, nil
+}
+
+// compile makes a copy of the policy that shares no term with any other.
+func (set *sourceSet) compile(pkg ast.Ref) (c *compiled, err error) {
+	c = &compiled{}
+	if c.compiler, err = set.check(); err != nil {
+		return nil, err
+	}
+	if c.store, c.txn, err = openData(set.data); err != nil {
+		return nil, err
+	}
+	return c, c.findSets(pkg)
+}
+
+// packageRef turns "egress.NAME" into data.egress.NAME. NAME is one word, whatever
+// characters it has.
+func packageRef(name string) (ast.Ref, error) {
+	root, rest, below := strings.Cut(name, ".")
+	if root != "egress" || below && rest == "" {
+		return nil, fmt.Errorf("a policy is asked for package egress or egress.NAME, not %q", name)
+	}
+	ref := ast.Ref{ast.DefaultRootDocument, ast.StringTerm(root)}
+	if below {
+		ref = append(ref, ast.StringTerm(rest))
+	}
+	return ref, nil
+}
+
+var setNames = [...]struct {
+	name    string
+	verdict policy.Verdict
+}{{"deny", policy.Deny}, {"ask", policy.Ask}, {"allow", policy.Allow}}
+
+// findSets looks which of the three sets the package has, and compiles the
+// queries for them.
+func (c *compiled) findSets(pkg ast.Ref) (err error) {
+	var all ast.Body
+	for _, s := range setNames {
+		ref := pkg.Append(ast.StringTerm(s.name))
+		found := c.compiler.GetRulesForVirtualDocument(ref)
+		if len(found) == 0 {
+			continue
+		}
+		if problems := notSets(s.name, found); len(problems) > 0 {
+			return problems
+		}
+		members, err := c.compileQuery(ast.NewBody(ast.NewExpr(ast.NewTerm(ref.Append(ast.VarTerm(member))))))
+		if err != nil {
+			return err
+		}
+		c.rules = append(c.rules, found...)
+		c.sets = append(c.sets, entry{s.verdict, ast.Var(s.name), members})
+		all = append(all, ast.Equality.Expr(ast.VarTerm(s.name), ast.NewTerm(ref)))
+	}
+	if len(all) == 0 {
+		name, _ := strings.CutPrefix(dotted(pkg), "data.")
+		return fmt.Errorf("no file has a rule for allow, ask or deny in package %s; write: allow contains {\"rule\": \"NAME\"} if …", name)
+	}
+	c.query, err = c.compileQuery(ast.NewBody(all...))
+	return err
+}
+
+const member = "member"
+
+func (c *compiled) compileQuery(body ast.Body) (ast.Body, error) {
+	query, err := c.compiler.QueryCompiler().Compile(body)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the question to the policy: %w", err)
+	}
+	return query, nil
+}
+
+// notSets returns a problem for each rule that gives a set a value instead of a
+// member.
+func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
+	for _, r := range rules {
+		if r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
+			problems = append(problems, problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", name, name)))
+		}
+	}
+	return problems
+}
+
+// A sourceSet is a policy that was read.
+type sourceSet struct {
+	modules map[string]*ast.Module
+	data    map[string]any
+	tests   bool // with the modules that hold tests
+}
+
+func parse(sources []Source, tests bool) (sourceSet, error) {
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
+	var problems policy.FileError
+	size := 0
+	for _, s := range sources {
+		if size += len(s.Text); size > maxSourceBytes {
+			return set, fmt.Errorf("the files of the policy are larger than %d MiB together", maxSourceBytes>>20)
+		}
+		problems = append(problems, set.add(s)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
+		m := set.modules[name]
+		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
+	}
+	if len(problems) > 0 {
+		return set, problems
+	}
+	library, err := libraryModules()
+	if err != nil {
+		return set, err
+	}
+	for name, m := range library {
+		set.modules[name] = m
+	}
+	return set, nil
+}
+
+func (set *sourceSet) add(s Source) policy.FileError {
+	switch {
+	case isTest(s.Name) && !set.tests:
+		return nil
+	case path.Ext(s.Name) == ".rego":
+		return set.addModule(s)
+	case path.Ext(s.Name) == ".json", path.Ext(s.Name) == ".yaml", path.Ext(s.Name) == ".yml":
+		return set.addData(s)
+	}
+	return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "its name ends neither in .rego nor in .json, .yaml or .yml"}}
+}
+
+func (set *sourceSet) addModule(s Source) policy.FileError {
+	if _, twice := set.modules[s.Name]; twice {
+		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is given twice"}}
+	}
+	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
+	switch {
+	case err != nil:
+		return problemsOf(s.Name, err)
+	case m == nil:
+		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is empty; it begins with: package egress"}}
+	}
+	if root := rootOf(m.Package.Path); root == "egressd" || root == "system" {
+		return policy.FileError{problemAt(m.Package.Location, fmt.Sprintf("package %s belongs to egressd; write: package egress", root))}
+	}
+	set.modules[s.Name] = m
+	return nil
+}
+
+func rootOf(pkg ast.Ref) string {
+	if len(pkg) < 2 {
+		return ""
+	}
+	root, _ := pkg[1].Value.(ast.String)
+	return string(root)
+}
+
+// check type-checks the modules against the schema of the input. The compiler
+// works on a copy of them.
+func (set *sourceSet) check() (*ast.Compiler, error) {
+	c, err := set.compiler()
+	if err != nil {
+		return nil, err
+	}
+	if c.Compile(set.modules); c.Failed() {
+		return nil, problemsOf("", c.Errors)
+	}
+	return c, nil
+}
+
+// compiler returns one that has compiled nothing yet.
+func (set *sourceSet) compiler() (*ast.Compiler, error) {
+	schemas, err := inputSchema()
+	if err != nil {
+		return nil, err
+	}
+	return ast.NewCompiler().
+		WithStrict(true).
+		WithCapabilities(withNatives(sealed())).
+		WithSchemas(schemas).
+		WithPathConflictsCheck(set.hasData).
+		SetErrorLimit(0), nil
+}
+
+func problemsOf(name string, err error) (problems policy.FileError) {
+	var several ast.Errors
+	if !errors.As(err, &several) {
+		return policy.FileError{{File: name, Line: 1, Column: 1, Message: err.Error()}}
+	}
+	for _, one := range several {
+		problems = append(problems, problemAt(one.Location, message(one)))
+	}
+	return problems
+}
+
+func problemAt(at *ast.Location, text string) policy.Problem {
+	if at == nil {
+		return policy.Problem{Line: 1, Column: 1, Message: text}
+	}
+	return policy.Problem{File: at.File, Line: max(at.Row, 1), Column: max(at.Col, 1), Message: text}
+}
+
+// message is what OPA says and its details, on one line, without the drawing of
+// what is wrong.
+func message(err *ast.Error) string {
+	text := err.Message
+	if err.Details == nil {
+		return strings.Join(strings.Fields(text), " ")
+	}
+	for _, line := range err.Details.Lines() {
+		if line = strings.TrimSpace(line); strings.Trim(line, "^") != "" && !strings.HasSuffix(text, line) {
+			text += "; " + line
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// background is for calls of OPA that want a context and never wait.
+func background() context.Context { return context.Background() }

@@ -1,0 +1,155 @@
+package rego_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+)
+
+func refused(t *testing.T, sources []rego.Source, o rego.Options) string {
+	t.Helper()
+	e, err := rego.Load(sources, o)
+	if err == nil || e != nil {
+		t.Fatalf("loaded: %v, %v", e, err)
+	}
+	return err.Error()
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for _, row := range []struct{ name, text, want string }{
+		{"a misspelt field", "package egress\n\nallow contains {\"rule\": \"r\"} if input.destination.hots == \"a.test\"", "egress.rego:3:33: undefined ref: input.destination.hots"},
+		{"a misspelt part", "package egress\nallow contains {\"rule\": \"r\"} if input.destinatoin.host == \"a.test\"", "egress.rego:2:33"},
+		{"a misspelt field of a part in a variable", "package egress\nallow contains {\"rule\": \"r\"} if { d := input.destination; d.hots == \"a.test\" }", "egress.rego:2"},
+		{"a number for a text", "package egress\nallow contains {\"rule\": \"r\"} if input.destination.port == \"443\"", "egress.rego:2"},
+		{"a misspelt function", "package egress\nallow contains {\"rule\": \"r\"} if host.match(input.destination.host, \"a.test\")", "egress.rego:2"},
+		{"a pattern with a scheme", "package egress\nallow contains {\"rule\": \"r\"} if host.matches(input.destination.host, \"https://a.test\")", "egress.rego:2:70: "},
+		{"a pattern with a port, by its long name", "package egress\nallow contains {\"rule\": \"r\"} if data.egressd.host.matches(input.destination.host, \"a.test:443\")", "egress.rego:2:"},
+		{"a pattern with a port, by an import", "package egress\nimport data.egressd.host as h\nallow contains {\"rule\": \"r\"} if h.matches(input.destination.host, \"a.test:443\")", "egress.rego:3:"},
+		{"a pattern of paths with a query", "package egress\nallow contains {\"rule\": \"r\"} if path.matches(input.http.path, \"/a?b\")", "egress.rego:2:"},
+		{"a syntax error", "package egress\nallow contains {", "egress.rego:2:"},
+		{"a half-written file", "package egr", "no file has a rule"},
+		{"an empty file", "", "egress.rego:1:1: "},
+		{"no package", "allow := true", "egress.rego:1:1"},
+		{"another package", "package policy\nallow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny in package egress"},
+		{"none of the sets", "package egress\nalow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
+		{"a value for a set", "package egress\nallow := true", "egress.rego:2:1: allow is a set"},
+		{"a function for a set", "package egress\ndeny(x) if x", "egress.rego:2:1: deny is a set"},
+		{"an object for a set", "package egress\ndeny[x] := 1 if x := input.via", "egress.rego:2:1: deny is a set"},
+		{"the library's package", "package egressd.host\nmatches(_, _) := true", "egress.rego:1:1: package egressd belongs"},
+		{"OPA's package", "package system\nx := 1", "package system belongs"},
+		{"an unused variable", "package egress\nallow contains {\"rule\": \"r\"} if { x := 1 }", "egress.rego:2"},
+		{"the syntax of old versions", "package egress\nallow[{\"rule\": \"r\"}] { true }", "egress.rego:2"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := refused(t, []rego.Source{{Name: "egress.rego", Text: []byte(row.text)}}, rego.Options{}); !strings.Contains(got, row.want) {
+				t.Errorf("said %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+func TestLoadNamesEveryProblem(t *testing.T) {
+	_, err := rego.Load([]rego.Source{
+		{Name: "a.rego", Text: []byte("package egress\nallow contains {")},
+		{Name: "b.rego", Text: []byte("package egress\ndeny contains }")},
+		{Name: "notes.txt", Text: []byte("hello")},
+	}, rego.Options{})
+	var problems policy.FileError
+	if !errors.As(err, &problems) || len(problems) < 3 {
+		t.Fatal(err)
+	}
+	text := "package egress\n" + strings.Repeat("allow contains {\"rule\": \"r\"} if input.destination.hots == \"a\"\n", 15)
+	_, err = rego.Load([]rego.Source{{Name: "c.rego", Text: []byte(text)}}, rego.Options{})
+	if !errors.As(err, &problems) || len(problems) != 15 || problems[14].File != "c.rego" || problems[14].Line != 16 {
+		t.Fatal(err)
+	}
+}
+
+func TestSourcesThatClash(t *testing.T) {
+	good := rego.Source{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"r\"}")}
+	for name, sources := range map[string][]rego.Source{
+		"the file is given twice": {good, good},
+		"is in another file too":  {good, {Name: "a.json", Text: []byte(`{"x": 1}`)}, {Name: "b.yaml", Text: []byte("x: 2")}},
+		"belongs to egressd":      {good, {Name: "a.json", Text: []byte(`{"egressd": {}}`)}},
+		"does not hold one":       {good, {Name: "a.json", Text: []byte(`[1]`)}},
+		"conflicting rule":        {good, {Name: "a.json", Text: []byte(`{"egress": {"allow": []}}`)}},
+		"larger than":             {good, {Name: "a.json", Text: make([]byte, 65<<20)}},
+	} {
+		if got := refused(t, sources, rego.Options{}); !strings.Contains(got, name) {
+			t.Errorf("said %q, want %q", got, name)
+		}
+	}
+	tests := rego.Source{Name: "egress_test.rego", Text: []byte("package egress_test\nthis is no Rego")}
+	if _, err := rego.Load([]rego.Source{good, tests}, rego.Options{}); err != nil {
+		t.Errorf("tests are loaded: %v", err)
+	}
+}
+
+// TestWhatReachesOutsideDoesNotExist calls what a sealed policy must not have.
+func TestWhatReachesOutsideDoesNotExist(t *testing.T) {
+	for _, call := range []string{
+		`http.send({"method": "GET", "url": "http://a.test"})`, `net.lookup_ip_addr("a.test")`, `opa.runtime().env`, `rand.intn("x", 10)`,
+		`uuid.rfc4122("x")`, `trace("x")`, `rego.parse_module("x", "package x")`, `json.match_schema({}, {"$ref": "http://a.test"})`,
+		`json.verify_schema({"$ref": "http://a.test"})`, `io.jwt.encode_sign({}, {}, {})`, `io.jwt.decode_verify("x", {})`,
+		`providers.aws.sign_req({}, {}, 0)`, `strings.render_template("{{.x}}", {"x": 1})`, `graphql.is_valid("x", "y")`,
+		`crypto.x509.parse_and_verify_certificates("x")`,
+	} {
+		text := "package egress\n\nallow contains {\"rule\": \"r\", \"reason\": x} if x := " + call
+		got := refused(t, []rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{})
+		if !strings.Contains(got, "egress.rego:3:") || !strings.Contains(got, "undefined function") {
+			t.Errorf("%s: %s", call, got)
+		}
+	}
+}
+
+// TestNewBuiltinsAreLookedAt fails when a version of OPA brings built-ins that
+// nobody has judged.
+func TestNewBuiltinsAreLookedAt(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "builtins.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, name := range strings.Fields(string(text)) {
+		known[name] = true
+	}
+	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
+		if !known[b.Name] {
+			t.Errorf("%s is new: judge it, then add it to testdata/builtins.txt", b.Name)
+		}
+	}
+}
+
+func TestPackages(t *testing.T) {
+	sources := []rego.Source{{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"org\"}")}, {Name: "web.rego", Text: []byte("package egress[\"my-web.1\"]\ndeny contains {\"rule\": \"web\"}")}}
+	for name, want := range map[string]string{"": "org", "egress": "org", "egress.my-web.1": "web"} {
+		e, err := rego.Load(sources, rego.Options{Package: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := evaluate(t, e, to(t, "a.test:443")); d.Rule != want {
+			t.Errorf("package %q: %+v", name, d)
+		}
+	}
+	for _, name := range []string{"egress.", "egressd", "data.egress", "egress.other"} {
+		refused(t, sources, rego.Options{Package: name})
+	}
+}
+
+func TestAModuleMayMeanSomethingElseByAName(t *testing.T) {
+	e := load(t, "package egress\nhost.matches(x, y) if x == y\nallow contains {\"rule\": \"r\"} if host.matches(\"*\", \"*\")\nreplace(x) := x\nallow contains {\"rule\": replace(\"s\")}")
+	if d := evaluate(t, e, to(t, "a.test:443")); d.Rule != "r" {
+		t.Errorf("%+v", d)
+	}
+	e = load(t, "package egress\nallow contains {\"rule\": \"r\"} if { host.matches(input.destination.host, \"*.test\"); net.cidr_contains(\"10.0.0.0/8\", \"10.0.0.1\"); time.now_ns() > 0; time.on(input.time, \"UTC\", {\"Wednesday\"}) }")
+	if d := evaluate(t, e, to(t, "a.test:443")); d.Verdict != policy.Allow {
+		t.Errorf("library and built-ins side by side: %+v", d)
+	}
+}

@@ -1,0 +1,14 @@
+# Paths of requests, compared as the rule file compares them.
+package egressd.path
+
+# matches holds where the path lies under the pattern: "*" is part of a segment,
+# "**" any number of segments. A path that servers read in two ways lies under none.
+matches(path, pattern) := egressd.path_matches(path, pattern)
+
+# any holds where one of the patterns matches.
+default any(_, _) := false
+
+any(path, patterns) if {
+	some pattern in patterns
+	egressd.path_matches(path, pattern)
+}

@@ -1,0 +1,200 @@
+package rego
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// ahead decides while part of the input is unknown: each set is evaluated as far
+// as it goes, and what is left of a rule says on what it depends. The caller has
+// the turn.
+func (e *Evaluator) ahead(ctx context.Context, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
+	var found opinions
+	for _, s := range e.partial.sets {
+		in := input(r, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
+		q := e.question(e.partial, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown))
+		left, support, err := q.PartialRun(ctx)
+		if err != nil {
+			return policy.Decision{}, fmt.Errorf("looking ahead in %s: %w", s.name, err)
+		}
+		extra := fieldsInModules(support)
+		for _, body := range left {
+			o, reads, err := prospect(body, e.pkg, extra)
+			if err != nil {
+				return policy.Decision{}, fmt.Errorf("looking ahead in %s: %w", s.name, err)
+			}
+			if later := s.verdict != policy.Allow && o.needs == 0 && reads&unknown != 0; later {
+				continue // it may restrict what is known later, and nothing now
+			}
+			found.add(s.verdict, o)
+		}
+	}
+	if r.DNS != nil {
+		return e.resolvable(r, &found)
+	}
+	return e.decide(r, &found)
+}
+
+// resolvable decides whether a name may be resolved: where it is allowed in some
+// way, and not denied in every way.
+func (e *Evaluator) resolvable(r *policy.Request, os *opinions) (policy.Decision, error) {
+	depends := func(o opinion) bool { return o.needs != 0 }
+	os.deny, os.ask = without(os.deny, depends), without(os.ask, depends)
+	for i := range os.allow {
+		os.allow[i].needs = 0
+	}
+	return e.decide(r, os)
+}
+
+func without(all []opinion, drop func(opinion) bool) (kept []opinion) {
+	for _, o := range all {
+		if !drop(o) {
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
+
+// unknownTerms names what is unknown: a whole part where all of it is.
+func unknownTerms(unknown fields) (terms []*ast.Term) {
+	add := func(path ...string) {
+		ref := ast.InputRootRef
+		for _, key := range path {
+			ref = ref.Append(ast.StringTerm(key))
+		}
+		terms = append(terms, ast.NewTerm(ref))
+	}
+	for _, part := range [...]struct {
+		fields fields
+		path   []string
+	}{
+		{readsHTTP, []string{"http"}},
+		{readsTLS, []string{"tls"}},
+		{readsProcess, []string{"process"}},
+		{readsVia, []string{"via"}},
+		{readsPort, []string{"destination", "port"}},
+		{readsAddresses, []string{"destination", "addresses"}},
+		{readsAddressClass, []string{"destination", "address_class"}},
+	} {
+		if unknown&part.fields != 0 {
+			add(part.path...)
+		}
+	}
+	return terms
+}
+
+// prospect reads what is left of one member of a set.
+func prospect(body ast.Body, pkg string, extra fields) (o opinion, reads fields, err error) {
+	var conditions []*ast.Expr
+	for _, expr := range body {
+		value, isMember := memberOf(expr)
+		switch {
+		case !isMember:
+			conditions = append(conditions, expr)
+		case value.IsGround() && fieldsIn(value) == 0:
+			if o, err = opinionOf(value); err != nil {
+				return o, 0, err
+			}
+		default:
+			reads |= fieldsIn(value)
+			o.rule = literalRule(value)
+			o.inject = literalInjection(value)
+		}
+	}
+	for _, expr := range conditions {
+		reads |= fieldsIn(expr)
+		if usesSupport(expr) {
+			reads |= extra
+		}
+	}
+	if o.rule == "" {
+		o.rule = pkg
+	}
+	o.needs = needsFor(reads)
+	if o.needs != 0 {
+		o.words = wordsFor(conditions, o.rule)
+	}
+	return o, reads, nil
+}
+
+// memberOf returns the value that an expression gives the member.
+func memberOf(expr *ast.Expr) (*ast.Term, bool) {
+	if !expr.IsEquality() || expr.Negated {
+		return nil, false
+	}
+	a, b := expr.Operand(0), expr.Operand(1)
+	switch {
+	case isMember(a):
+		return b, true
+	case isMember(b):
+		return a, true
+	}
+	return nil, false
+}
+
+func isMember(t *ast.Term) bool {
+	v, ok := t.Value.(ast.Var)
+	return ok && v == member
+}
+
+// literalRule returns the rule of a member whose other parts depend on the
+// request, such as a reason that quotes it.
+func literalRule(t *ast.Term) string {
+	members, ok := t.Value.(ast.Object)
+	if !ok {
+		return ""
+	}
+	rule := members.Get(ast.InternedTerm("rule"))
+	if rule == nil {
+		return ""
+	}
+	name, err := ruleName(rule)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// literalInjection returns something where a member has a credential.
+func literalInjection(t *ast.Term) string {
+	if members, ok := t.Value.(ast.Object); ok && members.Get(ast.InternedTerm("inject")) != nil {
+		return "depends"
+	}
+	return ""
+}
+
+// usesSupport reports whether an expression leads to rules that looking ahead
+// made.
+func usesSupport(expr *ast.Expr) (uses bool) {
+	ast.WalkRefs(expr, func(ref ast.Ref) bool {
+		uses = uses || ref.HasPrefix(ast.DefaultRootRef)
+		return false
+	})
+	return uses
+}
+
+func fieldsInModules(modules []*ast.Module) (reads fields) {
+	for _, m := range modules {
+		reads |= fieldsIn(m)
+	}
+	return reads
+}
+
+// needsFor says which parts of a request some fields are.
+func needsFor(reads fields) (n policy.Needs) {
+	if reads&readsMethod != 0 {
+		n |= policy.NeedsMethod
+	}
+	if reads&(readsPath|readsQuery) != 0 {
+		n |= policy.NeedsPath
+	}
+	if reads&(readsHeaders|readsBodySize) != 0 {
+		n |= policy.NeedsHeaders
+	}
+	return n
+}

@@ -1,0 +1,175 @@
+package rego
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// testTime is how long one test may take.
+const testTime = 5 * time.Second
+
+// An Outcome says how a test ended.
+type Outcome string
+
+const (
+	Pass Outcome = "pass"
+	Fail Outcome = "fail"
+	Skip Outcome = "skip" // its name begins with todo_
+)
+
+// A TestResult is one rule test_NAME.
+type TestResult struct {
+	Name    string // with its package: "egress_test.test_uploads"
+	File    string
+	Line    int
+	Outcome Outcome
+	Message string // why it failed
+	Output  string // what it printed
+}
+
+// A FileCoverage says how much of a module its tests evaluated.
+type FileCoverage struct {
+	File    string
+	Percent float64
+	Missed  []Lines // what was never evaluated
+}
+
+// Lines are lines of a file, from 1; Last is one of them.
+type Lines struct{ First, Last int }
+
+// A TestRun is what came of the tests of a policy.
+type TestRun struct {
+	Results  []TestResult   // by file and line
+	Coverage []FileCoverage // by file
+}
+
+// Test runs the tests among sources, under the seal that decides: with the library, the
+// same built-ins, the schema of the input, and failing built-ins as failures. The
+// error is a [policy.FileError] where the files do not compile.
+func Test(ctx context.Context, sources []Source) (*TestRun, error) {
+	set, err := parse(sources, true)
+	if err != nil {
+		return nil, err
+	}
+	c, err := set.compiler()
+	if err != nil {
+		return nil, err
+	}
+	store, txn, err := openData(set.data)
+	if err != nil {
+		return nil, err
+	}
+	covered := cover.New()
+	results, err := tester.NewRunner().
+		SetCompiler(c.WithEnablePrintStatements(true)).
+		SetModules(set.modules).
+		SetStore(store).
+		AddCustomBuiltins(testBuiltins()).
+		RaiseBuiltinErrors(true).
+		CapturePrintOutput(true).
+		SetTimeout(testTime).
+		SetCoverageQueryTracer(covered).
+		RunTests(ctx, txn)
+	if err != nil {
+		return nil, problemsOf("", err)
+	}
+	run := &TestRun{}
+	for r := range results {
+		run.Results = append(run.Results, resultOf(r))
+	}
+	slices.SortFunc(run.Results, func(a, b TestResult) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))
+	})
+	run.Coverage = set.coverage(covered)
+	return run, ctx.Err()
+}
+
+// testBuiltins are the built-ins of egressd in the shape that tests want them.
+func testBuiltins() (all []*tester.Builtin) {
+	functions := nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}})
+	for _, name := range slices.Sorted(maps.Keys(functions)) {
+		b := functions[name]
+		all = append(all, &tester.Builtin{Decl: b.Decl, Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: b.Decl.Decl}, called(b))})
+	}
+	return all
+}
+
+func called(b *topdown.Builtin) rego.BuiltinDyn {
+	return func(c rego.BuiltinContext, operands []*ast.Term) (out *ast.Term, err error) {
+		err = b.Func(c, operands, func(t *ast.Term) error {
+			out = t
+			return nil
+		})
+		return out, err
+	}
+}
+
+func resultOf(r *tester.Result) TestResult {
+	pkg, _ := strings.CutPrefix(r.Package, "data.")
+	out := TestResult{Name: pkg + "." + r.Name, Outcome: Pass, Output: string(r.Output)}
+	if r.Location != nil {
+		out.File, out.Line = r.Location.File, r.Location.Row
+	}
+	switch {
+	case r.Skip:
+		out.Outcome = Skip
+	case r.Error != nil:
+		out.Outcome, out.Message = Fail, strings.Join(strings.Fields(r.Error.Error()), " ")
+	case r.Fail:
+		out.Outcome, out.Message = Fail, "it is not true"
+		if names := failing(r.SubResults, ""); len(names) > 0 {
+			out.Message = "it is not true for " + strings.Join(names, ", ")
+		}
+	}
+	return out
+}
+
+// failing names the cases of a test that failed.
+func failing(cases tester.SubResultMap, above string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		one := cases[name]
+		below := failing(one.SubResults, above+name+"/")
+		if one.Fail && len(below) == 0 {
+			below = []string{above + name}
+		}
+		names = append(names, below...)
+	}
+	return names
+}
+
+// coverage leaves out the library and the tests themselves.
+func (set *sourceSet) coverage(c *cover.Cover) (all []FileCoverage) {
+	own := maps.Clone(set.modules)
+	maps.DeleteFunc(own, func(name string, _ *ast.Module) bool {
+		return strings.HasPrefix(name, libraryPrefix) || isTest(name)
+	})
+	report := c.Report(own)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		f := report.Files[name]
+		one := FileCoverage{File: name, Percent: f.Coverage}
+		if f.CoveredLines+f.NotCoveredLines == 0 {
+			one.Percent = 100
+		}
+		for _, r := range f.NotCovered {
+			one.Missed = append(one.Missed, Lines{r.Start.Row, r.End.Row})
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// isTest reports whether a file holds tests, which decide nothing.
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.rego") }
+
+// Decides reports whether a file is a part of what decides: not one of tests.
+func (s Source) Decides() bool { return !isTest(s.Name) }

@@ -1,0 +1,152 @@
+package rego
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	maxWays      = 8   // how many ways a reply names
+	maxWordBytes = 160 // of one condition
+)
+
+// allowedIf says which requests would be allowed, one line for each way.
+func allowedIf(os *opinions) (ways []string) {
+	restrictions := unless(os)
+	for _, o := range os.allow {
+		words := restrictions
+		if o.words != "" {
+			words = append([]string{o.words}, restrictions...)
+		}
+		if len(words) > 0 {
+			ways = append(ways, strings.Join(words, " and "))
+		}
+	}
+	slices.Sort(ways)
+	ways = slices.Compact(ways)
+	return ways[:min(len(ways), maxWays)]
+}
+
+// unless says what must not hold.
+func unless(os *opinions) (words []string) {
+	for _, o := range slices.Concat(os.deny, os.ask) {
+		if o.words != "" {
+			words = append(words, "not ("+o.words+")")
+		}
+	}
+	slices.Sort(words)
+	words = slices.Compact(words)
+	return words[:min(len(words), maxWays)]
+}
+
+// wordsFor says what the rest of a rule asks of the request: "method is GET or
+// HEAD and path is below /repos/acme/".
+func wordsFor(conditions []*ast.Expr, rule string) string {
+	var words []string
+	for _, expr := range conditions {
+		if usesSupport(expr) {
+			words = append(words, "rule "+rule+" holds")
+			continue
+		}
+		words = append(words, inWords(expr))
+	}
+	if len(words) == 0 {
+		return "rule " + rule + " holds"
+	}
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), " and ")
+}
+
+func inWords(expr *ast.Expr) string {
+	words := sentence(expr)
+	if words == "" {
+		plain := expr.Copy()
+		plain.Negated, plain.With = false, nil
+		words = clip(strings.ReplaceAll(plain.String(), "input.http.", ""), maxWordBytes)
+	}
+	if expr.Negated {
+		return "not (" + words + ")"
+	}
+	return words
+}
+
+// sentence puts the usual comparisons into words; "" for others.
+func sentence(expr *ast.Expr) string {
+	if !expr.IsCall() || len(expr.Operands()) != 2 {
+		return ""
+	}
+	a, b := expr.Operand(0), expr.Operand(1)
+	operator := expr.Operator().String()
+	if flipped, ok := mirrored[operator]; ok && subject(a) == "" {
+		a, b, operator = b, a, flipped
+	}
+	what, verb := subject(a), verbs[operator]
+	if what == "" || verb == "" {
+		return ""
+	}
+	objects, ok := literals(b)
+	if !ok {
+		return ""
+	}
+	return clip(what+" "+verb+" "+strings.Join(objects, " or "), maxWordBytes)
+}
+
+// mirrored are the comparisons that can be read from the other side.
+var mirrored = map[string]string{"eq": "eq", "equal": "equal", "neq": "neq", "lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
+
+var verbs = map[string]string{
+	"eq": "is", "equal": "is", "neq": "is not", "internal.member_2": "is",
+	"lt": "is less than", "lte": "is at most", "gt": "is more than", "gte": "is at least",
+	"startswith": "is below", "endswith": "ends with", "contains": "contains", "regex.match": "matches",
+	"egressd.path_matches": "matches",
+}
+
+// subject names a field of the request: "method", "header user-agent"; "" for
+// what is none.
+func subject(t *ast.Term) string {
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || !ref.HasPrefix(httpRef) || len(ref) < 3 {
+		return ""
+	}
+	field, _ := ref[2].Value.(ast.String)
+	switch {
+	case len(ref) == 3 && field == "body_size":
+		return "body size"
+	case len(ref) == 3:
+		return string(field)
+	case field == "headers":
+		if name, ok := ref[3].Value.(ast.String); ok {
+			return "header " + string(name)
+		}
+	}
+	return ""
+}
+
+var httpRef = ast.InputRootRef.Append(ast.StringTerm("http"))
+
+// literals returns a constant, or the members of a set or an array of them, as
+// words.
+func literals(t *ast.Term) (words []string, ok bool) {
+	ok = true
+	add := func(t *ast.Term) {
+		switch v := t.Value.(type) {
+		case ast.String:
+			words = append(words, string(v))
+		case ast.Number, ast.Boolean:
+			words = append(words, v.String())
+		default:
+			ok = false
+		}
+	}
+	switch list := t.Value.(type) {
+	case ast.Set:
+		list.Foreach(add)
+	case *ast.Array:
+		list.Foreach(add)
+	default:
+		add(t)
+	}
+	return words, ok && len(words) > 0
+}
