@@ -40,9 +40,11 @@ func (v *webVisit) addCredential(x *exchange) (err error) {
 
 // withCredential returns the fields of a request with s in them, and without
 // what would have the response come back in a form that cannot be searched
-// for it: compressed, or in pieces that the sandbox has chosen.
+// for it: compressed, or in pieces that the sandbox has chosen. Request-Range
+// is an old name of Range that servers still know, X-Ms-Range another one, and
+// A-IM (RFC 3229) asks for ranges and differences.
 func withCredential(f http1.Fields, s *secret.Secret) http1.Fields {
-	f = f.Delete("Range", "If-Range", "Accept-Encoding", "Sec-WebSocket-Extensions")
+	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
 	given := make([]secret.Field, len(f))
 	for i := range f {
 		given[i] = secret.Field(f[i])
@@ -57,10 +59,20 @@ func withCredential(f http1.Fields, s *secret.Secret) http1.Fields {
 // searchable returns a refusal where a response could hold the credential in a
 // form in which it would not be found.
 func (x *exchange) searchable(f http1.Fields) error {
-	if x.secret == nil || plainCoding(f.Values("Content-Encoding")) {
+	if x.secret == nil || inOnePiece(x.end.Status, f.Values) {
 		return nil
 	}
 	return x.flow.Failed(policy.ResponseRefused, "")
+}
+
+// inOnePiece reports whether a response with these fields is neither coded nor
+// a part of something (RFC 9110 §15.3.7, RFC 3229 §10.4.1): what the sandbox
+// may have a server cut, it may have it cut inside the credential.
+func inOnePiece(status int, values func(name string) []string) bool {
+	part := slices.ContainsFunc(values("Content-Type"), func(v string) bool {
+		return strings.Contains(strings.ToLower(v), "multipart/byteranges")
+	})
+	return status != 206 && status != 226 && len(values("Content-Range")) == 0 && !part && plainCoding(values("Content-Encoding"))
 }
 
 func plainCoding(values []string) bool {

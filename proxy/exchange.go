@@ -281,7 +281,6 @@ func (v *webVisit) dropUpstream() {
 // readResponse reads the final response. Interim ones are not passed on: 100
 // was answered here, and the rest are hints that nobody has to give.
 func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
-	const interimMost = 32
 	for range interimMost {
 		resp, err := http1.ReadResponse(v.up.in, v.server.heads)
 		switch {

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,6 +217,7 @@ func (v *h2Visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (v *h2Visit) serve(st *stream, r *http.Request) {
 	st.flow.OnCut(st.answer.cut)
 	st.end.Outcome = "reset" // unless it comes to its end
+	defer v.streamEnded()
 	defer func() {
 		st.end.Up = st.up.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
@@ -266,6 +268,7 @@ var (
 	errInnerMethod = &http1.MalformedError{Problem: "a method that is no token", Status: 400}
 	errInnerFields = &http1.MalformedError{Problem: "too many header fields", Status: 400}
 	errInnerField  = &http1.MalformedError{Problem: "a field with whitespace at the ends of its value", Status: 400} // RFC 9113 §8.2.1
+	errInnerLength = &http1.MalformedError{Problem: "content-length fields that are no numbers or differ", Status: 400}
 )
 
 // understand fills st in from the head of r, which the library has read.
@@ -284,6 +287,9 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if st.target.Form == http1.Absolute {
 		return errOtherHost
 	}
+	if !oneLength(r.Header["Content-Length"]) {
+		return errInnerLength
+	}
 	var f http1.Fields
 	for name, values := range r.Header {
 		for _, value := range values {
@@ -298,6 +304,17 @@ func (st *stream) understand(r *http.Request) (err error) {
 	}
 	st.fields = http1.StripClaims(f)
 	return nil
+}
+
+// oneLength reports whether the values of Content-Length, of which the library
+// looks at the first, are one number (RFC 9110 §8.6).
+func oneLength(values []string) bool {
+	for _, v := range values {
+		if _, err := strconv.ParseUint(v, 10, 63); err != nil || v != values[0] {
+			return false
+		}
+	}
+	return true
 }
 
 // rewrite makes the request anew for the place that was decided, with the
@@ -335,10 +352,13 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 // egressd and without the credential.
 func (v *h2Visit) received(resp *http.Response) error {
 	st := resp.Request.Context().Value(streamKey{}).(*stream)
+	if hinted(resp.Request.Context()) || !finalStatus(resp) {
+		return st.flow.Failed(policy.NetworkTLS, "")
+	}
 	st.end.Status = resp.StatusCode
 	var strike *striker
 	if st.secret != nil {
-		if !plainCoding(resp.Header["Content-Encoding"]) {
+		if !inOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
 		strike = newStriker(st.secret, &st.end)
@@ -349,6 +369,13 @@ func (v *h2Visit) received(resp *http.Response) error {
 	return nil
 }
 
+// finalStatus reports whether the status is one of a final response, in three
+// digits (RFC 9110 §15). The library takes any number, with a sign too.
+func finalStatus(resp *http.Response) bool {
+	code, _, _ := strings.Cut(resp.Status, " ")
+	return len(code) == 3 && resp.StatusCode >= 200 && resp.StatusCode <= 999
+}
+
 // failed answers for an upstream that did not.
 func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 	st := r.Context().Value(streamKey{}).(*stream)
@@ -356,6 +383,8 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
+	case hinted(r.Context()):
+		refusal = st.flow.Failed(policy.NetworkTLS, "")
 	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
 		panic(http.ErrAbortHandler)
 	case errors.As(err, &refusal):

@@ -13,7 +13,8 @@ import (
 
 // A streamAnswer is what goes to the client on one stream, counted. It ends
 // the stream when it is cut, or when nothing has moved on it for the idle time.
-// Interim responses are hints that nobody has to give, and are not passed on.
+// Interim responses are hints that nobody has to give, and are not passed on;
+// too many of them end the stream.
 //
 // The methods of [http.ResponseWriter] are for the handler, the others for
 // anybody.
@@ -28,6 +29,7 @@ type streamAnswer struct {
 	idle    *time.Timer // until nothing has moved for too long
 	stuck   *time.Timer // once the stream is to be reset
 	begun   bool        // there is a head
+	interim int         // responses that are not final
 	waiting bool        // for the client to take more
 	over    bool        // the handler has returned, and ResponseWriter is nobody's
 }
@@ -36,6 +38,14 @@ type streamAnswer struct {
 var errIdle = errors.New("nothing has moved on the stream for too long")
 
 func idled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errIdle) }
+
+// interimMost is how many interim responses one request may have.
+const interimMost = 32
+
+// errInterim is why a stream's context ended to which an upstream only hinted.
+var errInterim = errors.New("too many interim responses")
+
+func hinted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errInterim) }
 
 // newStreamAnswer returns the answer that w takes. It has to be finished.
 func newStreamAnswer(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamAnswer {
@@ -114,6 +124,7 @@ func (a *streamAnswer) unblock(outcome string) {
 
 func (a *streamAnswer) WriteHeader(status int) {
 	if status < 200 {
+		a.hint()
 		return
 	}
 	a.mu.Lock()
@@ -121,6 +132,15 @@ func (a *streamAnswer) WriteHeader(status int) {
 	a.mu.Unlock()
 	a.moved()
 	a.ResponseWriter.WriteHeader(status)
+}
+
+// hint counts an interim response.
+func (a *streamAnswer) hint() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.interim++; a.interim > interimMost {
+		a.cancel(errInterim)
+	}
 }
 
 func (a *streamAnswer) Write(b []byte) (int, error) {

@@ -92,12 +92,46 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 	return v.conn, nil
 }
 
-// retire puts the connection aside: streams that began on it may end there.
+// oldMost bounds the connections of one tunnel that take no more requests.
+const oldMost = 4
+
+// retire puts the connection aside: streams that began on it may end there,
+// unless there are more such connections than are kept.
 func (v *h2Visit) retire() {
-	v.old = slices.DeleteFunc(append(v.old, v.conn), func(cc *http2.ClientConn) bool {
-		return cc == nil || cc.State().Closed
-	})
+	if v.conn != nil {
+		v.conn.SetDoNotReuse() // the library closes it when its last stream has ended
+		v.old = append(v.old, v.conn)
+	}
 	v.conn = nil
+	v.closeIdle()
+	for len(v.old) > oldMost {
+		v.old[0].Close()
+		v.old = slices.Delete(v.old, 0, 1)
+	}
+}
+
+// closeIdle closes connections that take no more requests and have none. An
+// upstream that has said so may keep them open for as long as it likes.
+func (v *h2Visit) closeIdle() {
+	v.old = slices.DeleteFunc(v.old, func(cc *http2.ClientConn) bool {
+		state := cc.State()
+		idle := state.StreamsActive+state.StreamsPending+state.StreamsReserved == 0
+		if idle && !state.Closed {
+			cc.Close()
+		}
+		return idle || state.Closed
+	})
+}
+
+// streamEnded is called after each stream. Where a connection is being made,
+// that looks for idle ones by itself.
+func (v *h2Visit) streamEnded() {
+	select {
+	case v.dialling <- struct{}{}:
+		v.closeIdle()
+		<-v.dialling
+	default:
+	}
 }
 
 // hangUp closes every connection to the upstream, once nobody makes one.

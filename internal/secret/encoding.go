@@ -7,16 +7,72 @@ import (
 	"strings"
 )
 
-// encodings returns the text in each form in which a server may send it back,
-// sorted, each once. None is shorter than the text.
+// formsOf returns the encodings of the text and of what it is base64 of, sorted,
+// each once. None has fewer than minText bytes.
+func formsOf(template, text string) []string {
+	all := encodings(text)
+	for _, inner := range decoded(template, text) {
+		all = append(all, encodings(inner)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// encodings returns the text in each form in which a server may send it back.
+// None has fewer than minText bytes.
 func encodings(text string) []string {
 	all := []string{text, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text)))}
 	all = append(all, base64Cores(text)...)
+	all = append(all, base64Forms(text)...)
 	all = append(all, percentForms(text)...)
 	all = append(all, jsonForms(text)...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// decoded returns what the text is base64 of, where a server may be expected to
+// read it and is able to write it: Basic credentials (RFC 7617), their password,
+// or anything else that is printable. What is short is left out: it would be
+// found by accident.
+func decoded(template, text string) (inner []string) {
+	whole, ok := decode(text)
+	switch scheme, _, _ := strings.Cut(template, slot); {
+	case !ok:
+		return nil
+	case equalFold(strings.TrimSpace(scheme), "Basic"):
+		_, password, _ := strings.Cut(whole, ":")
+		inner = []string{whole, password}
+	case isPrintable(whole):
+		inner = []string{whole}
+	}
+	return slices.DeleteFunc(inner, func(s string) bool { return len(s) < minText })
+}
+
+// decode reads base64 in either alphabet, with or without padding.
+func decode(text string) (string, bool) {
+	std := toStd.Replace(strings.TrimRight(text, "="))
+	b, err := base64.RawStdEncoding.DecodeString(std)
+	return string(b), err == nil
+}
+
+// base64Forms returns a text that is base64 in the other alphabet, and both
+// without padding. A mark over that leaves the padding, which tells nothing.
+func base64Forms(text string) []string {
+	if _, ok := decode(text); !ok {
+		return nil
+	}
+	var forms []string
+	for _, form := range []string{text, toURL.Replace(text), toStd.Replace(text)} {
+		forms = append(forms, form, strings.TrimRight(form, "="))
+	}
+	return slices.DeleteFunc(forms, func(s string) bool { return len(s) < minText })
+}
+
+// The alphabets of base64 (RFC 4648, sections 4 and 5).
+var (
+	toURL = strings.NewReplacer("+", "-", "/", "_")
+	toStd = strings.NewReplacer("-", "+", "_", "/")
+)
 
 // lowered returns the forms in lower case.
 func lowered(forms []string) []string {
@@ -55,6 +111,7 @@ func percentForms(text string) []string {
 		alphanumeric + "-_.!~*'()",            // JavaScript's encodeURIComponent
 		alphanumeric + "-_.!~*'();/?:@&=+$,#", // and encodeURI
 		alphanumeric + "-_.~$&+=:@",           // Go's PathEscape
+		alphanumeric + "@*_+-./",              // JavaScript's escape
 	} {
 		for _, digits := range []string{upperHex, lowerHex} {
 			form := percent(text, left, digits)
@@ -92,6 +149,12 @@ func jsonForms(text string) []string {
 		`<>&"'`,    // and its attributes
 		`<>&"'\`,   // and the backslash
 		"<>&\"'+`", // .NET
+		"<>&='",    // Gson
+		"=",        // what base64 has
+		"/",
+		"=/",
+		"+/=",
+		"<>&\"'+`=/", // all of them
 	} {
 		for _, digits := range []string{upperHex, lowerHex} {
 			forms = append(forms, jsonForm(text, coded, `"\`, digits), jsonForm(text, coded, `"\/`, digits))

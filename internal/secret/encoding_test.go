@@ -115,15 +115,72 @@ func TestRedactBase64Anywhere(t *testing.T) {
 	}
 }
 
-func TestEncodingsAreNotShort(t *testing.T) {
-	for _, text := range []string{"12345678", "        x"[1:], awkward, token, strings.Repeat(`"`, maxText)} {
-		for _, e := range encodings(text) {
-			if len(e) < len(text) {
+func TestFormsAreNotShort(t *testing.T) {
+	for _, text := range []string{
+		"12345678", "        x"[1:], awkward, token, strings.Repeat(`"`, maxText),
+		"abcdef==", "dTpwYXNz", base64.StdEncoding.EncodeToString([]byte("u:p4ssw0r")),
+	} {
+		for _, e := range formsOf("Basic {}", text) {
+			if len(e) < minText {
 				t.Errorf("%q has %d bytes", e, len(e))
 			}
 		}
 	}
-	if got := len(encodings(token)); got != 8 {
-		t.Errorf("an ordinary token has %d forms: %q", got, encodings(token))
+	if got := len(formsOf(slot, token)); got != 9 { // one of them for the other alphabet
+		t.Errorf("an ordinary token has %d forms: %q", got, formsOf(slot, token))
+	}
+}
+
+// TestRedactATextThatIsBase64 in the forms that only such a text has.
+func TestRedactATextThatIsBase64(t *testing.T) {
+	s := mustNew(t, Options{Text: []byte("+/v7/39/abcdEFGHIA==")})
+	for name, in := range map[string]string{
+		"without padding":          "+/v7/39/abcdEFGHIA",
+		"the other alphabet":       "-_v7_39_abcdEFGHIA==",
+		"that without padding":     "-_v7_39_abcdEFGHIA",
+		"Gson's JSON":              `+/v7/39/abcdEFGHIA\u003d\u003d`,
+		"JSON, slash":              `+\u002fv7\u002f39\u002fabcdEFGHIA==`,
+		"JSON, slash in capitals":  `+\u002Fv7\u002F39\u002FabcdEFGHIA==`,
+		"JSON, slash and equals":   `+\u002fv7\u002f39\u002fabcdEFGHIA\u003d\u003d`,
+		"JSON, all three":          `\u002b\u002fv7\u002f39\u002fabcdEFGHIA\u003d\u003d`,
+		"JSON, equals and a slash": `+\/v7\/39\/abcdEFGHIA\u003D\u003D`,
+		"JavaScript's escape":      "+/v7/39/abcdEFGHIA%3D%3D",
+	} {
+		if got, found := s.RedactString(in); !found || strings.Trim(got, "*") != "" {
+			t.Errorf("%s: %s became %s", name, in, got)
+		}
+	}
+}
+
+func TestRedactOtherJSON(t *testing.T) {
+	s := mustNew(t, Options{Text: []byte("ab<c'd=e&f>gh")})
+	in := `ab\u003cc\u0027d\u003de\u0026f\u003egh`
+	if got, _ := s.RedactString(in); strings.Trim(got, "*") != "" {
+		t.Errorf("Gson's %s became %s", in, got)
+	}
+}
+
+// TestRedactWhatATextSays, where it is base64.
+func TestRedactWhatATextSays(t *testing.T) {
+	for _, tt := range []struct{ name, template, says, in, want string }{
+		{"Basic", "Basic {}", "me:pass-w0rd", "me:pass-w0rd", "************"},
+		{"Basic, in JSON", "basic {}", `me:pa"s-w0rd`, `me:pa\"s-w0rd`, "*************"},
+		{"Basic, in a URL", "Basic {}", "me:pass-w0rd", "me%3Apass-w0rd", "**************"},
+		{"Basic, the password", "Basic {}", "me:pass-w0rd", `{"user":"me","password":"pass-w0rd"}`, `{"user":"me","password":"*********"}`},
+		{"Basic, what is not ASCII", "Basic {}", "me:p\u00e4ssw\u00f6rd", "me:p\u00e4ssw\u00f6rd", "*************"},
+		{"Basic, a short password", "Basic {}", "somebody:secret", "secret somebody:secret", "secret ***************"},
+		{"Basic, all short", "Basic {}", "u:pass", "u:pass", "u:pass"},
+		{"another scheme", "Bearer {}", "internal-key", "internal-key", "************"},
+		{"another scheme, no password", "Bearer {}", "me:pass-w0rd", "pass-w0rd", "pass-w0rd"},
+		{"in hexadecimal", "{}", "abcdefgh", "6162636465666768", "****************"},
+		{"nothing that is printable", "{}", "abcdefgh\x00", "abcdefgh\x00", "abcdefgh\x00"},
+		{"an asterisk", "{}", "abc*defg", "abc*defg", "########"},
+	} {
+		for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding} {
+			s := mustNew(t, Options{Value: tt.template, Text: []byte(alphabet.EncodeToString([]byte(tt.says)))})
+			if got, found := s.RedactString(tt.in); got != tt.want || found != (tt.in != tt.want) {
+				t.Errorf("%s: %s became %s, want %s", tt.name, tt.in, got, tt.want)
+			}
+		}
 	}
 }

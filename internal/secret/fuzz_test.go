@@ -15,6 +15,8 @@ func FuzzRedactor(f *testing.F) {
 	f.Add("klmnopqr", []byte("6b6c6d6e6f707172 a2xtbm9wcXI= %6B%6C%6D%6E%6F%70%71%72"), uint64(0x1234567))
 	f.Add(awkward, []byte(strings.Join(encodings(awkward), "\n")), uint64(0xffff0001))
 	f.Add("AAAAAAAA", []byte(base64.StdEncoding.EncodeToString([]byte("u:AAAAAAAAA"))), uint64(3))
+	f.Add("+/v7/39/abcdEFGHIA==", []byte("-_v7_39_abcdEFGHIA=="), uint64(0x222))
+	f.Add("bWU6cGFzcy13MHJk", []byte("bWU6cGFzcy13MHJk me:pass-w0rd me%3Apass-w0rd"), uint64(0x333))
 	f.Fuzz(func(t *testing.T, text string, body []byte, pieces uint64) {
 		s, err := New(Options{Header: "A", Text: []byte(text)})
 		if err != nil || len(text) > 40 || len(body) > 256 {
@@ -36,8 +38,8 @@ func cutsOf(n uint64, length int) (cuts []int) {
 	return cuts
 }
 
-// FuzzInject: exactly one field of the name comes out, it holds the text and no
-// control character, and all else is as it was.
+// FuzzInject: exactly one field of the name comes out, it holds the text, little
+// else and no control character, and all else is as it was.
 func FuzzInject(f *testing.F) {
 	f.Add("Authorization", "Bearer evil", "authorization", "x", placeholder)
 	f.Add("authorization", "token "+placeholder, "X", placeholder, placeholder)
@@ -45,6 +47,8 @@ func FuzzInject(f *testing.F) {
 	f.Add("Authorization", placeholder+"\r\nX-Evil: 1", "X\x00", "\n", placeholder)
 	f.Add("Authorization", basic("four\r\nfour"), "AUTHORIZATION", "four", "four")
 	f.Add("X", "Basic Zm91cg", "Y", "", "Zm91")
+	f.Add("Authorization", "Key k="+placeholder, "", "", placeholder)
+	f.Add("Authorization", basic(strings.Repeat("u", 65)+":"+placeholder), "", "", placeholder)
 	f.Fuzz(func(t *testing.T, name, value, otherName, otherValue, mark string) {
 		s, err := New(Options{Header: "Authorization", Value: "Bearer {}", Placeholder: mark, Text: []byte(token)})
 		if err != nil {
@@ -86,6 +90,8 @@ func checkValue(t *testing.T, s *Secret, theirs []Field, value string) {
 		t.Fatalf("%q is no field value", value)
 	case !strings.Contains(plain, token):
 		t.Fatalf("%q does not hold the text", plain)
+	case len(plain)-len(value) > len("\n"+":"+token)+maxUser, len(plain) == len(value) && len(value) > len(" "+token)+maxScheme:
+		t.Fatalf("%q holds more beside the text", plain)
 	case len(theirs) != 1 && value != "Bearer "+token:
 		t.Fatalf("%d fields became %q", len(theirs), value)
 	case strings.Contains(value, "evil") && !strings.Contains(theirs[0].Value, s.placeholder):

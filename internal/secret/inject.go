@@ -5,9 +5,13 @@ import (
 	"strings"
 )
 
-// maxValue bounds a value that a placeholder was replaced in: each one may
-// become a text that is much longer than it.
-const maxValue = 64 << 10
+// What the client may write beside a placeholder. With more of it, it could
+// choose where a server that repeats a value cuts that off, and with that
+// which part of the text shows.
+const (
+	maxScheme = 16
+	maxUser   = 64
+)
 
 // A Field is one header field of a request. Names compare without regard to
 // the case of ASCII letters.
@@ -18,10 +22,15 @@ type Field struct{ Name, Value string }
 // and in order: a placeholder there goes through.
 //
 // The value is the template, and what the client sent under the name is lost;
-// but where the client sent one such field and its value holds the placeholder,
-// that value stays and the text takes the placeholder's place, also within the
-// user-pass of Basic credentials (RFC 7617, section 2). A client's value that
-// holds a control character, or would grow above 64 KiB, does not stay.
+// but where the client sent one such field, its value stays, with the text in
+// the placeholder's place, if it is one of these, spaces and tabs around it
+// aside:
+//
+//   - the placeholder alone
+//   - a scheme of 1 to 16 letters, digits and hyphens, one space, and the placeholder
+//   - Basic credentials (RFC 7617, section 2) whose user or password is the
+//     placeholder, and whose other part has at most 64 bytes, none of them a
+//     control character
 //
 // The field stands where the client's first one stood, or else at the end.
 func (s *Secret) Inject(fields []Field) []Field {
@@ -49,44 +58,42 @@ func (s *Secret) Inject(fields []Field) []Field {
 // fill returns the client's value with the text in the placeholder's place, or
 // the template.
 func (s *Secret) fill(value string) string {
-	if s.placeholder == "" || !isText(value) {
+	if s.placeholder == "" {
 		return s.value
 	}
 	value = strings.Trim(value, " \t")
-	if filled, ok := s.replace(value); ok {
-		return filled
+	if value == s.placeholder {
+		return s.text
 	}
-	if filled, ok := s.replaceBasic(value); ok {
-		return filled
+	scheme, rest, _ := strings.Cut(value, " ")
+	if rest == s.placeholder && isScheme(scheme) {
+		return scheme + " " + s.text
+	}
+	if filled, ok := s.fillBasic(rest); ok && equalFold(scheme, "Basic") {
+		return scheme + " " + filled
 	}
 	return s.value
 }
 
-// replace puts the text in the place of each placeholder in v. It reports false
-// where there is none, or the result would be too long.
-func (s *Secret) replace(v string) (string, bool) {
-	n := strings.Count(v, s.placeholder)
-	if n == 0 || len(v)+n*(len(s.text)-len(s.placeholder)) > maxValue {
-		return "", false
-	}
-	return strings.ReplaceAll(v, s.placeholder, s.text), true
+func isScheme(s string) bool {
+	return s != "" && len(s) <= maxScheme && strings.Trim(s, alphanumeric+"-") == ""
 }
 
-// replaceBasic does what replace does inside the base64 of Basic credentials,
-// and keeps the scheme as the client wrote it.
-func (s *Secret) replaceBasic(v string) (string, bool) {
-	scheme, encoded, found := strings.Cut(v, " ")
-	if !found || !equalFold(scheme, "Basic") {
-		return "", false
-	}
+// fillBasic puts the text in the placeholder's place inside the base64 of Basic
+// credentials. It reports false where that is not the whole of one part.
+func (s *Secret) fillBasic(encoded string) (string, bool) {
 	encoded = strings.TrimRight(strings.TrimLeft(encoded, " "), "=")
 	decoded, err := base64.RawStdEncoding.DecodeString(encoded)
-	if err != nil || !isText(string(decoded)) {
+	if err != nil {
 		return "", false
 	}
-	filled, ok := s.replace(string(decoded))
-	if !ok {
-		return "", false
+	filled := ""
+	if user, found := strings.CutSuffix(string(decoded), ":"+s.placeholder); found && isPart(user) {
+		filled = user + ":" + s.text
+	} else if password, found := strings.CutPrefix(string(decoded), s.placeholder+":"); found && isPart(password) {
+		filled = s.text + ":" + password
 	}
-	return scheme + " " + base64.StdEncoding.EncodeToString([]byte(filled)), true
+	return base64.StdEncoding.EncodeToString([]byte(filled)), filled != ""
 }
+
+func isPart(s string) bool { return len(s) <= maxUser && isText(s) }

@@ -6,8 +6,12 @@ package secret
 //
 // It looks for the text as it is; in hexadecimal; percent-encoded; as a JSON
 // string; and in base64 of anything that holds the text, where what the text
-// shares with its surroundings stays. It does not see a text that is split by
-// something else, such as the line breaks of MIME, nor HTML's references.
+// shares with its surroundings stays. Of a text that is base64 it also looks for
+// the other alphabet, and in the same ways for what it says, if that is printable
+// or Basic credentials, and then for their password: where each has 8 bytes or
+// more. It does not see a text that is split by something else, such as the line
+// breaks of MIME, nor one that was cut off, nor HTML's references, nor one
+// encoding inside another but base64.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {

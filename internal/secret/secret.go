@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -77,13 +78,13 @@ func New(o Options) (*Secret, error) {
 	if err := o.check(text); err != nil {
 		return nil, fmt.Errorf("secret: %w", err)
 	}
-	forms := encodings(text)
+	forms := formsOf(o.Value, text)
 	return &Secret{
 		header:      o.Header,
 		value:       strings.Replace(o.Value, slot, text, 1),
 		placeholder: o.Placeholder,
 		text:        text,
-		mark:        markFor(text),
+		mark:        markFor(forms),
 		matcher:     newMatcher(forms),
 		names:       newMatcher(lowered(forms)),
 	}, nil
@@ -130,13 +131,13 @@ func cutNewline(s string) string {
 	return strings.TrimSuffix(s, "\r")
 }
 
-// markFor returns what to write over an occurrence: an asterisk, or where the
-// text holds one, the first other mark that it does not hold. A text that holds
-// all of them gets the asterisk.
-func markFor(text string) byte {
+// markFor returns what to write over an occurrence: an asterisk, or where a
+// form holds one, the first other mark that none holds. Where each mark is in
+// one, it is the asterisk.
+func markFor(forms []string) byte {
 	const marks = "*#~!^|.:;@?"
 	for i := range len(marks) {
-		if strings.IndexByte(text, marks[i]) < 0 {
+		if !slices.ContainsFunc(forms, func(form string) bool { return strings.IndexByte(form, marks[i]) >= 0 }) {
 			return marks[i]
 		}
 	}

@@ -1,0 +1,255 @@
+package proxy
+
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// TestAConnectionThatIsThroughIsClosed, where its upstream says goodbye and
+// stays.
+func TestAConnectionThatIsThroughIsClosed(t *testing.T) {
+	w := newInsideWorld(t, insidePolicy, nil)
+	through, closed := make(chan struct{}), make(chan struct{}, 10)
+	o := w.pki.rawOrigin(t, func(c net.Conn) {
+		f := serveFrames(c)
+		id := f.request()
+		f.respond(id, "fine", true)
+		<-through
+		f.WriteGoAway(id, http2.ErrCodeNo, nil)
+		io.Copy(io.Discard, c)
+		closed <- struct{}{}
+	}, "h2")
+	rt := w.visitor(t, true, "allowed.test", o.port)
+	const requests = 8
+	for range requests {
+		if r := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil); r.body != "fine" {
+			t.Fatal(r.all())
+		}
+		through <- struct{}{}
+	}
+	for n := range requests - 1 {
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("of %d connections %d are still open", requests, requests-n)
+		}
+	}
+}
+
+// TestOldConnectionsAreFew: where each has a stream that does not end, the
+// oldest are closed.
+func TestOldConnectionsAreFew(t *testing.T) {
+	w := newInsideWorld(t, insidePolicy, nil)
+	release := make(chan struct{})
+	o := w.pki.rawOrigin(t, func(c net.Conn) {
+		f := serveFrames(c)
+		id := f.request()
+		f.respond(id, "begins ", false)
+		f.WriteGoAway(id, http2.ErrCodeNo, nil)
+		<-release
+		f.WriteData(id, true, []byte("ends"))
+		io.Copy(io.Discard, c)
+	}, "h2")
+	rt := w.visitor(t, true, "allowed.test", o.port)
+	var begun []*http.Response
+	for range oldMost + 3 { // one is not old
+		begun = append(begun, start(t, rt, "GET", o.url("allowed.test", "/public/x"), nil))
+	}
+	for n, resp := range begun[:2] {
+		if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "begins " {
+			t.Errorf("the stream of connection %d ended with %q, %v", n, text, err)
+		}
+	}
+	close(release)
+	for n, resp := range begun[2:] {
+		if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "begins ends" {
+			t.Errorf("the stream of connection %d ended with %q, %v", n+2, text, err)
+		}
+	}
+}
+
+// TestTheEndOfAStreamClosesIdleConnections, unless one is being made, which
+// looks for them itself.
+func TestTheEndOfAStreamClosesIdleConnections(t *testing.T) {
+	conn := idleConn(t)
+	v := &h2Visit{dialling: make(chan struct{}, 1), old: []*http2.ClientConn{conn}}
+	v.dialling <- struct{}{}
+	v.streamEnded()
+	if len(v.old) != 1 || conn.State().Closed {
+		t.Error("closed while a connection is made")
+	}
+	<-v.dialling
+	if !conn.ReserveNewRequest() {
+		t.Fatal("no request is taken")
+	}
+	v.streamEnded()
+	if len(v.old) != 1 || conn.State().Closed {
+		t.Error("closed while a request is to come")
+	}
+	v.old[0] = idleConn(t)
+	conn = v.old[0]
+	v.streamEnded()
+	if len(v.old) != 0 || !conn.State().Closed || len(v.dialling) != 0 {
+		t.Errorf("%d connections are kept; closed: %v", len(v.old), conn.State().Closed)
+	}
+}
+
+func idleConn(t *testing.T) *http2.ClientConn {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	go io.Copy(io.Discard, far)
+	conn, err := new(http2.Transport).NewClientConn(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestAStatusHasThreeDigits. What is none is the upstream's fault alone.
+func TestAStatusHasThreeDigits(t *testing.T) {
+	for status, refused := range map[string]bool{
+		"42": true, "099": true, "1000": true, "-5": true, "+200": true, "0000200": true, "x": true,
+		"200": false, "299": false, "999": false,
+	} {
+		w := newInsideWorld(t, insidePolicy, nil)
+		o := w.pki.rawOrigin(t, func(c net.Conn) {
+			f := serveFrames(c)
+			id := f.request()
+			f.head(id, status)
+			f.WriteData(id, true, []byte("body"))
+			io.Copy(io.Discard, c)
+		}, "h2")
+		c := w.tunnel(t, "allowed.test", o.port, "h2")
+		r := ask(t, over(t, c), "GET", o.url("allowed.test", "/public/x"), nil)
+		want := "closed"
+		if refused {
+			r.refused(t, 502, policy.NetworkTLS)
+			want = string(policy.NetworkTLS)
+		} else if r.body != "body" || r.Status[:3] != status {
+			t.Errorf(":status %s: %s", status, r.all())
+		}
+		if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); end.Outcome != want || refused && end.HTTP.Status != 0 {
+			t.Errorf(":status %s: ended %+v", status, end)
+		}
+		c.NetConn().Close()
+		w.closed(t)
+		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused }); n != 0 {
+			t.Errorf(":status %s: %d records of malformed requests", status, n)
+		}
+	}
+}
+
+// status reads to the next head and returns what it says.
+func (s *speaking) status(t *testing.T) (status string) {
+	t.Helper()
+	s.in.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	s.until(t, func(f http2.Frame) bool {
+		head, ok := f.(*http2.MetaHeadersFrame)
+		if ok {
+			status = head.PseudoValue("status")
+		}
+		return ok
+	})
+	return status
+}
+
+// TestABodyHasOneLength.
+func TestABodyHasOneLength(t *testing.T) {
+	for _, row := range []struct {
+		says    string
+		lengths []string
+		want    string
+	}{
+		{"one", []string{"5"}, "200"},
+		{"the same twice", []string{"5", "5"}, "200"},
+		{"two", []string{"5", "9"}, "400"},
+		{"two of one value", []string{"5", "05"}, "400"},
+		{"a list", []string{"5, 5"}, "400"},
+		{"no number", []string{"x"}, "400"},
+		{"a sign", []string{"+5"}, "400"},
+		{"less than nothing", []string{"-1"}, "400"},
+		{"too much", []string{"9223372036854775808"}, "400"},
+		{"nothing", []string{""}, "400"},
+	} {
+		w := newInsideWorld(t, insidePolicy, nil)
+		var asked atomic.Int64
+		o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || r.ContentLength != 5 {
+				t.Errorf("the upstream read %q of %d, %v", text, r.ContentLength, err)
+			}
+		}, nil)
+		tunnel := w.tunnel(t, "allowed.test", o.port, "h2")
+		s := startSpeaking(t, tunnel)
+		head := []string{":method", "POST", ":scheme", "https", ":authority", "allowed.test:" + o.port, ":path", "/public/x"}
+		for _, length := range row.lengths {
+			head = append(head, "content-length", length)
+		}
+		s.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.encode(head...), EndHeaders: true})
+		if row.want == "200" {
+			s.frames.WriteData(1, true, []byte("hello"))
+		}
+		s.flush(t)
+		if got := s.status(t); got != row.want || (asked.Load() == 1) != (got == "200") {
+			t.Errorf("%s: answered %s, %d requests went up", row.says, got, asked.Load())
+		}
+		if row.want == "400" {
+			w.recorded(t, func(r egress.Record) bool {
+				return r.Kind == egress.KindRefused && strings.Contains(r.Decision.Reason, "content-length")
+			})
+		}
+		tunnel.NetConn().Close()
+		w.closed(t)
+	}
+}
+
+// TestAnUpstreamMayHintSoOften, and no more.
+func TestAnUpstreamMayHintSoOften(t *testing.T) {
+	w := newLimitedWorld(t, insidePolicy, Limits{Idle: 5 * time.Second}, nil)
+	reset := make(chan struct{})
+	o := w.pki.rawOrigin(t, func(c net.Conn) {
+		f := serveFrames(c)
+		for _, hints := range []int{interimMost, interimMost + 1} {
+			id := f.request()
+			for range hints {
+				f.head(id, "103")
+			}
+			if hints == interimMost {
+				f.respond(id, "fine", true)
+			}
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if _, ok := frame.(*http2.RSTStreamFrame); ok {
+				close(reset)
+				return
+			}
+		}
+	}, "h2")
+	rt := w.visitor(t, true, "allowed.test", o.port)
+	if r := ask(t, rt, "GET", o.url("allowed.test", "/public/few"), nil); r.body != "fine" {
+		t.Fatal(r.all())
+	}
+	ask(t, rt, "GET", o.url("allowed.test", "/public/many"), nil).refused(t, 502, policy.NetworkTLS)
+	soon(t, "the upstream's stream to be reset", reset)
+	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/many")))); end.Outcome != string(policy.NetworkTLS) {
+		t.Errorf("ended %+v", end)
+	}
+}
