@@ -1,6 +1,7 @@
 package rego
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -22,6 +23,11 @@ func TestAFormatIsBoundedByItsVerbs(t *testing.T) {
 		"%5%%*d":             false,
 		"%(%*d":              false,
 		"%1000000s%1000000s%1000000s%1000000s%1000000s": false,
+		"%[1]s%[1]s":                        true,
+		strings.Repeat("%[1]s", 400):        true,
+		strings.Repeat("%[1]1s", maxMade/9): false,
+		strings.Repeat("%[1]s", maxMade/9):  false,
+		"%s" + strings.Repeat(" ", 1000):    true,
 	} {
 		operands := []*ast.Term{ast.StringTerm(format), ast.ArrayTerm(ast.StringTerm("x"))}
 		if got := printed(operands) <= maxMade; got != fits {

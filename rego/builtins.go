@@ -3,6 +3,7 @@ package rego
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	_ "time/tzdata" // time zones are the same on every machine, and in an empty container
 
@@ -29,8 +30,10 @@ func natives(compiled *compiledLists) map[string]native {
 		"host_any":       {[]types.Type{types.S, list}, types.B, compiled.hostAny},
 		"net_class":      {[]types.Type{types.S}, types.S, netClass},
 		"net_contains":   {[]types.Type{types.S, types.S}, types.B, netContains},
+		"net_any":        {[]types.Type{list, list}, types.B, netAny},
 		"net_reaches":    {[]types.Type{types.S, types.S}, types.B, netReaches},
 		"path_matches":   {[]types.Type{types.S, types.S}, types.B, pathMatches},
+		"path_any":       {[]types.Type{types.S, list}, types.B, pathAny},
 	}
 }
 
@@ -195,6 +198,39 @@ func netContains(operands []*ast.Term) (ast.Value, error) {
 	return ast.Boolean(err == nil && p.Contains(addr)), err
 }
 
+// netAny holds where one of the addresses lies in one of the prefixes. One that is
+// neither is an error, whatever the others are.
+func netAny(operands []*ast.Term) (ast.Value, error) {
+	prefixes, err := each(operands[0], prefix)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := each(operands[1], address)
+	if err != nil {
+		return nil, err
+	}
+	return ast.Boolean(slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return slices.ContainsFunc(addresses, p.Contains) })), nil
+}
+
+// each reads the members of a set or an array.
+func each[T any](list *ast.Term, read func(*ast.Term) (T, error)) (all []T, err error) {
+	add := func(t *ast.Term) bool {
+		var one T
+		one, err = read(t)
+		all = append(all, one)
+		return err != nil
+	}
+	switch list := list.Value.(type) {
+	case ast.Set:
+		list.Until(add)
+	case *ast.Array:
+		list.Until(add)
+	default:
+		return nil, fmt.Errorf("it wants a set or an array, not %s", ast.ValueName(list))
+	}
+	return all, err
+}
+
 // netReaches is netContains, and holds as well where the IPv4 address inside an
 // IPv6 one is contained.
 func netReaches(operands []*ast.Term) (ast.Value, error) {
@@ -213,4 +249,21 @@ func pathMatches(operands []*ast.Term) (ast.Value, error) {
 	}
 	matches, err := policy.PathMatches(path, pattern)
 	return ast.Boolean(matches), err
+}
+
+// pathAny holds where one of the patterns does. One that is no pattern is an error,
+// whatever the others are.
+func pathAny(operands []*ast.Term) (ast.Value, error) {
+	path, err := text(operands[0])
+	if err != nil {
+		return nil, err
+	}
+	held, err := each(operands[1], func(t *ast.Term) (bool, error) {
+		pattern, err := text(t)
+		if err != nil {
+			return false, err
+		}
+		return policy.PathMatches(path, pattern)
+	})
+	return ast.Boolean(slices.Contains(held, true)), err
 }

@@ -1,9 +1,16 @@
 package rego
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -14,11 +21,12 @@ import (
 )
 
 // addData merges an object into data, at its root, as the command "opa test"
-// does. No key may come from two files.
+// does. No key may come from two files, and a file holds one object with something
+// in it: a list that got lost would be one that no rule finds.
 func (set *sourceSet) addData(s Source) (problems policy.FileError) {
-	var document map[string]any
-	if err := util.Unmarshal(s.Text, &document); err != nil {
-		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: fmt.Sprintf("it does not hold one object: %v", err)}}
+	document, err := readData(s.Text)
+	if err != nil {
+		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: err.Error()}}
 	}
 	for _, key := range slices.Sorted(maps.Keys(document)) {
 		_, twice := set.data[key]
@@ -31,6 +39,96 @@ func (set *sourceSet) addData(s Source) (problems policy.FileError) {
 		set.data[key] = document[key]
 	}
 	return problems
+}
+
+func readData(text []byte) (document map[string]any, err error) {
+	if err := util.Unmarshal(text, &document); err != nil {
+		return nil, fmt.Errorf("it does not hold one object: %w", err)
+	}
+	switch {
+	case len(document) == 0:
+		return nil, errors.New("it holds nothing; write an object with keys, or take the file away")
+	case json.Valid(text):
+		return document, keysOnce(json.NewDecoder(bytes.NewReader(text)))
+	case !utf8.Valid(text):
+		return nil, errors.New("it is not UTF-8")
+	case documents(string(text)) > 1:
+		return nil, errors.New("it holds more than one document; put each in a file of its own")
+	}
+	return document, topKeysOnce(string(text))
+}
+
+// keysOnce reads the next value of a text that is valid JSON, and refuses an object
+// that has a key twice: one of the values would be lost.
+func keysOnce(d *json.Decoder) error {
+	token, err := d.Token()
+	open, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return err
+	}
+	seen := map[json.Token]bool{}
+	for d.More() {
+		if open == '{' {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if seen[key] {
+				return fmt.Errorf("it has the key %q twice", key)
+			}
+			seen[key] = true
+		}
+		if err := keysOnce(d); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token() // what closes it
+	return err
+}
+
+// topKey is a key at the root of YAML: all else there is indented.
+var topKey = regexp.MustCompile(`^(?:"([^"]*)"|'([^']*)'|([^\s#"'\-?\[{][^#]*?))\s*:(?:\s|$)`)
+
+// topKeysOnce refuses YAML that has a key twice at its root. OPA reads it with the
+// last of both.
+func topKeysOnce(text string) error {
+	seen := map[string]bool{}
+	for line := range strings.FieldsFuncSeq(text, breaksLine) {
+		m := topKey.FindStringSubmatch(strings.TrimPrefix(line, "\ufeff"))
+		if m == nil {
+			continue
+		}
+		key := cmp.Or(m[1], m[2], m[3])
+		if seen[key] {
+			return fmt.Errorf("it has the key %q twice", key)
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+func breaksLine(c rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", c) }
+
+// documents counts the documents of YAML. A line that begins one or ends one cannot
+// be part of a text in quotes or of a block.
+func documents(text string) (n int) {
+	inside := false
+	for line := range strings.FieldsFuncSeq(text, breaksLine) {
+		line = strings.TrimPrefix(line, "\ufeff")
+		marker := strings.TrimRight(line[:min(len(line), 4)], " \t")
+		switch {
+		case marker == "---":
+			inside = true
+			n++
+		case marker == "...":
+			inside = false
+		case inside, strings.TrimSpace(line) == "", strings.HasPrefix(strings.TrimSpace(line), "#"), line[0] == '%':
+		default:
+			inside = true
+			n++
+		}
+	}
+	return n
 }
 
 // hasData reports whether data holds something at path: a package there would

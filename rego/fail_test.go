@@ -37,6 +37,12 @@ func TestWhatFailsDenies(t *testing.T) {
 		{"a built-in of OPA that is given a name, under not", `allow contains {"rule": "r"} if not net.cidr_contains("10.0.0.0/8", input.destination.host)`, ""},
 		{"a pattern that is made at run time", `allow contains {"rule": "r"} if host.matches("a.test", concat("", ["exa*", input.destination.host]))`, "not a pattern"},
 		{"a list with something else in it", `allow contains {"rule": "r"} if not host.any("a.test", [1, 2, 3, 4, 5, 6])`, "wants text"},
+		{"text for a list of prefixes", `allow contains {"rule": "a"}
+			deny contains {"rule": "d"} if net.any(data.text, ["10.0.0.1"])`, "set or an array"},
+		{"text for a list of paths", `allow contains {"rule": "a"}
+			deny contains {"rule": "d"} if path.any("/x", data.text)`, "set or an array"},
+		{"text for a list of days", `allow contains {"rule": "a"}
+			deny contains {"rule": "d"} if time.on(input.time, "UTC", data.text)`, ""},
 		{"a member that is text", `allow contains "r"`, "write an object"},
 		{"a member that is true", `allow contains true`, "write an object"},
 		{"a member without a rule", `allow contains {"reason": "x"}`, "no rule"},
@@ -55,7 +61,7 @@ func TestWhatFailsDenies(t *testing.T) {
 		{"more than may be made at once", `allow contains {"rule": "r"} if { s := concat("", [sprintf("%%0%dd", [9999999])]); count(sprintf(s, [1])) > 0 }`, "would make more"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			e := load(t, "package egress\n"+row.text)
+			e := load(t, "package egress\n"+row.text, rego.Source{Name: "text.json", Text: []byte(`{"text": "10.0.0.0/8"}`)})
 			if err := fails(t, e, to(t, "a.test:443")); !strings.Contains(err.Error(), row.want) {
 				t.Errorf("said %q, want %q", err, row.want)
 			}

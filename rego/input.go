@@ -89,10 +89,13 @@ var (
 )
 
 // input builds the part of the input that is wanted, directly as values of Rego.
-func input(r *policy.Request, want fields) *ast.Term {
+func input(r *policy.Request, want fields) *ast.Term { return inputAt(r, r.Stage(), want) }
+
+// inputAt is input as it is at another stage.
+func inputAt(r *policy.Request, stage policy.Stage, want fields) *ast.Term {
 	root := make(object, 0, 8)
 	root.addNumber(want&readsVersion != 0, keyVersion, inputVersion)
-	root.addText(want&readsStage != 0, keyStage, string(r.Stage()))
+	root.addText(want&readsStage != 0, keyStage, string(stage))
 	root.addText(want&readsVia != 0, keyVia, string(r.Via))
 	root.addNumber(want&readsTime != 0 && !r.Time.IsZero(), keyTime, r.Time.UnixNano())
 	if want&readsSandbox != 0 {

@@ -66,8 +66,8 @@ func libraryModules() (map[string]*ast.Module, error) {
 var libraryFunctions = map[string]string{
 	"host.matches": "egressd.host_matches", "host.any": "egressd.host_any", "host.canonical": "egressd.host_canonical",
 	"net.class": "egressd.net_class", "net.contains": "egressd.net_contains", "net.reaches": "egressd.net_reaches",
-	"net.any":      "data.egressd.net.any",
-	"path.matches": "egressd.path_matches", "path.any": "data.egressd.path.any",
+	"net.any":      "egressd.net_any",
+	"path.matches": "egressd.path_matches", "path.any": "egressd.path_any",
 	"time.office_hours": "data.egressd.time.office_hours", "time.between": "data.egressd.time.between", "time.on": "data.egressd.time.on",
 }
 

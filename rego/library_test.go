@@ -130,8 +130,42 @@ func TestBothFormsOfTheLibraryAgree(t *testing.T) {
 		`data.egressd.path.matches("/a", "/b")`,
 		`data.egressd.path.any("/a", ["/b"])`,
 		`data.egressd.time.on(0, "UTC", {"Monday"})`,
+		`data.egressd.net.any({"10.0.0.0/8", "192.168.0.0/16"}, {"192.168.1.1"})`,
+		`data.egressd.net.any([], [])`,
+		`data.egressd.path.any("/a/b", {"/b", "/a/**"})`,
+		`data.egressd.time.on(0, "UTC", ["Monday", "Thursday"])`,
 	} {
 		if plain, native := both(t, expression); plain != native {
+			t.Errorf("%s is %s in Rego and %s by the built-ins", expression, plain, native)
+		}
+	}
+}
+
+// TestAListIsASetOrAnArray gives the functions that take one something else: had
+// they no answer, a deny that asks them would not hold.
+func TestAListIsASetOrAnArray(t *testing.T) {
+	for _, expression := range []string{
+		`data.egressd.net.any("10.0.0.0/8", ["10.0.0.1"])`,
+		`data.egressd.net.any(["10.0.0.0/8"], "10.0.0.1")`,
+		`data.egressd.net.any({"10.0.0.0/8": 1}, ["10.0.0.1"])`,
+		`data.egressd.net.any({"x": "10.0.0.0/8"}, ["10.0.0.1"])`,
+		`data.egressd.net.any(null, ["10.0.0.1"])`,
+		`data.egressd.net.any([1], ["10.0.0.1"])`,
+		`data.egressd.net.any(["10.0.0.0/8"], ["example.com"])`,
+		`data.egressd.path.any("/x", "/x")`,
+		`data.egressd.path.any("/x", {"/x": 1})`,
+		`data.egressd.path.any("/x", {"x": "/x"})`,
+		`data.egressd.path.any("/x", 5)`,
+		`data.egressd.path.any("/x", [5])`,
+		`data.egressd.path.any("/x", ["x"])`,
+		`data.egressd.time.on(0, "UTC", "Thursday")`,
+		`data.egressd.time.on(0, "UTC", {"thursday"})`,
+		`data.egressd.time.on(0, "UTC", ["Monday", "Thu"])`,
+		`data.egressd.time.on(0, "UTC", {"Monday": "Thursday"})`,
+		`data.egressd.time.on(0, "UTC", 4)`,
+		`data.egressd.time.on(0, "UTC", null)`,
+	} {
+		if plain, native := both(t, expression); plain != "error" || native != "error" {
 			t.Errorf("%s is %s in Rego and %s by the built-ins", expression, plain, native)
 		}
 	}

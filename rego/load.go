@@ -110,11 +110,16 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if e.deadline <= 0 {
 		e.deadline = defaultDeadline
 	}
+	if problems := set.unasked(pkg); len(problems) > 0 {
+		return nil, problems
+	}
 	e.mayInject = set.mayInject()
 	if e.whole, err = set.compile(pkg); err != nil {
 		return nil, err
 	}
-	e.reads = e.whole.reads()
+	if e.reads = e.whole.reads(); e.reads&readsStage != 0 {
+		e.reads |= readsMethod // a rule about the stage "http" is one about requests
+	}
 	if e.reads&mayBePending != 0 {
 		if e.partial, err = set.compile(pkg); err != nil {
 			return nil, err
@@ -138,7 +143,13 @@ func (set *sourceSet) compile(pkg ast.Ref) (c *compiled, err error) {
 	if c.store, c.txn, err = openData(set.data); err != nil {
 		return nil, err
 	}
-	return c, c.findSets(pkg)
+	if err := c.findSets(pkg); err != nil {
+		return nil, err
+	}
+	if problems := append(set.undefined(c.compiler), c.unread(pkg)...); len(problems) > 0 {
+		return nil, problems
+	}
+	return c, nil
 }
 
 // packageRef turns "egress.NAME" into data.egress.NAME. NAME is one word, whatever
@@ -229,6 +240,7 @@ func parse(sources []Source, tests bool) (sourceSet, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
+		problems = append(problems, taken(m)...)
 		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
 	}
 	if len(problems) > 0 {
@@ -253,7 +265,7 @@ func (set *sourceSet) add(s Source) policy.FileError {
 	case path.Ext(s.Name) == ".json", path.Ext(s.Name) == ".yaml", path.Ext(s.Name) == ".yml":
 		return set.addData(s)
 	}
-	return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "its name ends neither in .rego nor in .json, .yaml or .yml"}}
+	return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "its name ends neither in .rego nor in .json, .yaml or .yml, in lower case"}}
 }
 
 func (set *sourceSet) addModule(s Source) policy.FileError {

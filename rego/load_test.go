@@ -37,7 +37,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"a half-written file", "package egr", "no file has a rule"},
 		{"an empty file", "", "egress.rego:1:1: "},
 		{"no package", "allow := true", "egress.rego:1:1"},
-		{"another package", "package policy\nallow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny in package egress"},
+		{"another package", "package policy\nallow contains {\"rule\": \"r\"}", "egress.rego:2:1: nobody asks allow of package policy; write it as allow in package egress"},
 		{"none of the sets", "package egress\nalow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
 		{"a value for a set", "package egress\nallow := true", "egress.rego:2:1: allow is a set"},
 		{"a function for a set", "package egress\ndeny(x) if x", "egress.rego:2:1: deny is a set"},
@@ -75,12 +75,22 @@ func TestLoadNamesEveryProblem(t *testing.T) {
 func TestSourcesThatClash(t *testing.T) {
 	good := rego.Source{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"r\"}")}
 	for name, sources := range map[string][]rego.Source{
-		"the file is given twice": {good, good},
-		"is in another file too":  {good, {Name: "a.json", Text: []byte(`{"x": 1}`)}, {Name: "b.yaml", Text: []byte("x: 2")}},
-		"belongs to egressd":      {good, {Name: "a.json", Text: []byte(`{"egressd": {}}`)}},
-		"does not hold one":       {good, {Name: "a.json", Text: []byte(`[1]`)}},
-		"conflicting rule":        {good, {Name: "a.json", Text: []byte(`{"egress": {"allow": []}}`)}},
-		"larger than":             {good, {Name: "a.json", Text: make([]byte, 65<<20)}},
+		"the file is given twice":  {good, good},
+		"is in another file too":   {good, {Name: "a.json", Text: []byte(`{"x": 1}`)}, {Name: "b.yaml", Text: []byte("x: 2")}},
+		"belongs to egressd":       {good, {Name: "a.json", Text: []byte(`{"egressd": {}}`)}},
+		"does not hold one":        {good, {Name: "a.json", Text: []byte(`[1]`)}},
+		"conflicting rule":         {good, {Name: "a.json", Text: []byte(`{"egress": {"allow": []}}`)}},
+		"it holds nothing":         {good, {Name: "a.yaml"}},
+		"nothing; write an object": {good, {Name: "a.json", Text: []byte("null")}},
+		"take the file away":       {good, {Name: "a.json", Text: []byte("{}")}},
+		"or take the file away":    {good, {Name: "a.yaml", Text: []byte("# later\n")}},
+		"more than one document":   {good, {Name: "a.yaml", Text: []byte("x: 1\n---\nblocked: [a.test]\n")}},
+		"put each in a file":       {good, {Name: "a.yaml", Text: []byte("x: 1\r--- {y: 2}\r")}},
+		"is not UTF-8":             {good, {Name: "a.yaml", Text: []byte("\xff\xfex\x00:\x00 \x001\x00\n\x00")}},
+		`the key "b" twice`:        {good, {Name: "a.json", Text: []byte(`{"a": [{"b": ["a.test"], "c": 1, "b": []}]}`)}},
+		`the key "blocked" twice`:  {good, {Name: "a.yaml", Text: []byte("blocked: [a.test]\nx: 1\n\"blocked\" : []\n")}},
+		"in lower case":            {good, {Name: "deny.REGO", Text: []byte("package egress\ndeny contains {\"rule\": \"d\"}")}},
+		"larger than":              {good, {Name: "a.json", Text: make([]byte, 65<<20)}},
 	} {
 		if got := refused(t, sources, rego.Options{}); !strings.Contains(got, name) {
 			t.Errorf("said %q, want %q", got, name)
@@ -130,7 +140,11 @@ func TestNewBuiltinsAreLookedAt(t *testing.T) {
 func TestPackages(t *testing.T) {
 	sources := []rego.Source{{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"org\"}")}, {Name: "web.rego", Text: []byte("package egress[\"my-web.1\"]\ndeny contains {\"rule\": \"web\"}")}}
 	for name, want := range map[string]string{"": "org", "egress": "org", "egress.my-web.1": "web"} {
-		e, err := rego.Load(sources, rego.Options{Package: name})
+		given := sources
+		if want == "org" {
+			given = sources[:1] // the other would be asked by nobody
+		}
+		e, err := rego.Load(given, rego.Options{Package: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,12 +158,25 @@ func TestPackages(t *testing.T) {
 }
 
 func TestAModuleMayMeanSomethingElseByAName(t *testing.T) {
-	e := load(t, "package egress\nhost.matches(x, y) if x == y\nallow contains {\"rule\": \"r\"} if host.matches(\"*\", \"*\")\nreplace(x) := x\nallow contains {\"rule\": replace(\"s\")}")
-	if d := evaluate(t, e, to(t, "a.test:443")); d.Rule != "r" {
+	e := load(t, "package egress\nreplace(x) := concat(\"\", [x, \"2\"])\nallow contains {\"rule\": replace(\"s\")}")
+	if d := evaluate(t, e, to(t, "a.test:443")); d.Rule != "s2" {
 		t.Errorf("%+v", d)
 	}
 	e = load(t, "package egress\nallow contains {\"rule\": \"r\"} if { host.matches(input.destination.host, \"*.test\"); net.cidr_contains(\"10.0.0.0/8\", \"10.0.0.1\"); time.now_ns() > 0; time.on(input.time, \"UTC\", {\"Wednesday\"}) }")
 	if d := evaluate(t, e, to(t, "a.test:443")); d.Verdict != policy.Allow {
 		t.Errorf("library and built-ins side by side: %+v", d)
+	}
+}
+
+// TestDataOfOneDocument has what looks like several documents and is one.
+func TestDataOfOneDocument(t *testing.T) {
+	good := rego.Source{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"r\"}")}
+	for _, text := range []string{
+		"---\nx: 1\n", "# lists\n\n---\nx: 1\n...\n", "%YAML 1.1\n---\nx: 1\n", "x: |\n  ---\n  y\n", "x: ----\n", "\ufeffx: 1\n",
+		`{"x": {"x": 1}, "y": [{"x": 1}, {"x": 2}]}`,
+	} {
+		if _, err := rego.Load([]rego.Source{good, {Name: "a.yaml", Text: []byte(text)}}, rego.Options{}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

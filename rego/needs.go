@@ -3,6 +3,7 @@ package rego
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -15,18 +16,60 @@ import (
 // the turn.
 func (e *Evaluator) ahead(ctx context.Context, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
+	if err := e.aheadAt(ctx, r, r.Stage(), unknown, cancel, &found); err != nil {
+		return policy.Decision{}, err
+	}
+	if e.reads&readsStage != 0 && r.HTTP == nil && r.DNS == nil {
+		var later opinions // at the stage that is to come
+		if err := e.aheadAt(ctx, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
+			return policy.Decision{}, err
+		}
+		found.addLater(&later)
+	}
+	if r.DNS != nil {
+		return e.resolvable(r, &found)
+	}
+	return e.decide(r, &found)
+}
+
+// addLater adds what will be said at the stage of the request. What depends on
+// nothing there, and is not said already, depends on whether there is a request.
+func (os *opinions) addLater(later *opinions) {
+	os.deny = withLater(os.deny, later.deny)
+	os.ask = withLater(os.ask, later.ask)
+	os.allow = withLater(os.allow, later.allow)
+}
+
+func withLater(now, later []opinion) []opinion {
+	for _, o := range later {
+		if o.needs == 0 {
+			if slices.Contains(now, o) {
+				continue
+			}
+			o.needs, o.words = policy.NeedsMethod, "rule "+o.rule+" holds"
+		}
+		now = append(now, o)
+	}
+	return now
+}
+
+// aheadAt adds to found what is left of each set at a stage.
+func (e *Evaluator) aheadAt(ctx context.Context, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
 	for _, s := range e.partial.sets {
-		in := input(r, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
-		q := e.question(e.partial, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown))
+		in := inputAt(r, stage, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
+		q := e.question(e.partial, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
 		left, support, err := q.PartialRun(ctx)
 		if err != nil {
-			return policy.Decision{}, fmt.Errorf("looking ahead in %s: %w", s.name, err)
+			return fmt.Errorf("looking ahead in %s: %w", s.name, err)
 		}
 		extra := fieldsInModules(support)
+		if leftAlone(left, support) {
+			extra |= e.reads
+		}
 		for _, body := range left {
 			o, reads, err := prospect(body, e.pkg, extra)
 			if err != nil {
-				return policy.Decision{}, fmt.Errorf("looking ahead in %s: %w", s.name, err)
+				return fmt.Errorf("looking ahead in %s: %w", s.name, err)
 			}
 			if later := s.verdict != policy.Allow && o.needs == 0 && reads&unknown != 0; later {
 				continue // it may restrict what is known later, and nothing now
@@ -34,10 +77,7 @@ func (e *Evaluator) ahead(ctx context.Context, r *policy.Request, unknown fields
 			found.add(s.verdict, o)
 		}
 	}
-	if r.DNS != nil {
-		return e.resolvable(r, &found)
-	}
-	return e.decide(r, &found)
+	return nil
 }
 
 // resolvable decides whether a name may be resolved: where it is allowed in some
@@ -168,6 +208,10 @@ func literalInjection(t *ast.Term) string {
 	return ""
 }
 
+// partialNamespace is the package of rules that looking ahead makes. No module and
+// no data of a policy may have that name.
+const partialNamespace = "system"
+
 // usesSupport reports whether an expression leads to rules that looking ahead
 // made.
 func usesSupport(expr *ast.Expr) (uses bool) {
@@ -176,6 +220,25 @@ func usesSupport(expr *ast.Expr) (uses bool) {
 		return false
 	})
 	return uses
+}
+
+// leftAlone reports whether something leads to rules as they were written, which
+// looking ahead did not go into: those with an else, or a document as a whole.
+func leftAlone(left []ast.Body, support []*ast.Module) (alone bool) {
+	made := ast.DefaultRootRef.Append(ast.StringTerm(partialNamespace))
+	visit := func(ref ast.Ref) bool {
+		alone = alone || ref.HasPrefix(ast.DefaultRootRef) && !ref.HasPrefix(made)
+		return false
+	}
+	for _, body := range left {
+		ast.WalkRefs(body, visit)
+	}
+	for _, m := range support {
+		for _, r := range m.Rules {
+			ast.WalkRefs(r, visit)
+		}
+	}
+	return alone
 }
 
 func fieldsInModules(modules []*ast.Module) (reads fields) {

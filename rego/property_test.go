@@ -24,11 +24,14 @@ func anyPolicy(rt *rapid.T) string {
 		`x := input.http; x.method == "GET"`, `count([m | m := input.http.method; m == "GET"]) == 1`, `every c in [input.http.method] { c != "POST" }`,
 		`some m in ["GET", "PUT"]; input.http.method == m`, `input.http.body_size > 10`, `not input.http.body_size > 10`, `limit == 5`, `limit > 5`,
 		`input.stage != "dns"`, `object.get(input, ["http", "method"], "NONE") == "GET"`, `object.get(input, "http", {}) == {}`,
+		`risk == "low"`, `risk != "low"`, `not risk == "high"`, `input.stage == "http"`, `time.now_ns() > 5`, `time.now_ns() < 5`,
+		`path.any(input.http.path, ["/user", "/repos/acme/**"])`,
 	})
 	var text strings.Builder
 	text.WriteString("package egress\nallow contains {\"rule\": \"never\"} if input.destination.port == 1\n")
 	text.WriteString("reads if input.http.method == \"GET\"\nreads if startswith(input.http.path, \"/user\")\n")
 	text.WriteString("kind(m) := \"read\" if m in {\"GET\", \"HEAD\"} else := \"write\"\n")
+	text.WriteString("risk := \"high\" if input.http.method != \"GET\" else := \"low\"\n")
 	text.WriteString("default limit := 5\nlimit := 10 if input.http.method == \"PUT\"\n")
 	for i := range rapid.IntRange(1, 4).Draw(rt, "rules") {
 		set := rapid.SampledFrom([]string{"allow", "allow", "deny", "ask"}).Draw(rt, "set")

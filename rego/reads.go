@@ -105,7 +105,7 @@ func fieldsIn(x any) (reads fields) {
 		switch {
 		case ref.HasPrefix(ast.InputRootRef):
 			reads |= fieldsAt(ref[1:])
-		case ref.String() == "time.now_ns":
+		case ref.String() == "time.now_ns", ref.String() == boundedPrefix+"time.now_ns":
 			reads |= readsTime
 		}
 		return false

@@ -94,6 +94,17 @@ func Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	return run, ctx.Err()
 }
 
+// CheckTests compiles a policy together with its tests, and runs none. The error is
+// that of [Test].
+func CheckTests(sources []Source) error {
+	set, err := parse(sources, true)
+	if err != nil {
+		return err
+	}
+	_, err = set.check()
+	return err
+}
+
 // testBuiltins are the built-ins of egressd in the shape that tests want them.
 func testBuiltins() (all []*tester.Builtin) {
 	functions := nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}})

@@ -100,7 +100,7 @@ var verbs = map[string]string{
 	"eq": "is", "equal": "is", "neq": "is not", "internal.member_2": "is",
 	"lt": "is less than", "lte": "is at most", "gt": "is more than", "gte": "is at least",
 	"startswith": "is below", "endswith": "ends with", "contains": "contains", "regex.match": "matches",
-	"egressd.path_matches": "matches",
+	"egressd.path_matches": "matches", "egressd.path_any": "matches",
 }
 
 // subject names a field of the request: "method", "header user-agent"; "" for

@@ -130,7 +130,9 @@ func checkRego(paths []string) ([]finding, error) {
 	if err != nil {
 		return nil, misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
-	_, err = rego.Load(sources, rego.Options{Layer: policy.Organisation})
+	if _, err = rego.Load(sources, rego.Options{Layer: policy.Organisation}); err == nil {
+		err = rego.CheckTests(sources)
+	}
 	all, err := asFindings(err, paths[0])
 	return append(all, findingsOf("lint", rego.Lint(sources))...), err
 }
@@ -145,7 +147,9 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	if err != nil {
 		return nil, misused(err, "correct rego in "+cfg.path)
 	}
-	_, err = cfg.compile()
+	if _, err = cfg.compile(); err == nil {
+		err = rego.CheckTests(sources)
+	}
 	all, err := asFindings(err, cfg.path)
 	all = append(all, findingsOf("warning", cfg.file.Doubts())...)
 	return append(all, findingsOf("lint", rego.Lint(sources))...), err

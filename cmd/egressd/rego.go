@@ -22,9 +22,10 @@ const (
 )
 
 // isRegoFile reports whether a file of that name in a folder belongs to a policy:
-// a module, its tests, or data.
+// a module, its tests, or data. One whose ending is not in lower case does as well,
+// and is an error of the policy: somebody meant it to decide.
 func isRegoFile(name string) bool {
-	return slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, filepath.Ext(name)) && !strings.HasPrefix(name, ".")
+	return slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(name))) && !strings.HasPrefix(name, ".")
 }
 
 // A regoReader reads the files of a policy in Rego. Files are read in the order of

@@ -14,3 +14,10 @@ written(prefix) := sprintf("%s/128", [prefix]) if {
 	not contains(prefix, "/")
 	contains(prefix, ":")
 }
+
+# list refuses what is neither a set nor an array: to_number fails on nothing.
+list(x) := x if {
+	is_array(x)
+} else := x if {
+	is_set(x)
+} else := to_number(sprintf("%v is neither a set nor an array", [x]))

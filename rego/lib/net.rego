@@ -17,7 +17,7 @@ net.reaches(prefix, address) := data.egressd.cidr.has(prefix, address)
 default net.any(_, _) := false
 
 net.any(prefixes, addresses) if {
-	some prefix in prefixes
-	some address in addresses
+	some prefix in data.egressd.cidr.list(prefixes)
+	some address in data.egressd.cidr.list(addresses)
 	data.egressd.cidr.has(prefix, address)
 }

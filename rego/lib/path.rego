@@ -14,7 +14,7 @@ matches(path, pattern) if {
 default any(_, _) := false
 
 any(path, patterns) if {
-	some pattern in patterns
+	some pattern in list(patterns)
 	matches(path, pattern)
 }
 
@@ -45,3 +45,10 @@ checked(pattern) := pattern if {
 	not regex.match(`[^/]\*\*|\*\*[^/]`, pattern)
 	canonical(pattern)
 } else := to_number(sprintf("%q is no pattern of paths", [pattern]))
+
+# list refuses what is neither a set nor an array: to_number fails on nothing.
+list(x) := x if {
+	is_array(x)
+} else := x if {
+	is_set(x)
+} else := to_number(sprintf("%v is neither a set nor an array", [x]))

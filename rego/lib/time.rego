@@ -10,7 +10,16 @@ office_hours(ns, zone) if {
 }
 
 # on holds on the days that are named, in English.
-on(ns, zone, days) := time.weekday([ns, zone]) in days
+on(ns, zone, days) := time.weekday([ns, zone]) in weekdays(days)
+
+# weekdays refuses what is no set or array of days: to_number fails on nothing.
+weekdays(days) := days if {
+	count([day | some day in days]) == count(days)
+	not is_object(days)
+	every day in days {
+		day in {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
+	}
+} else := to_number(sprintf("%v are no days of the week", [days]))
 
 # between holds from one minute, written HH:MM, until right before another one;
 # across midnight where the first is the later.

@@ -14,10 +14,4 @@ net.contains(prefix, address) := egressd.net_contains(prefix, address)
 net.reaches(prefix, address) := egressd.net_reaches(prefix, address)
 
 # any holds where one of the addresses lies in one of the prefixes.
-default net.any(_, _) := false
-
-net.any(prefixes, addresses) if {
-	some prefix in prefixes
-	some address in addresses
-	egressd.net_contains(prefix, address)
-}
+net.any(prefixes, addresses) := egressd.net_any(prefixes, addresses)

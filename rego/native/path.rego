@@ -6,9 +6,4 @@ package egressd.path
 matches(path, pattern) := egressd.path_matches(path, pattern)
 
 # any holds where one of the patterns matches.
-default any(_, _) := false
-
-any(path, patterns) if {
-	some pattern in patterns
-	egressd.path_matches(path, pattern)
-}
+any(path, patterns) := egressd.path_any(path, patterns)

@@ -1,0 +1,93 @@
+package rego_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+)
+
+// TestLookingAheadSeesIntoEverything has policies of which something is decided by
+// the method, in ways that looking ahead does not go into. A tunnel that was
+// allowed or denied without a look inside would be one too many.
+func TestLookingAheadSeesIntoEverything(t *testing.T) {
+	const (
+		always  = "allow contains {\"rule\": \"a\"} if input.destination.port == 443\n"
+		verdict = "v := \"bad\" if input.http.method != \"GET\" else := \"ok\"\n"
+	)
+	for _, row := range []struct{ name, text string }{
+		{"an else that allows", verdict + `allow contains {"rule": "a"} if v == "ok"`},
+		{"an else that denies", always + verdict + `deny contains {"rule": "d"} if v == "bad"`},
+		{"an else of a function", `v(h) := "bad" if input.http.method != "GET" else := "ok" if h != ""
+			allow contains {"rule": "a"} if v(input.destination.host) == "ok"`},
+		{"an else under not", `bad if input.http.method == "POST" else if input.http.method == "PUT"
+			allow contains {"rule": "a"} if not bad`},
+		{"an else below a rule", `w := v
+			` + verdict + `allow contains {"rule": "a"} if w == "ok"`},
+		{"an else in a comprehension", verdict + `allow contains {"rule": "a"} if count([1 | v == "ok"]) == 1`},
+		{"a document as a whole", `p.x := 1 if input.http.method == "POST"
+			allow contains {"rule": "a"} if count(p) == 0`},
+		{"a document by a function", always + `bad.post if input.http.method == "POST"
+			deny contains {"rule": "d"} if object.get(bad, "post", false)`},
+		{"a set that is counted", always + `bads contains 1 if input.http.method == "POST"
+			deny contains {"rule": "d"} if count(bads) > 0`},
+		{"a default of a function", `default v(_) := "ok"
+			v(h) := "bad" if { h != ""; input.http.method != "GET" }
+			allow contains {"rule": "a"} if v(input.destination.host) == "ok"`},
+		{"the stage and the method", always + `deny contains {"rule": "d"} if { input.stage == "http"; input.http.method == "POST" }`},
+		{"the stage by what it is not", always + `deny contains {"rule": "d"} if { input.stage != "name"; input.stage != "address"; input.stage != "tls"; input.http.method == "POST" }`},
+		{"the stage alone", always + `deny contains {"rule": "d"} if { input.stage == "http"; input.destination.host == "a.test" }`},
+		{"an allow for what can be seen", `allow contains {"rule": "a"} if { input.stage == "http"; input.destination.host == "a.test" }`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := load(t, "package egress\n"+row.text)
+			if !e.LooksAtRequests() {
+				t.Error("it does not look at requests")
+			}
+			tunnel := sends(t, "a.test:443", "GET", "/")
+			tunnel.HTTP = nil
+			opaque := tunnel
+			opaque.TLS, opaque.Protocol = nil, policy.ProtocolOpaque
+			for stage, r := range map[string]policy.Request{"name": to(t, "a.test:443"), "tls": tunnel, "opaque": opaque} {
+				if d := evaluate(t, e, r); d.Verdict != policy.Inspect || d.Needs == 0 {
+					t.Errorf("%s: %v needing %b", stage, d.Verdict, d.Needs)
+				}
+			}
+		})
+	}
+}
+
+// TestTheTimeIsKnownAhead has rules about the clock beside one that makes the policy
+// look ahead.
+func TestTheTimeIsKnownAhead(t *testing.T) {
+	const other = "package egress\nallow contains {\"rule\": \"other\"} if { input.destination.host == \"other.test\"; input.http.method == \"GET\" }\n"
+	for text, want := range map[string]policy.Verdict{
+		`allow contains {"rule": "a"} if time.now_ns() < 5`:                                                                           policy.Abstain,
+		`allow contains {"rule": "a"} if time.now_ns() > 5`:                                                                           policy.Allow,
+		"allow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if time.now_ns() > 5":                                      policy.Deny,
+		"allow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if time.now_ns() < 5":                                      policy.Allow,
+		"allow contains {\"rule\": \"a\"} if not late\nlate if time.now_ns() > 5":                                                     policy.Abstain,
+		`allow contains {"rule": "a"} if time.on(time.now_ns(), "UTC", {"Monday"})`:                                                   policy.Abstain,
+		`allow contains {"rule": "a"} if time.between(time.now_ns(), "UTC", "00:00", "00:01")`:                                        policy.Abstain,
+		"allow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if net.any([\"10.0.0.0/8\"], input.destination.addresses)": policy.Deny,
+	} {
+		e := load(t, other+text)
+		r := to(t, "a.test:443")
+		r.Destination.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+		if d := evaluate(t, e, r); d.Verdict != want {
+			t.Errorf("%s: %v, want %v", text, d.Verdict, want)
+		}
+	}
+}
+
+// TestAPackageMayHaveTheNameThatOPAGives has rules in the package into which OPA
+// puts those that it makes, unless it is told another one.
+func TestAPackageMayHaveTheNameThatOPAGives(t *testing.T) {
+	e := load(t, "package egress\nallow contains {\"rule\": \"a\"} if data.partial.v == \"ok\"", rego.Source{
+		Name: "partial.rego", Text: []byte("package partial\nv := \"bad\" if input.http.method != \"GET\" else := \"ok\""),
+	})
+	if d := evaluate(t, e, to(t, "a.test:443")); d.Verdict != policy.Inspect {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,196 @@
+package rego
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// What a policy says where nobody asks is refused here: a deny that is never read
+// would end in an allow.
+
+// undefined refuses references to data that neither a rule nor a file holds. Data
+// never changes after it is loaded, so what such a reference asks never holds.
+func (set *sourceSet) undefined(c *ast.Compiler) (problems policy.FileError) {
+	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
+		if strings.HasPrefix(name, libraryPrefix) {
+			continue
+		}
+		ast.WalkTerms(c.Modules[name], func(t *ast.Term) bool {
+			if ref, ok := t.Value.(ast.Ref); ok && !set.defined(ref, c) {
+				problems = append(problems, problemAt(t.Location, fmt.Sprintf("%s is in no file of data, and no rule is named so", ref.GroundPrefix())))
+			}
+			return false
+		})
+	}
+	slices.SortFunc(problems, compareProblems)
+	return slices.Compact(problems) // the compiler may have copied a term
+}
+
+func compareProblems(a, b policy.Problem) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+}
+
+// defined reports whether the constant part of a reference leads to something. A
+// reference to anything but data does.
+func (set *sourceSet) defined(ref ast.Ref, c *ast.Compiler) bool {
+	if !ref.HasPrefix(ast.DefaultRootRef) {
+		return true
+	}
+	path := words(ref[1:])
+	if len(path) == 0 || len(c.GetRules(ref[:1+len(path)])) > 0 {
+		return true
+	}
+	there, _ := set.hasData(path)
+	return there
+}
+
+// words returns the text that a reference begins with, up to the first part that
+// is something else.
+func words(ref ast.Ref) (path []string) {
+	for _, t := range ref {
+		word, ok := t.Value.(ast.String)
+		if !ok {
+			break
+		}
+		path = append(path, string(word))
+	}
+	return path
+}
+
+// unasked refuses rules that are named as what decides and stand where nobody asks
+// them: in another package than egress and pkg, or below another name.
+func (set *sourceSet) unasked(pkg ast.Ref) (problems policy.FileError) {
+	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
+		m := set.modules[name]
+		if strings.HasPrefix(name, libraryPrefix) {
+			continue
+		}
+		if below := m.Package.Path; len(below) > 2 && decides(words(below[len(below)-1:])) {
+			problems = append(problems, problemAt(m.Package.Location, fmt.Sprintf("%s is asked as a set, not as a package; write: package egress", strings.Join(words(below[1:]), "."))))
+		}
+		here := m.Package.Path.Equal(pkg) || m.Package.Path.Equal(ast.MustParseRef("data.egress"))
+		for _, r := range m.Rules {
+			problems = append(problems, misplaced(r, m.Package, here)...)
+		}
+	}
+	return problems
+}
+
+// decides reports whether a path begins with the name of one of the sets.
+func decides(path []string) bool {
+	return len(path) > 0 && (path[0] == "allow" || path[0] == "ask" || path[0] == "deny")
+}
+
+func misplaced(r *ast.Rule, pkg *ast.Package, here bool) policy.FileError {
+	ref := r.Head.Ref()
+	path := append([]string{string(headOf(ref))}, words(ref[1:])...)
+	last := path[len(path)-1:]
+	set := last[0]
+	if decides(path) {
+		set = path[0]
+	}
+	switch {
+	case len(r.Head.Args) > 0:
+	case here && decides(path) && len(ref) > 1:
+		return policy.FileError{problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", path[0], path[0]))}
+	case here && decides(path):
+	case decides(path), decides(last) && r.Head.RuleKind() == ast.MultiValue:
+		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; write it as %s in package egress, or name it otherwise", strings.Join(path, "."), strings.Join(words(pkg.Path[1:]), "."), set))}
+	}
+	return nil
+}
+
+// taken refuses names that would take the place of the library.
+func taken(m *ast.Module) (problems policy.FileError) {
+	for _, i := range m.Imports {
+		if i.Name() == "egressd" {
+			problems = append(problems, problemAt(i.Location, "the name egressd belongs to egressd; write: import … as another name"))
+		}
+	}
+	egress := m.Package.Path.Equal(ast.MustParseRef("data.egress"))
+	for _, r := range m.Rules {
+		switch name := string(headOf(r.Head.Ref())); name {
+		case "egressd":
+			problems = append(problems, problemAt(r.Location, "the name egressd belongs to egressd; choose another name"))
+		case "host", "net", "path", "time":
+			if egress {
+				problems = append(problems, problemAt(r.Location, fmt.Sprintf("%s is the name of functions of egressd; choose another name", name)))
+			}
+		}
+	}
+	return problems
+}
+
+// meant are names that people give to sets that are to decide.
+var meant = map[string]string{
+	"denies": "deny", "denied": "deny", "block": "deny", "blocks": "deny", "blocked": "deny", "reject": "deny", "rejects": "deny",
+	"rejected": "deny", "refuse": "deny", "refused": "deny", "forbid": "deny", "forbidden": "deny", "drop": "deny",
+	"allowed": "allow", "allows": "allow", "permit": "allow", "permits": "allow", "permitted": "allow", "accept": "allow",
+	"asks": "ask", "asked": "ask",
+}
+
+// unread refuses sets of the package that no rule reads and whose names are nearly
+// those of the sets that decide.
+func (c *compiled) unread(pkg ast.Ref) (problems policy.FileError) {
+	for _, name := range slices.Sorted(maps.Keys(c.compiler.Modules)) {
+		m := c.compiler.Modules[name]
+		if !m.Package.Path.Equal(pkg) {
+			continue
+		}
+		for _, r := range m.Rules {
+			name := string(headOf(r.Head.Ref()))
+			set := near(name)
+			if set == "" || r.Head.RuleKind() != ast.MultiValue || len(c.compiler.Graph.Dependents(r)) > 0 {
+				continue
+			}
+			problems = append(problems, problemAt(r.Location, fmt.Sprintf("nothing reads %s; write %s, or name it otherwise", name, set)))
+		}
+	}
+	return problems
+}
+
+// near returns the set that a name nearly is; "" where it is one, or far from all.
+func near(name string) string {
+	if decides([]string{name}) {
+		return ""
+	}
+	lower := strings.ToLower(name)
+	for _, set := range [...]string{"deny", "allow"} {
+		if distance(lower, set) <= 2 {
+			return set
+		}
+	}
+	if lower == "ask" {
+		return lower
+	}
+	return meant[lower]
+}
+
+// distance is how many bytes have to be put in, taken out or changed to make b
+// out of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before = row[j+1]
+			row[j+1] = min(change, before+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
