@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/egressd/egressd/internal/spelling"
 )
 
 // A Problem is one thing that is wrong in a file. Message ends with what to
@@ -52,7 +54,7 @@ func didYouMean(word string, known []string) string {
 	known = slices.Sorted(slices.Values(known))
 	best, distance := "", max(2, len(word)/3)+1
 	for _, k := range known {
-		if d := editDistance(word, k, distance); d < distance {
+		if d := spelling.Distance(word, k); d < distance {
 			best, distance = k, d
 		}
 	}
@@ -60,28 +62,4 @@ func didYouMean(word string, known []string) string {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	return "write one of " + strings.Join(known, ", ")
-}
-
-// editDistance is Levenshtein's, or limit where it would be limit or more.
-func editDistance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, diagonal+1)
-		}
-	}
-	return min(row[len(b)], limit)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -163,7 +164,7 @@ func near(name string) string {
 	}
 	lower := strings.ToLower(name)
 	for _, set := range [...]string{"deny", "allow"} {
-		if distance(lower, set) <= 2 {
+		if spelling.Distance(lower, set) <= 2 {
 			return set
 		}
 	}
@@ -171,26 +172,4 @@ func near(name string) string {
 		return lower
 	}
 	return meant[lower]
-}
-
-// distance is how many bytes have to be put in, taken out or changed to make b
-// out of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, before+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

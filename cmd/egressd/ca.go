@@ -28,24 +28,10 @@ folder, which no sandbox may see.`,
 		Example: `  egressd ca bundle -o bundle.pem
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		Args: cobra.ArbitraryArgs,
-		RunE: caRun,
+		RunE: runGroup,
 	}
 	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
 	return cmd
-}
-
-// caRun is what "egressd ca" alone does, and what one of its commands that
-// does not exist comes to.
-func caRun(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cmd.Help()
-	}
-	names := commandNames(cmd)
-	near := nearest(args[0], names)
-	if near == "" {
-		near = names[0]
-	}
-	return misused(fmt.Errorf("there is no command %q; there is %s", "ca "+args[0], strings.Join(names, ", ")), "egressd ca "+near)
 }
 
 func newCAShowCommand() *cobra.Command {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -25,24 +24,10 @@ Rego alone. Nothing is sent, and no daemon is needed.`,
   egressd policy check policy/
   egressd policy fmt -w policy/`,
 		Args: cobra.ArbitraryArgs,
-		RunE: policyRun,
+		RunE: runGroup,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand())
 	return cmd
-}
-
-// policyRun is what "egressd policy" alone does, and what one of its commands that
-// does not exist comes to.
-func policyRun(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cmd.Help()
-	}
-	names := commandNames(cmd)
-	near := nearest(args[0], names)
-	if near == "" {
-		near = names[0]
-	}
-	return misused(fmt.Errorf("there is no command %q; there is %s", "policy "+args[0], strings.Join(names, ", ")), "egressd policy "+near)
 }
 
 func newPolicyCheckCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -70,6 +71,20 @@ func commandNames(cmd *cobra.Command) []string {
 		}
 	}
 	return names
+}
+
+// runGroup is what a command of commands does alone, and what a command of it
+// that does not exist comes to.
+func runGroup(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	names := commandNames(cmd)
+	near := nearest(args[0], names)
+	if near == "" {
+		near = names[0]
+	}
+	return misused(fmt.Errorf("there is no command %q; there is %s", cmd.Name()+" "+args[0], strings.Join(names, ", ")), cmd.CommandPath()+" "+near)
 }
 
 func flagError(cmd *cobra.Command, err error) error {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/egressd/egressd/internal/spelling"
 )
 
 // printable returns s with every character escaped that a terminal could take
@@ -104,33 +106,9 @@ func (p palette) bold(s string) string { return p.paint("1", s) }
 func nearest(s string, candidates []string) string {
 	best, limit := "", 1+len(s)/4
 	for _, c := range candidates {
-		if d := distance(strings.ToLower(s), c); d <= limit {
+		if d := spelling.Distance(strings.ToLower(s), c); d <= limit {
 			best, limit = c, d-1
 		}
 	}
 	return best
-}
-
-// distance is the number of letters to insert, drop, change, or swap with a
-// neighbour to get from a to b.
-func distance(a, b string) int {
-	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		older, old, row = old, row, older
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := old[j-1]
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			row[j] = min(old[j]+1, row[j-1]+1, change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], older[j-2]+1)
-			}
-		}
-	}
-	return row[len(b)]
 }

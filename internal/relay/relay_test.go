@@ -2,17 +2,13 @@ package relay
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -436,129 +432,6 @@ func TestTimeLimits(t *testing.T) {
 		send(t, w.client, "answer")
 		expect(t, w.upstream, "answer")
 	})
-}
-
-// TestBulkBothWays sends more than every buffer holds, at once both ways,
-// through readers of different speed, and compares every byte.
-func TestBulkBothWays(t *testing.T) {
-	const size = 48 << 20
-	w := newWorld(t, pass, generous).start()
-	var both sync.WaitGroup
-	transfer := func(from, to net.Conn, seed uint64) {
-		sent, got := sha256.New(), sha256.New()
-		both.Go(func() {
-			io.CopyN(io.MultiWriter(from, sent), rand.NewChaCha8([32]byte{byte(seed)}), size)
-			from.(*net.TCPConn).CloseWrite()
-		})
-		both.Go(func() {
-			if n, err := io.CopyBuffer(got, slow{to}, make([]byte, 10_000)); n != size || err != nil {
-				t.Errorf("received %d bytes, %v", n, err)
-			}
-		})
-		t.Cleanup(func() {
-			if !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
-				t.Error("the bytes changed on the way")
-			}
-		})
-	}
-	transfer(w.client, w.upstream, 1)
-	transfer(w.upstream, w.client, 2)
-	both.Wait()
-	if e := w.end(t); e.Up != size || e.Down != size {
-		t.Errorf("ended as %+v", e)
-	}
-}
-
-// slow pauses now and then, so that the sender's buffers fill up.
-type slow struct{ r io.Reader }
-
-func (s slow) Read(b []byte) (int, error) {
-	if rand.IntN(500) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	return s.r.Read(b)
-}
-
-func TestIdleTunnelsHoldNoPipe(t *testing.T) {
-	w := newWorld(t, pass, generous).start()
-	go w.client.Write(make([]byte, 8<<20))
-	if _, err := io.CopyN(io.Discard, w.upstream, 8<<20); err != nil {
-		t.Fatal(err)
-	}
-	send(t, w.upstream, "x")
-	expect(t, w.client, "x")
-	out := make(chan int)
-	w.loop.Post(func() { out <- w.loop.pipesOut })
-	if n := <-out; n != 0 {
-		t.Errorf("%d pipes are still borrowed", n)
-	}
-}
-
-func TestTakeLeavesTheDescriptorsOpen(t *testing.T) {
-	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous).start()
-	send(t, w.client, "x")
-	nothing(t, w.client)
-	fds := make(chan [2]int)
-	w.loop.Post(func() { fds <- [2]int{int(w.tunnel.client.fd), int(w.tunnel.upstream.fd)} })
-	for _, fd := range <-fds {
-		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno != 0 {
-			t.Errorf("descriptor %d: %v", fd, errno)
-		}
-		w.loop.Post(func() { w.loop.CloseFD(fd) })
-	}
-	select {
-	case e := <-w.keeper.ended:
-		t.Errorf("Ended was called: %+v", e)
-	default:
-	}
-}
-
-func TestTakeGivesPipesBack(t *testing.T) {
-	w := newWorld(t, func([]byte) (Judgement, []byte) { return Take, nil }, generous)
-	// A client that does not read and has room for little, and an upstream
-	// that has more than a whole buffer ready: the first read borrows a pipe.
-	w.client.(*net.TCPConn).SetReadBuffer(4 << 10)
-	syscall.SetsockoptInt(int(w.tunnel.client.fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10)
-	go w.upstream.Write(make([]byte, 32<<20))
-	for deadline := time.Now().Add(10 * time.Second); queued(t, int(w.tunnel.upstream.fd)) < bufferSize; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the upstream's bytes did not arrive")
-		}
-	}
-	w.start()
-	out := make(chan int)
-	borrowed := func() int {
-		w.loop.Post(func() { out <- w.loop.pipesOut })
-		return <-out
-	}
-	for deadline := time.Now().Add(5 * time.Second); borrowed() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no pipe was borrowed")
-		}
-	}
-	send(t, w.client, "x")
-	for deadline := time.Now().Add(5 * time.Second); borrowed() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the pipe was not given back")
-		}
-	}
-	done := make(chan struct{})
-	w.loop.Post(func() {
-		w.loop.CloseFD(int(w.tunnel.client.fd))
-		w.loop.CloseFD(int(w.tunnel.upstream.fd))
-		close(done)
-	})
-	<-done
-}
-
-// queued counts the bytes that wait to be read from fd.
-func queued(t *testing.T, fd int) int {
-	t.Helper()
-	var n int32
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCINQ, uintptr(unsafe.Pointer(&n))); errno != 0 {
-		t.Fatal(errno)
-	}
-	return int(n)
 }
 
 func TestTimersRunInOrderAndStop(t *testing.T) {
