@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/egressd/egressd/internal/http1"
 )
 
 // A Test is one line of "tests": a verdict, and a request that it is for.
@@ -88,10 +90,6 @@ func parseCheckRequest(method, rest string) (*HTTPRequest, error) {
 		return nil, fmt.Errorf("%q is not a method; write it as requests do, like GET", printable(method))
 	case method == "CONNECT":
 		return nil, errors.New("CONNECT opens a tunnel and has no URL; write the host and its port")
-	case strings.HasPrefix(rest, "//"):
-		return nil, errors.New("the path begins with two slashes, which is no request; write one")
-	case !validEscapes(rest):
-		return nil, errors.New("the URL has a % that is no percent-escape; write it as %25")
 	}
 	if strings.Contains(rest, "#") {
 		return nil, errors.New("a fragment is never sent; leave out # and what follows")
@@ -99,29 +97,18 @@ func parseCheckRequest(method, rest string) (*HTTPRequest, error) {
 	if i := strings.IndexFunc(rest, func(c rune) bool { return c <= ' ' || c >= 0x7f }); i >= 0 {
 		return nil, errors.New("the URL has a space or a byte that is not ASCII; write it percent-encoded")
 	}
-	path, query, _ := strings.Cut(rest, "?")
-	if path == "" {
-		path = "/"
+	if !strings.HasPrefix(rest, "/") {
+		rest = "/" + rest
 	}
-	return &HTTPRequest{Method: method, Path: path, Query: query, BodySize: -1}, nil
-}
-
-func validEscapes(text string) bool {
-	path, _, _ := strings.Cut(text, "?")
-	for rest := path; ; {
-		_, after, found := strings.Cut(rest, "%")
-		if !found {
-			return true
-		}
-		if len(after) < 2 || !isHex(after[0]) || !isHex(after[1]) {
-			return false
-		}
-		rest = after[2:]
+	target, err := http1.ParseTarget(method, rest) // as serve reads it
+	var odd *http1.MalformedError
+	switch {
+	case errors.As(err, &odd):
+		return nil, fmt.Errorf("the URL has %s, which serve takes for no request; write one slash, and %% as %%25", odd.Problem)
+	case err != nil:
+		return nil, err
 	}
-}
-
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+	return &HTTPRequest{Method: method, Path: target.Path, Query: target.Query, BodySize: -1}, nil
 }
 
 // parseCheckHost adds the default port where none is written.
