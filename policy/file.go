@@ -27,11 +27,10 @@ type File struct {
 	// every line of the file: what a deny of the file covers, no preset opens.
 	Presets []string
 
-	// Rego names files and folders of policies in Rego: the further opinions
-	// without which the file does not compile. Relative paths are relative to
-	// the folder of the configuration. Where they allow what no line of the file
-	// speaks of, it passes; what a line denies stays denied.
-	Rego []string
+	// Rego names policies in Rego: further opinions, without which the file does
+	// not compile. Where they allow what no line of the file speaks of, it passes;
+	// what a line denies stays denied.
+	Rego []RegoSource
 
 	// UnsafeAllow opens what the baseline keeps shut even where Allow names it:
 	// loopback, link-local, cloud metadata, egressd's own addresses, and the

@@ -15,7 +15,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	e := expansion{file: f, lookup: lookup}
 	out := *f
 	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
-	out.Rego = e.list("rego", f.Rego)
+	out.Rego = e.regoSources("rego", f.Rego)
 	e.text("listen.admin", &out.Listen.Admin)
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
@@ -44,6 +44,22 @@ func (e *expansion) list(what string, texts []string) []string {
 	out := slices.Clone(texts)
 	for i := range out {
 		e.text(fmt.Sprintf("%s[%d]", what, i), &out[i])
+	}
+	return out
+}
+
+// regoSources expands the paths of the entries of a list of Rego.
+func (e *expansion) regoSources(what string, list []RegoSource) []RegoSource {
+	out := slices.Clone(list)
+	for i := range out {
+		s, at := &out[i], fmt.Sprintf("%s[%d]", what, i)
+		for key, value := range map[string]*string{"path": &s.Path, "bundle": &s.Bundle, "key": &s.Key, "ca": &s.CA, "token_file": &s.TokenFile} {
+			if _, mapped := e.file.places[at+"."+key]; mapped {
+				e.text(at+"."+key, value)
+			} else {
+				e.text(at, value)
+			}
+		}
 	}
 	return out
 }

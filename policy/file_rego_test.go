@@ -13,7 +13,7 @@ func TestRegoIsExpandedAndNeedsAnEvaluator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err = f.Expand(func(string) (string, bool) { return "/home/u", true }); err != nil || len(f.Rego) != 2 || f.Rego[1] != "/home/u/more.rego" {
+	if f, err = f.Expand(func(string) (string, bool) { return "/home/u", true }); err != nil || len(f.Rego) != 2 || f.Rego[1].Path != "/home/u/more.rego" {
 		t.Fatal(f.Rego, err)
 	}
 	if w := f.Warnings(); len(w) != 0 {

@@ -22,7 +22,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"deny":         r.rules("deny", &f.Deny, Deny),
 		"ask":          r.rules("ask", &f.Ask, Ask),
 		"presets":      r.presets(&f.Presets),
-		"rego":         r.rego(&f.Rego),
+		"rego":         r.rego("rego", &f.Rego),
 		"unsafe_allow": r.rules("unsafe_allow", &f.UnsafeAllow, Allow),
 		"tests":        r.tests(&f.Tests),
 		"sandboxes":    r.sandboxes(&f.Sandboxes),
@@ -170,18 +170,6 @@ func (r *reader) list(what string, into *[]string, one func(string, *string) fun
 		for i, item := range items {
 			one(fmt.Sprintf("%s[%d]", what, i), &(*into)[i])(item)
 		}
-	}
-}
-
-// rego reads the list of files and folders of Rego. An empty one would read like
-// a policy that is there.
-func (r *reader) rego(into *[]string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-			r.fail(n, "rego lists no file, so nothing would be decided by it; name a file or a folder, or leave the key out")
-			return
-		}
-		r.list("rego", into, r.path)(n)
 	}
 }
 

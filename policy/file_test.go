@@ -241,7 +241,7 @@ func TestExpand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File, out.Rego[1]}
+	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File, out.Rego[1].Path}
 	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key", "/home/${X}/more.rego"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -144,12 +144,17 @@ func (r *regoReader) file(path string) error {
 // is called for each folder before it is listed; it may be nil.
 func (c *config) regoSources(enter func(folder string)) ([]rego.Source, error) {
 	r := regoReader{except: filepath.Clean(c.path), enter: enter}
-	for _, p := range c.file.Rego {
+	var paths []string
+	for i, s := range c.file.Rego {
+		if s.Bundle != "" || s.Shadow || s.Input != "egressd" {
+			return nil, fmt.Errorf("rego[%d]: bundles, shadow and other inputs are not supported by this version", i)
+		}
+		paths = append(paths, s.Path)
 		if enter != nil {
-			enter(filepath.Dir(c.relative(p))) // where another file or folder may take its place
+			enter(filepath.Dir(c.relative(s.Path))) // where another file or folder may take its place
 		}
 	}
-	err := r.all(c.file.Rego, c.relative)
+	err := r.all(paths, c.relative)
 	return r.sources, err
 }
 
