@@ -28,7 +28,7 @@ type config struct {
 	text []byte // as it was read
 	file *policy.File
 
-	rules *rego.Evaluator // what the file names under rego; nil before it is compiled, and where it names nothing
+	rules []*rego.Evaluator // what the file names under rego; none before it is compiled, and where it names nothing
 }
 
 // A noConfigError says that there is no policy file in any of the places.

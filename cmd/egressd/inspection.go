@@ -8,6 +8,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/rego"
 )
 
 // inspects reports whether a rule of the file, or of its Rego, may need to look
@@ -19,7 +20,8 @@ func (c *config) inspects() bool {
 	for _, s := range f.Sandboxes {
 		lists = append(lists, s.Allow, s.Deny)
 	}
-	return c.rules != nil && c.rules.LooksAtRequests() || slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
+	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests) ||
+		slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
 }
 
 // collectorRoom is the size of a block that is never touched, and so takes no

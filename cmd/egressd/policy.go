@@ -128,16 +128,19 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	if err != nil {
 		return asFindings(err, "")
 	}
-	sources, err := cfg.regoSources(nil)
+	parts, err := cfg.regoParts(nil)
 	if err != nil {
 		return nil, misused(err, "correct rego in "+cfg.path)
 	}
 	if _, err = cfg.compile(); err == nil {
-		err = rego.CheckTests(sources)
+		err = checkTests(parts)
 	}
 	all, err := asFindings(err, cfg.path)
 	all = append(all, findingsOf("warning", cfg.file.Doubts())...)
-	return append(all, findingsOf("lint", rego.Lint(sources))...), err
+	for _, p := range parts {
+		all = append(all, findingsOf("lint", rego.Lint(p.sources))...)
+	}
+	return all, err
 }
 
 // asFindings turns an error about the text of a policy into findings, and passes

@@ -112,15 +112,21 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	if err != nil {
 		return nil, nil, err
 	}
-	if tests, err = cfg.ownTests(ctx); err != nil || len(cfg.file.Rego) == 0 {
-		return tests, nil, err
+	if tests, err = cfg.ownTests(ctx); err != nil {
+		return nil, nil, err
 	}
-	sources, err := cfg.regoSources(nil)
+	parts, err := cfg.regoParts(nil)
 	if err != nil {
 		return nil, nil, misused(err, "correct rego in "+cfg.path)
 	}
-	more, coverage, err := testSources(ctx, sources)
-	return append(tests, more...), coverage, err
+	for _, p := range parts {
+		more, covered, err := testSources(ctx, p.sources)
+		if err != nil {
+			return nil, nil, err
+		}
+		tests, coverage = append(tests, more...), append(coverage, covered...)
+	}
+	return tests, coverage, nil
 }
 
 // ownTests runs the tests that stand in the policy file.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,46 +139,6 @@ func (r *regoReader) file(path string) error {
 	return nil
 }
 
-// regoSources reads what the policy file names under rego, tests included. enter
-// is called for each folder before it is listed; it may be nil.
-func (c *config) regoSources(enter func(folder string)) ([]rego.Source, error) {
-	r := regoReader{except: filepath.Clean(c.path), enter: enter}
-	var paths []string
-	for i, s := range c.file.Rego {
-		if s.Bundle != "" || s.Shadow || s.Input != "egressd" {
-			return nil, fmt.Errorf("rego[%d]: bundles, shadow and other inputs are not supported by this version", i)
-		}
-		paths = append(paths, s.Path)
-		if enter != nil {
-			enter(filepath.Dir(c.relative(s.Path))) // where another file or folder may take its place
-		}
-	}
-	err := r.all(paths, c.relative)
-	return r.sources, err
-}
-
-// environment is what the policy of this configuration is made of beside its
-// file. It loads what the file names under rego into c.rules.
-func (c *config) environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
-	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true}
-	if len(c.file.Rego) == 0 {
-		return env, nil
-	}
-	sources, err := c.regoSources(nil)
-	if err != nil {
-		return env, misused(err, "correct rego in "+c.path)
-	}
-	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return !s.Decides() })
-	if c.rules, err = rego.Load(sources, rego.Options{Layer: policy.Organisation}); err != nil {
-		return env, misused(regoError(err), "correct that, then egressd policy check")
-	}
-	env.Evaluators = []policy.Evaluator{c.rules}
-	for _, s := range sources {
-		env.Texts = append(env.Texts, []byte(c.within(s.Name)), s.Text)
-	}
-	return env, nil
-}
-
 // regoError says what it was that failed, where the error names no place.
 func regoError(err error) error {
 	var problems policy.FileError
@@ -209,11 +168,14 @@ func stateOf(path string, enter func(folder string)) [sha256.Size]byte {
 		part(text)
 	}
 	if c, err := loadConfig(path); err == nil {
-		sources, err := c.regoSources(enter)
+		parts, err := c.regoParts(enter)
 		part(fmt.Append(nil, err))
-		for _, s := range sources {
-			part([]byte(s.Name))
-			part(s.Text)
+		for _, p := range parts {
+			part([]byte(p.at))
+			for _, s := range p.sources {
+				part([]byte(s.Name))
+				part(s.Text)
+			}
 		}
 	}
 	return [sha256.Size]byte(h.Sum(nil))

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// configIn writes files into a new folder and reads its egressd.yaml.
+func configIn(t *testing.T, files map[string]string) *config {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := loadConfig(filepath.Join(dir, configName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestPlainFilesAndFoldersAreOnePart(t *testing.T) {
+	c := configIn(t, map[string]string{
+		"egressd.yaml":  "version: 1\nrego: [egress.rego, more/]\n",
+		"egress.rego":   "package egress\nallow contains {\"rule\": \"a\"} if data.hosts[input.destination.host]\n",
+		"more/data.yml": "hosts: {a.test: true}\n",
+	})
+	parts, err := c.regoParts(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(parts) != 1 || len(parts[0].sources) != 2 || parts[0].at != "rego[0]" || parts[0].sandbox != "" {
+		t.Errorf("the parts are %+v; want one with both files", parts)
+	}
+	if _, err := c.compile(); err != nil || len(c.rules) != 1 {
+		t.Errorf("compiled %d evaluators, %v; want one", len(c.rules), err)
+	}
+}
+
+func TestPartsThatNobodyMakesAreRefused(t *testing.T) {
+	for name, entry := range map[string]string{
+		"a bundle": "{bundle: b.tar.gz}", "a shadow": "{path: egress.rego, mode: shadow}", "another input": "{path: egress.rego, input: envoy}",
+	} {
+		c := configIn(t, map[string]string{"egressd.yaml": "version: 1\nrego: [egress.rego, " + entry + "]\n", "egress.rego": "package egress\ndeny contains {\"rule\": \"a\"}\n"})
+		if _, err := c.compile(); err == nil || !strings.Contains(err.Error(), "rego[1]") {
+			t.Errorf("%s: %v; want an error that names rego[1]", name, err)
+		}
+	}
+}
