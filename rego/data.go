@@ -45,17 +45,23 @@ func readData(text []byte) (document map[string]any, err error) {
 	if err := util.Unmarshal(text, &document); err != nil {
 		return nil, fmt.Errorf("it does not hold one object: %w", err)
 	}
-	switch {
-	case len(document) == 0:
+	if len(document) == 0 {
 		return nil, errors.New("it holds nothing; write an object with keys, or take the file away")
-	case json.Valid(text):
-		return document, keysOnce(json.NewDecoder(bytes.NewReader(text)))
-	case !utf8.Valid(text):
-		return nil, errors.New("it is not UTF-8")
-	case documents(string(text)) > 1:
-		return nil, errors.New("it holds more than one document; put each in a file of its own")
 	}
-	return document, topKeysOnce(string(text))
+	return document, unambiguous(text)
+}
+
+// unambiguous refuses data that was read, of which something was lost.
+func unambiguous(text []byte) error {
+	switch {
+	case json.Valid(text):
+		return keysOnce(json.NewDecoder(bytes.NewReader(text)))
+	case !utf8.Valid(text):
+		return errors.New("it is not UTF-8")
+	case documents(string(text)) > 1:
+		return errors.New("it holds more than one document; put each in a file of its own")
+	}
+	return topKeysOnce(string(text))
 }
 
 // keysOnce reads the next value of a text that is valid JSON, and refuses an object

@@ -1,0 +1,257 @@
+package rego
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/bundle"
+	"github.com/open-policy-agent/opa/v1/util"
+)
+
+// BundleOptions say what a bundle tells about itself.
+type BundleOptions struct {
+	Revision string // what tells one version from the next; may be empty
+
+	// Roots are the paths of data that the bundle owns, as "egress" or "acme/lists".
+	// What lies elsewhere is an error. Empty: "egress", and the first name of every
+	// package and of all data.
+	Roots []string
+}
+
+// BuildBundle packs a policy in the format of OPA: its modules under their names, which
+// have to be relative and without "..", and all its data as one file at the root. The
+// same input gives the same bytes. Tests are packed as well: leave them out
+// with [Source.Decides].
+//
+// It compiles nothing; see [Load] and [Lint]. What [ReadBundle] would refuse is an
+// error, which is a [policy.FileError] where it has a place.
+func BuildBundle(sources []Source, o BundleOptions) ([]byte, error) {
+	files, err := bundleOf(sources, o)
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return packed(files)
+}
+
+func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
+	set, err := parse(sources, true)
+	if err != nil {
+		return nil, err
+	}
+	files := bundleFiles{}
+	roots := []string{"egress"}
+	for _, s := range sources {
+		m, ok := set.modules[s.Name]
+		if !ok {
+			continue // data
+		}
+		if name, err := bundleName(s.Name); err != nil || name != s.Name {
+			return nil, fmt.Errorf("the name %q is not that of a file in a bundle; it is relative, without . and ..", s.Name)
+		}
+		files[s.Name] = s.Text
+		roots = append(roots, rootOf(m.Package.Path))
+	}
+	for key := range set.data {
+		roots = append(roots, key)
+	}
+	slices.Sort(roots)
+	roots = slices.Compact(roots)
+	if len(o.Roots) > 0 {
+		roots = o.Roots
+	}
+	if len(set.data) > 0 {
+		if files[dataName], err = json.Marshal(set.data); err != nil {
+			return nil, fmt.Errorf("writing the data: %w", err)
+		}
+	}
+	version := 1
+	files[manifestName], err = json.Marshal(manifest{Revision: o.Revision, Roots: &roots, RegoVersion: &version})
+	return files, err
+}
+
+// packed packs files that can be read again.
+func packed(files bundleFiles) ([]byte, error) {
+	tarball, err := pack(files)
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	if _, err := ReadBundle(tarball, nil, time.Time{}); err != nil {
+		return nil, err
+	}
+	return tarball, nil
+}
+
+// SignOptions say how a bundle is signed.
+type SignOptions struct {
+	KeyPEM    []byte // a private key that is not encrypted, of a kind that [BundleKey] reads
+	Algorithm string // as in [BundleKey]
+	KeyID     string // what the key is called, by which an OPA server finds it; empty: a fingerprint
+	Scope     string // what the signature is for; may be empty
+
+	Now   time.Time     // when it is signed
+	Valid time.Duration // how long it is good for; zero: for ever
+}
+
+// SignBundle signs a bundle, in the place of a signature that it may have. It does not
+// sign what [ReadBundle] refuses.
+func SignBundle(tarball []byte, o SignOptions) ([]byte, error) {
+	if _, err := ReadBundle(tarball, nil, o.Now); err != nil {
+		return nil, err
+	}
+	files, err := unpack(tarball)
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	delete(files, signaturesName)
+	key, err := readPrivateKey(o.KeyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("the private key: %w", err)
+	}
+	if files[signaturesName], err = sign(files, key, o); err != nil {
+		return nil, fmt.Errorf("signing: %w", err)
+	}
+	if tarball, err = pack(files); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return tarball, verifies(tarball, key, o)
+}
+
+// verifies reads what was signed: better here than nowhere.
+func verifies(tarball []byte, key crypto.Signer, o SignOptions) error {
+	public, err := publicPEM(key.Public())
+	if err == nil {
+		_, err = ReadBundle(tarball, &BundleKey{PEM: public, Algorithm: o.Algorithm, Scope: o.Scope}, o.Now)
+	}
+	return err
+}
+
+// A payload is what is signed, in OPA's keys.
+type payload struct {
+	Files   []bundle.FileInfo `json:"files"`
+	KeyID   string            `json:"keyid"`
+	Scope   string            `json:"scope,omitempty"`
+	Issued  int64             `json:"iat"`
+	Expires int64             `json:"exp,omitempty"`
+}
+
+// sign writes the file with the signature.
+func sign(files bundleFiles, key crypto.Signer, o SignOptions) ([]byte, error) {
+	algorithm, err := algorithmOf(key.Public(), o.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	p := payload{KeyID: o.KeyID, Scope: o.Scope, Issued: o.Now.Unix()}
+	if o.Valid != 0 {
+		p.Expires = o.Now.Add(o.Valid).Unix()
+	}
+	if p.Issued < 1 || o.Valid < 0 || o.Valid != 0 && p.Expires <= p.Issued {
+		return nil, errors.New("a signature is good for a second at least, from now on")
+	}
+	if p.KeyID == "" {
+		if p.KeyID, err = fingerprint(key.Public()); err != nil {
+			return nil, err
+		}
+	}
+	if p.Files, err = hashed(files); err != nil {
+		return nil, err
+	}
+	text, err := signToken(p, key, algorithm)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(bundle.SignaturesConfig{Signatures: []string{text}})
+}
+
+// hashed hashes files as OPA does: what it reads as data by value, all else by bytes.
+func hashed(files bundleFiles) (all []bundle.FileInfo, err error) {
+	h, err := bundle.NewSignatureHasher(bundle.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files.names() {
+		var value any = files[name]
+		if bundle.IsStructuredDoc(name) {
+			value = nil
+			if err := util.Unmarshal(files[name], &value); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		sum, err := h.HashFile(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, bundle.NewFile(name, hex.EncodeToString(sum), bundle.SHA256.String()))
+	}
+	return all, nil
+}
+
+// signToken writes a JWT in its compact form (RFC 7515, section 3.1).
+func signToken(p payload, key crypto.Signer, algorithm string) (string, error) {
+	header, err := json.Marshal(map[string]string{"alg": algorithm, "kid": p.KeyID, "typ": "JWT"})
+	if err != nil {
+		return "", err
+	}
+	content, err := json.Marshal(p)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	text.WriteString(base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(content))
+	signature, err := signText([]byte(text.String()), key, algorithm)
+	if err != nil {
+		return "", err
+	}
+	text.WriteString("." + base64.RawURLEncoding.EncodeToString(signature))
+	return text.String(), nil
+}
+
+// signText signs by RFC 7518, section 3, and RFC 8037, section 3.1.
+func signText(text []byte, key crypto.Signer, algorithm string) ([]byte, error) {
+	if algorithm == "EdDSA" {
+		return key.Sign(nil, text, crypto.Hash(0))
+	}
+	digest, hash := digestOf(text, algorithm)
+	switch k := key.(type) {
+	case *ecdsa.PrivateKey:
+		r, s, err := ecdsa.Sign(rand.Reader, k, digest)
+		if err != nil {
+			return nil, err
+		}
+		size := (k.Curve.Params().BitSize + 7) / 8
+		return slices.Concat(fixed(r, size), fixed(s, size)), nil
+	case *rsa.PrivateKey:
+		if strings.HasPrefix(algorithm, "PS") {
+			return rsa.SignPSS(rand.Reader, k, hash, digest, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+		}
+		return rsa.SignPKCS1v15(rand.Reader, k, hash, digest)
+	}
+	return nil, fmt.Errorf("a key of type %T does not sign bundles", key)
+}
+
+func digestOf(text []byte, algorithm string) ([]byte, crypto.Hash) {
+	switch algorithm[len(algorithm)-3:] {
+	case "384":
+		sum := sha512.Sum384(text)
+		return sum[:], crypto.SHA384
+	case "512":
+		sum := sha512.Sum512(text)
+		return sum[:], crypto.SHA512
+	}
+	sum := sha256.Sum256(text)
+	return sum[:], crypto.SHA256
+}
+
+func fixed(n *big.Int, size int) []byte { return n.FillBytes(make([]byte, size)) }
