@@ -94,9 +94,9 @@ func (b *Bundle) read(files bundleFiles) error {
 	b.Revision, b.Roots = m.Revision, *m.Roots
 	data := map[string]any{}
 	for _, name := range files.names() {
-		switch kind, err := kindOf(name); {
+		kind, err := kindOf(name)
+		switch {
 		case err != nil:
-			return err
 		case kind == aModule:
 			err = b.module(Source{name, files[name]})
 		case kind == someData:
