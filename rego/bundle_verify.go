@@ -191,6 +191,9 @@ func (t *token) readFiles(text json.RawMessage) error {
 	if err := json.Unmarshal(text, &entries); err != nil || len(entries) == 0 {
 		return errors.New("it covers no file")
 	}
+	if len(entries) > maxBundleFiles {
+		return fmt.Errorf("it covers more than %d files", maxBundleFiles)
+	}
 	seen := map[string]bool{}
 	for _, entry := range entries {
 		keys, err := readObject(entry, "name", "hash", "algorithm")

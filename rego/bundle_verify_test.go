@@ -211,6 +211,7 @@ func TestBundleSignaturesThatAreRefused(t *testing.T) {
 
 		{"no files", claims(map[string]any{"files": nil}), "it covers no file", nil},
 		{"an empty list of files", claims(map[string]any{"files": []any{}}), "it covers no file", nil},
+		{"many files", claims(map[string]any{"files": make([]any, maxBundleFiles+1)}), "it covers more than 10000 files", nil},
 		{"files in another case of the name", text(`"files"`, `"Files"`), `write "files"`, nil},
 		{"a file twice", claims(map[string]any{"files": append(f.covered(), f.covered()[0])}), "twice", nil},
 		{"a file too many", claims(map[string]any{"files": append(f.covered(), map[string]any{"name": "deny.rego", "hash": hex.EncodeToString(make([]byte, 32)), "algorithm": "SHA-256"})}), `"deny.rego" is missing`, nil},

@@ -16,17 +16,19 @@ import (
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Test, check and format a policy and its Rego",
+		Short: "Test, check, format, pack and sign a policy and its Rego",
 		Long: `What decides is the policy file and the Rego that it names under the key rego.
 These commands work on both; with a PATH they work on files and folders of
-Rego alone. Nothing is sent, and no daemon is needed.`,
+Rego alone, or on the policy file in the folder at PATH and what it names.
+Nothing is sent, and no daemon is needed.`,
 		Example: `  egressd policy test
   egressd policy check policy/
   egressd policy fmt -w policy/`,
 		Args: cobra.ArbitraryArgs,
 		RunE: runGroup,
 	}
-	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand())
+	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
+		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand())
 	return cmd
 }
 
@@ -84,7 +86,7 @@ func (f *finding) print(w io.Writer, asJSON bool) error {
 
 func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	find := o.checkConfig
-	if len(paths) > 0 {
+	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
 		find = func() ([]finding, error) { return checkRego(paths) }
 	}
 	all, err := find()
@@ -115,11 +117,31 @@ func checkRego(paths []string) ([]finding, error) {
 	if err != nil {
 		return nil, misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
-	if _, err = rego.Load(sources, rego.Options{Layer: policy.Organisation}); err == nil {
+	return checkSources(sources, paths[0])
+}
+
+// checkSources finds what is wrong in Rego that was read from where.
+func checkSources(sources []rego.Source, where string) ([]finding, error) {
+	_, err := rego.Load(sources, rego.Options{Layer: policy.Organisation})
+	if err == nil {
 		err = rego.CheckTests(sources)
 	}
-	all, err := asFindings(err, paths[0])
+	all, err := asFindings(err, where)
 	return append(all, findingsOf("lint", rego.Lint(sources))...), err
+}
+
+// folderOfPolicy has a folder with a policy file stand for that file. It returns the
+// paths that are left, which are of Rego alone.
+func (o *policyOptions) folderOfPolicy(paths []string) []string {
+	if len(paths) != 1 {
+		return paths
+	}
+	file := filepath.Join(paths[0], configName)
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return paths
+	}
+	o.config = file
+	return nil
 }
 
 // checkConfig finds what is wrong in the policy file and the Rego that it names.

@@ -65,7 +65,7 @@ type coverageView struct {
 
 func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
 	run := o.ofConfig
-	if len(paths) > 0 {
+	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
 		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) { return testRego(ctx, paths) }
 	}
 	tests, coverage, err := run(ctx)

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyBuildCommand() *cobra.Command {
+	var o policyBuildOptions
+	cmd := &cobra.Command{
+		Use:   "build [PATH…]",
+		Short: "Pack Rego into a bundle, and sign it",
+		Long: `Build packs the Rego that the policy file names, or files and folders at PATH,
+into a bundle in the format of OPA. Before that it finds what policy check
+finds and runs what policy test runs; an error, a lint or a red test packs
+nothing. The same files give the same bundle.
+
+Names in the bundle begin at the folder that holds all of the files. All data
+becomes one data.json. Tests are left out without --tests.
+
+Exit codes: 0 it was written, 1 something is wrong with the policy or it could
+not be written, 2 it could not be checked.`,
+		Example: `  egressd policy build -o bundle.tar.gz
+  egressd policy build policy/ -o bundle.tar.gz --revision "$(git rev-parse HEAD)"
+  egressd policy build -o bundle.tar.gz --sign policy.key.pem --valid 720h`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+		},
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().StringVarP(&o.output, "output", "o", "bundle.tar.gz", "`FILE` to write; one that is there is replaced")
+	cmd.Flags().StringVar(&o.bundle.Revision, "revision", "", "what this version is called (default: a hash of what is packed)")
+	cmd.Flags().StringSliceVar(&o.bundle.Roots, "root", nil, "a `PATH` of data that the bundle owns, as egress or acme/lists (default: egress, and what the files define)")
+	cmd.Flags().BoolVar(&o.tests, "tests", false, "pack the tests as well; they decide nothing")
+	cmd.Flags().StringVar(&o.sign.key, "sign", "", "private `KEY` in PEM to sign it with")
+	o.sign.flags(cmd)
+	return cmd
+}
+
+type policyBuildOptions struct {
+	policyOptions
+	output string
+	bundle rego.BundleOptions
+	tests  bool
+	sign   signOptions
+}
+
+func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
+	if o.sign.key == "" && o.sign.given() {
+		return misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
+	}
+	paths = o.folderOfPolicy(paths)
+	sources, err := o.sources(paths)
+	if err != nil {
+		return unsure(err)
+	}
+	if err := o.refuse(ctx, stderr, sources, paths); err != nil {
+		return err
+	}
+	packed, err := o.pack(sources)
+	if err != nil {
+		return failed(err, "correct that, then egressd policy build")
+	}
+	if o.sign.key != "" {
+		if packed, err = o.sign.apply(stderr, packed, time.Now()); err != nil {
+			return err
+		}
+	}
+	if err := putFile(o.output, packed, 0o644); err != nil {
+		return failed(fmt.Errorf("write the bundle: %w", err), "egressd policy build -o FILE, where FILE can be written")
+	}
+	return o.done(stdout, packed)
+}
+
+// sources reads what is to be packed.
+func (o *policyBuildOptions) sources(paths []string) ([]rego.Source, error) {
+	if len(paths) > 0 {
+		sources, err := readRego(paths)
+		if err != nil {
+			return nil, misused(err, "egressd policy build FILE…, or a folder with .rego files")
+		}
+		return sources, nil
+	}
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := cfg.regoSources(nil)
+	if err == nil && len(sources) == 0 {
+		err = fmt.Errorf("%s names no Rego to pack", cfg.path)
+	}
+	if err != nil {
+		return nil, misused(err, "correct rego in "+cfg.path+", or egressd policy build policy/")
+	}
+	return sources, nil
+}
+
+// refuse says on stderr what is wrong with a policy, and is an error if anything is.
+func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sources []rego.Source, paths []string) error {
+	find := o.checkConfig // with the tests that stand in the file
+	if len(paths) > 0 {
+		find = func() ([]finding, error) { return checkSources(sources, paths[0]) }
+	}
+	all, err := find()
+	if err != nil {
+		return unsure(err)
+	}
+	for i := range all {
+		if err := all[i].print(stderr, false); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(all, func(f finding) bool { return f.Severity != "warning" }) {
+		return failed(errors.New("something is wrong with the policy, and nothing was packed"), "correct that, then egressd policy build")
+	}
+	return refuseRed(ctx, stderr, sources)
+}
+
+// refuseRed runs the tests among the files.
+func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) error {
+	views, _, err := testSources(ctx, sources)
+	if err != nil {
+		return unsure(err)
+	}
+	red := false
+	var b strings.Builder
+	for i := range views {
+		views[i].write(&b, paletteFor(stderr))
+		red = red || views[i].Outcome == rego.Fail
+	}
+	if len(views) == 0 {
+		b.WriteString("egressd: warning: no rule of the Rego is tested\negressd: hint: write rules test_NAME into a file NAME_test.rego\n")
+	}
+	if _, err := io.WriteString(stderr, b.String()); err != nil {
+		return err
+	}
+	if red {
+		return failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
+	}
+	return nil
+}
+
+// pack builds a bundle that loads. Its revision, where none was given, is a hash of it.
+func (o *policyBuildOptions) pack(sources []rego.Source) ([]byte, error) {
+	if !o.tests {
+		sources = slices.DeleteFunc(slices.Clone(sources), func(s rego.Source) bool { return !s.Decides() })
+	}
+	sources = fromOneFolder(sources)
+	packed, err := rego.BuildBundle(sources, o.bundle)
+	if err == nil && o.bundle.Revision == "" {
+		sum := sha256.Sum256(packed)
+		o.bundle.Revision = hex.EncodeToString(sum[:8])
+		packed, err = rego.BuildBundle(sources, o.bundle)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	if err == nil {
+		_, err = rego.Load(b.Sources, rego.Options{Layer: policy.Organisation})
+	}
+	return packed, err
+}
+
+// fromOneFolder names files as seen from the folder that holds all of them, so that
+// a bundle is the same wherever they lie.
+func fromOneFolder(sources []rego.Source) []rego.Source {
+	if len(sources) == 0 {
+		return nil
+	}
+	folder := filepath.Dir(sources[0].Name)
+	for _, s := range sources {
+		for !inFolder(folder, s.Name) {
+			folder = filepath.Dir(folder)
+		}
+	}
+	all := slices.Clone(sources)
+	for i, s := range all {
+		if rel, err := filepath.Rel(folder, s.Name); err == nil {
+			all[i].Name = filepath.ToSlash(rel)
+		}
+	}
+	return all
+}
+
+// inFolder reports whether a path lies below a folder, both cleaned and both relative or
+// both absolute.
+func inFolder(folder, path string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) || folder == filepath.Dir(folder)
+}
+
+// A builtView is what a script is told about a bundle that was written.
+type builtView struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	packedView
+}
+
+func (o *policyBuildOptions) done(stdout io.Writer, packed []byte) error {
+	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		sum := sha256.Sum256(packed)
+		v := builtView{Path: o.output, SHA256: hex.EncodeToString(sum[:]), packedView: viewOf(b)}
+		v.Signed = o.sign.key != ""
+		return printJSON(stdout, v)
+	}
+	signed := "not signed"
+	if o.sign.key != "" {
+		signed = "signed"
+	}
+	_, err = fmt.Fprintf(stdout, "%s: revision %s, %d files, %s\n", printable(o.output), printable(b.Revision), len(b.Sources), signed)
+	return err
+}
+
+// putFile writes a file in one step, in the place of one that is there, so that whoever
+// reads it never gets half of it. A symbolic link is followed.
+func putFile(path string, text []byte, mode os.FileMode) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}

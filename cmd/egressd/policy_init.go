@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// policyStarter is what policy init writes: from starter/policy, to the folder. Names that
+// begin with a dot are not embedded under them.
+var policyStarter = [...]struct{ from, to string }{
+	{"egressd.yaml", configName},
+	{"policy/egress.rego", "policy/egress.rego"},
+	{"policy/egress_test.rego", "policy/egress_test.rego"},
+	{"policy/lists.yaml", "policy/lists.yaml"},
+	{"workflow.yml", ".github/workflows/policy.yml"},
+	{"gitignore", ".gitignore"},
+	{"README.md", "README.md"},
+}
+
+func newPolicyInitCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Write a repository for a policy in Rego",
+		Long: `Init writes rules, lists and their tests to DIR, with a policy file, a workflow
+that checks, tests and packs them, and a README that says how to go on. It
+prints what it writes, and replaces no file.`,
+		Example: `  egressd policy init egress-policy
+  egressd policy test egress-policy`,
+		Args: oneArgument("a folder", "egressd policy init DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return initPolicy(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
+	for _, f := range policyStarter {
+		place := filepath.Join(dir, f.to)
+		switch _, err := os.Lstat(place); {
+		case err == nil:
+			return failed(fmt.Errorf("%s exists, and nothing was written", place), "egressd policy init DIR, where DIR is new")
+		case !errors.Is(err, os.ErrNotExist):
+			return failed(err, "egressd policy init DIR, where DIR is a folder, or new")
+		}
+	}
+	for _, f := range policyStarter {
+		if err := putStarter(stdout, f.from, filepath.Join(dir, f.to), asJSON); err != nil {
+			return failed(err, "egressd policy init DIR, where DIR can be written")
+		}
+	}
+	fmt.Fprintf(stderr, "egressd: wrote %d files to %s\n", len(policyStarter), printable(dir))
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy test %s\n", printable(shellWord(dir)))
+	return nil
+}
+
+// putStarter writes one file, and shows it.
+func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
+	text, err := starters.ReadFile(path.Join("starter/policy", from))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if err := createFile(to, text, 0o644); err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(stdout, written{Path: to, Written: true})
+	}
+	_, err = io.WriteString(stdout, unifiedDiff("/dev/null", to, "", string(text)))
+	return err
+}

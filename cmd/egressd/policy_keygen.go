@@ -1,0 +1,102 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func newPolicyKeygenCommand() *cobra.Command {
+	var name, kind string
+	cmd := &cobra.Command{
+		Use:   "keygen [-o NAME]",
+		Short: "Make a pair of keys to sign bundles with",
+		Long: `Keygen writes a new private key to NAME.key.pem, which only its owner can read,
+and its public key to NAME.pub.pem. It replaces no file. The private key is
+not encrypted: keep it where bundles are signed, and nowhere else.
+
+The key is one of ECDSA on P-256 (ES256), which every OPA takes; with --type
+ed25519 it is one of Ed25519 (EdDSA), which egressd and OPA's command take, and
+the configuration of an OPA server does not.`,
+		Example: `  egressd policy keygen
+  egressd policy keygen -o team-net`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return makeKeys(cmd.ErrOrStderr(), name, kind) },
+	}
+	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` that the files begin with")
+	cmd.Flags().StringVar(&kind, "type", "p256", "p256 or ed25519")
+	return cmd
+}
+
+func makeKeys(stderr io.Writer, name, kind string) error {
+	private, public, err := newKeys(kind)
+	if err != nil {
+		return err
+	}
+	key, pub := name+".key.pem", name+".pub.pem"
+	if _, err := os.Lstat(pub); err == nil {
+		return failed(fmt.Errorf("%s exists, and was left as it is", pub), "egressd policy keygen -o NAME")
+	}
+	for _, f := range []struct {
+		path string
+		text []byte
+		mode os.FileMode
+	}{{key, private, 0o600}, {pub, public, 0o644}} {
+		if err := createFile(f.path, f.text, f.mode); err != nil {
+			return failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
+		}
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(f.path))
+	}
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", printable(shellWord(key)))
+	return nil
+}
+
+func newKeys(kind string) (private, public []byte, err error) {
+	var key, pub any
+	switch kind {
+	case "p256":
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, nil, err
+		}
+		key, pub = k, k.Public()
+	case "ed25519":
+		if pub, key, err = ed25519.GenerateKey(rand.Reader); err != nil {
+			return nil, nil, err
+		}
+	default:
+		return nil, nil, misused(fmt.Errorf("there is no type of key %q", kind), "egressd policy keygen --type p256, or ed25519")
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	open, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open}), nil
+}
+
+// createFile writes a file that is not there yet, and takes it away again where it could
+// not be written as a whole.
+func createFile(path string, text []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+// What is read of a key and of a bundle, at most.
+const (
+	maxKeyBytes    = 64 << 10
+	maxBundleBytes = 16<<20 + 1 // one more than rego reads, which then says so
+)
+
+// signOptions are how a bundle is signed.
+type signOptions struct {
+	key, keyID, scope, algorithm string
+	valid                        time.Duration
+}
+
+func (o *signOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&o.valid, "valid", 0, "how long the signature is good for, as 720h (default: for ever)")
+	cmd.Flags().StringVar(&o.keyID, "key-id", "", "what the key is called, by which an OPA server finds it (default: a fingerprint)")
+	cmd.Flags().StringVar(&o.scope, "scope", "", "what the signature is for; whoever verifies it has to name the same")
+	cmd.Flags().StringVar(&o.algorithm, "algorithm", "", "of the signature, as PS256 for a key of RSA (default: what belongs to the key)")
+}
+
+func (o *signOptions) given() bool {
+	return o.valid != 0 || o.keyID != "" || o.scope != "" || o.algorithm != ""
+}
+
+// apply signs a bundle.
+func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]byte, error) {
+	if o.valid != 0 && o.valid < time.Second {
+		return nil, misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
+	}
+	key, err := readBounded(o.key, maxKeyBytes)
+	if err != nil {
+		return nil, misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
+	}
+	warnOfLooseKey(stderr, o.key)
+	signed, err := rego.SignBundle(packed, rego.SignOptions{
+		KeyPEM: key, Algorithm: o.algorithm, KeyID: o.keyID, Scope: o.scope, Now: now, Valid: o.valid,
+	})
+	if err != nil {
+		return nil, failed(err, "egressd policy sign --help")
+	}
+	return signed, nil
+}
+
+// warnOfLooseKey says where a private key can be read by others.
+func warnOfLooseKey(stderr io.Writer, path string) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable(path), info.Mode().Perm())
+		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", printable(shellWord(path)))
+	}
+}
+
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+func newPolicySignCommand() *cobra.Command {
+	var o signOptions
+	var output string
+	cmd := &cobra.Command{
+		Use:   "sign BUNDLE --key KEY",
+		Short: "Sign a bundle",
+		Long: `Sign puts a signature over every file into a bundle, in the format of OPA, in the
+place of one that it may have. The bundle is replaced in one step, or written
+to another file with -o. What egressd would not read it does not sign.`,
+		Example: `  egressd policy sign bundle.tar.gz --key policy.key.pem --valid 720h
+  egressd policy sign bundle.tar.gz --key policy.key.pem --key-id team-net -o signed.tar.gz`,
+		Args: oneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return signFile(cmd.ErrOrStderr(), args[0], output, &o)
+		},
+	}
+	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY` in PEM, which is not encrypted")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write instead of the bundle itself")
+	o.flags(cmd)
+	return cmd
+}
+
+func signFile(stderr io.Writer, path, output string, o *signOptions) error {
+	if o.key == "" {
+		return misused(errors.New("there is no key to sign with"), "egressd policy sign "+shellWord(path)+" --key KEY, or egressd policy keygen")
+	}
+	if output == "" {
+		output = path
+	}
+	packed, err := readBounded(path, maxBundleBytes)
+	if err != nil {
+		return misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shellWord(path))
+	}
+	if packed, err = o.apply(stderr, packed, time.Now()); err != nil {
+		return err
+	}
+	if err := putFile(output, packed, 0o644); err != nil {
+		return failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
+	}
+	fmt.Fprintf(stderr, "egressd: signed %s\n", printable(output))
+	return nil
+}
