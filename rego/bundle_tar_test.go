@@ -121,6 +121,7 @@ func TestBundleIsOneTarFileOfFiles(t *testing.T) {
 		{"a bomb in a file", tarball(t, tarFile("a.txt", strings.Repeat("\x00", maxUnpackedBytes))), "it is larger than 64 MiB when it is unpacked"},
 		{"a bomb behind the end", gzipped(t, append(bytes.Clone(plainTar), make([]byte, maxUnpackedBytes)...)), "it is larger than 64 MiB when it is unpacked"},
 		{"many files", tarball(t, many...), "it has more than 10000 files"},
+		{"a patch", tarball(t, rule, tarFile("patch.json", "{}")), "it changes another bundle"},
 		{"nothing in it", tarball(t), "it holds neither rules nor data"},
 		{"nothing that decides in it", tarball(t, tarFile("README.md", "hello")), "it holds neither rules nor data"},
 
@@ -179,7 +180,7 @@ func TestBundleKinds(t *testing.T) {
 		"data.json": someData, "a/b/data.json": someData, "data.yaml": someData, "a/data.yml": someData,
 		"README.md": aside, "LICENSE": aside, "a/b.txt": aside, "rego": aside, "manifest": aside,
 
-		".Manifest": refused, "a/.manifest": refused, "a.manifest": refused, ".manifest.pb": refused, "a/.MANIFEST.PB": refused,
+		".Manifest": refused, "a/.manifest": refused, "a.manifest": refused, ".manifest.pb": refused, "a.manifest.pb": refused, "a/.MANIFEST.PB": refused,
 		".ſignatures.json": refused, "a/.signatures.json": refused, ".Signatures.json": refused, "signatures.json": refused, "a/x.signatures.json": refused,
 		".hidden.rego": refused, "a/.b/c.rego": refused, ".git": refused, "..rego": refused, ".manifest ": refused,
 		"patch.json": refused, "a/Patch.json": refused, "plan.json": refused, "plan.pb": refused, "policy.wasm": refused, "a/B.WASM": refused,
