@@ -68,7 +68,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 		return misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
 	}
 	paths = o.folderOfPolicy(paths)
-	sources, err := o.sources(paths)
+	sources, err := o.sources(stderr, paths)
 	if err != nil {
 		return unsure(err)
 	}
@@ -91,24 +91,37 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 }
 
 // sources reads what is to be packed.
-func (o *policyBuildOptions) sources(paths []string) ([]rego.Source, error) {
-	if len(paths) > 0 {
-		sources, err := readRego(paths)
-		if err != nil {
-			return nil, misused(err, "egressd policy build FILE…, or a folder with .rego files")
-		}
-		return sources, nil
+func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.Source, error) {
+	if len(paths) == 0 {
+		return o.ofConfig(stderr)
 	}
+	sources, err := readRego(paths)
+	if err != nil {
+		return nil, misused(err, "egressd policy build FILE…, or a folder with .rego files")
+	}
+	return sources, nil
+}
+
+// ofConfig reads the plain files and folders of the policy file, which are a policy together,
+// and says what else there is.
+func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, err error) {
 	cfg, err := loadConfig(o.config)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := cfg.regoSources(nil)
-	if err == nil && len(sources) == 0 {
-		err = fmt.Errorf("%s names no Rego to pack", cfg.path)
-	}
+	parts, err := cfg.regoParts(nil)
 	if err != nil {
-		return nil, misused(err, "correct rego in "+cfg.path+", or egressd policy build policy/")
+		return nil, misused(err, "correct rego in "+cfg.path)
+	}
+	for _, p := range parts {
+		if plainSource(p.source) && p.sandbox == "" {
+			sources = append(sources, p.sources...)
+		} else {
+			fmt.Fprintf(stderr, "egressd: warning: %s is a policy for itself, and is not packed\n", p.at)
+		}
+	}
+	if len(sources) == 0 {
+		return nil, misused(fmt.Errorf("%s names no Rego to pack", cfg.path), "egressd policy build policy/")
 	}
 	return sources, nil
 }
