@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"net/netip"
 	"time"
 )
 
@@ -62,7 +63,8 @@ type File struct {
 	places map[string]place
 }
 
-// Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path".
+// Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path", and
+// those of the proxy also as "tls:127.0.0.1:3443", where clients speak TLS first.
 type Listen struct {
 	// Proxy takes HTTP, CONNECT and SOCKS5 on each of its listeners. Default:
 	// 127.0.0.1:3128. An empty list means none, which makes sense where every
@@ -80,6 +82,15 @@ type Listen struct {
 	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
 	// address. Default: none.
 	Admin string
+
+	// ClientCA is a PEM file of the authorities of client certificates. Where it
+	// is given, TLS listeners require one. A relative path is relative to the
+	// folder of the configuration. Default: none, and none are asked for.
+	ClientCA string
+
+	// ServerNames are names by which clients reach TLS listeners, beside their
+	// addresses, localhost and the name of the host. Default: none.
+	ServerNames []string
 }
 
 // A Rule is one line of a list: a pattern, and what more is said about it.
@@ -127,18 +138,31 @@ type Rule struct {
 	at    place
 }
 
-// SandboxRules are one entry of "sandboxes".
+// SandboxRules are one entry of "sandboxes". At least one of TokenFile, Listen,
+// UIDs, Sources and Certificate is given; a connection is the sandbox's only
+// where all that are given fit, and nothing that tells it apart is another's.
 type SandboxRules struct {
 	// Name is the sandbox's name in rules and in the log, and its proxy user
 	// where it has a token.
 	Name string
 
 	// TokenFile holds the proxy password. A relative path is relative to the
-	// folder of the configuration. A sandbox has a token, a listener, or both.
+	// folder of the configuration.
 	TokenFile string
 
 	// Listen is a listener that only this sandbox can reach.
 	Listen string
+
+	// UIDs are users one of whom connects, where the listener is a Unix socket.
+	UIDs []uint32
+
+	// Sources are prefixes in one of which a client's address lies, where the
+	// listener is TCP. Of prefixes that contain each other the longest counts.
+	Sources []netip.Prefix
+
+	// Certificate is a name in the client certificate, where the listener is
+	// TLS: a DNS name or a SPIFFE ID.
+	Certificate string
 
 	// Allow, where Narrowed is set, is all that this sandbox may reach out of
 	// what the rest of the file allows. It opens nothing by itself.

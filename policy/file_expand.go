@@ -17,6 +17,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
 	out.Rego = e.regoSources("rego", f.Rego)
 	e.text("listen.admin", &out.Listen.Admin)
+	e.text("listen.client_ca", &out.Listen.ClientCA)
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
 	e.text("audit.dir", &out.Audit.Dir)

@@ -38,6 +38,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		r.failAt(place{1, 1}, "the file has no version; begin it with \"version: 1\"")
 	}
 	r.checkListeners(f)
+	r.checkIdentity(f)
 	r.checkGuarded(f)
 	r.checkNever(f)
 }
@@ -91,6 +92,7 @@ func (r *reader) checkListeners(f *File) {
 		if text == "" || strings.HasSuffix(text, ":0") {
 			return
 		}
+		text = strings.TrimPrefix(text, TLSListener)
 		if before, ok := first[text]; ok {
 			r.failAt(r.places[what], "%s is %s, and so is %s; give each its own", what, printable(text), before)
 		}
@@ -116,10 +118,12 @@ func hasKey(n *yaml.Node, key string) bool {
 
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
-		"proxy":       r.listeners("listen.proxy", &l.Proxy),
-		"transparent": r.notYet("a transparent listener", "leave transparent empty and set HTTPS_PROXY in the sandbox"),
-		"dns":         r.notYet("a DNS listener", "leave dns empty; the proxy resolves names itself"),
-		"admin":       r.listener("listen.admin", &l.Admin),
+		"proxy":        r.listeners("listen.proxy", &l.Proxy),
+		"transparent":  r.notYet("a transparent listener", "leave transparent empty and set HTTPS_PROXY in the sandbox"),
+		"dns":          r.notYet("a DNS listener", "leave dns empty; the proxy resolves names itself"),
+		"admin":        r.listener("listen.admin", &l.Admin),
+		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
+		"server_names": r.list("listen.server_names", &l.ServerNames, r.serverName),
 	})
 }
 
@@ -187,7 +191,8 @@ func (r *reader) listeners(what string, into *[]string) func(*yaml.Node) {
 	return r.list(what, into, r.listener)
 }
 
-// listener reads "unix:/path", in which variables may stand, or address:port.
+// listener reads "unix:/path", in which variables may stand, or address:port,
+// for a proxy also behind "tls:".
 func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		text, ok := r.text(n, what)
@@ -203,18 +208,19 @@ func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 	}
 }
 
-func checkListener(text string, onlyLoopback bool) error {
+func checkListener(text string, admin bool) error {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "${") {
 			return fmt.Errorf("%q is not an absolute path; write unix:/path", printable(path))
 		}
 		return nil
 	}
-	at, err := netip.ParseAddrPort(text)
-	if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() {
+	address, tls := strings.CutPrefix(text, TLSListener)
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() || tls && admin {
 		return fmt.Errorf("%q is not an address and a port; write 127.0.0.1:3128, [::1]:3128 or unix:/path", printable(text))
 	}
-	if onlyLoopback && !at.Addr().IsLoopback() {
+	if admin && !at.Addr().IsLoopback() {
 		return fmt.Errorf("%s can be reached from other machines; write an address in 127.0.0.0/8 or unix:/path", at)
 	}
 	return nil
@@ -243,12 +249,15 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 			at := fmt.Sprintf("sandboxes[%d]", i)
 			s := SandboxRules{Narrowed: hasKey(item, "allow")}
 			r.mapping(item, at, fields{
-				"name":       r.sandboxName(at+".name", &s.Name),
-				"token_file": r.path(at+".token_file", &s.TokenFile),
-				"listen":     r.listener(at+".listen", &s.Listen),
-				"allow":      r.rules(at+".allow", &s.Allow, Allow),
-				"deny":       r.rules(at+".deny", &s.Deny, Deny),
-				"rego":       r.notYet(at+".rego", "write its rules into the files of the top-level key rego, by input.sandbox.name"),
+				"name":        r.sandboxName(at+".name", &s.Name),
+				"token_file":  r.path(at+".token_file", &s.TokenFile),
+				"listen":      r.listener(at+".listen", &s.Listen),
+				"uid":         r.uids(at+".uid", &s.UIDs),
+				"source":      r.sources(at+".source", &s.Sources),
+				"certificate": r.certificate(at+".certificate", &s.Certificate),
+				"allow":       r.rules(at+".allow", &s.Allow, Allow),
+				"deny":        r.rules(at+".deny", &s.Deny, Deny),
+				"rego":        r.notYet(at+".rego", "write its rules into the files of the top-level key rego, by input.sandbox.name"),
 			})
 			r.checkSandbox(item, at, s, *into)
 			*into = append(*into, s)
@@ -263,8 +272,8 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 	if !hasKey(n, "name") {
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
-	if !hasKey(n, "token_file") && !hasKey(n, "listen") {
-		r.fail(n, "nothing tells %s from the others; add token_file or listen", at)
+	if !toldApart(n) {
+		r.fail(n, "nothing tells %s from the others; add token_file, listen, uid, source or certificate", at)
 	}
 	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
 	if slices.ContainsFunc(before, same) {

@@ -1,15 +1,13 @@
 // Package sandbox says who is at the other end of a connection. What a
 // program claims of itself counts only as far as it can prove it: by a token,
-// or by the listener that it alone can reach.
+// by the listener that it alone can reach, or by what the kernel and its client
+// certificate say of it.
 //
 //	dir, err := sandbox.NewDirectory([]sandbox.Entry{{Name: "ci", Token: secret}})
 //	who, err := dir.Identify(sandbox.Peer{User: "ci", Password: "…", HasCredentials: true})
 package sandbox
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,28 +22,48 @@ import (
 // belongs to, where no sandboxes are listed.
 const Default = "default"
 
-// A Peer is what is known of the other end of one connection.
+// A Peer is what is known of the other end of one connection. Beside what it
+// claims, all of it comes from the kernel or from a handshake that succeeded.
 type Peer struct {
 	Addr           netip.AddrPort // zero for a unix socket
 	Listener       string         // the listen entry it came in by, as configured
 	User, Password string
 	HasCredentials bool
+
+	// UID is the user who connected to a unix socket, where HasUID is set.
+	UID    uint32
+	HasUID bool
+
+	// Certificate are the names in the peer's verified client certificate, as
+	// [CertificateNames] returns them.
+	Certificate []string
+
+	// Process is the program that connected, as far as it is known: for the
+	// record and for policies, never a proof. It is not changed.
+	Process *policy.Process
 }
 
 // Source names where a peer comes from: its address without the port, or its
-// listener where it has none.
+// listener and its user where it has none.
 func (p Peer) Source() string {
-	if p.Addr.IsValid() {
+	switch {
+	case p.Addr.IsValid():
 		return p.Addr.Addr().String()
+	case p.HasUID:
+		return fmt.Sprintf("%s uid %d", p.Listener, p.UID)
 	}
 	return p.Listener
 }
 
-// An Entry is one sandbox that may ask.
+// An Entry is one sandbox that may ask. At least one field beside Name is
+// given, and a peer is the sandbox only where all that are given fit.
 type Entry struct {
-	Name     string
-	Token    string // the password of proxy user Name; empty: no token opens it
-	Listener string // a listener of its own; whoever reaches it is this sandbox
+	Name        string
+	Token       string         // the password of proxy user Name
+	Listener    string         // a listener of its own
+	UIDs        []uint32       // one of which a peer of a unix socket has
+	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
+	Certificate string         // a name in the client certificate
 }
 
 // ErrUnknown is the error for a peer that is nobody's. It says nothing about
@@ -58,19 +76,6 @@ type Directory struct {
 	failures failures
 }
 
-// A register is one list of sandboxes; it does not change.
-type register struct {
-	byName     map[string]entry
-	byListener map[string]policy.Sandbox
-	absent     entry // compared with where the name is unknown, so that both take the same time
-}
-
-type entry struct {
-	sandbox policy.Sandbox
-	token   [sha256.Size]byte
-	open    bool // a token was given
-}
-
 // NewDirectory returns a directory of the given entries; without any, every
 // peer is the sandbox [Default].
 func NewDirectory(entries []Entry) (*Directory, error) {
@@ -80,65 +85,38 @@ func NewDirectory(entries []Entry) (*Directory, error) {
 
 // Set replaces the sandboxes. On error those before stay.
 func (d *Directory) Set(entries []Entry) error {
-	r := &register{byName: map[string]entry{}, byListener: map[string]policy.Sandbox{}}
-	if _, err := rand.Read(r.absent.token[:]); err != nil {
+	r, err := newRegister(entries)
+	if err != nil {
 		return err
-	}
-	for _, e := range entries {
-		if err := r.add(e); err != nil {
-			return err
-		}
 	}
 	d.known.Store(r)
 	return nil
 }
 
-func (r *register) add(e Entry) error {
-	if _, twice := r.byName[e.Name]; twice {
-		return fmt.Errorf("sandbox %q is listed twice", e.Name)
-	}
-	if e.Token == "" && e.Listener == "" {
-		return fmt.Errorf("sandbox %q has neither a token nor a listener, so nobody could be it", e.Name)
-	}
-	who := policy.Sandbox{Name: e.Name, Kind: "token"}
-	r.byName[e.Name] = entry{sandbox: who, token: sha256.Sum256([]byte(e.Token)), open: e.Token != ""}
-	if e.Listener != "" {
-		if other, twice := r.byListener[e.Listener]; twice {
-			return fmt.Errorf("sandboxes %q and %q share the listener %s", other.Name, e.Name, e.Listener)
-		}
-		r.byListener[e.Listener] = policy.Sandbox{Name: e.Name, Kind: "listener"}
-	}
-	return nil
+// Credentials reports whether p, whatever it has shown so far, has to prove by
+// a token who it is.
+func (d *Directory) Credentials(p Peer) bool {
+	p.User, p.Password, p.HasCredentials = "", "", false
+	_, err := d.Identify(p)
+	return err != nil
 }
 
-// Credentials reports whether peers of a listener have to prove who they are.
-func (d *Directory) Credentials(listener string) bool {
-	r := d.known.Load()
-	_, own := r.byListener[listener]
-	return !own && len(r.byName) > 0
-}
-
-// Identify returns the sandbox that a peer is, or [ErrUnknown]. A listener
-// that belongs to one sandbox says it all: what a peer claims there counts
-// only against it.
+// Identify returns the sandbox that a peer is, or [ErrUnknown].
+//
+// A listener, a user, an address or a certificate that is one sandbox's says
+// it all: what a peer claims there counts only against it. Where two of them
+// are not the same sandbox's, or one that the sandbox needs is missing, the
+// peer is nobody. A token alone places a peer that nothing else does.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
-	if own, ok := r.byListener[p.Listener]; ok {
-		if p.HasCredentials && p.User != own.Name {
-			return policy.Sandbox{}, ErrUnknown
-		}
-		return own, nil
-	}
 	if len(r.byName) == 0 {
 		return policy.Sandbox{Name: Default}, nil
 	}
-	e, known := r.byName[p.User]
-	if !known {
-		e = r.absent
+	e := r.place(&p)
+	if e == nil {
+		e = r.named(p.User)
 	}
-	given := sha256.Sum256([]byte(p.Password))
-	same := subtle.ConstantTimeCompare(given[:], e.token[:]) == 1
-	if !p.HasCredentials || !same || !e.open {
+	if !e.proved(&p) {
 		return policy.Sandbox{}, ErrUnknown
 	}
 	return e.sandbox, nil

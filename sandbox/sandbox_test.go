@@ -20,9 +20,13 @@ func claims(user, password string) Peer {
 	return Peer{User: user, Password: password, HasCredentials: true, Listener: "shared"}
 }
 
+func own(p Peer, listener string) Peer {
+	p.Listener = listener
+	return p
+}
+
 func TestIdentify(t *testing.T) {
 	d := directory(t, Entry{Name: "ci", Token: "right"}, Entry{Name: "web", Listener: "unix:/web"}, Entry{Name: "both", Token: "t", Listener: "unix:/both"})
-	own := func(p Peer, listener string) Peer { p.Listener = listener; return p }
 	for _, row := range []struct {
 		says string
 		peer Peer
@@ -37,7 +41,11 @@ func TestIdentify(t *testing.T) {
 		{"whoever reaches a listener of its own", Peer{Listener: "unix:/web"}, "web"},
 		{"another's valid token on a listener of one's own", own(claims("ci", "right"), "unix:/web"), ""},
 		{"its own name there", own(claims("web", "anything"), "unix:/web"), "web"},
-		{"a sandbox that has both, by token", claims("both", "t"), "both"},
+		{"a sandbox that has both, by token elsewhere", claims("both", "t"), ""},
+		{"a sandbox that has both, by its listener alone", Peer{Listener: "unix:/both"}, ""},
+		{"a sandbox that has both, with both", own(claims("both", "t"), "unix:/both"), "both"},
+		{"a sandbox that has both, with a wrong token", own(claims("both", "wrong"), "unix:/both"), ""},
+		{"another's listener and one's own token", own(claims("both", "t"), "unix:/web"), ""},
 	} {
 		who, err := d.Identify(row.peer)
 		if who.Name != row.want || (row.want == "") != errors.Is(err, ErrUnknown) {
@@ -51,14 +59,14 @@ func TestWithoutEntriesEverybodyIsTheDefault(t *testing.T) {
 	if who, err := d.Identify(claims("any", "thing")); who.Name != Default || err != nil {
 		t.Errorf("%v, %v", who, err)
 	}
-	if d.Credentials("shared") {
+	if d.Credentials(Peer{Listener: "shared"}) {
 		t.Error("credentials are asked for, and nobody has any")
 	}
 }
 
 func TestCredentialsAreAskedForWhereTheyDecide(t *testing.T) {
 	d := directory(t, Entry{Name: "ci", Token: "right"}, Entry{Name: "web", Listener: "unix:/web"})
-	if !d.Credentials("shared") || d.Credentials("unix:/web") {
+	if !d.Credentials(Peer{Listener: "shared"}) || d.Credentials(own(claims("x", "y"), "unix:/web")) {
 		t.Error("credentials belong to the shared listener only")
 	}
 }
@@ -69,6 +77,14 @@ func TestSetKeepsTheOldSandboxesOnError(t *testing.T) {
 		"twice":             {{Name: "a", Token: "x"}, {Name: "a", Token: "y"}},
 		"a shared listener": {{Name: "a", Listener: "l"}, {Name: "b", Listener: "l"}},
 		"no way to be it":   {{Name: "a"}},
+		"no name":           {{Token: "t"}},
+		"a shared uid":      {{Name: "a", UIDs: []uint32{7}}, {Name: "b", UIDs: []uint32{8, 7}}},
+		"a shared source":   {{Name: "a", Sources: prefixes("10.0.0.0/8")}, {Name: "b", Sources: prefixes("10.0.0.0/8")}},
+		"a shared name":     {{Name: "a", Certificate: "x.test"}, {Name: "b", Certificate: "x.test"}},
+		"no connection is":  {{Name: "a", UIDs: []uint32{7}, Sources: prefixes("10.0.0.0/8")}},
+		"host bits":         {{Name: "a", Sources: prefixes("10.0.0.1/8")}},
+		"a mapped source":   {{Name: "a", Sources: prefixes("::ffff:10.0.0.0/104")}},
+		"a source of zero":  {{Name: "a", Sources: make([]netip.Prefix, 1)}},
 	} {
 		if err := d.Set(entries); err == nil {
 			t.Errorf("%s: no error", says)

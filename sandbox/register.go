@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A register is one list of sandboxes; it does not change.
+type register struct {
+	byName        map[string]*entry
+	byListener    map[string]*entry
+	byUID         map[uint32]*entry
+	bySource      map[netip.Prefix]*entry
+	byCertificate map[string]*entry
+	lengths       []int  // of the prefixes in bySource, longest first
+	absent        *entry // compared with where there is none, so that both take the same time
+}
+
+type entry struct {
+	sandbox policy.Sandbox
+	keys    keys
+	token   [sha256.Size]byte
+}
+
+// keys are what an entry is told by, or what of a peer belongs to an entry.
+type keys uint8
+
+const (
+	byToken keys = 1 << iota
+	byListener
+	byUID
+	bySource
+	byCertificate
+
+	places = byListener | byUID | bySource | byCertificate
+)
+
+// kind names what tells an entry from the others; of several, what is hardest
+// to come by.
+func (k keys) kind() string {
+	switch {
+	case k&byCertificate != 0:
+		return "certificate"
+	case k&byUID != 0:
+		return "uid"
+	case k&byListener != 0:
+		return "listener"
+	case k&bySource != 0:
+		return "source"
+	default:
+		return "token"
+	}
+}
+
+func newRegister(entries []Entry) (*register, error) {
+	r := &register{
+		byName: map[string]*entry{}, byListener: map[string]*entry{}, byUID: map[uint32]*entry{},
+		bySource: map[netip.Prefix]*entry{}, byCertificate: map[string]*entry{}, absent: new(entry),
+	}
+	if _, err := rand.Read(r.absent.token[:]); err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		if err := r.add(&entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	for prefix := range r.bySource {
+		r.lengths = append(r.lengths, prefix.Bits())
+	}
+	slices.Sort(r.lengths)
+	r.lengths = slices.Compact(r.lengths)
+	slices.Reverse(r.lengths)
+	return r, nil
+}
+
+func (r *register) add(given *Entry) error {
+	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
+		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
+	}
+	e := &entry{keys: given.keys(), token: sha256.Sum256([]byte(given.Token))}
+	e.sandbox = policy.Sandbox{Name: given.Name, Kind: e.keys.kind()}
+	r.byName[given.Name] = e
+	switch {
+	case e.keys == 0:
+		return fmt.Errorf("sandbox %q has neither a token, a listener, a uid, a source nor a certificate, so nobody could be it", given.Name)
+	case e.keys&byUID != 0 && e.keys&(bySource|byCertificate) != 0:
+		return fmt.Errorf("sandbox %q has a uid, which only unix sockets know, and a source or a certificate, which they do not, so nobody could be it", given.Name)
+	}
+	return r.claim(e, given)
+}
+
+func (given *Entry) keys() (k keys) {
+	for key, has := range map[keys]bool{
+		byToken: given.Token != "", byListener: given.Listener != "", byUID: len(given.UIDs) > 0,
+		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "",
+	} {
+		if has {
+			k |= key
+		}
+	}
+	return k
+}
+
+// claim makes e the owner of what tells it from the others. Nothing may have
+// two owners.
+func (r *register) claim(e *entry, given *Entry) error {
+	if given.Listener != "" {
+		if err := assign(r.byListener, given.Listener, e, "listener"); err != nil {
+			return err
+		}
+	}
+	for _, uid := range given.UIDs {
+		if err := assign(r.byUID, uid, e, "uid"); err != nil {
+			return err
+		}
+	}
+	for _, prefix := range given.Sources {
+		if prefix != prefix.Masked() || !prefix.IsValid() || prefix.Addr().Is4In6() {
+			return fmt.Errorf("sandbox %q: the source %s is not canonical", given.Name, prefix)
+		}
+		if err := assign(r.bySource, prefix, e, "source"); err != nil {
+			return err
+		}
+	}
+	if given.Certificate != "" {
+		return assign(r.byCertificate, given.Certificate, e, "certificate")
+	}
+	return nil
+}
+
+func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) error {
+	if other, twice := owners[key]; twice {
+		return fmt.Errorf("sandboxes %q and %q share the %s %v", other.sandbox.Name, e.sandbox.Name, what, key)
+	}
+	owners[key] = e
+	return nil
+}
+
+// place returns whose listener, user, address and certificate a peer has: nil
+// where they are nobody's, and absent where they are not one sandbox's, or not
+// all that it needs.
+func (r *register) place(p *Peer) *entry {
+	var found *entry
+	var fits keys
+	for _, at := range r.owners(p) {
+		if found != nil && at.owner != found {
+			return r.absent
+		}
+		found, fits = at.owner, fits|at.key
+	}
+	if found != nil && found.keys&places != fits {
+		return r.absent
+	}
+	return found
+}
+
+// An owner is whose one thing about a peer is.
+type owner struct {
+	key   keys
+	owner *entry
+}
+
+func (r *register) owners(p *Peer) []owner {
+	all := make([]owner, 0, 4)
+	note := func(key keys, e *entry) {
+		if e != nil {
+			all = append(all, owner{key, e})
+		}
+	}
+	note(byListener, r.byListener[p.Listener])
+	if p.HasUID {
+		note(byUID, r.byUID[p.UID])
+	}
+	note(bySource, r.atSource(p.Addr.Addr()))
+	for _, name := range p.Certificate {
+		note(byCertificate, r.byCertificate[name])
+	}
+	return all
+}
+
+// atSource returns whose the longest prefix is that addr lies in. A link-local
+// IPv6 address means another host on each link, so it is in none.
+func (r *register) atSource(addr netip.Addr) *entry {
+	addr = addr.Unmap().WithZone("")
+	if !addr.IsValid() || addr.Is6() && addr.IsLinkLocalUnicast() {
+		return nil
+	}
+	for _, bits := range r.lengths {
+		prefix, err := addr.Prefix(bits)
+		if err != nil { // longer than an IPv4 address is
+			continue
+		}
+		if e := r.bySource[prefix]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// named returns the sandbox that a token alone makes a peer, or absent.
+func (r *register) named(user string) *entry {
+	if e := r.byName[user]; e != nil && e.keys == byToken {
+		return e
+	}
+	return r.absent
+}
+
+// proved reports whether what a peer claims is no other than e, and as much as
+// e needs. It takes as long for each entry, absent included.
+func (e *entry) proved(p *Peer) bool {
+	given := sha256.Sum256([]byte(p.Password))
+	same := subtle.ConstantTimeCompare(given[:], e.token[:]) == 1
+	switch {
+	case e.keys == 0: // absent
+		return false
+	case e.keys&byToken != 0:
+		return p.HasCredentials && p.User == e.sandbox.Name && same
+	default:
+		return !p.HasCredentials || p.User == e.sandbox.Name
+	}
+}
