@@ -47,6 +47,9 @@ type End struct {
 func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 	now := time.Now()
 	r.Time = now
+	if r.Process == nil {
+		r.Process = peer.Process
+	}
 	return &Flow{gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr), request: &r, decision: undecided, seq: -1}
 }
 

@@ -43,6 +43,7 @@ type opening struct {
 	rest     []byte // what came behind the head
 	cancel   func() // gives the connect up, while one is under way
 	hello    *sniff.Assembler
+	front    *front // of a TLS listener, or nil
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -212,7 +213,7 @@ func (c *conn) carry(upstream int) {
 	c.upstream = upstream
 	first := c.rest
 	c.rest = nil
-	c.loop.Carry(&c.tunnel, c.fd, upstream, first, c, limits)
+	c.loop.Carry(&c.tunnel, c.fd, upstream, first, c.keeper(), limits)
 	if c.over {
 		return
 	}
@@ -233,6 +234,7 @@ func (c *conn) cut() {
 		c.tunnel.Cut()
 	default:
 		relay.Reset(c.fd)
+		c.front.broken(wasCut)
 		c.closeFlow(string(relay.WasCut))
 		c.drop()
 	}
@@ -376,7 +378,8 @@ func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
 		c.server.open.Add(-1)
 		return false
 	}
-	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, loop: c.loop, first: first, via: policy.ViaHTTP}
+	client = c.front.behind(client)
+	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, front: c.front, loop: c.loop, first: first, via: policy.ViaHTTP}
 	if !c.server.host(client, func() { serve(h) }) {
 		client.Close()
 		c.server.open.Add(-1)

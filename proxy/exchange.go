@@ -225,8 +225,8 @@ func abort(c net.Conn) {
 	case *farConn:
 		c = below.Conn
 	}
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
+		socket.SetLinger(0)
 	}
 	c.Close()
 }

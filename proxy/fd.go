@@ -8,6 +8,8 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 func (s *Server) loopCount() int {
@@ -51,6 +53,21 @@ func accept(fd int) (int, netip.AddrPort, error) {
 		syscall.SetsockoptInt(client, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	}
 	return client, from, nil
+}
+
+// peerOf is what the kernel knows of the other end of fd.
+func peerOf(listener string, fd int, from netip.AddrPort) sandbox.Peer {
+	p := sandbox.Peer{Addr: from, Listener: listener}
+	if from.IsValid() {
+		return p
+	}
+	who, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err != nil { // then it is nobody's
+		return p
+	}
+	p.UID, p.HasUID = who.Uid, true
+	p.Process = sandbox.ProcessOf(int(who.Pid), who.Uid)
+	return p
 }
 
 func addrPort(sa syscall.Sockaddr) netip.AddrPort {

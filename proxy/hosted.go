@@ -21,6 +21,7 @@ type hosted struct {
 	client net.Conn    // raw, or the TLS on it
 	loop   *relay.Loop // where its tunnel will live
 	peer   sandbox.Peer
+	front  *front // of a TLS listener, or nil
 	first  []byte // read already
 	via    policy.Via
 	within *policy.Destination // of the tunnel that the client speaks HTTP in, or nil

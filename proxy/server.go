@@ -38,7 +38,7 @@ type Limits struct {
 	HeadFields  int           // header fields in one; 100
 	Head        time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
 	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
-	Hello       time.Duration // for them; 10 s
+	Hello       time.Duration // for them, and for a handshake on a TLS listener; 10 s
 	Idle        time.Duration // without a byte either way; 10 min
 	Lifetime    time.Duration // of a tunnel, whatever moves in it; 24 h
 }
@@ -90,6 +90,10 @@ type Server struct {
 	stopping  bool
 	running   sync.WaitGroup // loops, and goroutines that serve a connection
 	hosted    map[net.Conn]struct{}
+	doors     []net.Listener // of TLS
+	fronts    map[*front]struct{}
+	fronting  sync.WaitGroup     // fronts
+	shaking   map[netip.Addr]int // TLS handshakes under way, by source
 }
 
 // ErrClosed is what Serve returns after Shutdown.
@@ -149,6 +153,7 @@ func (s *Server) prepare() {
 	s.other.ServerFirst = true
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
+	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr]int{}
 	for range max(1, s.loopCount()) {
 		loop, err := relay.NewLoop()
 		if err != nil {
@@ -205,7 +210,12 @@ func (in *listener) pause() {
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	c := &conn{server: s, loop: in.loop, opening: &opening{fd: fd, peer: sandbox.Peer{Addr: from, Listener: in.name}}}
+	s.take(in.loop, &opening{fd: fd, peer: peerOf(in.name, fd, from)})
+}
+
+// take begins to serve a connection. It runs on the loop.
+func (s *Server) take(loop *relay.Loop, o *opening) {
+	c := &conn{server: s, loop: loop, opening: o}
 	if s.open.Add(1) > int64(s.limits.Connections) {
 		c.tooMany()
 		return
@@ -231,6 +241,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		l.Close()
 	}
 	s.running.Wait()
+	s.closeFronts()
 	s.Gate.CloseLeft()
 	if left > 0 {
 		return fmt.Errorf("%d connections were cut", left)
@@ -247,6 +258,9 @@ func (s *Server) stopAccepting() {
 	s.stopping = true
 	for _, in := range s.listeners {
 		in.loop.Post(in.end)
+	}
+	for _, l := range s.doors {
+		l.Close()
 	}
 }
 

@@ -99,7 +99,7 @@ func greeting(b []byte) []byte {
 
 func (v *socksVisit) methods() []socks5.Authenticator {
 	check := socks5.UserPassAuthenticator{Credentials: v}
-	if v.server.Sandboxes.Credentials(v.peer.Listener) {
+	if v.server.Sandboxes.Credentials(v.peer) {
 		return []socks5.Authenticator{check}
 	}
 	return []socks5.Authenticator{socks5.NoAuthAuthenticator{}, check}
@@ -192,7 +192,7 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{server: v.server, loop: v.loop, opening: &opening{fd: fd, peer: v.peer, door: socksDoor{}, rest: rest}, asked: true}
+	c := &conn{server: v.server, loop: v.loop, opening: &opening{fd: fd, peer: v.peer, front: v.front, door: socksDoor{}, rest: rest}, asked: true}
 	v.server.open.Add(1)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {

@@ -210,6 +210,10 @@ func (l *Loop) WatchListener(fd int, h Handler) error {
 	return l.add(fd, h, syscall.EPOLLIN|exclusive)
 }
 
+// WatchEnd tells h when both halves of fd are over, which may be more than
+// once, until [Loop.Forget]. Bytes are not its business.
+func (l *Loop) WatchEnd(fd int, h Handler) error { return l.add(fd, h, edgeTriggered) }
+
 // Forget stops telling anyone about fd and leaves it open: for a descriptor
 // that moves to another owner.
 func (l *Loop) Forget(fd int) {

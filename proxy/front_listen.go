@@ -1,0 +1,239 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A TLSListener is what clients of a listener of TLS are shown, and have to
+// show. It is not changed once the server has it.
+type TLSListener struct {
+	Authority *certs.Authority // of the certificate that clients see
+	Names     []string         // that it may be for, beside the address that the client came to
+	Clients   *x509.CertPool   // authorities of the certificates that clients need; nil means they need none
+}
+
+// Handshakes that are under way at a time, over all listeners, and of one
+// address: another's are not to wait for those that somebody leaves hanging.
+const (
+	shakingMost     = 512
+	shakingOfSource = 64
+)
+
+// ServeTLS accepts TLS from l, which the server owns from now on, until
+// Shutdown; what is inside is served as by [Server.Serve]. now is asked for
+// each connection, and is safe for concurrent use.
+func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) error {
+	defer l.Close()
+	s.start.Do(s.prepare)
+	if s.startErr != nil {
+		return s.startErr
+	}
+	if !s.admitDoor(l) {
+		return ErrClosed
+	}
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			s.front(c, name, now())
+		case errors.Is(err, net.ErrClosed):
+			return ErrClosed
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			time.Sleep(100 * time.Millisecond) // what waits in the kernel stays there
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			return err
+		}
+	}
+}
+
+func (s *Server) admitDoor(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doors = append(s.doors, l)
+	return !s.stopping
+}
+
+// front serves one connection of a TLS listener on a goroutine of its own.
+func (s *Server) front(c net.Conn, name string, with *TLSListener) {
+	f := &front{server: s, raw: c}
+	peer := sandbox.Peer{Listener: name}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		addr := tcp.AddrPort()
+		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
+	}
+	if !s.beginFront(f, host(peer)) {
+		s.Gate.Refuse(peer, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS connections, or handshakes of this address, are under way")
+		abort(c)
+		return
+	}
+	go func() {
+		defer s.endFront(f)
+		f.serve(peer, with)
+	}()
+}
+
+// host is what handshakes are counted by: one that has an IPv6 address has a
+// whole network of them.
+func host(p sandbox.Peer) netip.Addr {
+	addr := p.Addr.Addr()
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
+	return addr
+}
+
+func (s *Server) beginFront(f *front, from netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := 0
+	for _, n := range s.shaking {
+		all += n
+	}
+	if s.stopping || len(s.fronts) >= s.limits.Connections || all >= shakingMost || s.shaking[from] >= shakingOfSource {
+		return false
+	}
+	s.shaking[from]++
+	s.fronts[f] = struct{}{}
+	s.fronting.Add(1)
+	f.loop = s.loops[len(s.fronts)%len(s.loops)]
+	return true
+}
+
+func (s *Server) shaken(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shaking[from]--; s.shaking[from] == 0 {
+		delete(s.shaking, from)
+	}
+}
+
+func (s *Server) endFront(f *front) {
+	f.raw.Close()
+	s.mu.Lock()
+	delete(s.fronts, f)
+	s.mu.Unlock()
+	s.fronting.Done()
+}
+
+// closeFronts ends the fronts, whose served ends are closed already.
+func (s *Server) closeFronts() {
+	s.mu.Lock()
+	for f := range s.fronts {
+		f.leave(time.Second)
+	}
+	s.mu.Unlock()
+	s.fronting.Wait()
+}
+
+// serve makes TLS with the client, and serves what is inside.
+func (f *front) serve(p sandbox.Peer, with *TLSListener) {
+	s := f.server
+	f.below = &heard{Conn: f.raw}
+	f.tls = tls.Server(f.below, with.config())
+	f.raw.SetDeadline(time.Now().Add(s.limits.Hello))
+	err := f.tls.Handshake()
+	s.shaken(host(p))
+	switch {
+	case err != nil && !f.below.any: // as with other listeners, one that says nothing leaves no trace
+		return
+	case err != nil:
+		class, why := handshakeFailed(err, with)
+		s.Gate.Refuse(p, policy.ViaUnknown, nil, class, why)
+		return
+	}
+	if own := f.tls.ConnectionState().PeerCertificates; len(own) > 0 {
+		p.Certificate = sandbox.CertificateNames(own[0])
+	}
+	f.raw.SetDeadline(time.Time{})
+	if f.join(p) == nil {
+		f.pump()
+		f.linger()
+	}
+}
+
+// handshakeFailed says why a client has no connection.
+func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
+	const most = 200
+	why := "TLS handshake: " + err.Error()
+	why = why[:min(len(why), most)]
+	var record tls.RecordHeaderError
+	var network net.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &record), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return policy.MalformedRequest, why
+	case errors.As(err, &op) && op.Op == "remote error": // an alert from the client
+		return policy.CertificateRefused, why
+	case errors.As(err, &network), with.Clients == nil:
+		return policy.MalformedRequest, why
+	}
+	return policy.UnknownSandbox, why
+}
+
+// linger leaves the client a moment to take the end of what it was sent: to
+// close before it has ended its side could overtake that by a reset.
+func (f *front) linger() {
+	tcp, ok := f.raw.(*net.TCPConn)
+	if !ok || f.end.Load() != orderly || tcp.CloseWrite() != nil {
+		return
+	}
+	const moment = time.Second
+	tcp.SetReadDeadline(time.Now().Add(moment))
+	io.CopyN(io.Discard, tcp, 1<<20)
+}
+
+// config is for one connection. There are no tickets: who comes back shows
+// again who it is.
+func (l *TLSListener) config() *tls.Config {
+	c := &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{h1},
+		SessionTicketsDisabled: true,
+		GetCertificate:         l.certificate,
+	}
+	if l.Clients != nil {
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, l.Clients
+	}
+	return c
+}
+
+// certificate is for the name that the client wants where that is the
+// listener's, and else for the address that it came to: it sees that it is in
+// the wrong place.
+func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if name, err := policy.ParseName(hello.ServerName); err == nil && slices.Contains(l.Names, name) {
+		return l.Authority.Leaf(name)
+	}
+	at, ok := hello.Conn.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.New("not a TCP listener")
+	}
+	return l.Authority.Leaf(at.AddrPort().Addr().Unmap().WithZone("").String())
+}
+
+// A heard connection notes whether its other end has said anything, and whether
+// it has closed: crypto/tls takes that for an orderly end.
+type heard struct {
+	net.Conn
+	any, ended bool // for who reads
+}
+
+func (c *heard) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.any = c.any || n > 0
+	c.ended = c.ended || errors.Is(err, io.EOF)
+	return n, err
+}

@@ -1,0 +1,535 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A signer signs client certificates.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func sign(t *testing.T, template *x509.Certificate, by *signer) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(1)
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent := &signer{template, key}
+	if by != nil {
+		parent = by
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signer{cert, key}
+}
+
+func newSigner(t *testing.T) *signer {
+	return sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+}
+
+func (s *signer) client(t *testing.T, change func(*x509.Certificate)) []tls.Certificate {
+	template := &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	change(template)
+	leaf := sign(t, template, s)
+	return []tls.Certificate{{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}}
+}
+
+func (s *signer) named(t *testing.T, name string) []tls.Certificate {
+	return s.client(t, func(c *x509.Certificate) { c.DNSNames = []string{name} })
+}
+
+// A tlsWorld is a world with a TLS listener, called "tls", and sandboxes of
+// every kind.
+type tlsWorld struct {
+	*world
+	addr  string
+	trust *x509.CertPool
+	signs *signer
+}
+
+const listed = `listen: {proxy: ["tls:127.0.0.1:3443", "unix:/p"], client_ca: ca.pem}
+sandboxes:
+  - {name: token, token_file: t}
+  - {name: cert, certificate: ci.test}
+  - {name: spiffe, certificate: "spiffe://test/ci"}
+  - {name: user, uid: [0]}
+`
+
+func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorld {
+	t.Helper()
+	w := &tlsWorld{trust: x509.NewCertPool(), signs: newSigner(t)}
+	authority, err := certs.Create(filepath.Join(t.TempDir(), "ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.trust.AddCert(authority.Certificate())
+	with := &TLSListener{Authority: authority, Names: []string{"localhost"}}
+	if certificates {
+		with.Clients = x509.NewCertPool()
+		with.Clients.AddCert(w.signs.cert)
+	}
+	w.world = newWorld(t, openPolicy+listed, func(s *Server) {
+		err := s.Sandboxes.Set([]sandbox.Entry{
+			{Name: "token", Token: "t"}, {Name: "cert", Certificate: "ci.test"}, {Name: "spiffe", Certificate: "spiffe://test/ci"},
+			{Name: "user", UIDs: []uint32{uint32(os.Geteuid())}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			change(s)
+		}
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = l.Addr().String()
+	var serving sync.WaitGroup
+	serving.Go(func() { w.ServeTLS(l, "tls", func() *TLSListener { return with }) })
+	t.Cleanup(func() { w.stopAccepting(); serving.Wait() })
+	return w
+}
+
+// enter makes TLS with the proxy; certificates may be nil.
+func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *tlsClient {
+	t.Helper()
+	raw, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	raw.SetDeadline(time.Now().Add(20 * time.Second))
+	below := &heard{Conn: raw}
+	c := tls.Client(below, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1", Certificates: certificates})
+	return &tlsClient{client: &client{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
+}
+
+type tlsClient struct {
+	*client
+	tls *tls.Conn
+	raw *net.TCPConn
+
+	below *heard
+}
+
+// end reads to the end, which an orderly one says that it is.
+func (c *tlsClient) end() (got string, orderly bool) {
+	b, err := io.ReadAll(c.in)
+	return string(b), err == nil && !c.below.ended
+}
+
+func tunnelTo(o *origin, more string) string {
+	return "CONNECT allowed.test:" + o.port + " HTTP/1.1\r\nHost: allowed.test:" + o.port + "\r\n" + more + "\r\n"
+}
+
+const opaque = "\x00ping" // neither TLS nor the beginning of HTTP
+
+const tokenField = "Proxy-Authorization: Basic dG9rZW46dA==\r\n" // token:t
+
+// established reads the answer to a CONNECT.
+func (c *client) established() *client {
+	c.t.Helper()
+	for line := ""; line != "\r\n"; {
+		before := line
+		var err error
+		if line, err = c.in.ReadString('\n'); err != nil || before == "" && !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			c.t.Fatalf("answered %q, %v", line, err)
+		}
+	}
+	return c
+}
+
+func openedBy(name string) func(egress.Record) bool {
+	return func(r egress.Record) bool {
+		return r.Sandbox == name && r.Decision != nil && r.Decision.Action == "allow"
+	}
+}
+
+func TestTLSListenerKnowsCertificates(t *testing.T) {
+	w, o := newTLSWorld(t, true, nil), echo(t)
+	spiffe := w.signs.client(t, func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/ci"}} })
+	w.enter(t, w.signs.named(t, "ci.test")).send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
+	w.recorded(t, openedBy("cert"))
+	w.enter(t, spiffe).send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
+	w.recorded(t, openedBy("spiffe"))
+	w.enter(t, w.signs.named(t, "other.test")).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+	w.recorded(t, openedBy("token"))
+	common := w.signs.client(t, func(c *x509.Certificate) { c.Subject.CommonName, c.DNSNames = "ci.test", []string{"*.test"} })
+	for says, c := range map[string]*tlsClient{
+		"a name that is nobody's":                  w.enter(t, w.signs.named(t, "other.test")),
+		"a common name and a wildcard":             w.enter(t, common),
+		"a certificate's sandbox with another's t": w.enter(t, w.signs.named(t, "ci.test")),
+	} {
+		more := ""
+		if strings.HasSuffix(says, " t") {
+			more = tokenField
+		}
+		if got := c.send(tunnelTo(o, more)).rest(); !strings.HasPrefix(got, "HTTP/1.1 407 ") {
+			t.Errorf("%s: answered %q", says, got)
+		}
+	}
+}
+
+func TestTLSListenerNeedsCertificates(t *testing.T) {
+	w := newTLSWorld(t, true, nil)
+	server := w.signs.client(t, func(c *x509.Certificate) {
+		c.DNSNames, c.ExtKeyUsage = []string{"ci.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	for says, shown := range map[string][]tls.Certificate{
+		"none":                      nil,
+		"one that somebody signed":  newSigner(t).named(t, "ci.test"),
+		"one for servers":           server,
+		"one that it signed itself": {{Certificate: [][]byte{newSigner(t).cert.Raw}, PrivateKey: newSigner(t).key}},
+	} {
+		before := len(w.records(t))
+		c := w.enter(t, shown)
+		io.WriteString(c, "CONNECT allowed.test:443 HTTP/1.1\r\n\r\n") // may be too late already
+		if got, err := io.ReadAll(c.in); len(got) > 0 || err == nil {
+			t.Errorf("%s: answered %q, %v", says, got, err)
+		}
+		w.recorded(t, func(r egress.Record) bool {
+			return r.Seq >= int64(before) && r.Kind == egress.KindRefused && (r.Decision.Class == "unknown-sandbox" || says == "one that it signed itself")
+		})
+	}
+}
+
+// TestTLSListenerWithoutCertificates is any listener, inside of TLS.
+func TestTLSListenerWithoutCertificates(t *testing.T) {
+	w, o := newTLSWorld(t, false, nil), echo(t)
+	web := newOrigin(t, func(c net.Conn) {
+		c.Read(make([]byte, 4096))
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+	})
+	w.enter(t, nil).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+	c := w.enter(t, nil)
+	for range 3 {
+		c.send("GET http://allowed.test:" + web.port + "/ HTTP/1.1\r\nHost: allowed.test\r\n" + tokenField + "\r\n").established().expect("hi")
+	}
+	socks := w.enter(t, nil)
+	var port int
+	fmt.Sscan(o.port, &port)
+	socks.send("\x05\x01\x02").expect("\x05\x02").send("\x01\x05token\x01t").expect("\x01\x00")
+	socks.send("\x05\x01\x00\x03\x0callowed.test" + string([]byte{byte(port >> 8), byte(port)})).expect("\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
+	socks.send(opaque).expect(opaque)
+	if got := w.enter(t, w.signs.named(t, "ci.test")).send(tunnelTo(o, "")).rest(); !strings.HasPrefix(got, "HTTP/1.1 407 ") {
+		t.Errorf("a certificate that nobody verified is answered %q", got)
+	}
+}
+
+func TestTLSListenerShowsItsOwnName(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	for name, ok := range map[string]bool{"127.0.0.1": true, "localhost": true, "api.example.com": false, "127.0.0.2": false} {
+		raw, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = tls.Client(raw, &tls.Config{RootCAs: w.trust, ServerName: name}).Handshake()
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		raw.Close()
+	}
+	raw, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if tls.Client(raw, &tls.Config{RootCAs: w.trust, ServerName: "localhost", MaxVersion: tls.VersionTLS12}).Handshake() == nil {
+		t.Error("TLS 1.2 is spoken")
+	}
+}
+
+// TestTLSHalves ends one half of a tunnel after the other.
+func TestTLSHalves(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	late := newOrigin(t, func(c net.Conn) {
+		sent, _ := io.ReadAll(c)
+		fmt.Fprintf(c, "%d bytes", len(sent))
+	})
+	c := w.enter(t, nil)
+	c.send(tunnelTo(late, tokenField)).established().send("\x00\x00\x00")
+	if err := c.tls.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, orderly := c.end(); got != "3 bytes" || !orderly {
+		t.Errorf("after the client's end: %q, orderly %v", got, orderly)
+	}
+	received := make(chan string, 1)
+	early := newOrigin(t, func(c net.Conn) {
+		io.WriteString(c, "bye")
+		c.(*net.TCPConn).CloseWrite()
+		got, _ := io.ReadAll(c)
+		received <- string(got)
+	})
+	c = w.enter(t, nil)
+	c.send(tunnelTo(early, tokenField)).established()
+	if got, orderly := c.end(); got != "bye" || !orderly {
+		t.Errorf("the upstream's end: %q, orderly %v", got, orderly)
+	}
+	c.send("\x00more")
+	c.tls.CloseWrite()
+	if got := <-received; got != "\x00more" {
+		t.Errorf("after its own end the upstream received %q", got)
+	}
+	w.recorded(t, ended("closed"))
+}
+
+// TestTLSCutShort does not tell a client that it has everything where that is
+// not so.
+func TestTLSCutShort(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	reset := newOrigin(t, func(c net.Conn) {
+		io.WriteString(c, "some")
+		c.Read(make([]byte, 1))
+		c.(*net.TCPConn).SetLinger(0)
+	})
+	c := w.enter(t, nil)
+	c.send(tunnelTo(reset, tokenField)).established().expect("some").send("\x00")
+	if got, orderly := c.end(); orderly {
+		t.Errorf("an upstream that broke off looks as if it had ended: %q", got)
+	}
+	w.recorded(t, ended("reset"))
+	o := echo(t)
+	c = w.enter(t, nil)
+	c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+	w.Gate.Shut()
+	if _, err := io.ReadAll(c.in); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a tunnel that is cut ends with %v", err)
+	}
+	w.recorded(t, ended("cut"))
+}
+
+// TestTLSLeavesWithoutAWord has clients go without saying that they do.
+func TestTLSLeavesWithoutAWord(t *testing.T) {
+	w, o := newTLSWorld(t, false, nil), echo(t)
+	for range 3 {
+		c := w.enter(t, nil)
+		c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+		c.raw.SetLinger(0)
+		c.raw.Close()
+		w.enter(t, nil).raw.Close()
+	}
+	w.settles(t)
+}
+
+// settles waits until nothing of any connection is left.
+func (w *tlsWorld) settles(t *testing.T) {
+	t.Helper()
+	left := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.fronts) + len(w.shaking) + int(w.open.Load())
+	}
+	for deadline := time.Now().Add(10 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are left", left())
+		}
+	}
+}
+
+// TestTLSKeepsNoDescriptor counts what is open before and after.
+func TestTLSKeepsNoDescriptor(t *testing.T) {
+	w, o := newTLSWorld(t, false, nil), echo(t)
+	use := func() {
+		c := w.enter(t, nil)
+		c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+		c.tls.Close()
+		w.enter(t, nil).send(tunnelTo(o, "")).rest()
+		w.enter(t, nil).raw.Close()
+	}
+	use()
+	w.settles(t)
+	before := descriptors(t)
+	for range 10 {
+		use()
+	}
+	w.settles(t)
+	for deadline := time.Now().Add(5 * time.Second); descriptors(t) > before+20; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors were open, and now %d", before, descriptors(t))
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestTLSHoldsBack has an upstream send to a client that does not read: at some
+// point it has to wait, and when the client reads everything is there.
+func TestTLSHoldsBack(t *testing.T) {
+	const all = 64 << 20
+	w := newTLSWorld(t, false, nil)
+	stuck := make(chan int, 1)
+	flood := newOrigin(t, func(c net.Conn) {
+		c.Read(make([]byte, 1))
+		b, sent := make([]byte, 64<<10), 0
+		for sent < all {
+			c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+			n, err := c.Write(b)
+			if sent += n; err != nil {
+				break
+			}
+		}
+		stuck <- sent
+	})
+	c := w.enter(t, nil)
+	c.raw.SetReadBuffer(64 << 10)
+	c.send(tunnelTo(flood, tokenField)).established().send("\x00")
+	sent := <-stuck
+	if sent >= all/2 {
+		t.Errorf("%d bytes went to a client that reads none", sent)
+	}
+	if got, err := io.Copy(io.Discard, c.in); got != int64(sent) || err != nil {
+		t.Errorf("%d of %d bytes arrived, %v", got, sent, err)
+	}
+}
+
+// TestTLSClientThatTakesNothing is given up like any other.
+func TestTLSClientThatTakesNothing(t *testing.T) {
+	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Idle = 300 * time.Millisecond })
+	flood := newOrigin(t, func(c net.Conn) {
+		b := make([]byte, 64<<10)
+		for {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	c := w.enter(t, nil)
+	c.send(tunnelTo(flood, tokenField)).established()
+	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == "idle-timeout" })
+	if w.open.Load() != 0 {
+		t.Error("the connection still counts")
+	}
+	c.raw.Close()
+	w.settles(t)
+}
+
+func TestTLSHandshakesAreBounded(t *testing.T) {
+	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Hello = 300 * time.Millisecond })
+	for says, first := range map[string]string{"nothing": "", "half a record": "\x16\x03\x01", "HTTP": "GET http://allowed.test/ HTTP/1.1\r\n\r\n"} {
+		before := len(w.records(t))
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, first)
+		io.Copy(io.Discard, c)
+		c.Close()
+		w.settles(t)
+		refused := 0
+		for _, r := range w.records(t)[before:] {
+			if r.Kind == egress.KindRefused && r.Decision.Class == "malformed-request" {
+				refused++
+			}
+		}
+		if want := min(1, len(first)); refused != want {
+			t.Errorf("%s: %d records, want %d", says, refused, want)
+		}
+	}
+}
+
+func TestTLSHandshakesOfOneAddressAreBounded(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	var held []net.Conn
+	for range shakingOfSource {
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		held = append(held, c)
+	}
+	more, err := net.Dial("tcp", w.addr)
+	if err == nil {
+		more.SetDeadline(time.Now().Add(20 * time.Second))
+		_, err = more.Read(make([]byte, 1))
+		more.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("one handshake more ends with %v", err)
+	}
+	w.recorded(t, func(r egress.Record) bool {
+		return r.Kind == egress.KindRefused && r.Decision.Class == "too-many-flows"
+	})
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+	raw, err := elsewhere.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := tls.Client(raw, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1"}).Handshake(); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	for _, c := range append(held, raw) {
+		c.Close()
+	}
+	w.settles(t)
+}
+
+// TestUnixPeerIsItsUser identifies this process by its uid, and records it.
+func TestUnixPeerIsItsUser(t *testing.T) {
+	w, o := newTLSWorld(t, false, nil), echo(t)
+	raw, err := net.Dial("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	raw.SetDeadline(time.Now().Add(20 * time.Second))
+	c := &client{raw, bufio.NewReader(raw), t}
+	c.send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
+	r := w.recorded(t, openedBy("user"))
+	exe, _ := os.Executable()
+	if r.Process == nil || r.Process.PID != os.Getpid() || r.Process.Exe != exe || len(r.Process.Argv) > 0 {
+		t.Errorf("the record says %+v of this process", r.Process)
+	}
+	other, err := net.Dial("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetDeadline(time.Now().Add(20 * time.Second))
+	got := (&client{other, bufio.NewReader(other), t}).send(tunnelTo(o, tokenField)).rest()
+	if !strings.HasPrefix(got, "HTTP/1.1 407 ") {
+		t.Errorf("another's token is answered %q", got)
+	}
+}
