@@ -58,6 +58,14 @@ func (k keys) kind() string {
 	}
 }
 
+// Sandbox returns what [Directory.Identify] says of a peer that is the entry's.
+func (given *Entry) Sandbox() policy.Sandbox {
+	if k := given.keys(); k != 0 {
+		return policy.Sandbox{Name: given.Name, Kind: k.kind()}
+	}
+	return policy.Sandbox{Name: given.Name}
+}
+
 func newRegister(entries []Entry) (*register, error) {
 	r := &register{
 		byName: map[string]*entry{}, byListener: map[string]*entry{}, byUID: map[uint32]*entry{},
@@ -84,8 +92,7 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &entry{keys: given.keys(), token: sha256.Sum256([]byte(given.Token))}
-	e.sandbox = policy.Sandbox{Name: given.Name, Kind: e.keys.kind()}
+	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token))}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:

@@ -73,7 +73,7 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	code := exitOK
 	for _, arg := range args {
-		a, err := o.answer(p, who.Name, arg)
+		a, err := o.answer(p, entryOf(who).Sandbox(), arg)
 		if err != nil {
 			explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
 			code = stricter(code, exitUnsure)
@@ -134,15 +134,15 @@ type answer struct {
 	notes []string
 }
 
-func (o *checkOptions) answer(p *policy.Policy, sandbox, arg string) (*answer, error) {
+func (o *checkOptions) answer(p *policy.Policy, who policy.Sandbox, arg string) (*answer, error) {
 	asked, err := parseCheck(arg, o.method)
 	if err != nil {
 		return nil, err
 	}
-	asked.Sandbox, asked.Time = policy.Sandbox{Name: sandbox}, time.Now()
+	asked.Sandbox, asked.Time = who, time.Now()
 	d, judged := p.Judge(context.Background(), asked)
 	a := &answer{
-		Request: requestText(&judged), Sandbox: sandbox, Verdict: d.Verdict.Action(),
+		Request: requestText(&judged), Sandbox: who.Name, Verdict: d.Verdict.Action(),
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
 		Inspected:       d.Verdict == policy.Inspect || judged.TLS != nil,
 		Credential:      d.Inject,

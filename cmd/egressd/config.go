@@ -141,7 +141,7 @@ func (c *config) listeners() []netip.AddrPort {
 	}
 	var all []netip.AddrPort
 	for _, text := range texts {
-		if a, err := netip.ParseAddrPort(text); err == nil {
+		if a, err := netip.ParseAddrPort(strings.TrimPrefix(text, policy.TLSListener)); err == nil {
 			all = append(all, a)
 		}
 	}
@@ -213,27 +213,25 @@ func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
 	return nil, misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
-// proxyOf returns the listener that a sandbox uses, and what it proves itself
-// with there: nil where the listener is its own, or where none are listed.
+// proxyOf returns the listener that a sandbox uses, and the token that it has
+// to show there, or nil.
 func (c *config) proxyOf(name string) (string, *url.Userinfo, error) {
 	s, err := c.sandbox(name)
 	if err != nil {
 		return "", nil, err
 	}
-	if s.Listen != "" {
-		return s.Listen, nil, nil
-	}
-	if len(c.file.Listen.Proxy) == 0 {
+	listener := c.listenerOf(s)
+	if listener == "" {
 		return "", nil, failed(fmt.Errorf("%s has no proxy listener", c.path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
 	}
 	if s.TokenFile == "" {
-		return c.file.Listen.Proxy[0], nil, nil
+		return listener, nil, nil
 	}
 	token, err := c.token(s)
 	if err != nil {
 		return "", nil, err
 	}
-	return c.file.Listen.Proxy[0], url.UserPassword(s.Name, token), nil
+	return listener, url.UserPassword(s.Name, token), nil
 }
 
 // maxTokenBytes bounds what is read of a token file.

@@ -46,6 +46,7 @@ type daemon struct {
 	serving   sync.WaitGroup
 	listening []boundListener
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
+	overTLS   atomic.Pointer[proxy.TLSListener]
 }
 
 // A boundListener is a listener that is open, and what the file calls it.
@@ -142,8 +143,13 @@ func (d *daemon) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	overTLS, err := d.tlsListener(d.config, with)
+	if err != nil {
+		return err
+	}
 	d.with = with
 	d.server.Inspect(with)
+	d.overTLS.Store(overTLS)
 	d.keys.add(keys)
 	d.keys.keep(keys, d.config, d.complain)
 	if err := d.listen(); err != nil {
@@ -160,7 +166,7 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	for _, l := range d.listening {
 		d.serving.Go(func() {
-			if err := d.server.Serve(l.Listener, l.name); !errors.Is(err, proxy.ErrClosed) {
+			if err := d.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
 				fmt.Fprintf(d.talk, "egressd: error: %s is not served: %v\n", l.name, err)
 			}
 		})
@@ -223,6 +229,7 @@ type change struct {
 	entries   []sandbox.Entry
 	forwarder *dns.Forwarder
 	with      *proxy.Inspection
+	overTLS   *proxy.TLSListener
 	keys      *credentials
 }
 
@@ -260,6 +267,9 @@ func (d *daemon) prepare(ctx context.Context) (next *change, err error) {
 	if next.with, err = d.inspection(c); err != nil {
 		return nil, err
 	}
+	if next.overTLS, err = d.tlsListener(c, next.with); err != nil {
+		return nil, err
+	}
 	next.keys, err = c.credentials(ctx, next.policy.Digest())
 	return next, err
 }
@@ -282,6 +292,10 @@ func (d *daemon) enforce(ctx context.Context, next *change, why string) error {
 	d.keys.keep(next.keys, next.config, d.complain)
 	if err := d.sandboxes.Set(next.entries); err != nil {
 		return err
+	}
+	d.overTLS.Store(next.overTLS)
+	if err := d.admitUsers(next.config); err != nil {
+		d.complain(err)
 	}
 	d.resolver.forwarder.Store(next.forwarder)
 	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || now.Audit != before.Audit {
@@ -331,10 +345,13 @@ func (d *daemon) close() {
 
 // entries are the sandboxes of the file, with the tokens that it points to.
 func (c *config) entries() ([]sandbox.Entry, error) {
+	if err := c.checkUsers(); err != nil {
+		return nil, err
+	}
 	var all []sandbox.Entry
 	for i := range c.file.Sandboxes {
 		s := &c.file.Sandboxes[i]
-		e := sandbox.Entry{Name: s.Name, Listener: s.Listen}
+		e := entryOf(s)
 		if s.TokenFile != "" {
 			token, err := c.token(s)
 			if err != nil {
@@ -342,7 +359,7 @@ func (c *config) entries() ([]sandbox.Entry, error) {
 			}
 			e.Token = token
 		}
-		all = append(all, e)
+		all = append(all, *e)
 	}
 	return all, nil
 }

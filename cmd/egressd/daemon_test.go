@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 // TestAReloadChangesAllOrNothing edits the policy file of a daemon in ways that
@@ -43,7 +45,7 @@ func TestAReloadChangesAllOrNothing(t *testing.T) {
 		if err := d.apply(context.Background(), "test"); err == nil {
 			t.Errorf("%s: taken", says)
 		}
-		if d.gate.Digest() != before || d.sandboxes.Credentials(edit[0]) {
+		if d.gate.Digest() != before || d.sandboxes.Credentials(sandbox.Peer{Listener: edit[0]}) {
 			t.Errorf("%s: something changed", says)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
 
@@ -71,15 +72,15 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	host, _, err := splitListen(address)
+	vars, host, err := proxyVariables(address, user)
 	if err != nil {
 		return err
 	}
+	o.explain(stderr, address)
 	if o.format == "docker" && reachesOnlyHere(host) {
 		fmt.Fprintf(stderr, "egressd: %s is the container's own loopback unless it runs with --network host\n", address)
 		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
 	}
-	vars := proxyVariables(address, user)
 	if o.ca != "" {
 		vars = append(vars, trustVariables(o.ca)...)
 	}
@@ -121,13 +122,22 @@ func (o *envOptions) proxy() (string, *url.Userinfo, error) {
 	return listener, user, nil
 }
 
+// explain says what else a program needs at a listener.
+func (o *envOptions) explain(stderr io.Writer, address string) {
+	switch {
+	case strings.HasPrefix(address, policy.UnixListener):
+		fmt.Fprintln(stderr, "egressd: of what reads these variables, only curl takes a unix socket for a proxy")
+		fmt.Fprintln(stderr, "egressd: hint: egressd env --listen 127.0.0.1:3128, where other programs are to go through the proxy")
+	case strings.HasPrefix(address, policy.TLSListener) && o.ca == "":
+		fmt.Fprintln(stderr, "egressd: a program that reaches the proxy over TLS has to trust its certificate")
+		fmt.Fprintln(stderr, "egressd: hint: egressd ca bundle -o FILE, then egressd env --ca FILE")
+	}
+}
+
 // splitListen reads a TCP address. What listens everywhere is reached at
 // loopback.
 func splitListen(address string) (host, port string, err error) {
 	const hint = "egressd env --listen 127.0.0.1:3128"
-	if strings.HasPrefix(address, "unix:") {
-		return "", "", failed(fmt.Errorf("%s: proxy variables cannot name a unix socket", address), hint)
-	}
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
 		return "", "", misused(fmt.Errorf("the proxy's address: %w", err), hint)
@@ -158,11 +168,34 @@ func reachesOnlyHere(host string) bool {
 
 // proxyVariables returns what each kind of program reads. Both spellings are
 // set where programs differ, and the lists of exceptions are set and empty, so
-// that none is inherited.
-func proxyVariables(address string, user *url.Userinfo) []variable {
-	host, port, _ := splitListen(address)
-	proxy := (&url.URL{Scheme: "http", User: user, Host: net.JoinHostPort(host, port)}).String()
-	socks := (&url.URL{Scheme: "socks5h", User: user, Host: net.JoinHostPort(host, port)}).String()
+// that none is inherited. host is where the proxy is, and empty for a socket.
+func proxyVariables(address string, user *url.Userinfo) (vars []variable, host string, err error) {
+	if path, unix := strings.CutPrefix(address, policy.UnixListener); unix {
+		return socketVariables(path, user), "", nil
+	}
+	address, overTLS := strings.CutPrefix(address, policy.TLSListener)
+	host, port, err := splitListen(address)
+	if err != nil {
+		return nil, "", err
+	}
+	at := url.URL{Scheme: "http", User: user, Host: net.JoinHostPort(host, port)}
+	if overTLS {
+		at.Scheme = "https"
+	}
+	proxy := at.String()
+	if !overTLS { // SOCKS5 over TLS has no name that programs know
+		at.Scheme = "socks5h"
+	}
+	return addressVariables(proxy, at.String()), host, nil
+}
+
+// socketVariables are for curl, which has this way to write a socket.
+func socketVariables(path string, user *url.Userinfo) []variable {
+	socks := (&url.URL{Scheme: "socks5h", User: user, Host: "localhost", Path: path}).String()
+	return []variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", ""}, {"no_proxy", ""}}
+}
+
+func addressVariables(proxy, socks string) []variable {
 	return []variable{
 		{"HTTP_PROXY", proxy}, {"http_proxy", proxy},
 		{"HTTPS_PROXY", proxy}, {"https_proxy", proxy},

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/egressd/egressd/policy"
 )
 
 // listen opens every listener that the file names, or none.
@@ -35,13 +37,13 @@ func (d *daemon) listen() error {
 		return misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
 	}
 	d.own.Store(&own)
-	return nil
+	return d.admitUsers(d.config)
 }
 
 func openListener(name string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(name, "unix:")
+	path, unix := strings.CutPrefix(name, policy.UnixListener)
 	if !unix {
-		return net.Listen("tcp", name)
+		return net.Listen("tcp", strings.TrimPrefix(name, policy.TLSListener))
 	}
 	if err := clearSocket(path); err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func openListener(name string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, os.Chmod(path, 0o660)
+	return l, os.Chmod(path, ofGroup)
 }
 
 // makeFolder makes a folder where there is none. Others may pass through it,
@@ -102,8 +104,11 @@ func answers(path string) bool {
 }
 
 func addressOf(l boundListener) string {
-	if path, unix := strings.CutPrefix(l.name, "unix:"); unix {
-		return "unix:" + path
+	switch {
+	case strings.HasPrefix(l.name, policy.UnixListener):
+		return l.name
+	case strings.HasPrefix(l.name, policy.TLSListener):
+		return policy.TLSListener + l.Addr().String()
 	}
 	return l.Addr().String()
 }
