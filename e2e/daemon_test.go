@@ -55,9 +55,14 @@ const proxyPort = 3128
 // rest is what every configuration has beside its policy. Its deadlines are
 // short, so that waiting for one does not take long.
 const rest = `
-listen: {proxy: ["%s:%d", "[%s]:%d"]}
 audit: {dir: audit, durability: process}
 upstream: {dns: ["%s"]}
+`
+
+// listeners are those of a configuration whose policy names none. One that names
+// its own has two or more of them.
+const listeners = `
+listen: {proxy: ["%s:%d", "[%s]:%d"]}
 `
 
 const shortDeadlines = `
@@ -77,7 +82,10 @@ func policyText(t *testing.T, name string) string {
 // writeConfig writes a policy file and what else the configuration needs.
 func (d *daemon) writeConfig(t *testing.T, policy string) {
 	t.Helper()
-	text := policy + fmt.Sprintf(rest, lab.GatewayIPv4, d.port, lab.GatewayIPv6, d.port, resolver)
+	text := policy + fmt.Sprintf(rest, resolver)
+	if !strings.Contains(policy, "listen:") {
+		text += fmt.Sprintf(listeners, lab.GatewayIPv4, d.port, lab.GatewayIPv6, d.port)
+	}
 	if !strings.Contains(policy, "limits:") {
 		text += shortDeadlines
 	}

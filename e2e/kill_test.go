@@ -149,7 +149,7 @@ func TestSecondEgressdOnOneLog(t *testing.T) {
 	d := start(t, policyText(t, "P0"))
 	second := newDaemon(t, policyText(t, "P0"))
 	second.port++
-	policy := strings.Replace(policyText(t, "P0")+fmt.Sprintf(rest, lab.GatewayIPv4, second.port, lab.GatewayIPv6, second.port, resolver), "dir: audit", "dir: "+d.log.dir, 1)
+	policy := strings.Replace(policyText(t, "P0")+fmt.Sprintf(listeners+rest, lab.GatewayIPv4, second.port, lab.GatewayIPv6, second.port, resolver), "dir: audit", "dir: "+d.log.dir, 1)
 	if err := os.WriteFile(second.config, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -116,10 +118,28 @@ func again(stage string, flags uintptr, args []string) *exec.Cmd {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
 	if flags&syscall.CLONE_NEWUSER != 0 {
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+		users := mappable()
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: users}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: users}}
 	}
 	return cmd
+}
+
+// mappable is how many users the lab can have: this one alone, or those of an
+// ordinary machine where this one is the root of a whole one.
+func mappable() int {
+	const ordinary = 1 << 16
+	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		text, err := os.ReadFile(name)
+		f := strings.Fields(string(text))
+		if err != nil || os.Getuid() != 0 || len(f) != 3 || f[0] != "0" {
+			return 1
+		}
+		if n, err := strconv.Atoi(f[2]); err != nil || n < ordinary {
+			return 1
+		}
+	}
+	return ordinary
 }
 
 func exitStatus(err error) int {

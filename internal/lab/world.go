@@ -14,6 +14,8 @@ type World struct {
 
 	Wire *Wire // every packet that the gateway sends
 	Sink *Sink // every TCP connection that arrives in the internet
+
+	neighbour *Net // or nil
 }
 
 // Addresses of the gateway towards the sandbox.
@@ -33,7 +35,7 @@ const (
 // one of the hosts above, or a host of the lab itself.
 func Unanswering(addr netip.Addr) bool {
 	switch addr.String() {
-	case RefusingHost, UnreachableHost, SilentHost, GatewayIPv4, GatewayIPv6, "10.98.0.1", "fd98::1", "10.99.0.1", "fd99::1":
+	case RefusingHost, UnreachableHost, SilentHost, GatewayIPv4, GatewayIPv6, "10.98.0.1", "fd98::1", "10.99.0.1", "fd99::1", NeighbourIPv4, "10.97.0.2":
 		return true
 	}
 	return addr.IsLoopback() || addr.IsUnspecified()
@@ -160,7 +162,7 @@ func (w *World) Close() error {
 	if w.Wire != nil {
 		errs = append(errs, w.Wire.Close())
 	}
-	for _, n := range []*Net{w.Sandbox, w.Gateway, w.Internet} {
+	for _, n := range []*Net{w.Sandbox, w.Gateway, w.Internet, w.neighbour} {
 		if n != nil {
 			n.close()
 		}
