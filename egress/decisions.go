@@ -29,7 +29,7 @@ const decisionsMost = 1024
 // of returns d, or the copy of it that others have. What refuses is not kept:
 // a sandbox could fill the table with it.
 func (s *decisions) of(d policy.Decision) *policy.Decision {
-	if d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+	if d.Shadow != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		return &d
 	}
 	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject}

@@ -11,7 +11,8 @@ import (
 // recordOf is what a record says beyond its flow.
 type recordOf struct {
 	kind Kind
-	end  End    // of a close record
+	end  End // of a close record
+	took time.Duration
 	raw  []byte // of a refused record
 	note string
 }
@@ -29,13 +30,18 @@ func (f *Flow) append(r recordOf) (int64, error) {
 	return f.gate.config.Log.Append(e.b)
 }
 
-func (g *Gate) notePolicy(digest, note string) error {
+func (g *Gate) notePolicy(p *policy.Policy, note string) error {
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(KindPolicy))
 	e.open("decision")
-	e.str("policy", digest)
+	e.str("policy", p.Digest())
 	e.close()
+	if s := p.Shadow(); s != nil {
+		e.open("shadow")
+		e.str("policy", s.Digest())
+		e.close()
+	}
 	e.str("note", note)
 	e.close()
 	_, err := g.config.Log.Append(e.b)
@@ -76,9 +82,10 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.close()
 	}
 	e.process(f.request.Process)
-	e.decision(*f.decision)
+	e.decision(f.decision)
+	e.shadow(f.decision.Shadow)
 	if r.kind == KindClose {
-		e.ended(f, r.end)
+		e.ended(r)
 	}
 	e.raw(r.raw)
 	e.str("note", r.note+r.end.Note)
@@ -162,13 +169,9 @@ func (e *encoder) process(p *policy.Process) {
 	e.close()
 }
 
-func (e *encoder) decision(d policy.Decision) {
+func (e *encoder) decision(d *policy.Decision) {
 	e.open("decision")
-	e.str("action", d.Verdict.Action())
-	e.cut("rule", d.Rule, rawMost)
-	e.str("layer", string(d.Layer))
-	e.cut("reason", d.Reason, 2*rawMost)
-	e.str("class", string(d.Class))
+	e.verdict(d)
 	if d.Class != "" {
 		e.list("allowed_if", d.AllowedIf)
 	}
@@ -176,13 +179,33 @@ func (e *encoder) decision(d policy.Decision) {
 	e.close()
 }
 
-func (e *encoder) ended(f *Flow, end End) {
-	e.open("bytes")
-	e.num("up", end.Up)
-	e.num("down", end.Down)
+func (e *encoder) verdict(d *policy.Decision) {
+	e.str("action", d.Verdict.Action())
+	e.cut("rule", d.Rule, rawMost)
+	e.str("layer", string(d.Layer))
+	e.cut("reason", d.Reason, 2*rawMost)
+	e.str("class", string(d.Class))
+}
+
+// shadow is what the policy's shadow would have decided; nil where it agrees.
+func (e *encoder) shadow(d *policy.Decision) {
+	if d == nil {
+		return
+	}
+	e.open("shadow")
+	e.verdict(d)
+	e.flag("inspect", d.Verdict == policy.Inspect)
+	e.str("policy", d.Policy)
 	e.close()
-	e.num("duration_ms", (time.Since(f.gate.began) - f.began).Milliseconds())
-	e.str("outcome", end.Outcome)
+}
+
+func (e *encoder) ended(r recordOf) {
+	e.open("bytes")
+	e.num("up", r.end.Up)
+	e.num("down", r.end.Down)
+	e.close()
+	e.num("duration_ms", r.took.Milliseconds())
+	e.str("outcome", r.end.Outcome)
 }
 
 func (e *encoder) raw(b []byte) {

@@ -130,17 +130,18 @@ func (f *Flow) leaveSlot() { f.slot().open.Add(-1) }
 
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
-	if refusal := f.decide(ctx, f.request); refusal != nil {
-		return f.refuse(refusal.Decision)
+	if f.decide(ctx, f.request) != nil {
+		return f.denied(ctx)
 	}
 	if !f.request.Destination.Addr.IsValid() {
 		if refusal := f.resolve(ctx); refusal != nil {
 			return refusal
 		}
-		if refusal := f.decide(ctx, f.request); refusal != nil {
-			return f.refuse(refusal.Decision)
+		if f.decide(ctx, f.request) != nil {
+			return f.denied(ctx)
 		}
 	}
+	f.compare(ctx, f.request)
 	return f.recordDecision()
 }
 
@@ -162,7 +163,7 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 // before it is sent.
 func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
-		return f.failed(policy.NetworkDNS)
+		return f.failed(ctx, policy.NetworkDNS)
 	}
 	dst := &f.request.Destination
 	var ok bool
@@ -188,7 +189,7 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	case f.gate.shut.Load():
 		return f.refuse(stopping)
 	case err != nil || len(dst.Addrs) == 0:
-		return f.failed(policy.NetworkDNS)
+		return f.failed(ctx, policy.NetworkDNS)
 	}
 	return nil
 }
@@ -206,11 +207,12 @@ func (f *Flow) refuse(d policy.Decision) *Refusal {
 }
 
 // failed records that what was allowed did not come about.
-func (f *Flow) failed(class policy.Class) *Refusal {
+func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
+	f.compare(ctx, f.request)
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
 	}
-	f.recordEnd(End{Outcome: string(class)})
+	f.recordEnd(f.ending(End{Outcome: string(class)}))
 	return f.networkRefusal(class)
 }
 
@@ -228,6 +230,7 @@ func (f *Flow) recordDecision() *Refusal {
 }
 
 func (f *Flow) refusal(d policy.Decision) *Refusal {
+	d.Shadow = nil // it is for the record alone
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d}
 	if f.request.HTTP != nil {
 		r.Method = f.request.HTTP.Method
@@ -275,7 +278,9 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	edit(r)
 	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
 	f.request = r
-	if refusal := f.decide(ctx, r); refusal != nil {
+	refusal := f.decide(ctx, r)
+	f.compareBeside(ctx, r)
+	if refusal != nil {
 		return refusal
 	}
 	f.opaque = f.decision.Verdict == policy.Allow
@@ -323,7 +328,8 @@ func (f *Flow) Wait(ctx context.Context) error {
 // done may run on any goroutine and must not wait.
 func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
 
-// Close ends the flow and records how. Only the first call counts.
+// Close ends the flow and records how. Only the first call counts. Where a shadow is
+// still being asked about the flow, the record follows when it has answered.
 func (f *Flow) Close(end End) {
 	f.mu.Lock()
 	if f.closed {
@@ -335,9 +341,16 @@ func (f *Flow) Close(end End) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	f.recordEnd(end)
+	ended, waits := f.ending(end), f.gate.compared.find(f)
+	if waits != nil {
+		waits.ended = &ended
+	} else {
+		f.recordEnd(ended)
+	}
 	f.mu.Unlock()
-	f.gate.remove(f)
+	if waits == nil {
+		f.gate.remove(f)
+	}
 	f.leaveSlot()
 	if conn != nil {
 		conn.Close()
@@ -346,6 +359,10 @@ func (f *Flow) Close(end End) {
 
 // recordEnd writes the close record; a log that fails now refuses whatever
 // comes next, and has nothing to hold back here.
-func (f *Flow) recordEnd(end End) {
-	_, _ = f.append(recordOf{kind: KindClose, end: end})
+func (f *Flow) recordEnd(e ending) {
+	_, _ = f.append(recordOf{kind: KindClose, end: e.end, took: e.took})
+}
+
+func (f *Flow) ending(end End) ending {
+	return ending{end, time.Since(f.gate.began) - f.began}
 }

@@ -55,6 +55,7 @@ type Gate struct {
 	began    time.Time
 	shared   decisions
 	requests requests
+	compared comparisons
 	shut     atomic.Bool
 	life     context.Context // until Shut
 	die      context.CancelFunc
@@ -193,7 +194,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 // refuses are cut. The error means that the change could not be recorded;
 // then the policy before stays.
 func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) error {
-	if err := g.notePolicy(p.Digest(), note); err != nil {
+	if err := g.notePolicy(p, note); err != nil {
 		return err
 	}
 	g.policy.Store(p)
@@ -208,7 +209,7 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 // RejectPolicy records that a new policy was refused and the one in force
 // stays. note says why.
 func (g *Gate) RejectPolicy(note string) error {
-	return g.notePolicy(g.Digest(), note)
+	return g.notePolicy(g.policy.Load(), note)
 }
 
 // Digest identifies the policy in force.
@@ -228,6 +229,8 @@ func (g *Gate) Shut() {
 func (g *Gate) CloseLeft() {
 	for _, f := range g.openFlows() {
 		f.Close(End{Outcome: "cut"})
+		f.mu.Lock()
+		f.settle()
 	}
 }
 

@@ -71,9 +71,10 @@ func (f *Flow) Over(tunnel *Flow) {
 }
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
-	if refusal := f.decide(ctx, f.request); refusal != nil {
-		return f.refuse(refusal.Decision)
+	if f.decide(ctx, f.request) != nil {
+		return f.denied(ctx)
 	}
+	f.compare(ctx, f.request)
 	return f.recordDecision()
 }
 

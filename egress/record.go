@@ -20,6 +20,7 @@ type Record struct {
 	DNS      *RecordDNS      `json:"dns,omitempty"`
 	Process  *RecordProcess  `json:"process,omitempty"`
 	Decision *RecordDecision `json:"decision,omitempty"`
+	Shadow   *RecordShadow   `json:"shadow,omitempty"`
 	Bytes    *RecordBytes    `json:"bytes,omitempty"`
 	Duration int64           `json:"duration_ms,omitempty"`
 	Outcome  string          `json:"outcome,omitempty"`
@@ -83,6 +84,19 @@ type RecordDecision struct {
 	Class     string   `json:"class,omitempty"`
 	AllowedIf []string `json:"allowed_if,omitempty"`
 	Policy    string   `json:"policy,omitempty"`
+}
+
+// RecordShadow is what the policy in shadow would have decided, where that differs
+// from the decision. In a record of kind policy it says which one is asked beside
+// the one in force.
+type RecordShadow struct {
+	Action  string `json:"action,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Layer   string `json:"layer,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Class   string `json:"class,omitempty"`
+	Inspect bool   `json:"inspect,omitempty"` // it would look at the requests in the tunnel
+	Policy  string `json:"policy"`
 }
 
 // RecordBytes counts payload bytes: up to the upstream, down to the client. Of

@@ -23,6 +23,11 @@ type Environment struct {
 	// them, in their order.
 	Texts [][]byte
 
+	// Shadow are the opinions of the sources in shadow, and ShadowTexts what they
+	// are made of: see [RegoSource.Shadow].
+	Shadow      []Evaluator
+	ShadowTexts [][]byte
+
 	// Inspection says that tunnels can be inspected, except those to the
 	// patterns of [TLS.Never]. A tunnel that cannot is refused where a rule
 	// looks at its requests.
@@ -36,16 +41,36 @@ const compilerVersion = "egressd policy 2"
 // Compile makes the policy that the file describes, and runs its tests. The
 // error is a [FileError] where a test is red. A file that names Rego does not
 // compile without evaluators: what they would deny must not be forgotten.
+//
+// With sources in shadow, the policy has a shadow that is the same file with those
+// in the place of all others. The tests of the file are not about it.
 func (f *File) Compile(env Environment) (*Policy, error) {
-	if len(f.Rego) > 0 && len(env.Evaluators) == 0 {
+	if f.names(false) && len(env.Evaluators) == 0 || f.names(true) && len(env.Shadow) == 0 {
 		return nil, errors.New("the file names rego, and nothing was made of it")
 	}
 	presets, err := f.parsePresets()
 	if err != nil {
 		return nil, err
 	}
+	p := f.assemble(env, presets)
+	if err := f.runTests(p); err != nil {
+		return nil, err
+	}
+	if len(env.Shadow) > 0 {
+		env.Evaluators, env.Texts = env.Shadow, append([][]byte{[]byte("shadow")}, env.ShadowTexts...)
+		p = p.WithShadow(f.assemble(env, presets))
+	}
+	return p, nil
+}
+
+// names reports whether a source of Rego is in shadow, or in force.
+func (f *File) names(shadow bool) bool {
+	return slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
+}
+
+func (f *File) assemble(env Environment, presets []*File) *Policy {
 	evaluators := []Evaluator{f.baseline(env), f.topRules(presets), f.sandboxLayer()}
-	p := &Policy{
+	return &Policy{
 		evaluators: append(evaluators, env.Evaluators...),
 		fallback:   f.Default,
 		ech:        f.ech(),
@@ -54,10 +79,6 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 		slow:       len(env.Evaluators) > 0,
 		digest:     f.digest(presets, env.Texts),
 	}
-	if err := f.runTests(p); err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
 func (f *File) ech() bool { return f.TLS.ECH == "allow" }

@@ -32,7 +32,8 @@ type Policy struct {
 	inspection bool
 	never      *index // tunnels that are not looked into; nil where there are none
 	digest     string
-	slow       bool // an evaluator may take longer than an event loop can wait
+	slow       bool    // an evaluator may take longer than an event loop can wait
+	shadow     *shadow // asked beside it; nil where none is
 }
 
 // New returns a policy of the given evaluators that denies what none of them

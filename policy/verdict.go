@@ -109,6 +109,10 @@ type Decision struct {
 	Inject string
 
 	Policy string // digest of the policy that decided, "sha256:…"
+
+	// Shadow is what the policy's shadow would have decided, where that differs:
+	// see [Policy.Compare]. It is for the record, and no reply mentions it.
+	Shadow *Decision
 }
 
 // Needs is a set of the parts of a request that a verdict still depends on.

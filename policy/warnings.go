@@ -22,7 +22,7 @@ func (f *File) Doubts() []Problem {
 	w := warnings{file: f}
 	if f.Default == Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets)+len(f.Rego) == 0 {
+	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) == 0 && !f.names(false) {
 		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {

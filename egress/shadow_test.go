@@ -1,0 +1,199 @@
+package egress
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/policy"
+)
+
+// beside returns a policy that allows everything, and asks another opinion.
+func beside(o policy.Evaluator) *policy.Policy {
+	return policy.New(opinion(allow)).WithShadow(policy.New(o))
+}
+
+func TestWhereTheShadowDiffersIsRecorded(t *testing.T) {
+	shadow := policy.New(opinion(deny))
+	w := newWorld(t, policy.New(opinion(allow)).WithShadow(shadow))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close(End{Outcome: "closed"})
+	for _, kind := range []Kind{KindOpen, KindClose} {
+		records := w.records(t, kind)
+		if len(records) != 1 || records[0].Decision.Action != "allow" || records[0].Shadow == nil {
+			t.Fatalf("%s: %+v", kind, records)
+		}
+		want := RecordShadow{Action: "deny", Rule: "test", Layer: "user", Reason: "the test says no", Class: "rule-deny", Policy: shadow.Digest()}
+		if *records[0].Shadow != want {
+			t.Errorf("%s: %+v", kind, records[0].Shadow)
+		}
+	}
+	loads := w.records(t, KindPolicy)
+	if len(loads) != 1 || loads[0].Shadow == nil || *loads[0].Shadow != (RecordShadow{Policy: shadow.Digest()}) {
+		t.Errorf("the record of the load: %+v", loads)
+	}
+}
+
+// TestARefusalDoesNotMentionTheShadow has the policy in force refuse what the shadow
+// allows.
+func TestARefusalDoesNotMentionTheShadow(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)).WithShadow(policy.New(opinion(allow))))
+	_, err := w.Open(t.Context(), peer, ask(t, "evil.test:443"))
+	if r := refusalOf(t, err, policy.RuleDeny); r.Decision.Shadow != nil {
+		t.Errorf("the refusal holds %+v", r.Decision.Shadow)
+	}
+	opens := w.records(t, KindOpen)
+	if len(opens) != 1 || opens[0].Decision.Action != "deny" || opens[0].Shadow == nil || opens[0].Shadow.Action != "allow" {
+		t.Errorf("%+v", opens)
+	}
+	if n := w.zone.asked.Load(); n != 0 {
+		t.Error("the name was looked up, as the shadow would have it")
+	}
+}
+
+// TestWhatAgreesHasNoShadow covers a flow whose name cannot be resolved, too, and
+// what egressd itself refuses.
+func TestWhatAgreesHasNoShadow(t *testing.T) {
+	w := newWorld(t, beside(opinion(allow)))
+	w.zone.addrs["a.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	var open []*Flow
+	for range 8 { // as many as the sandbox may have
+		f, err := w.Open(t.Context(), peer, ask(t, "a.test:443"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, f)
+	}
+	_, err := w.Open(t.Context(), peer, ask(t, "a.test:443"))
+	refusalOf(t, err, policy.TooManyFlows)
+	for _, f := range open {
+		f.Close(End{})
+	}
+	_, err = w.Open(t.Context(), peer, ask(t, "nowhere.test:443"))
+	refusalOf(t, err, policy.NetworkDNS)
+	for _, r := range w.records(t, "") {
+		if r.Shadow != nil && r.Kind != KindPolicy {
+			t.Errorf("%s: %+v", r.Kind, r.Shadow)
+		}
+	}
+}
+
+// TestNarrowDoesNotWaitForTheShadow narrows a flow on what would be an event loop, and
+// ends it, while the shadow thinks: the close record comes after it.
+func TestNarrowDoesNotWaitForTheShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		thinks := make(chan struct{})
+		w := newWorld(t, beside(opinion(func(r *policy.Request) policy.Decision {
+			if r.TLS == nil {
+				return allow(r)
+			}
+			<-thinks
+			return deny(r)
+		})))
+		f := w.inspected(t)
+		f.Close(End{Up: 3, Outcome: "closed"})
+		if closes := w.records(t, KindClose); len(closes) != 0 {
+			t.Fatalf("the close record did not wait: %+v", closes)
+		}
+		close(thinks)
+		synctest.Wait()
+		closes := w.records(t, KindClose)
+		if len(closes) != 1 || closes[0].Shadow == nil || closes[0].Shadow.Rule != "test" || closes[0].Bytes.Up != 3 || closes[0].Outcome != "closed" {
+			t.Fatalf("%+v", closes)
+		}
+		if w.Flows() != 0 {
+			t.Error("the flow is still open")
+		}
+	})
+}
+
+// TestARecordDoesNotWaitForAShadowForever stops the gate while it thinks.
+func TestARecordDoesNotWaitForAShadowForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		thinks := make(chan struct{})
+		defer close(thinks)
+		w := newWorld(t, beside(opinion(func(r *policy.Request) policy.Decision {
+			if r.TLS != nil {
+				<-thinks
+			}
+			return allow(r)
+		})))
+		for range 2 {
+			f := w.inspected(t)
+			if w.Flows() == 1 {
+				f.Close(End{Outcome: "closed"}) // the other is closed by the gate
+			}
+		}
+		w.Shut()
+		w.CloseLeft()
+		closes := w.records(t, KindClose)
+		if len(closes) != 2 || closes[0].Shadow != nil || w.Flows() != 0 {
+			t.Fatalf("%d flows, %+v", w.Flows(), closes)
+		}
+		synctest.Wait()
+		if n := len(w.records(t, KindClose)); n != 2 {
+			t.Errorf("%d close records", n)
+		}
+	})
+}
+
+func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
+	file, err := policy.ParseFile("test.yaml", []byte("version: 1\nunsafe_allow: [\"127.0.0.1:*\"]\nallow: [{host: allowed.test, methods: [GET, POST]}]\nrego: [{path: next, mode: shadow}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noPosts := opinion(func(r *policy.Request) policy.Decision {
+		if r.HTTP != nil && r.HTTP.Method == "POST" {
+			return deny(r)
+		}
+		return policy.Decision{Verdict: policy.Abstain}
+	})
+	p, err := file.Compile(policy.Environment{Inspection: true, Shadow: []policy.Evaluator{noPosts}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, p)
+	f := w.inspected(t)
+	defer f.Close(End{})
+	for _, method := range []string{"GET", "POST"} {
+		inner, err := f.Request(context.Background(), &policy.HTTPRequest{Method: method, Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.Close(End{})
+	}
+	requests := w.records(t, KindRequest)
+	differs := func(r Record) bool { return r.Shadow != nil }
+	if len(requests) != 2 || slices.IndexFunc(requests, differs) != 1 || requests[1].HTTP.Method != "POST" {
+		t.Errorf("%+v", requests)
+	}
+}
+
+// TestTheLongestRecordFits fills every part of a record.
+func TestTheLongestRecordFits(t *testing.T) {
+	long := strings.Repeat("\x00", 3000)
+	many := slices.Repeat([]string{long}, 2*listMost)
+	d := policy.Decision{Class: policy.AddressDenied, Rule: long, Layer: policy.Organisation, Reason: long, AddressClass: "protocol-assignments", AllowedIf: many, Policy: policy.New().Digest()}
+	shadow := d
+	d.Shadow = &shadow
+	f := &Flow{gate: &Gate{}, src: endpointOf(netip.MustParseAddrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535")), decision: &d, request: &policy.Request{
+		Sandbox:     policy.Sandbox{Name: strings.Repeat("s", 64)},
+		Destination: policy.Destination{Host: strings.Repeat("h", 253), Port: 65535, Addrs: slices.Repeat([]netip.Addr{netip.MustParseAddr("2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff")}, 40)},
+		TLS:         &policy.ClientHello{NoName: long, ALPN: many, JA4: "t13d1516h2_8daaf6152771_02713d6af862", Inspected: true, ECH: true},
+		HTTP:        &policy.HTTPRequest{Method: long, Path: long},
+		Process:     &policy.Process{PID: 1 << 30, Exe: long, Argv: many},
+	}}
+	f.dialled = f.src
+	var e encoder
+	e.flow(f, recordOf{kind: KindClose, end: End{Up: 1 << 60, Down: 1 << 60, Status: 599, Outcome: "client-refused-our-certificate"}, note: strings.Repeat("n", 1000)})
+	if len(e.b) > audit.MaxRecord {
+		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.b), audit.MaxRecord)
+	}
+}

@@ -1,0 +1,223 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An asked is an evaluator made of a function.
+type asked func(context.Context, *Request) (Decision, error)
+
+func (v asked) Evaluate(ctx context.Context, r *Request) (Decision, error) { return v(ctx, r) }
+
+func answering(d Decision) asked {
+	return func(context.Context, *Request) (Decision, error) { return d, nil }
+}
+
+func requestTo(t *testing.T, hostport string) *Request {
+	t.Helper()
+	dst, err := ParseDestination(hostport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Request{Via: ViaConnect, Destination: dst}
+}
+
+func TestAShadowIsToldWhereItDiffers(t *testing.T) {
+	allow := Decision{Verdict: Allow, Rule: "open", Layer: Organisation}
+	deny := Decision{Class: RuleDeny, Rule: "no", Layer: Organisation}
+	for name, row := range map[string]struct {
+		force, shadow Decision
+		differs       bool
+	}{
+		"both allow":                        {allow, Decision{Verdict: Allow, Rule: "other", Layer: Organisation}, false},
+		"the shadow denies":                 {allow, deny, true},
+		"the shadow allows":                 {deny, allow, true},
+		"both deny by one rule":             {deny, deny, false},
+		"both deny, by other rules":         {deny, Decision{Class: RuleDeny, Rule: "never", Layer: Organisation}, true},
+		"both deny, for another class":      {deny, Decision{Class: MethodDenied, Rule: "no", Layer: Organisation}, true},
+		"both deny, by another layer":       {deny, Decision{Class: RuleDeny, Rule: "no", Layer: User}, true},
+		"the shadow would look at a tunnel": {allow, Decision{Verdict: Inspect, Rule: "open", Layer: Organisation}, true},
+		"the shadow asks a person":          {allow, Decision{Verdict: Ask, Class: AskRejected, Rule: "open"}, true},
+		"silence under one default":         {Decision{Verdict: Abstain}, Decision{Verdict: Abstain}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := New(answering(row.shadow))
+			other.inspection = true
+			p := New(answering(row.force)).WithShadow(other)
+			r := requestTo(t, "a.test:443")
+			d := p.Decide(t.Context(), r)
+			if d.Shadow != nil {
+				t.Error("Decide asked the shadow")
+			}
+			compared := p.Compare(t.Context(), r, d)
+			if (compared.Shadow != nil) != row.differs {
+				t.Fatalf("the shadow is %+v", compared.Shadow)
+			}
+			if compared.Verdict != d.Verdict || compared.Rule != d.Rule || compared.Class != d.Class || compared.Policy != d.Policy {
+				t.Errorf("the shadow changed %+v to %+v", d, compared)
+			}
+			if row.differs && (compared.Shadow.Rule != row.shadow.Rule || compared.Shadow.Verdict.Action() != row.shadow.Verdict.Action()) {
+				t.Errorf("the shadow said %+v", compared.Shadow)
+			}
+		})
+	}
+}
+
+// TestWhatGoesWrongInAShadowStaysThere has it fail in every way that it can.
+func TestWhatGoesWrongInAShadowStaysThere(t *testing.T) {
+	for name, v := range map[string]asked{
+		"an error": func(context.Context, *Request) (Decision, error) {
+			return Decision{Verdict: Allow}, errors.New("broken")
+		},
+		"a panic": func(context.Context, *Request) (Decision, error) { panic("broken") },
+		"a verdict that does not exist": func(context.Context, *Request) (Decision, error) {
+			return Decision{Verdict: Abstain + 1}, nil
+		},
+	} {
+		p := New(answering(Decision{Verdict: Allow, Rule: "open"})).WithShadow(New(v))
+		r := requestTo(t, "a.test:443")
+		d := p.Compare(t.Context(), r, p.Decide(t.Context(), r))
+		if d.Verdict != Allow || d.Shadow == nil || d.Shadow.Class != PolicyError || d.Shadow.Verdict != Deny || d.Shadow.Policy == "" {
+			t.Errorf("%s: %+v, shadow %+v", name, d, d.Shadow)
+		}
+	}
+}
+
+// TestASlowShadowIsNotWaitedFor asks one that answers when it likes, more often than
+// it may be asked at a time, and writes what it was asked about meanwhile.
+func TestASlowShadowIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		slow := asked(func(_ context.Context, r *Request) (Decision, error) {
+			<-release
+			return Decision{Verdict: Allow, Reason: r.HTTP.Header["X"][0]}, nil
+		})
+		p := New(answering(Decision{Verdict: Allow, Rule: "open"})).WithShadow(New(slow))
+		for i := range shadowRoom + 2 {
+			r := requestTo(t, "a.test:80")
+			r.HTTP = &HTTPRequest{Method: "GET", Path: "/", Header: map[string][]string{"X": {"y"}}}
+			began := time.Now()
+			d := p.Compare(t.Context(), r, Decision{Verdict: Allow})
+			if waited := time.Since(began); waited != shadowPatience {
+				t.Errorf("question %d was waited for %v", i, waited)
+			}
+			want := "in time"
+			if i >= shadowRoom {
+				want = "too many questions"
+			}
+			if d.Shadow == nil || d.Shadow.Class != PolicyError || !strings.Contains(d.Shadow.Reason, want) {
+				t.Errorf("question %d: %+v", i, d.Shadow)
+			}
+			r.HTTP.Header["X"][0] = "z"
+			delete(r.HTTP.Header, "X")
+		}
+		close(release)
+		synctest.Wait()
+		r := requestTo(t, "a.test:80")
+		r.HTTP = &HTTPRequest{Method: "GET", Path: "/", Header: map[string][]string{"X": {"y"}}}
+		if d := p.Compare(t.Context(), r, Decision{Verdict: Allow}); d.Shadow != nil {
+			t.Errorf("it does not answer any more: %+v", d.Shadow)
+		}
+	})
+}
+
+func TestWhoAskedMayHaveGone(t *testing.T) {
+	heeds := asked(func(ctx context.Context, _ *Request) (Decision, error) { return Decision{Verdict: Allow}, ctx.Err() })
+	p := New(answering(Decision{Verdict: Allow})).WithShadow(New(heeds))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d := p.Compare(gone, requestTo(t, "a.test:443"), Decision{Verdict: Allow}); d.Shadow != nil {
+		t.Errorf("%+v", d.Shadow)
+	}
+}
+
+func TestNoPolicyHasNoShadow(t *testing.T) {
+	for _, p := range []*Policy{nil, New(answering(Decision{Verdict: Allow}))} {
+		if d := p.Compare(t.Context(), requestTo(t, "a.test:443"), Decision{}); d.Shadow != nil || p.Shadow() != nil {
+			t.Error("it has")
+		}
+	}
+	if !New().Prompt() || New().WithShadow(New()).Prompt() {
+		t.Error("only a policy with a shadow is not prompt")
+	}
+}
+
+// TestAFileWithSourcesInShadow compiles one: those in shadow stand in the place of
+// those in force.
+func TestAFileWithSourcesInShadow(t *testing.T) {
+	file, err := ParseFile("egressd.yaml", []byte("version: 1\nallow: [a.test]\ndeny: [b.test]\nrego: [now, {path: next, mode: shadow}]\ntests: [allow a.test]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := answering(Decision{Verdict: Abstain})
+	next := answering(Decision{Class: RuleDeny, Rule: "next", Layer: Organisation})
+	env := Environment{Evaluators: []Evaluator{now}, Texts: [][]byte{[]byte("now")}, Shadow: []Evaluator{next}, ShadowTexts: [][]byte{[]byte("next")}}
+	p, err := file.Compile(env)
+	if err != nil {
+		t.Fatal(err) // the test of the file would be red in the shadow
+	}
+	r := requestTo(t, "a.test:443")
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Verdict != Allow || d.Shadow == nil || d.Shadow.Rule != "next" {
+		t.Errorf("a.test: %+v, shadow %+v", d, d.Shadow)
+	}
+	r = requestTo(t, "10.0.0.1:443")
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Class != AddressDenied || d.Shadow != nil {
+		t.Errorf("the baseline holds in both: %+v, shadow %+v", d, d.Shadow)
+	}
+	without := env
+	without.Shadow, without.ShadowTexts = nil, nil
+	if _, err := file.Compile(without); err == nil {
+		t.Error("a shadow that nobody made was passed over")
+	}
+	if p.Digest() == p.Shadow().Digest() {
+		t.Error("both have one digest")
+	}
+	env.ShadowTexts = [][]byte{[]byte("edited")}
+	edited, err := file.Compile(env)
+	if err != nil || edited.Digest() != p.Digest() || edited.Shadow().Digest() == p.Shadow().Digest() {
+		t.Errorf("an edit of the shadow: %v, %s, %s", err, edited.Digest(), edited.Shadow().Digest())
+	}
+}
+
+func TestSourcesInShadowAlone(t *testing.T) {
+	file, err := ParseFile("egressd.yaml", []byte("version: 1\nrego: [{path: next, mode: shadow}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := file.Compile(Environment{Shadow: []Evaluator{answering(Decision{Verdict: Allow, Rule: "next"})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := requestTo(t, "a.test:443")
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Class != DefaultDeny || d.Shadow == nil || d.Shadow.Verdict != Allow {
+		t.Errorf("%+v, shadow %+v", d, d.Shadow)
+	}
+	if said := file.Warnings(); len(said) != 1 || !strings.Contains(said[0], "0 rules allow anything") {
+		t.Errorf("warnings: %q", said)
+	}
+}
+
+func BenchmarkCompareWithoutShadow(b *testing.B) {
+	p := New(answering(Decision{Verdict: Allow}))
+	r, d := &Request{}, Decision{Verdict: Allow}
+	b.ReportAllocs()
+	for b.Loop() {
+		if p.Shadow() != nil {
+			p.Compare(context.Background(), r, d)
+		}
+	}
+}
+
+func BenchmarkCompare(b *testing.B) {
+	p := New(answering(Decision{Verdict: Allow})).WithShadow(New(answering(Decision{Verdict: Allow})))
+	r, d := &Request{}, Decision{Verdict: Allow}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Compare(context.Background(), r, d)
+	}
+}
