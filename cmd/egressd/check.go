@@ -32,6 +32,9 @@ HOST:PORT is judged as a tunnel. A host without a port means port 443. The
 addresses that a name resolves to are judged when it is dialled, and can still
 refuse what is allowed here.
 
+Where the policy in shadow would decide otherwise, that is said; it does not
+count.
+
 Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments, the
 strictest counts.`,
 		Example: `  egressd check https://api.anthropic.com/v1/messages
@@ -131,6 +134,9 @@ type answer struct {
 	// AddressesJudged is false for a name: it is resolved only when dialled.
 	AddressesJudged bool `json:"addresses_judged"`
 
+	// Shadow is what the policy in shadow would say, where that differs.
+	Shadow *shadowView `json:"shadow,omitempty"`
+
 	notes []string
 }
 
@@ -148,6 +154,7 @@ func (o *checkOptions) answer(p *policy.Policy, who policy.Sandbox, arg string) 
 		Credential:      d.Inject,
 		AddressesJudged: judged.Destination.Addr.IsValid(),
 	}
+	a.Shadow = shadowOf(p, asked, d, a.Inspected)
 	a.notes = notesOn(d, &judged, asked.HTTP != nil || o.method != "")
 	if a.Verdict == "allow" && !a.AddressesJudged {
 		a.notes = append(a.notes, "the addresses that the name resolves to are judged when it is dialled")
@@ -213,6 +220,7 @@ func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
 	field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
 	field(&b, "credential", credentialText(a.Credential))
 	field(&b, "policy", a.Policy)
+	field(&b, "shadow", a.Shadow.text())
 	for _, n := range a.notes {
 		field(&b, "note", n)
 	}

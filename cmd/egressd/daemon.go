@@ -172,7 +172,7 @@ func (d *daemon) start(ctx context.Context) error {
 		})
 		fmt.Fprintf(d.talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
-	fmt.Fprintf(d.talk, "egressd: policy %s (%.19s…)\n", d.path, p.Digest())
+	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	return nil
 }
 
@@ -302,7 +302,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, why string) error {
 		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}
 	d.config = next.config
-	fmt.Fprintf(d.talk, "egressd: policy reloaded (%.19s…): %s\n", next.policy.Digest(), why)
+	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	return nil
 }
 

@@ -30,6 +30,7 @@ several times, any.
   host:*.test  port:443  verdict:deny|allow|ask  class:default-deny  rule:gh-read
   layer:user  sandbox:ci  via:connect  method:POST  path:/repos/*  proc:curl
   kind:open  flow:01KB6ZQ4  outcome:network-*  policy:sha256:3f2a*
+  shadow:deny|allow|ask|inspect   what the policy in shadow would have done
   up:>10k  down:<=1M  since:1h  since:2026-11-20  until:09:30`,
 		Example: `  egressd log verdict:deny since:1h
   egressd log -f sandbox:ci

@@ -103,6 +103,7 @@ func (f *filter) addText(key, value string, text func(*egress.Record) string) er
 var filterValues = map[string][]string{
 	"verdict": {"deny", "allow", "ask"},
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
+	"shadow":  {"deny", "allow", "ask", "inspect"},
 	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery"},
 }
 
@@ -115,7 +116,7 @@ var filterExamples = map[string]string{
 
 var filterKeys = []string{
 	"host", "port", "verdict", "class", "rule", "layer", "sandbox", "via", "method", "path", "proc",
-	"kind", "flow", "outcome", "policy", "up", "down", "since", "until",
+	"shadow", "kind", "flow", "outcome", "policy", "up", "down", "since", "until",
 }
 
 func unknownKey(key, value string) error {
@@ -140,6 +141,8 @@ func textOf(key string) (func(*egress.Record) string, bool) {
 		return httpText(key), true
 	case "verdict", "class", "rule", "layer", "policy":
 		return decisionText(key), true
+	case "shadow":
+		return recordShadow, true
 	case "proc":
 		return recordProcess, true
 	case "sandbox":
@@ -180,6 +183,13 @@ func recordProcess(r *egress.Record) string {
 		return ""
 	}
 	return filepath.Base(r.Process.Exe)
+}
+
+func recordShadow(r *egress.Record) string {
+	if r.Shadow == nil {
+		return ""
+	}
+	return shadowAction(r.Shadow)
 }
 
 func httpText(key string) func(*egress.Record) string {

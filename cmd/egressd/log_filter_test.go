@@ -98,7 +98,7 @@ func TestFilterRefuses(t *testing.T) {
 	for word, hint := range map[string]string{
 		"hots:evil.test":   "did you mean host:evil.test?",
 		"evil.test:443":    "egressd log host:evil.test port:443",
-		"frobnicate:x":     "the filters are host port verdict class rule layer sandbox via method path proc kind flow outcome policy up down since until",
+		"frobnicate:x":     "the filters are host port verdict class rule layer sandbox via method path proc shadow kind flow outcome policy up down since until",
 		"verdict:denied":   "egressd log verdict:deny",
 		"kind:event":       "egressd log kind:open",
 		"host:":            "egressd log host:example.com verdict:deny since:1h",

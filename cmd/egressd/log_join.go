@@ -32,6 +32,9 @@ func (j *joiner) complete(r *egress.Record) *egress.Record {
 	if r.Decision != nil && r.Outcome != outcomeCut {
 		joined.Decision = r.Decision
 	}
+	if r.Shadow != nil {
+		joined.Shadow = r.Shadow
+	}
 	if r.Dst != nil {
 		joined.Dst = r.Dst
 	}

@@ -24,6 +24,7 @@ const (
 // An overview counts decisions by what they have in common.
 type overview struct {
 	groups map[groupKey]*group
+	shadow shadowGroups
 	flags  string // for a fix to find the same log and policy
 }
 
@@ -47,6 +48,7 @@ func (o *overview) add(r *egress.Record) {
 	if r.Decision == nil {
 		return
 	}
+	o.shadow.add(r)
 	key := groupKey{r.Decision.Action, recordDestination(r), recordWhat(r), recordWho(r), recordWhy(r)}
 	g := o.group(key)
 	g.count++
@@ -109,7 +111,7 @@ func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
 			return err
 		}
 	}
-	return nil
+	return o.shadow.print(w, now, colours)
 }
 
 func (o *overview) section(action string) []*group {
@@ -241,7 +243,7 @@ func lineWords(r *egress.Record, action string) []string {
 	case egress.KindClose:
 		return []string{"close", recordDestination(r), recordWhat(r), recordWho(r), trafficText(r), r.Outcome, r.Flow}
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
-		return []string{action, recordDestination(r), recordWhat(r), recordPath(r), recordWho(r), recordWhy(r), r.Flow}
+		return []string{action, recordDestination(r), recordWhat(r), recordPath(r), recordWho(r), recordWhy(r), r.Flow, shadowMark(r)}
 	default:
 		return []string{string(r.Kind), r.Note}
 	}

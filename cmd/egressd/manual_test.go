@@ -30,7 +30,7 @@ func TestManualPoliciesLoad(t *testing.T) {
 		}
 		file, err := policy.ParseFile("manual.md", []byte(text))
 		if err == nil {
-			_, err = file.Compile(policy.Environment{Evaluators: manualRego(t)})
+			_, err = file.Compile(policy.Environment{Evaluators: manualRego(t), Shadow: manualRego(t)})
 		}
 		if err != nil {
 			t.Errorf("%v\n%s", err, text)

@@ -25,18 +25,18 @@ type regoPart struct {
 // could be read.
 func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err error) {
 	r := regoReader{except: filepath.Clean(c.path), enter: enter}
-	together := -1 // the part of the plain entries
+	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
 	for i, s := range c.file.Rego {
 		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation}}
 		if !plainSource(s) {
-			return parts, fmt.Errorf("%s: bundles, shadow and other inputs are not supported by this version", part.at)
+			return parts, fmt.Errorf("%s: bundles and other inputs are not supported by this version", part.at)
 		}
 		part.sources, err = r.read(c, s.Path)
-		if together < 0 {
-			together = len(parts)
-			parts = append(parts, part)
+		if first := together[s.Shadow]; first > 0 {
+			parts[first-1].sources = append(parts[first-1].sources, part.sources...)
 		} else {
-			parts[together].sources = append(parts[together].sources, part.sources...)
+			parts = append(parts, part)
+			together[s.Shadow] = len(parts)
 		}
 		if err != nil {
 			return parts, err
@@ -45,10 +45,10 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 	return parts, nil
 }
 
-// plainSource reports whether an entry is a path that decides, and is compiled
-// together with the others of its list.
+// plainSource reports whether an entry is a path that is compiled together with the
+// others of its list and mode.
 func plainSource(s policy.RegoSource) bool {
-	return s.Bundle == "" && !s.Shadow && s.Input == "egressd"
+	return s.Bundle == "" && s.Input == "egressd"
 }
 
 // read reads the files at a path of the policy file. The bounds are those of all
@@ -98,10 +98,15 @@ func (c *config) add(env *policy.Environment, p *regoPart) error {
 	if err != nil {
 		return err
 	}
-	c.rules = append(c.rules, rules)
-	env.Evaluators = append(env.Evaluators, rules)
+	evaluators, texts := &env.Evaluators, &env.Texts
+	if p.source.Shadow {
+		evaluators, texts = &env.Shadow, &env.ShadowTexts
+	} else {
+		c.rules = append(c.rules, rules)
+	}
+	*evaluators = append(*evaluators, rules)
 	for _, s := range p.deciding() {
-		env.Texts = append(env.Texts, []byte(c.within(s.Name)), s.Text)
+		*texts = append(*texts, []byte(c.within(s.Name)), s.Text)
 	}
 	return nil
 }

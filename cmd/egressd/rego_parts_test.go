@@ -47,7 +47,7 @@ func TestPlainFilesAndFoldersAreOnePart(t *testing.T) {
 
 func TestPartsThatNobodyMakesAreRefused(t *testing.T) {
 	for name, entry := range map[string]string{
-		"a bundle": "{bundle: b.tar.gz}", "a shadow": "{path: egress.rego, mode: shadow}", "another input": "{path: egress.rego, input: envoy}",
+		"a bundle": "{bundle: b.tar.gz}", "another input": "{path: egress.rego, input: envoy}",
 	} {
 		c := configIn(t, map[string]string{"egressd.yaml": "version: 1\nrego: [egress.rego, " + entry + "]\n", "egress.rego": "package egress\ndeny contains {\"rule\": \"a\"}\n"})
 		if _, err := c.compile(); err == nil || !strings.Contains(err.Error(), "rego[1]") {

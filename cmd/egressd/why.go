@@ -87,7 +87,8 @@ const maxStoryRecords = 200
 type story struct {
 	Flow     string                 `json:"flow"`
 	Decision *egress.RecordDecision `json:"decision"`
-	Fix      string                 `json:"fix,omitempty"` // the command that would let it pass
+	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // what the policy in shadow would have decided
+	Fix      string                 `json:"fix,omitempty"`    // the command that would let it pass
 	LeftOut  int                    `json:"left_out,omitempty"`
 	Records  []json.RawMessage      `json:"records"`
 
@@ -143,6 +144,9 @@ func (s *story) add(text []byte, r *egress.Record) {
 		s.Decision, s.decisive = r.Decision, r
 		s.Fix = fixFor(r)
 	}
+	if r.Shadow != nil {
+		s.Shadow = r.Shadow
+	}
 	if r.Kind == egress.KindClose {
 		s.end = r
 	} else if len(s.records) >= maxStoryRecords {
@@ -186,6 +190,10 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 	field(&b, "reason", d.Reason)
 	field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
 	field(&b, "policy", d.Policy)
+	if s.Shadow != nil {
+		field(&b, "shadow", shadowText(s.Shadow))
+		field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
+	}
 	field(&b, "sent", r.Raw)
 	field(&b, "ended", s.endText())
 	if s.end != nil {

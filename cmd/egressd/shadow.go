@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// A shadowView is what the policy in shadow would say, where that differs.
+type shadowView struct {
+	Verdict   string       `json:"verdict"`
+	Class     policy.Class `json:"class,omitempty"`
+	Rule      string       `json:"rule,omitempty"`
+	Layer     policy.Layer `json:"layer,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
+	AllowedIf []string     `json:"allowed_if,omitempty"`
+	Inspected bool         `json:"inspected,omitempty"`
+	Policy    string       `json:"policy"`
+}
+
+// shadowOf asks the shadow of p about a request, and returns nil where there is none
+// or it agrees with d, by which the tunnel of the request is looked into or not.
+func shadowOf(p *policy.Policy, asked policy.Request, d policy.Decision, inspected bool) *shadowView {
+	shadow := p.Shadow()
+	if shadow == nil {
+		return nil
+	}
+	s, judged := shadow.Judge(context.Background(), asked)
+	looks := s.Verdict == policy.Inspect || judged.TLS != nil
+	if !d.Differs(&s) && (inspected || !looks) {
+		return nil
+	}
+	return &shadowView{
+		Verdict: s.Verdict.Action(), Class: s.Class, Rule: s.Rule, Layer: s.Layer, Reason: s.Reason,
+		AllowedIf: s.AllowedIf, Inspected: looks, Policy: s.Policy,
+	}
+}
+
+func (v *shadowView) text() string {
+	if v == nil {
+		return ""
+	}
+	return shadowText(&egress.RecordShadow{
+		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
+	})
+}
+
+// shadowText says what a shadow would have done, and why.
+func shadowText(s *egress.RecordShadow) string {
+	text := "would " + shadowAction(s)
+	if s.Class != "" {
+		text += " (" + s.Class + ")"
+	}
+	text += " by rule " + ruleText(s.Rule, s.Layer)
+	if s.Reason != "" && !strings.Contains(s.Reason, s.Rule) {
+		text += ": " + s.Reason
+	}
+	return text
+}
+
+// shadowAction is the action, or that a tunnel would be looked into.
+func shadowAction(s *egress.RecordShadow) string {
+	if s.Action == "allow" && s.Inspect {
+		return "inspect"
+	}
+	return s.Action
+}
+
+// digests names a policy, and its shadow, for a person.
+func digests(p *policy.Policy) string {
+	text := fmt.Sprintf("%.19s…", p.Digest())
+	if s := p.Shadow(); s != nil {
+		text += fmt.Sprintf(", in shadow %.19s…", s.Digest())
+	}
+	return text
+}
