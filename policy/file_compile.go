@@ -170,7 +170,7 @@ func (ix *index) addAll(list []Rule, effect Verdict, ech bool) {
 func (r *Rule) compile(effect Verdict, ech bool) rule {
 	compiled := rule{
 		effect: effect, ports: r.Pattern.ports, methods: r.Methods, paths: r.paths,
-		id: r.ID, reason: r.Reason,
+		id: r.ID, reason: r.Reason, at: r.at,
 	}
 	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
 		compiled.methods = append(slices.Clone(r.Methods), "HEAD")

@@ -38,6 +38,7 @@ type rule struct {
 	injects bool // an allow that adds a credential
 	id      string
 	reason  string // never empty for an allow
+	at      place
 }
 
 // options are what an allow loosens beside the destination.

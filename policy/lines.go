@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"bytes"
+	"strings"
+)
+
+// A Line is one rule where it is written.
+type Line struct {
+	ID      string // also in records; all lines of a preset share one
+	Layer   Layer
+	Sandbox string // whose list it stands in; empty for the lists of all
+	Preset  string // which it stands in; empty for the file itself
+	Effect  Verdict
+	Pattern Pattern
+	Words   string  // what it asks of a request: "method is GET or HEAD"; empty for nothing
+	Place   Problem // where; its message is the line as it is written
+}
+
+// Lines returns every rule of the file and of its presets: the lists at the top,
+// those of the sandboxes, then the presets. The error is about a preset.
+func (f *File) Lines() (all []Line, err error) {
+	all = f.linesOf(all, Line{Layer: User, Effect: Allow}, f.Allow)
+	all = f.linesOf(all, Line{Layer: User, Effect: Deny}, f.Deny)
+	all = f.linesOf(all, Line{Layer: User, Effect: Ask}, f.Ask)
+	all = f.linesOf(all, Line{Layer: User, Effect: Allow}, f.UnsafeAllow)
+	for _, s := range f.Sandboxes {
+		all = f.linesOf(all, Line{Layer: PerSandbox, Sandbox: s.Name, Effect: Allow}, s.Allow)
+		all = f.linesOf(all, Line{Layer: PerSandbox, Sandbox: s.Name, Effect: Deny}, s.Deny)
+	}
+	presets, err := f.parsePresets()
+	if err != nil {
+		return nil, err
+	}
+	for _, preset := range presets {
+		all = preset.linesOf(all, Line{Layer: User, Preset: strings.TrimPrefix(preset.name, "preset "), Effect: Allow}, preset.Allow)
+	}
+	return all, nil
+}
+
+// linesOf appends the rules of a list, as like says what they have in common.
+func (f *File) linesOf(all []Line, like Line, list []Rule) []Line {
+	if len(list) == 0 {
+		return all
+	}
+	lines := bytes.Split(f.text, []byte("\n"))
+	for i := range list {
+		r := &list[i]
+		compiled := r.compile(like.Effect, false)
+		like.ID, like.Pattern, like.Words = r.ID, r.Pattern, compiled.words()
+		like.Place = Problem{File: f.name, Line: r.at.line, Column: r.at.column}
+		if at := r.at.line - 1; at >= 0 && at < len(lines) {
+			like.Place.Message = strings.TrimSpace(string(lines[at]))
+		}
+		all = append(all, like)
+	}
+	return all
+}

@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"context"
+	"net/netip"
+)
+
+// A Part names what of a policy has an opinion.
+type Part string
+
+const (
+	PartBaseline Part = "baseline"
+	PartFile     Part = "file"    // the lists at the top of the file
+	PartPresets  Part = "presets" // counts only where the lists are silent
+	PartSandbox  Part = "sandbox"
+	PartFurther  Part = "further" // one of [Environment.Evaluators]
+)
+
+// An Opinion is what one part of a policy says about a request, by itself.
+type Opinion struct {
+	Part     Part
+	Further  int // which of [Environment.Evaluators] it is
+	Decision Decision
+	Err      error      // why it could not be had, and counts as a denial
+	Rules    []Standing // of the file: those that are about the destination, the first that counts first
+}
+
+// A Standing is where a rule stands among those that are about a destination.
+type Standing struct {
+	Rule    string
+	Effect  Verdict
+	Pattern Pattern
+	Line    int // of the file, or of the preset
+	Column  int
+
+	// Address is what the host resolved to, where the rule is about that.
+	Address netip.Addr
+
+	// Holds says that the rule is about the request, as far as it is known, and
+	// Depends that this depends on what is not known yet.
+	Holds, Depends bool
+
+	// Ties says that the rule is just as specific as the one before it.
+	Ties bool
+}
+
+// Opinions returns what each part of the policy says about a request, in their
+// order, without putting it together: only [Policy.Decide] does.
+func (p *Policy) Opinions(ctx context.Context, r *Request) (all []Opinion) {
+	if p == nil {
+		return nil
+	}
+	further := 0
+	for _, e := range p.evaluators {
+		switch e := e.(type) {
+		case *Baseline:
+			all = append(all, opinionOf(ctx, PartBaseline, e, r))
+		case *rules:
+			all = append(all, e.opinions(ctx, r)...)
+		case sandboxLayer:
+			o := opinionOf(ctx, PartSandbox, e, r)
+			if own := e[r.Sandbox.Name]; own != nil {
+				o.Rules = own.standings(r)
+			}
+			all = append(all, o)
+		default:
+			o := opinionOf(ctx, PartFurther, e, r)
+			o.Further = further
+			all = append(all, o)
+			further++
+		}
+	}
+	return all
+}
+
+func opinionOf(ctx context.Context, part Part, e Evaluator, r *Request) Opinion {
+	d, err := e.Evaluate(ctx, r)
+	if err != nil {
+		d = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+	}
+	return Opinion{Part: part, Decision: d, Err: err}
+}
+
+// opinions takes the lists of the file and its presets apart.
+func (rs *rules) opinions(ctx context.Context, r *Request) (all []Opinion) {
+	lists := *rs
+	lists.presets = nil
+	o := opinionOf(ctx, PartFile, &lists, r)
+	o.Rules = lists.standings(r)
+	all = append(all, o)
+	if rs.presets == nil {
+		return all
+	}
+	presets := rules{own: rs.presets, layer: rs.layer, silence: rs.silence}
+	o = opinionOf(ctx, PartPresets, &presets, r)
+	o.Rules = presets.standings(r)
+	return append(all, o)
+}
+
+// standings finds the rules about the host that was asked for, then those that
+// deny or ask about what it resolved to.
+func (rs *rules) standings(r *Request) (all []Standing) {
+	dst := &r.Destination
+	all = rs.own.find(dst.Host, dst.Addr).standings(r, netip.Addr{})
+	for _, addr := range dst.Addrs {
+		if addr != dst.Addr {
+			all = append(all, rs.own.find("", addr).standings(r, addr)...)
+		}
+	}
+	return all
+}
+
+func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
+	for ; b != nil; b = b.next {
+		if resolved.IsValid() && b.pattern.kind == anyHost {
+			break
+		}
+		var before *rule
+		for i := range b.rules {
+			c := &b.rules[i]
+			if !c.ports.has(r.Destination.Port) || resolved.IsValid() && c.effect == Allow {
+				continue
+			}
+			pattern := b.pattern
+			pattern.ports = c.ports
+			all = append(all, Standing{
+				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.line, Column: c.at.column, Address: resolved,
+				Holds:   r.HTTP == nil && !c.conditional() || r.HTTP != nil && c.holds(r.HTTP),
+				Depends: r.HTTP == nil && c.conditional(),
+				Ties:    before != nil && before.ties(c),
+			})
+			before = c
+		}
+	}
+	return all
+}
+
+// ties reports whether two rules for one host are equally specific.
+func (r *rule) ties(other *rule) bool {
+	return r.ports.rank() == other.ports.rank() && r.conditional() == other.conditional()
+}
