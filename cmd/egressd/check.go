@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -141,25 +142,44 @@ type answer struct {
 }
 
 func (o *checkOptions) answer(p *policy.Policy, who policy.Sandbox, arg string) (*answer, error) {
-	asked, err := parseCheck(arg, o.method)
+	j, err := o.judge(p, who, arg, nil)
 	if err != nil {
 		return nil, err
 	}
-	asked.Sandbox, asked.Time = who, time.Now()
-	d, judged := p.Judge(context.Background(), asked)
-	a := &answer{
-		Request: requestText(&judged), Sandbox: who.Name, Verdict: d.Verdict.Action(),
-		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
-		Inspected:       d.Verdict == policy.Inspect || judged.TLS != nil,
-		Credential:      d.Inject,
-		AddressesJudged: judged.Destination.Addr.IsValid(),
+	return o.answerOf(p, j), nil
+}
+
+// A judgement is what was asked, and what came of it.
+type judgement struct {
+	asked, judged policy.Request // judged is what counted of it
+	decision      policy.Decision
+}
+
+// judge decides an argument whose name resolves to addrs, as far as that is known.
+func (o *checkOptions) judge(p *policy.Policy, who policy.Sandbox, arg string, addrs []netip.Addr) (j judgement, err error) {
+	if j.asked, err = parseCheck(arg, o.method); err != nil {
+		return j, err
 	}
-	a.Shadow = shadowOf(p, asked, d, a.Inspected)
-	a.notes = notesOn(d, &judged, asked.HTTP != nil || o.method != "")
+	j.asked.Sandbox, j.asked.Time, j.asked.Destination.Addrs = who, time.Now(), addrs
+	j.decision, j.judged = p.Judge(context.Background(), j.asked)
+	return j, nil
+}
+
+func (o *checkOptions) answerOf(p *policy.Policy, j judgement) *answer {
+	d, dst := j.decision, &j.judged.Destination
+	a := &answer{
+		Request: requestText(&j.judged), Sandbox: j.asked.Sandbox.Name, Verdict: d.Verdict.Action(),
+		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
+		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
+		Credential:      d.Inject,
+		AddressesJudged: dst.Addr.IsValid() || len(dst.Addrs) > 0,
+	}
+	a.Shadow = shadowOf(p, j.asked, d, a.Inspected)
+	a.notes = notesOn(d, &j.judged, j.asked.HTTP != nil || o.method != "")
 	if a.Verdict == "allow" && !a.AddressesJudged {
 		a.notes = append(a.notes, "the addresses that the name resolves to are judged when it is dialled")
 	}
-	return a, nil
+	return a
 }
 
 // parseCheck reads an argument, with the method where it is a URL.

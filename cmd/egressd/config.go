@@ -28,7 +28,8 @@ type config struct {
 	text []byte // as it was read
 	file *policy.File
 
-	rules []*rego.Evaluator // what the file names under rego; none before it is compiled, and where it names nothing
+	rules []*rego.Evaluator // what the file names under rego, in force; none before it is compiled, and where it names nothing
+	parts []regoPart        // what each of rules is made of
 }
 
 // A noConfigError says that there is no policy file in any of the places.

@@ -16,7 +16,7 @@ import (
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Test, check, format, pack and sign a policy and its Rego",
+		Short: "Test, check, explain, pack and sign a policy and its Rego",
 		Long: `What decides is the policy file and the Rego that it names under the key rego.
 These commands work on both; with a PATH they work on files and folders of
 Rego alone, or on the policy file in the folder at PATH and what it names.
@@ -28,7 +28,8 @@ Nothing is sent, and no daemon is needed.`,
 		RunE: runGroup,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
-		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand())
+		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
+		newPolicyExplainCommand(), newPolicyListCommand())
 	return cmd
 }
 

@@ -83,7 +83,7 @@ func (c *config) environment(self func() []netip.Addr, listeners func() []netip.
 	if err != nil {
 		return env, misused(err, "correct rego in "+c.path)
 	}
-	c.rules = nil
+	c.rules, c.parts = nil, nil
 	for i := range parts {
 		if err := c.add(&env, &parts[i]); err != nil {
 			return env, err
@@ -102,7 +102,7 @@ func (c *config) add(env *policy.Environment, p *regoPart) error {
 	if p.source.Shadow {
 		evaluators, texts = &env.Shadow, &env.ShadowTexts
 	} else {
-		c.rules = append(c.rules, rules)
+		c.rules, c.parts = append(c.rules, rules), append(c.parts, *p)
 	}
 	*evaluators = append(*evaluators, rules)
 	for _, s := range p.deciding() {

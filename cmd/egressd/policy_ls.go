@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyListCommand() *cobra.Command {
+	var o listOptions
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the rules that can decide, and how often each did",
+		Long: `Ls lists every rule of the policy: the baseline, the lines of the file, its
+presets, the rules of its Rego, and the default, each with where it is written
+and how many decisions of the audit log name it.
+
+Decisions are counted by rule and layer. The id of a line that has none of its
+own is its position, which means another line in another text, so of such a line
+only the decisions under this very policy count. A rule of Rego whose name is
+not written out in its head cannot be counted: its name depends on the request.
+
+The log is read as a whole, or since a time, whatever its size.`,
+		Example: `  egressd policy ls
+  egressd policy ls --unused --since 30d
+  egressd policy ls --json --since 24h`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
+	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
+	return cmd
+}
+
+type listOptions struct {
+	logSource
+	since        string
+	unused, json bool
+}
+
+// A listedRule is a rule that can decide.
+type listedRule struct {
+	Rule    string       `json:"rule"` // empty where it depends on the request
+	Layer   policy.Layer `json:"layer"`
+	Effect  string       `json:"effect"`
+	Sandbox string       `json:"sandbox,omitempty"`
+	What    string       `json:"what"` // its pattern and condition, or the head of the rule
+	File    string       `json:"file,omitempty"`
+	Line    int          `json:"line,omitempty"`
+
+	// Hits is how many decisions name the rule, and Last when that was last so. Hits
+	// is absent where that cannot be told.
+	Hits *int64     `json:"hits,omitempty"`
+	Last *time.Time `json:"last,omitempty"`
+
+	// Counted is "rule" where the decisions under any policy count, and "policy"
+	// where those under this one alone do.
+	Counted string `json:"counted,omitempty"`
+
+	positional bool // its id is its place in a list
+}
+
+func (o *listOptions) run(stdout, stderr io.Writer) error {
+	now := time.Now()
+	var since time.Time
+	if o.since != "" {
+		var err error
+		if since, err = parseMoment(o.since, now); err != nil {
+			return misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
+		}
+	}
+	cfg, err := loadConfig(o.config)
+	if err != nil {
+		return err
+	}
+	p, err := cfg.compile()
+	if err != nil {
+		return err
+	}
+	all, err := cfg.listed()
+	if err != nil {
+		return err
+	}
+	if err := o.count(all, p.Digest(), since, stderr); err != nil {
+		return err
+	}
+	if o.unused {
+		all = slices.DeleteFunc(all, func(r listedRule) bool { return r.Hits == nil || *r.Hits > 0 })
+	}
+	return printListed(stdout, all, o.json, now)
+}
+
+// listed returns the rules in the order in which they stand: what no rule opens
+// first, and last what is left.
+func (c *config) listed() ([]listedRule, error) {
+	all := []listedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
+	lines, err := c.file.Lines()
+	if err != nil {
+		return nil, err
+	}
+	for i := range lines {
+		all = addLine(all, &lines[i])
+	}
+	for i := range c.parts {
+		for _, r := range rego.Rules(c.parts[i].deciding()) {
+			all = append(all, listedRule{
+				Rule: r.Name, Layer: c.parts[i].options.Layer, Effect: r.Effect.String(), Sandbox: c.parts[i].sandbox,
+				What: r.Place.Message, File: r.Place.File, Line: r.Place.Line,
+			})
+		}
+	}
+	for _, s := range c.file.Sandboxes {
+		if s.Narrowed {
+			all = append(all, listedRule{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
+		}
+	}
+	left := listedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "what no rule speaks of"}
+	if c.file.Default == policy.Allow {
+		left.Layer, left.Effect = policy.User, "allow"
+	}
+	return append(all, left), nil
+}
+
+// addLine appends a line of the file, or adds one of a preset to those of the same:
+// they have one id.
+func addLine(all []listedRule, l *policy.Line) []listedRule {
+	what := l.Pattern.String()
+	if l.Words != "" {
+		what += ", if " + l.Words
+	}
+	last := &all[len(all)-1]
+	if l.Preset != "" && last.Rule == l.ID {
+		last.What += "; " + what
+		return all
+	}
+	return append(all, listedRule{
+		Rule: l.ID, Layer: l.Layer, Effect: l.Effect.String(), Sandbox: l.Sandbox, What: what, File: l.Place.File, Line: l.Place.Line,
+		positional: strings.Contains(l.ID, "["), // which no id that was given has
+	})
+}
+
+// A hitKey is what records and rules have in common.
+type hitKey struct {
+	rule    string
+	layer   policy.Layer
+	sandbox string // where the rule is of a list that several sandboxes may have
+}
+
+// count goes over the log once, and remembers no more than the rules.
+func (o *listOptions) count(all []listedRule, digest string, since time.Time, stderr io.Writer) error {
+	dir, err := o.directory()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.dir == "" && !o.unused {
+		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", printable(dir))
+		return nil
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	rules := map[hitKey][]*listedRule{}
+	for i := range all {
+		r := &all[i]
+		if r.Rule == "" {
+			continue
+		}
+		r.Hits, r.Counted = new(int64), "rule"
+		if r.positional {
+			r.Counted = "policy"
+		}
+		key := hitKey{r.Rule, r.Layer, ""}
+		if r.Rule == "default" {
+			key.sandbox = r.Sandbox
+		}
+		rules[key] = append(rules[key], r)
+	}
+	return log.each(func(_ []byte, r *egress.Record) error {
+		if d := r.Decision; decides(r) && !r.Time.Before(since) {
+			hit(rules[hitKeyOf(r)], r.Time, d.Policy == digest)
+		}
+		return nil
+	})
+}
+
+func hitKeyOf(r *egress.Record) hitKey {
+	key := hitKey{r.Decision.Rule, policy.Layer(r.Decision.Layer), ""}
+	if key.rule == "default" && key.layer == policy.PerSandbox {
+		key.sandbox = r.Sandbox
+	}
+	return key
+}
+
+// decides reports whether a record is about a decision that no other record of its
+// flow is about: the end of a flow is where it was refused after it was opened.
+func decides(r *egress.Record) bool {
+	switch {
+	case r.Decision == nil || isLookup(r):
+		return false
+	case r.Kind == egress.KindClose:
+		return r.Decision.Action != "allow"
+	}
+	return r.Kind == egress.KindOpen || r.Kind == egress.KindRequest || r.Kind == egress.KindDNS
+}
+
+func hit(rules []*listedRule, at time.Time, current bool) {
+	for _, r := range rules {
+		if r.Counted == "policy" && !current {
+			continue
+		}
+		*r.Hits++
+		if r.Last == nil || r.Last.Before(at) {
+			r.Last = &at
+		}
+	}
+}
+
+func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) error {
+	out := bufio.NewWriter(w)
+	if asJSON {
+		for i := range all {
+			if err := printJSON(out, &all[i]); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")
+	for i := range all {
+		r := &all[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, cell(r.layerText()), cell(r.Rule), cell(r.where()), cell(brief(r.What)))
+	}
+	return errors.Join(table.Flush(), out.Flush())
+}
+
+func (r *listedRule) hitsText() string {
+	if r.Hits == nil {
+		return "?"
+	}
+	return fmt.Sprint(*r.Hits)
+}
+
+func (r *listedRule) lastText(now time.Time) string {
+	if r.Last == nil {
+		return "–"
+	}
+	return clock(*r.Last, now)
+}
+
+func (r *listedRule) layerText() string {
+	return strings.TrimSuffix(cmp.Or(string(r.Layer), "?")+"/"+r.Sandbox, "/")
+}
+
+func (r *listedRule) where() string {
+	if r.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", r.File, r.Line)
+}
+
+// brief cuts text for a table.
+func brief(s string) string {
+	const most = 100
+	if runes := []rune(s); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return s
+}
