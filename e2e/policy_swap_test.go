@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// swapVariable says for how long policies are swapped under load: "60s". Without it
+// they are for five seconds, and a hundred times.
+const swapVariable = "EGRESSD_E2E_SWAP"
+
+// TestPoliciesAreSwappedUnderLoad has a policy in Rego allow and deny a host in turn,
+// while many ask for it. Each text has a digest of its own, so that each record
+// tells by which text it was decided.
+func TestPoliciesAreSwappedUnderLoad(t *testing.T) {
+	covers(t, "PO-10")
+	length, least := 5*time.Second, 100
+	if text := os.Getenv(swapVariable); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := startRego(t, "version: 1\nrego: [policy]\n", swapModule(0))
+	texts := map[string]int{d.digest(t): 0} // the swap that put a digest in force
+	stop := make(chan struct{})
+	asked := d.askAllTheTime(stop)
+	began, mark := time.Now(), 0
+	for i := 1; i <= least || time.Since(began) < length; i++ {
+		d.putFile(t, "policy/egress.rego", swapModule(i))
+		d.cmd.Process.Signal(syscall.SIGHUP)
+		digest := ""
+		if !eventually(2*settling, func() bool { mark, digest = d.newDigest(t, mark, texts); return digest != "" }) {
+			t.Fatalf("swap %d was not taken; egressd said:\n%s", i, d.talk.String())
+		}
+		texts[digest] = i
+	}
+	close(stop)
+	answers := asked()
+	t.Logf("%d swaps and %d requests in %v", len(texts)-1, len(answers), time.Since(began))
+	d.judgeSwaps(t, texts, answers)
+}
+
+// swapModule allows with even numbers and denies with odd ones.
+func swapModule(i int) string {
+	return fmt.Sprintf("package egress\n\n%s contains {\"rule\": \"swap-%d\"} if input.destination.host == \"allowed.test\"\n", []string{"allow", "deny"}[i%2], i)
+}
+
+// newDigest looks in the records after mark for a policy that was put in force and is
+// none of those that are known.
+func (d *daemon) newDigest(t *testing.T, mark int, known map[string]int) (int, string) {
+	t.Helper()
+	records, err := d.log.since(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range records {
+		if r.Kind != egress.KindPolicy {
+			continue
+		}
+		if _, old := known[r.Decision.Policy]; !old {
+			return mark + i + 1, r.Decision.Policy
+		}
+	}
+	return mark + len(records), ""
+}
+
+// An asking is one request and its answer.
+type asking struct {
+	src    string
+	status int
+	err    error
+}
+
+// askAllTheTime has sandboxes ask until stop is closed; what it returns waits for them.
+func (d *daemon) askAllTheTime(stop <-chan struct{}) func() []asking {
+	const clients = 8
+	var wg sync.WaitGroup
+	var running atomic.Bool
+	running.Store(true)
+	all := make([][]asking, clients)
+	for i := range all {
+		wg.Go(func() {
+			for running.Load() {
+				all[i] = append(all[i], d.askForTunnel())
+			}
+		})
+	}
+	return func() (flat []asking) {
+		<-stop
+		running.Store(false)
+		wg.Wait()
+		for _, some := range all {
+			flat = append(flat, some...)
+		}
+		return flat
+	}
+}
+
+func (d *daemon) askForTunnel() asking {
+	c, status, err := d.open("allowed.test:443", "")
+	if c == nil {
+		return asking{err: err}
+	}
+	src := c.LocalAddr().(*net.TCPAddr).String()
+	c.Close()
+	return asking{src, status, err}
+}
+
+// judgeSwaps compares answers and records: each request has one decision, which is
+// that of the text whose digest it carries, and that text was in force.
+func (d *daemon) judgeSwaps(t *testing.T, texts map[string]int, answers []asking) {
+	t.Helper()
+	seen := map[int]int{} // what was answered
+	for _, a := range answers {
+		if a.err != nil {
+			t.Fatalf("a request had no answer: %v", a.err)
+		}
+		seen[a.status]++
+	}
+	if len(seen) != 2 || seen[http.StatusOK] < 20 || seen[http.StatusForbidden] < 20 {
+		t.Errorf("the answers are %v", seen)
+	}
+	settled := func() bool {
+		records, _ := d.log.since(0)
+		return len(openFlows(records)) == 0
+	}
+	if !eventually(settling, settled) {
+		t.Error("flows have no end in the log")
+	}
+	records, err := d.log.since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, inForce := 0, 0
+	for _, r := range records {
+		switch r.Kind {
+		case egress.KindPolicy:
+			inForce = texts[r.Decision.Policy]
+		case egress.KindOpen:
+			decided++
+			d.judgeSwap(t, texts, &r, inForce)
+		}
+	}
+	if decided != len(answers) {
+		t.Errorf("%d requests have %d decisions", len(answers), decided)
+	}
+}
+
+// judgeSwap judges one decision. It may be older than the policy in force by one: a
+// flow is decided, then recorded, and decided again where the policy was swapped in
+// between.
+func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record, inForce int) {
+	t.Helper()
+	by, known := texts[r.Decision.Policy]
+	want := []string{"allow", "deny"}[by%2]
+	switch {
+	case !known:
+		t.Errorf("record %d: nobody put %s in force", r.Seq, r.Decision.Policy)
+	case r.Decision.Action != want || r.Decision.Rule != fmt.Sprintf("swap-%d", by):
+		t.Errorf("record %d: %s by %s, and text %d says %s", r.Seq, r.Decision.Action, r.Decision.Rule, by, want)
+	case by != inForce && by != inForce-1:
+		t.Errorf("record %d was decided by text %d when %d was in force", r.Seq, by, inForce)
+	case !strings.HasPrefix(r.Decision.Policy, "sha256:"):
+		t.Errorf("record %d: the digest is %q", r.Seq, r.Decision.Policy)
+	}
+}
+
+// openFlows are the flows that were let through and have no end.
+func openFlows(records []egress.Record) map[string]bool {
+	open := map[string]bool{}
+	for _, r := range records {
+		switch {
+		case r.Kind == egress.KindOpen && r.Decision.Action == "allow":
+			open[r.Flow] = true
+		case r.Kind == egress.KindClose:
+			delete(open, r.Flow)
+		}
+	}
+	return open
+}

@@ -1,0 +1,431 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// withRego is a policy that is Rego, beside a line that allows more than it should.
+const withRego = "version: 1\nallow: [allowed.test, \"*.allowed.test\"]\nrego: [policy]\n"
+
+// put writes a file of the policy, whole, as editors do.
+func (d *daemon) putFile(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(d.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startRego is start for a policy with one module.
+func startRego(t *testing.T, policy, module string) *daemon {
+	t.Helper()
+	d := newDaemon(t, policy)
+	d.putFile(t, "policy/egress.rego", module)
+	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	t.Cleanup(func() { d.stop(t) })
+	return d
+}
+
+// refuses asks for a destination through every way in: nothing may reach anybody,
+// and reply and record have to say why.
+func (d *daemon) refuses(t *testing.T, id, to string, class policy.Class) {
+	t.Helper()
+	v := &vector{ID: id, Says: "refused", Expect: expectation{Deny: []policy.Class{class}}}
+	for _, door := range doorsFor(v, to) {
+		d.try(t, v, door, to)
+	}
+}
+
+// passes asks for a destination through every way in, and has the address answer.
+func (d *daemon) passes(t *testing.T, id, to, address string) {
+	t.Helper()
+	v := &vector{ID: id, Says: "passes", Expect: expectation{Allow: []string{address}}}
+	for _, door := range doorsFor(v, to) {
+		d.try(t, v, door, to)
+	}
+}
+
+func TestEmptyPoliciesDeny(t *testing.T) {
+	covers(t, "PO-01")
+	for name, text := range map[string]string{
+		"an empty list":    "version: 1\nallow: []\n",
+		"no list":          "version: 1\n",
+		"a shadow alone":   "version: 1\nrego: [{path: policy, mode: shadow}]\n",
+		"tests and denies": "version: 1\ndeny: [evil.test]\ntests: [deny allowed.test]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startRego(t, text, "package egress\nallow contains {\"rule\": \"all\"}\n")
+			if !strings.Contains(d.talk.String(), "0 rules allow anything") {
+				t.Errorf("it does not say so: %s", d.talk.String())
+			}
+			d.refuses(t, "PO-01", "allowed.test:443", policy.DefaultDeny)
+			d.refuses(t, "PO-01", "93.184.216.34:80", policy.DefaultDeny)
+		})
+	}
+	t.Run("Rego that never holds", func(t *testing.T) {
+		d := startRego(t, "version: 1\nrego: [policy]\n", "package egress\nallow contains {\"rule\": \"none\"} if input.destination.port == 1\n")
+		d.refuses(t, "PO-01", "allowed.test:443", policy.DefaultDeny)
+	})
+	for name, module := range map[string]string{
+		"an allow that is no set": "package egress\nallow := []\n", "an empty file": "", "an empty package": "package egress\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, withRego)
+			d.putFile(t, "policy/egress.rego", module)
+			if code, said := d.fails(t); code == 0 || !strings.Contains(said, "egressd: error: ") {
+				t.Errorf("exit %d, said %q", code, said)
+			}
+		})
+	}
+	for name, text := range map[string]string{"an empty folder": "version: 1\nrego: [policy]\n", "an empty list of Rego": "version: 1\nrego: []\n"} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, text)
+			if err := os.Mkdir(filepath.Join(d.dir, "policy"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if code, said := d.fails(t); code == 0 || !strings.Contains(said, "rego") {
+				t.Errorf("exit %d, said %q", code, said)
+			}
+		})
+	}
+}
+
+func TestUndefinedDenies(t *testing.T) {
+	covers(t, "PO-02")
+	t.Run("what no request has", func(t *testing.T) {
+		d := startRego(t, "version: 1\nrego: [policy]\n", `package egress
+
+allow contains {"rule": "never-known"} if input.dns.name == input.destination.host
+
+allow contains {"rule": "no-such-label"} if input.sandbox.labels.team == "a"
+
+allow contains {"rule": "partial"} if listed[input.destination.host]
+
+listed["other.test"] := true
+`)
+		d.refuses(t, "PO-02", "allowed.test:443", policy.DefaultDeny)
+	})
+	t.Run("a field that does not exist", func(t *testing.T) {
+		d := newDaemon(t, withRego)
+		d.putFile(t, "policy/egress.rego", "package egress\n\nallow contains {\"rule\": \"r\"} if input.nope == 1\n")
+		if code, said := d.fails(t); code == 0 || !strings.Contains(said, "policy/egress.rego:3:") || !strings.Contains(said, "input.nope") {
+			t.Errorf("exit %d, said %q", code, said)
+		}
+	})
+}
+
+// TestAPolicyThatFailsDenies has a policy fail for some hosts, which a line allows.
+func TestAPolicyThatFailsDenies(t *testing.T) {
+	covers(t, "PO-03")
+	d := startRego(t, withRego, `package egress
+
+limit := true if input.destination.port > 0
+
+limit := false if input.destination.host == "conflict.allowed.test"
+
+deny contains {"rule": "conflict"} if {
+	input.destination.host == "conflict.allowed.test"
+	limit == false
+}
+
+deny contains {"rule": "divide"} if {
+	input.destination.host == "divide.allowed.test"
+	1 / (input.destination.port - input.destination.port) > 1
+}
+
+deny contains {"rule": "not-divide"} if {
+	input.destination.host == "not-divide.allowed.test"
+	not 1 / (input.destination.port - input.destination.port) > 1
+}
+
+deny contains "no object" if input.destination.host == "shape.allowed.test"
+
+allow contains {"rule": input.destination.port} if input.destination.host == "name.allowed.test"
+`)
+	for _, host := range []string{"conflict", "divide", "not-divide", "shape", "name"} {
+		d.refuses(t, "PO-03", host+".allowed.test:443", policy.PolicyError)
+	}
+	d.passes(t, "PO-03", "plain.allowed.test:443", allowedIPv4)
+}
+
+// TestBuiltinsThatReachOutsideDoNotExist has policies call them, and reads where that is
+// said to be.
+func TestBuiltinsThatReachOutsideDoNotExist(t *testing.T) {
+	covers(t, "PO-05", "PO-07")
+	for _, call := range []string{
+		`http.send({"method": "GET", "url": "http://` + evilIPv4 + `/"}).status_code == 200`,
+		`count(net.lookup_ip_addr("evil.test")) > 0`, `opa.runtime().env.HOME != ""`, `rand.intn("x", 2) == 1`,
+		`uuid.rfc4122("x") != ""`, `trace("x")`, `count(rego.parse_module("x", "package x")) > 0`,
+	} {
+		name, _, _ := strings.Cut(call, "(")
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, withRego)
+			d.putFile(t, "policy/egress.rego", "package egress\n\ndeny contains {\"rule\": \"r\"} if {\n\t"+call+"\n}\n")
+			d.loadsNothing(t, "policy/egress.rego:4:")
+		})
+	}
+	t.Run("the environment in a reason", func(t *testing.T) {
+		d := newDaemon(t, withRego)
+		d.putFile(t, "policy/egress.rego", "package egress\n\ndeny contains {\"rule\": \"r\", \"reason\": opa.runtime().env.HOME}\n")
+		d.loadsNothing(t, "policy/egress.rego:3:")
+	})
+}
+
+// loadsNothing starts egressd with a policy that may not be loaded: it names the
+// place, and nothing goes out.
+func (d *daemon) loadsNothing(t *testing.T, place string) {
+	t.Helper()
+	wire, err := d.world.Wire.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, said := d.fails(t)
+	if code == 0 || !strings.Contains(said, place) || !strings.Contains(said, "egressd: hint: ") {
+		t.Errorf("exit %d, said %q", code, said)
+	}
+	if packets, err := d.world.Wire.Since(wire); err != nil || len(packets) > 0 {
+		t.Errorf("it sent %v (%v)", packets, err)
+	}
+}
+
+const goodModule = "package egress\n\nallow contains {\"rule\": \"good\"} if input.destination.host == \"allowed.test\"\n"
+
+// TestAnInvalidPolicyOnReloadKeepsTheOldOne replaces a module by what is none.
+func TestAnInvalidPolicyOnReloadKeepsTheOldOne(t *testing.T) {
+	covers(t, "PO-09")
+	d := startRego(t, "version: 1\nrego: [policy]\n", goodModule)
+	tunnel := d.mustOpen(t, "allowed.test:443")
+	before := d.digest(t)
+	for name, module := range map[string]string{
+		"a syntax error":    "package egress\n\nallow contains {\n",
+		"half of a file":    goodModule[:len(goodModule)/2],
+		"a type error":      "package egress\n\nallow contains {\"rule\": \"r\"} if input.destination.port == \"443\"\n",
+		"another package":   "package egres\n\nallow contains {\"rule\": \"r\"}\n",
+		"no package":        "allow contains {\"rule\": \"r\"}\n",
+		"nothing":           "",
+		"another dialect":   "package egress\n\nallow[r] { r := {\"rule\": \"r\"} }\n",
+		"an endless helper": "package egress\n\nallow contains {\"rule\": \"r\"} if f(1)\n\nf(x) if f(x)\n",
+	} {
+		d.rejects(t, before, name, func() { d.putFile(t, "policy/egress.rego", module) })
+	}
+	d.rejects(t, before, "a file of 100 MB", func() {
+		path := filepath.Join(d.dir, "policy", "egress.rego")
+		if err := os.Truncate(path, 100<<20); err != nil { // takes no room on disk
+			t.Fatal(err)
+		}
+	})
+	d.rejects(t, before, "a folder that is gone", func() {
+		if err := os.Rename(filepath.Join(d.dir, "policy"), filepath.Join(d.dir, "elsewhere")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if tunnel.endsWithin(0) {
+		t.Error("the open tunnel was cut")
+	}
+	if kib := d.memory(t); kib > 512<<10 {
+		t.Errorf("egressd held %d KiB", kib)
+	}
+	d.putFile(t, "policy/egress.rego", strings.ReplaceAll(goodModule, "allowed.test", "other.allowed.test"))
+	d.cmd.Process.Signal(syscall.SIGHUP)
+	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	if status := d.status(t, "allowed.test:443"); status != http.StatusForbidden {
+		t.Errorf("after a good edit, allowed.test is answered %d", status)
+	}
+}
+
+// rejects makes a change that may not be taken: a record says so, and everything is
+// decided as before.
+func (d *daemon) rejects(t *testing.T, before, name string, change func()) {
+	t.Helper()
+	mark, err := d.log.mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change()
+	d.cmd.Process.Signal(syscall.SIGHUP)
+	rejected := func() bool {
+		records, _ := d.log.since(mark)
+		return slices.ContainsFunc(records, func(r egress.Record) bool {
+			return r.Kind == egress.KindPolicy && strings.HasPrefix(r.Note, "rejected ") && r.Decision.Policy == before
+		})
+	}
+	if !eventually(2*settling, rejected) {
+		t.Errorf("%s: no record says that it was rejected", name)
+	}
+	for to, want := range map[string]int{"allowed.test:443": http.StatusOK, "evil.test:443": http.StatusForbidden} {
+		if status := d.status(t, to); status != want {
+			t.Errorf("%s: then %s is answered %d", name, to, status)
+		}
+	}
+	if now := d.digest(t); now != before {
+		t.Errorf("%s: the policy in force is %s", name, now)
+	}
+}
+
+// TestInputIsCanonical has a policy say what it sees.
+func TestInputIsCanonical(t *testing.T) {
+	covers(t, "PO-13")
+	for _, row := range []struct {
+		name, sees string
+		cases      map[string]string
+	}{
+		{"destinations", `[input.destination.host, input.destination.port, is_number(input.destination.port)]`, map[string]string{
+			"ALLOWED.Test.:443":                    `["allowed.test",443,true]`,
+			"xn--bcher-kva.allowed.test:8443":      `["xn--bcher-kva.allowed.test",8443,true]`,
+			"93.184.216.34:80":                     `["93.184.216.34",80,true]`,
+			"[::ffff:93.184.216.34]:443":           `["93.184.216.34",443,true]`,
+			"[2606:2800:0220:0001:0:0:0:0001]:443": `["2606:2800:220:1::1",443,true]`,
+			"b\u00fccher.allowed.test:443":         "", // malformed, and never seen by a policy
+		}},
+		{"requests", `[input.destination.host, input.destination.port, input.http.method, input.http.path, input.http.query]`, map[string]string{
+			"http://Allowed.TEST./a/b?q=x":      `["allowed.test",80,"GET","/a/b","q=x"]`,
+			"http://allowed.test:8080/a//b/%41": "", // a path that servers read in different ways is refused before
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := startRego(t, withRego, "package egress\n\ndeny contains {\"rule\": \"seen\", \"reason\": json.marshal(seen)}\n\nseen := "+row.sees+"\n")
+			for to, want := range row.cases {
+				if got := d.reasonFor(t, to); got != want {
+					t.Errorf("%s: the policy saw %s", to, got)
+				}
+			}
+		})
+	}
+}
+
+// reasonFor returns the reason of the record of a refusal.
+func (d *daemon) reasonFor(t *testing.T, to string) string {
+	t.Helper()
+	mark, err := d.log.mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(to, "http://") {
+		d.getRaw(t, to, "")
+	} else {
+		d.status(t, to)
+	}
+	records, err := d.log.since(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Decision != nil && r.Decision.Rule == "seen" {
+			return r.Decision.Reason
+		}
+	}
+	return ""
+}
+
+// getRaw sends a request for a URL as it stands, with more header fields, and returns
+// the answer.
+func (d *daemon) getRaw(t *testing.T, url, fields string) answer {
+	t.Helper()
+	c, err := d.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", url, host, fields)
+	a, err := readAnswer(bufio.NewReader(c), http.MethodGet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestDenyOverridesAllow has lines and Rego speak of one address in either order.
+func TestDenyOverridesAllow(t *testing.T) {
+	covers(t, "PO-14")
+	for name, text := range map[string]string{
+		"allow first": "version: 1\nallow: [\"11.0.0.0/8\"]\ndeny: [\"11.0.0.5/32\"]\n",
+		"deny first":  "version: 1\ndeny: [\"11.0.0.5/32\"]\nallow: [\"11.0.0.0/8\"]\n",
+		"a tie":       "version: 1\nallow: [\"11.0.0.0/8\", 11.0.0.5]\ndeny: [11.0.0.5]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := start(t, text)
+			d.refuses(t, "PO-14", "11.0.0.5:443", policy.RuleDeny)
+			d.passes(t, "PO-14", "11.0.0.6:443", "11.0.0.6")
+		})
+	}
+	t.Run("a narrower allow within a deny", func(t *testing.T) {
+		d := start(t, "version: 1\nallow: [11.0.0.5]\ndeny: [\"11.0.0.0/8\"]\n")
+		d.passes(t, "PO-14", "11.0.0.5:443", "11.0.0.5")
+		d.refuses(t, "PO-14", "11.0.0.6:443", policy.RuleDeny)
+	})
+	t.Run("a deny in Rego is above every line", func(t *testing.T) {
+		d := startRego(t, "version: 1\nallow: [11.0.0.5, 11.0.0.6, priv.allowed.test, 10.0.0.5, a.allowed.test]\nrego: [policy]\n", `package egress
+
+deny contains {"rule": "net"} if {
+	some address in input.destination.addresses
+	net.contains("11.0.0.4/31", address)
+}
+
+deny contains {"rule": "resolved"} if {
+	some address in input.destination.addresses
+	net.reaches("10.0.0.0/8", address)
+}
+
+allow contains {"rule": "all"}
+`)
+		d.refuses(t, "PO-14", "11.0.0.5:443", policy.RuleDeny)
+		d.passes(t, "PO-14", "11.0.0.6:443", "11.0.0.6")
+		d.passes(t, "PO-14", "a.allowed.test:443", allowedIPv4)
+		v := &vector{ID: "PO-14", Says: "an address of an allowed name", Expect: expectation{Deny: []policy.Class{policy.RuleDeny}, Asks: true}}
+		for _, door := range doorsFor(v, "priv.allowed.test:443") {
+			d.try(t, v, door, "priv.allowed.test:443")
+		}
+	})
+}
+
+// TestHeadersAreNoIdentity has one sandbox say that it is the other.
+func TestHeadersAreNoIdentity(t *testing.T) {
+	covers(t, "PO-16")
+	d := startRego(t, "version: 1\nallow: [allowed.test]\nrego: [policy]\nsandboxes: [{name: ci, token_file: ci.token}, {name: web, token_file: web.token}]\n",
+		"package egress\n\ndeny contains {\"rule\": \"web-only\"} if input.sandbox.name != \"web\"\n")
+	for token, want := range map[string]int{"ci:open-sesame": http.StatusForbidden, "web:another-secret": http.StatusOK} {
+		who, _, _ := strings.Cut(token, ":")
+		for _, field := range []string{"", "X-Egress-Identity: web", "X-Egressd-Sandbox: web", "X-Smokescreen-Role: web", "X-Forwarded-User: web", "Forwarded: for=web", "X-Egressd-Id: 01"} {
+			if field != "" {
+				field += "\r\n"
+			}
+			mark, err := d.log.mark()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := d.getRaw(t, "http://allowed.test/", field+"Proxy-Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte(token))+"\r\n")
+			if a.status != want {
+				t.Errorf("%s with %q is answered %d", who, field, a.status)
+			}
+			records, err := d.log.since(mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range records {
+				if r.Kind == egress.KindRequest && r.Sandbox != who {
+					t.Errorf("%s with %q is recorded as %q", who, field, r.Sandbox)
+				}
+			}
+		}
+	}
+}
