@@ -95,7 +95,10 @@ func TestASlowShadowIsNotWaitedFor(t *testing.T) {
 		release := make(chan struct{})
 		slow := asked(func(_ context.Context, r *Request) (Decision, error) {
 			<-release
-			return Decision{Verdict: Allow, Reason: r.HTTP.Header["X"][0]}, nil
+			if values := r.HTTP.Header["X"]; len(values) != 1 || values[0] != "y" {
+				t.Errorf("what it was asked about became %q", values)
+			}
+			return Decision{Verdict: Allow}, nil
 		})
 		p := New(answering(Decision{Verdict: Allow, Rule: "open"})).WithShadow(New(slow))
 		for i := range shadowRoom + 2 {
