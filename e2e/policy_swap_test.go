@@ -33,20 +33,19 @@ func TestPoliciesAreSwappedUnderLoad(t *testing.T) {
 	}
 	d := startRego(t, "version: 1\nrego: [policy]\n", swapModule(0))
 	texts := map[string]int{d.digest(t): 0} // the swap that put a digest in force
-	stop := make(chan struct{})
-	asked := d.askAllTheTime(stop)
+	stop := d.askAllTheTime()
+	t.Cleanup(func() { stop() })
 	began, mark := time.Now(), 0
 	for i := 1; i <= least || time.Since(began) < length; i++ {
 		d.putFile(t, "policy/egress.rego", swapModule(i))
 		d.cmd.Process.Signal(syscall.SIGHUP)
 		digest := ""
-		if !eventually(2*settling, func() bool { mark, digest = d.newDigest(t, mark, texts); return digest != "" }) {
+		if !eventually(10*settling, func() bool { mark, digest = d.newDigest(t, mark, texts); return digest != "" }) {
 			t.Fatalf("swap %d was not taken; egressd said:\n%s", i, d.talk.String())
 		}
 		texts[digest] = i
 	}
-	close(stop)
-	answers := asked()
+	answers := stop()
 	t.Logf("%d swaps and %d requests in %v", len(texts)-1, len(answers), time.Since(began))
 	d.judgeSwaps(t, texts, answers)
 }
@@ -82,8 +81,9 @@ type asking struct {
 	err    error
 }
 
-// askAllTheTime has sandboxes ask until stop is closed; what it returns waits for them.
-func (d *daemon) askAllTheTime(stop <-chan struct{}) func() []asking {
+// askAllTheTime has sandboxes ask until what it returns is called, which waits for
+// them.
+func (d *daemon) askAllTheTime() (stop func() []asking) {
 	const clients = 8
 	var wg sync.WaitGroup
 	var running atomic.Bool
@@ -97,7 +97,6 @@ func (d *daemon) askAllTheTime(stop <-chan struct{}) func() []asking {
 		})
 	}
 	return func() (flat []asking) {
-		<-stop
 		running.Store(false)
 		wg.Wait()
 		for _, some := range all {

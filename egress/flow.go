@@ -341,11 +341,11 @@ func (f *Flow) Close(end End) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	ended, waits := f.ending(end), f.gate.compared.find(f)
+	waits := f.gate.compared.find(f)
 	if waits != nil {
-		waits.ended = &ended
+		waits.end(f.ending(end))
 	} else {
-		f.recordEnd(ended)
+		f.recordEnd(f.ending(end))
 	}
 	f.mu.Unlock()
 	if waits == nil {

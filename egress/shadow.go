@@ -37,6 +37,9 @@ type ending struct {
 	took time.Duration
 }
 
+// end keeps what the close record will say.
+func (c *comparison) end(e ending) { c.ended = &e }
+
 // comparisons are those that are under way, of the few flows that have one. What is
 // in a comparison is guarded by the lock of its flow.
 type comparisons struct {
