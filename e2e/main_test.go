@@ -8,6 +8,10 @@
 //
 //	go test -count=1 ./e2e/
 //	EGRESSD=/usr/bin/egressd go test -count=1 ./e2e/
+//
+// Policies are swapped under load for a few seconds, or for longer:
+//
+//	EGRESSD_E2E_SWAP=60s go test -count=1 -run Swapped ./e2e/
 package e2e
 
 import (
