@@ -3,7 +3,9 @@ package rego
 import (
 	"archive/tar"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -51,6 +53,25 @@ func gzipped(t testing.TB, text []byte) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// bombed packs a text and more than 64 MiB of zeros behind it, of which it compresses one.
+func bombed(t testing.TB, text []byte) []byte {
+	t.Helper()
+	out := bytes.NewBuffer([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}) // RFC 1952, section 2.3
+	w, err := flate.NewWriter(out, flate.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Write(text)
+	err = errors.Join(err, w.Flush())
+	begin := out.Len()
+	_, more := w.Write(make([]byte, 1<<20))
+	if err = errors.Join(err, more, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	zeros := out.Bytes()[begin:]
+	return append(bytes.Clone(out.Bytes()), bytes.Repeat(zeros, maxUnpackedBytes>>20)...)
 }
 
 func tarball(t testing.TB, entries ...tarEntry) []byte {
@@ -118,8 +139,8 @@ func TestBundleIsOneTarFileOfFiles(t *testing.T) {
 		{"half of a tar file", gzipped(t, plainTar[:600]), "unexpected EOF"},
 		{"rubbish in gzip", gzipped(t, bytes.Repeat([]byte("rubbish "), 200)), "reading the tar file"},
 		{"large", make([]byte, maxPackedBytes+1), "it is larger than 16 MiB"},
-		{"a bomb in a file", tarball(t, tarFile("a.txt", strings.Repeat("\x00", maxUnpackedBytes))), "it is larger than 64 MiB when it is unpacked"},
-		{"a bomb behind the end", gzipped(t, append(bytes.Clone(plainTar), make([]byte, maxUnpackedBytes)...)), "it is larger than 64 MiB when it is unpacked"},
+		{"a bomb in a file", bombed(t, retyped(tarOf(t, tarFile("a.txt", ""))[:512], '0', maxUnpackedBytes)), "it is larger than 64 MiB when it is unpacked"},
+		{"a bomb behind the end", bombed(t, plainTar), "it is larger than 64 MiB when it is unpacked"},
 		{"many files", tarball(t, many...), "it has more than 10000 files"},
 		{"a patch", tarball(t, rule, tarFile("patch.json", "{}")), "it changes another bundle"},
 		{"nothing in it", tarball(t), "it holds neither rules nor data"},
