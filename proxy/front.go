@@ -183,6 +183,7 @@ func (f *front) pumpUp() {
 	switch {
 	case writing != nil, errors.Is(reading, os.ErrDeadlineExceeded): // the proxy has left
 	case reading != nil || f.below.ended:
+		f.broken(unfinished)
 		f.part()
 	default:
 		f.near.CloseWrite()

@@ -307,6 +307,22 @@ func TestTLSHalves(t *testing.T) {
 	w.recorded(t, ended("closed"))
 }
 
+// TestTLSEndsWithoutAWord has a client close its sending half below TLS: what it
+// meant to send may not be complete, so it is not answered as if it were.
+func TestTLSEndsWithoutAWord(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	late := newOrigin(t, func(c net.Conn) {
+		sent, _ := io.ReadAll(c)
+		fmt.Fprintf(c, "%d bytes", len(sent))
+	})
+	c := w.enter(t, nil)
+	c.send(tunnelTo(late, tokenField)).established().send("\x00\x00\x00")
+	c.raw.CloseWrite()
+	if got, orderly := c.end(); got != "" || orderly {
+		t.Errorf("answered %q, orderly %v", got, orderly)
+	}
+}
+
 // TestTLSCutShort does not tell a client that it has everything where that is
 // not so.
 func TestTLSCutShort(t *testing.T) {
@@ -453,7 +469,9 @@ func TestTLSHandshakesAreBounded(t *testing.T) {
 		}
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		io.WriteString(c, first)
-		io.Copy(io.Discard, c)
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: nobody ended it", says)
+		}
 		c.Close()
 		w.settles(t)
 		refused := 0

@@ -122,6 +122,15 @@ func TestIdentifyByWhatAPeerHas(t *testing.T) {
 	}
 }
 
+func TestALinkLocalAddressIsInNoPrefix(t *testing.T) {
+	d := directory(t, Entry{Name: "all", Sources: prefixes("::/0", "0.0.0.0/0")})
+	for text, want := range map[string]string{"fe80::7%eth0": "", "fe80::7": "", "fd00::7": "all", "169.254.0.7": "all"} {
+		if who, _ := d.Identify(from(text)); who.Name != want {
+			t.Errorf("%s is %q, want %q", text, who.Name, want)
+		}
+	}
+}
+
 // TestNobodyIsTwo puts all evidence together in all ways: whoever is one
 // sandbox has everything that it needs, and nothing that is another's.
 func TestNobodyIsTwo(t *testing.T) {
