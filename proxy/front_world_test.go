@@ -1,0 +1,168 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A signer signs client certificates.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func sign(t *testing.T, template *x509.Certificate, by *signer) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(1)
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent := &signer{template, key}
+	if by != nil {
+		parent = by
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signer{cert, key}
+}
+
+func newSigner(t *testing.T) *signer {
+	return sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+}
+
+func (s *signer) client(t *testing.T, change func(*x509.Certificate)) []tls.Certificate {
+	template := &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	change(template)
+	leaf := sign(t, template, s)
+	return []tls.Certificate{{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}}
+}
+
+func (s *signer) named(t *testing.T, name string) []tls.Certificate {
+	return s.client(t, func(c *x509.Certificate) { c.DNSNames = []string{name} })
+}
+
+// A tlsWorld is a world with a TLS listener, called "tls", and sandboxes of
+// every kind.
+type tlsWorld struct {
+	*world
+	addr  string
+	trust *x509.CertPool
+	signs *signer
+}
+
+const listed = `listen: {proxy: ["tls:127.0.0.1:3443", "unix:/p"], client_ca: ca.pem}
+sandboxes:
+  - {name: token, token_file: t}
+  - {name: cert, certificate: ci.test}
+  - {name: spiffe, certificate: "spiffe://test/ci"}
+  - {name: user, uid: [0]}
+`
+
+func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorld {
+	t.Helper()
+	w := &tlsWorld{trust: x509.NewCertPool(), signs: newSigner(t)}
+	authority, err := certs.Create(filepath.Join(t.TempDir(), "ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.trust.AddCert(authority.Certificate())
+	with := &TLSListener{Authority: authority, Names: []string{"localhost"}}
+	if certificates {
+		with.Clients = x509.NewCertPool()
+		with.Clients.AddCert(w.signs.cert)
+	}
+	w.world = newWorld(t, openPolicy+listed, func(s *Server) {
+		err := s.Sandboxes.Set([]sandbox.Entry{
+			{Name: "token", Token: "t"}, {Name: "cert", Certificate: "ci.test"}, {Name: "spiffe", Certificate: "spiffe://test/ci"},
+			{Name: "user", UIDs: []uint32{uint32(os.Geteuid())}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			change(s)
+		}
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = l.Addr().String()
+	var serving sync.WaitGroup
+	serving.Go(func() { w.ServeTLS(l, "tls", func() *TLSListener { return with }) })
+	t.Cleanup(func() { w.stopAccepting(); serving.Wait() })
+	return w
+}
+
+// enter makes TLS with the proxy; certificates may be nil.
+func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *tlsClient {
+	t.Helper()
+	raw, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	raw.SetDeadline(time.Now().Add(20 * time.Second))
+	below := &heard{Conn: raw}
+	c := tls.Client(below, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1", Certificates: certificates})
+	return &tlsClient{client: &client{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
+}
+
+type tlsClient struct {
+	*client
+	tls *tls.Conn
+	raw *net.TCPConn
+
+	below *heard
+}
+
+// end reads to the end, which an orderly one says that it is.
+func (c *tlsClient) end() (got string, orderly bool) {
+	b, err := io.ReadAll(c.in)
+	return string(b), err == nil && !c.below.ended
+}
+
+func tunnelTo(o *origin, more string) string {
+	return "CONNECT allowed.test:" + o.port + " HTTP/1.1\r\nHost: allowed.test:" + o.port + "\r\n" + more + "\r\n"
+}
+
+const opaque = "\x00ping" // neither TLS nor the beginning of HTTP
+
+const tokenField = "Proxy-Authorization: Basic dG9rZW46dA==\r\n" // token:t
+
+// established reads the answer to a CONNECT.
+func (c *client) established() *client {
+	c.t.Helper()
+	for line := ""; line != "\r\n"; {
+		before := line
+		var err error
+		if line, err = c.in.ReadString('\n'); err != nil || before == "" && !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			c.t.Fatalf("answered %q, %v", line, err)
+		}
+	}
+	return c
+}
