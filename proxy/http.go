@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -275,11 +276,26 @@ func parseAuthority(s string) (policy.Destination, error) {
 func samePlace(a, b policy.Destination) bool { return a.Host == b.Host && a.Port == b.Port }
 
 func (v *webVisit) request(x *exchange) policy.Request {
-	head := &policy.HTTPRequest{Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, BodySize: x.body.Length, Upgrade: x.upgrade}
+	head := &policy.HTTPRequest{
+		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: headerOf(x.req.Fields),
+		BodySize: x.body.Length, Upgrade: x.upgrade,
+	}
 	if v.inside != nil {
 		head.Authority = authority(x.req.Fields.Get("Host"))
 	}
 	return policy.Request{Via: v.via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
+}
+
+// headerOf is what a policy sees of the fields of a head. Host is none of it: it is
+// judged as the destination.
+func headerOf(fields http1.Fields) map[string][]string {
+	header := make(map[string][]string, len(fields))
+	for _, f := range fields {
+		if name := strings.ToLower(f.Name); name != "host" {
+			header[name] = append(header[name], f.Value)
+		}
+	}
+	return header
 }
 
 // finish closes the flow and keeps its connection where that is safe.
