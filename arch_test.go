@@ -22,12 +22,13 @@ var floors = map[string][]string{
 	"audit":       {"internal/*"},
 	"certs":       {"internal/*"},
 	"rego":        {"internal/*", "policy"},
+	"bundle":      {"internal/*", "policy", "rego"},
 	"sandbox":     {"internal/*", "policy"},
 	"egress":      {"internal/*", "policy", "audit", "sandbox"},
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "sandbox", "egress", "proxy", "dns", "admin"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "proxy", "dns", "admin"},
 	"bench":       {},
 	"e2e":         {"internal/*", "policy", "egress"},
 }
@@ -61,6 +62,7 @@ var dialers = map[string][]string{
 var mayDial = map[string]string{
 	"egress":       "the gate",
 	"dns":          "its configured upstreams",
+	"bundle":       "egressd's own policy, from servers that the operator named",
 	"bench":        "a load generator",
 	"internal/lab": "the far side of tests",
 	"cmd/egressd":  "syscall.Connect to ask whether a unix socket is alive, see clearSocket",

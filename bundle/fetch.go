@@ -1,0 +1,159 @@
+package bundle
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	maxBundleBytes = 16 << 20
+	fetchWithin    = 30 * time.Second
+	maxRedirects   = 3
+	maxETag        = 1 << 10
+)
+
+// errUnchanged says that the server has nothing else than what it was told that
+// we have.
+var errUnchanged = errors.New("the server has nothing newer")
+
+// A fetched is what a server sent.
+type fetched struct {
+	body []byte
+	etag string // by which the server knows it; may be empty
+}
+
+// newClient returns a client that goes to the servers that it is told, and to no
+// other: it knows no proxy, keeps no cookie, and follows a redirect only where it
+// leads back to the same server.
+func newClient(ca []byte) (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(ca) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(ca) {
+			return nil, errors.New("its ca holds no certificate")
+		}
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  nil,
+			DialContext:            (&net.Dialer{Timeout: fetchWithin / 3}).DialContext,
+			TLSClientConfig:        config,
+			TLSHandshakeTimeout:    fetchWithin / 3,
+			ForceAttemptHTTP2:      true,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: sameServer,
+		Timeout:       fetchWithin,
+	}, nil
+}
+
+func sameServer(r *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	switch {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
+	case r.URL.Scheme != first.Scheme || r.URL.Host != first.Host || r.URL.User != nil:
+		return errors.New("the server redirects to another server; name that one, if it is meant")
+	}
+	return nil
+}
+
+// download gets what is at u now, unless its ETag is still known.
+func download(ctx context.Context, client *http.Client, u *url.URL, known, token string) (*fetched, error) {
+	header := http.Header{}
+	if known != "" {
+		header.Set("If-None-Match", known)
+	}
+	bear(header, token)
+	reply, err := get(ctx, client, u, header)
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode == http.StatusNotModified && known != "" {
+		return nil, errUnchanged
+	}
+	body, err := content(reply, maxBundleBytes)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) < 2 || body[0] != 0x1f || body[1] != 0x8b {
+		return nil, fmt.Errorf("the server answered with what is no bundle (content type %.60q)", reply.Header.Get("Content-Type"))
+	}
+	return &fetched{body, etagOf(reply)}, nil
+}
+
+func bear(header http.Header, token string) {
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+func get(ctx context.Context, client *http.Client, u *url.URL, header http.Header) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, errors.New("its URL cannot be asked for")
+	}
+	header.Set("Accept-Encoding", "identity")
+	header.Set("User-Agent", "egressd")
+	r.Header = header
+	reply, err := client.Do(r)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return reply, nil
+}
+
+// content reads the body of a good answer, whole or not at all.
+func content(reply *http.Response, most int64) ([]byte, error) {
+	switch coding := reply.Header.Get("Content-Encoding"); {
+	case reply.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the server answered with status %d", reply.StatusCode)
+	case coding != "" && !strings.EqualFold(coding, "identity"):
+		return nil, fmt.Errorf("the server answered in the encoding %.20q, which was not asked for", coding)
+	}
+	body, err := io.ReadAll(io.LimitReader(reply.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer ended before it was whole: %w", plain(err))
+	case int64(len(body)) > most:
+		return nil, fmt.Errorf("the answer is larger than %d KiB", most>>10)
+	}
+	return body, nil
+}
+
+// etagOf returns the entity tag of an answer, if it can be sent back.
+func etagOf(reply *http.Response) string {
+	etag := reply.Header.Get("ETag")
+	if len(etag) > maxETag || len(reply.Header.Values("ETag")) > 1 {
+		return ""
+	}
+	return etag
+}
+
+// plain takes from an error of the network what is another each time, and what is
+// in the query of a URL, and keeps what went wrong.
+func plain(err error) error {
+	var asked *url.Error
+	var op *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the server did not answer within %s", fetchWithin)
+	case errors.As(err, &op):
+		return fmt.Errorf("%s: %w", op.Op, op.Err)
+	case errors.As(err, &asked):
+		return asked.Err
+	}
+	return err
+}

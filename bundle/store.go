@@ -1,0 +1,157 @@
+package bundle
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A State is what is known of a bundle, as it is kept on disk.
+type State struct {
+	// Source is where the bundle comes from, as [Source.Label] has it.
+	Source string `json:"source"`
+
+	// Content is the SHA-256 of the last good bundle, which is in the file of that
+	// name; empty before there was one. ETag is how the server knows it.
+	Content string `json:"content,omitempty"`
+	ETag    string `json:"etag,omitempty"`
+
+	// Revision, Issued and Expires are what the last good bundle says of itself.
+	Revision string    `json:"revision,omitempty"`
+	Issued   time.Time `json:"issued,omitzero"`
+	Expires  time.Time `json:"expires,omitzero"`
+
+	// Fetched is when the last good bundle came, Heard when the server was last heard
+	// to have nothing newer, Tried when it was last asked.
+	Fetched time.Time `json:"fetched,omitzero"`
+	Heard   time.Time `json:"heard,omitzero"`
+	Tried   time.Time `json:"tried,omitzero"`
+
+	// Seen is the latest that it was known to be. A clock that is set back makes
+	// nothing younger.
+	Seen time.Time `json:"seen,omitzero"`
+
+	// Error is why the last attempt brought nothing good; empty where it did.
+	Error string `json:"error,omitempty"`
+}
+
+// A store keeps one source's state and last good bundle in a folder of its own.
+type store struct{ folder string }
+
+const (
+	stateName     = "state.json"
+	contentSuffix = ".tar.gz"
+	maxStateBytes = 64 << 10
+)
+
+// read returns what is kept; a zero state where nothing is. A bundle that is not
+// what was stored is an error, and comes with the state all the same.
+func (s store) read() (state State, content []byte, err error) {
+	text, err := readBounded(filepath.Join(s.folder, stateName), maxStateBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &state)
+	}
+	if err != nil {
+		return State{}, nil, fmt.Errorf("%s: %w", filepath.Join(s.folder, stateName), err)
+	}
+	if state.Content == "" {
+		return state, nil, nil
+	}
+	path := filepath.Join(s.folder, filepath.Base(state.Content)+contentSuffix)
+	content, err = readBounded(path, maxBundleBytes)
+	if err == nil && sumOf(content) != state.Content {
+		err = fmt.Errorf("%s is damaged", path)
+	}
+	if err != nil {
+		return state, nil, err
+	}
+	return state, content, nil
+}
+
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d KiB", path, most>>10)
+	}
+	return text, err
+}
+
+func sumOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// write keeps a state and, where it is not nil, the content that the state names.
+// That is written first, and what it replaces removed last: whenever this ends, the
+// state on disk names a bundle that is whole.
+func (s store) write(state *State, content []byte) error {
+	text, err := json.MarshalIndent(state, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.folder, 0o700); err != nil {
+		return err
+	}
+	if content != nil {
+		if err := s.replace(state.Content+contentSuffix, content); err != nil {
+			return err
+		}
+	}
+	if err := s.replace(stateName, append(text, '\n')); err != nil || content == nil {
+		return err
+	}
+	return s.sweep(state.Content + contentSuffix)
+}
+
+// replace puts text into the file of that name in one step.
+func (s store) replace(name string, text []byte) error {
+	f, err := os.CreateTemp(s.folder, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(s.folder, name)); err != nil {
+		return err
+	}
+	d, err := os.Open(s.folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// sweep removes the bundles but the one of that name, and what an end in the
+// middle of a write has left.
+func (s store) sweep(kept string) error {
+	entries, err := os.ReadDir(s.folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if name != kept && (strings.HasSuffix(name, contentSuffix) || strings.HasPrefix(name, ".new-")) {
+			err = errors.Join(err, os.Remove(filepath.Join(s.folder, name)))
+		}
+	}
+	return err
+}
