@@ -104,4 +104,7 @@ func (r *reader) checkRegoSource(n *yaml.Node, at string, s *RegoSource) {
 			r.fail(n, "%s is a path, and %s is about bundles; leave it out, or name a bundle", at, key)
 		}
 	}
+	if hasKey(n, "bundle") {
+		r.checkBundle(n, at, s)
+	}
 }
