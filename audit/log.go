@@ -204,6 +204,10 @@ func lockDirectory(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock audit log: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for tries := 0; err == syscall.EWOULDBLOCK && tries < 5; tries++ { // it may be Writing that asks
+		time.Sleep(10 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
 	switch {
 	case err == nil:
 		return f, nil
