@@ -91,5 +91,5 @@ func tellChanges(ctx context.Context, w *fsnotify.Watcher, name string, told cha
 // comes or goes it is not known whether it was a folder.
 func matters(e fsnotify.Event, name string) bool {
 	base := filepath.Base(e.Name)
-	return base == name || base == mounted || isRegoFile(base) || e.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename)
+	return base == name || base == mounted || isRegoFile(base) || isBundleFile(base) || e.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename)
 }

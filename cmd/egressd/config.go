@@ -28,6 +28,10 @@ type config struct {
 	text []byte // as it was read
 	file *policy.File
 
+	feeds     feeds    // the bundles that are fetched; none outside of the daemon
+	lapses    []*lapse // of the bundles that are files, once they are compiled
+	unfetched bool     // leave out what was fetched
+
 	rules []*rego.Evaluator // what the file names under rego, in force; none before it is compiled, and where it names nothing
 	parts []regoPart        // what each of rules is made of
 }

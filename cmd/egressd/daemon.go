@@ -47,6 +47,9 @@ type daemon struct {
 	listening []boundListener
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
+
+	policy   *policy.Policy // in force
+	arrivals chan arrival   // what was fetched of its bundles
 }
 
 // A boundListener is a listener that is open, and what the file calls it.
@@ -58,7 +61,7 @@ type boundListener struct {
 // newDaemon builds a daemon that does not listen yet. An error leaves nothing
 // open.
 func newDaemon(talk io.Writer, path string) (_ *daemon, err error) {
-	d := &daemon{talk: talk}
+	d := &daemon{talk: talk, arrivals: make(chan arrival)}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -131,7 +134,10 @@ func (d *daemon) openLog() error {
 
 // start puts the policy in force and opens the listeners.
 func (d *daemon) start(ctx context.Context) error {
-	p, err := d.compile(d.config)
+	if err := d.openBundles(ctx, d.config); err != nil {
+		return err
+	}
+	p, err := d.compileAtStart(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,6 +167,8 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.gate.SetPolicy(ctx, p, "loaded "+d.path); err != nil {
 		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
+	d.policy = p
+	d.adopt(d.config)
 	for _, w := range d.config.file.Warnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
 	}
@@ -206,11 +214,11 @@ func (d *daemon) reload(ctx context.Context, why string, always bool) {
 	}
 	d.seen = now
 	if err := d.apply(ctx, why); err != nil {
-		fmt.Fprintf(d.talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
-		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
 		if err := d.gate.RejectPolicy("rejected " + d.path + ": " + err.Error()); err != nil {
 			fmt.Fprintf(d.talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
+		fmt.Fprintf(d.talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
+		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
 	}
 }
 
@@ -240,18 +248,26 @@ func (d *daemon) apply(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
-	return d.enforce(ctx, next, why)
+	return d.enforce(ctx, next, "reloaded "+d.path, why)
 }
 
-func (d *daemon) prepare(ctx context.Context) (next *change, err error) {
-	next = new(change)
-	if next.config, err = loadConfig(d.path); err != nil {
+func (d *daemon) prepare(ctx context.Context) (*change, error) {
+	c, err := loadConfig(d.path)
+	if err != nil {
 		return nil, err
 	}
-	c := next.config
 	if err := c.samePlaces(d.config); err != nil {
 		return nil, err
 	}
+	if err := d.openBundles(ctx, c); err != nil {
+		return nil, err
+	}
+	return d.make(ctx, c)
+}
+
+// make makes what a configuration says, and puts none of it in force.
+func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) {
+	next = &change{config: c}
 	if next.policy, err = d.compile(c); err != nil {
 		return nil, err
 	}
@@ -275,17 +291,20 @@ func (d *daemon) prepare(ctx context.Context) (next *change, err error) {
 }
 
 // enforce puts a change in force. What the new policy may need is there before
-// it is; where it cannot be recorded, everything is as before.
-func (d *daemon) enforce(ctx context.Context, next *change, why string) error {
+// it is; where it cannot be recorded, everything is as before. The record says what
+// was done and why.
+func (d *daemon) enforce(ctx context.Context, next *change, done, why string) error {
 	if next.with != nil {
 		d.server.Inspect(next.with)
 	}
 	d.keys.add(next.keys)
-	if err := d.gate.SetPolicy(ctx, next.policy, "reloaded "+d.path+": "+why); err != nil {
+	if err := d.gate.SetPolicy(ctx, next.policy, done+": "+why); err != nil {
 		d.keys.drop(next.keys)
 		d.server.Inspect(d.with)
 		return err
 	}
+	d.policy = next.policy
+	d.adopt(next.config)
 	if d.with = next.with; d.with == nil {
 		d.server.Inspect(nil)
 	}

@@ -149,8 +149,11 @@ func regoError(err error) error {
 }
 
 // within is a path as seen from the folder of the configuration, so that a policy
-// is the same wherever it is.
+// is the same wherever it is. What is in a bundle that was fetched is nowhere.
 func (c *config) within(path string) string {
+	if strings.Contains(path, "://") {
+		return path
+	}
 	if rel, err := filepath.Rel(filepath.Dir(c.path), path); err == nil {
 		return rel
 	}
@@ -168,6 +171,7 @@ func stateOf(path string, enter func(folder string)) [sha256.Size]byte {
 		part(text)
 	}
 	if c, err := loadConfig(path); err == nil {
+		c.unfetched = true // that comes and goes by itself
 		parts, err := c.regoParts(enter)
 		part(fmt.Append(nil, err))
 		for _, p := range parts {

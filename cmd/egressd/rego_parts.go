@@ -18,6 +18,7 @@ type regoPart struct {
 	options rego.Options      // how it is asked
 	sandbox string            // whom it is asked about; empty: everybody
 	source  policy.RegoSource // the entry; of several, the first
+	guard   policy.Evaluator  // denies everything where a bundle is stale; nil where none can be
 }
 
 // regoParts reads what the policy file names under rego. enter is called for each
@@ -28,8 +29,15 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
 	for i, s := range c.file.Rego {
 		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation}}
+		if s.Input != "egressd" {
+			return parts, fmt.Errorf("%s: other inputs are not supported by this version", part.at)
+		}
 		if !plainSource(s) {
-			return parts, fmt.Errorf("%s: bundles and other inputs are not supported by this version", part.at)
+			err := c.readBundle(&part, enter)
+			if parts = append(parts, part); err != nil {
+				return parts, err
+			}
+			continue
 		}
 		part.sources, err = r.read(c, s.Path)
 		if first := together[s.Shadow]; first > 0 {
@@ -83,7 +91,7 @@ func (c *config) environment(self func() []netip.Addr, listeners func() []netip.
 	if err != nil {
 		return env, misused(err, "correct rego in "+c.path)
 	}
-	c.rules, c.parts = nil, nil
+	c.rules, c.parts, c.lapses = nil, nil, nil
 	for i := range parts {
 		if err := c.add(&env, &parts[i]); err != nil {
 			return env, err
@@ -105,6 +113,12 @@ func (c *config) add(env *policy.Environment, p *regoPart) error {
 		c.rules, c.parts = append(c.rules, rules), append(c.parts, *p)
 	}
 	*evaluators = append(*evaluators, rules)
+	if p.guard != nil && !p.source.Shadow {
+		*evaluators = append(*evaluators, p.guard)
+		if l, ok := p.guard.(*lapse); ok {
+			c.lapses = append(c.lapses, l)
+		}
+	}
 	for _, s := range p.deciding() {
 		*texts = append(*texts, []byte(c.within(s.Name)), s.Text)
 	}

@@ -25,7 +25,7 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
 and runs until SIGTERM or SIGINT. It reads the file, and
 the Rego that it names, again when they change and on SIGHUP; a file that is not right changes nothing, and both the log and standard
-error say so. Listeners, limits and the log's folder are read at the start only.`,
+error say so. Bundles that it fetches are looked for again as the file says, and on SIGHUP. Listeners, limits and the log's folder are read at the start only.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,17 +70,25 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	return d.stop(drain)
 }
 
-// follow reloads on SIGHUP and on changes of the file, until ctx is done.
+// follow reloads on SIGHUP and on changes of the file and of what is fetched, until
+// ctx is done.
 func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
+	d.age(ctx)
 	for {
+		d.poll(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
 			d.reload(ctx, "SIGHUP", true)
+			d.pollNow()
 		case <-changes:
 			d.reload(ctx, "the file changed", false)
+		case a := <-d.arrivals:
+			d.arrive(ctx, a)
+		case <-d.ageing():
+			d.age(ctx)
 		}
 	}
 }

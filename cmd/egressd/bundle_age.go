@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A lapse is the end of a bundle that is a file, which its signature says. It is
+// the opinion that everything is denied from then on.
+type lapse struct {
+	label string
+	at    time.Time
+	stale bool // that was recorded
+}
+
+func (l *lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
+	if time.Now().Before(l.at) {
+		return policy.Decision{Verdict: policy.Abstain}, nil
+	}
+	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.why()}, nil
+}
+
+func (l *lapse) why() string { return "it expired at " + l.at.UTC().Format(time.RFC3339) }
+
+// age has the flows that are open decided again where a bundle has become stale, or
+// is no longer, and says so.
+func (d *daemon) age(ctx context.Context) {
+	for _, f := range d.config.feeds {
+		if d.config.inForce(f) {
+			d.turn(ctx, f.Source().Label(), f.Stale(), &f.stale)
+		}
+	}
+	for _, l := range d.config.lapses {
+		why := ""
+		if !time.Now().Before(l.at) {
+			why = l.why()
+		}
+		d.turn(ctx, l.label, why, &l.stale)
+	}
+}
+
+// inForce reports whether a feed decides. What is in shadow is not looked at for its
+// age: the bundle there is whatever came last.
+func (c *config) inForce(f *feed) bool {
+	return slices.ContainsFunc(c.file.Rego, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
+}
+
+// turn says that a bundle is stale, and why, or with an empty why that it is not,
+// unless that was recorded.
+func (d *daemon) turn(ctx context.Context, label, why string, recorded *bool) {
+	stale := why != ""
+	if *recorded == stale {
+		return
+	}
+	note := fmt.Sprintf("bundle %s counts again", label)
+	if stale {
+		note = fmt.Sprintf("bundle %s is stale, and everything is denied until there is a good one: %s", label, why)
+	}
+	again := *d.policy // the same one, and to the gate another
+	if err := d.gate.SetPolicy(ctx, &again, note); err != nil {
+		d.complain(fmt.Errorf("record the age of a bundle: %w", err)) // and it is tried again
+		return
+	}
+	*recorded = stale
+	fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(note))
+}
+
+// lookEvery is how often the age of the bundles is looked at, at least: the
+// machine may have slept.
+const lookEvery = 10 * time.Second
+
+// ageing tells when the age of the bundles is to be looked at; never where none
+// has one.
+func (d *daemon) ageing() <-chan time.Time {
+	wait := lookEvery
+	soon := func(at time.Time) {
+		if left := time.Until(at); left > 0 {
+			wait = min(wait, left)
+		}
+	}
+	for _, f := range d.config.feeds {
+		soon(f.Lapse())
+	}
+	for _, l := range d.config.lapses {
+		soon(l.at)
+	}
+	if len(d.config.feeds)+len(d.config.lapses) == 0 {
+		return nil
+	}
+	return time.After(max(wait, 10*time.Millisecond))
+}

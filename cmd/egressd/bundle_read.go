@@ -1,0 +1,209 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/bundle"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+)
+
+// readBundle reads the bundle of a part: the file or the folder, or the last good
+// one of what is fetched. It asks no server.
+func (c *config) readBundle(p *regoPart, enter func(folder string)) error {
+	s := &p.source
+	if enter != nil && s.Key != "" {
+		enter(filepath.Dir(c.relative(s.Key)))
+	}
+	if s.Fetched() {
+		return c.readFetched(p)
+	}
+	b, err := c.localBundle(s, enter)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.at, err)
+	}
+	p.holds(b, c.relative(s.Bundle))
+	if !b.Expires.IsZero() {
+		p.guard = &lapse{label: c.relative(s.Bundle), at: b.Expires}
+	}
+	return nil
+}
+
+// localBundle reads a bundle that is a file or a folder.
+func (c *config) localBundle(s *policy.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
+	path := c.relative(s.Bundle)
+	if enter != nil {
+		enter(filepath.Dir(path))
+	}
+	tarball, err := readTarball(path, enter)
+	if err != nil {
+		return nil, err
+	}
+	var key *rego.BundleKey
+	if s.Key != "" {
+		text, err := readUpTo(c.relative(s.Key), maxKeyBytes)
+		if err != nil {
+			return nil, fmt.Errorf("its key: %w", err)
+		}
+		key = &rego.BundleKey{PEM: text}
+	}
+	b, err := rego.ReadBundle(tarball, key, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// holds takes the sources of a bundle, under names that say where they are from.
+func (p *regoPart) holds(b *rego.Bundle, from string) {
+	p.sources = nil
+	for _, s := range b.Sources {
+		p.sources = append(p.sources, rego.Source{Name: from + "/" + strings.TrimPrefix(s.Name, "/"), Text: s.Text})
+	}
+}
+
+func (c *config) readFetched(p *regoPart) error {
+	if c.unfetched {
+		return c.readPins(p)
+	}
+	f, err := c.feed(&p.source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.at, err)
+	}
+	b, err := f.bundle()
+	if err != nil {
+		return fmt.Errorf("%s: bundle %s: %w", p.at, f.Source().Label(), err)
+	}
+	p.holds(b, f.Source().Label())
+	p.guard = f.Guard()
+	return nil
+}
+
+// readPins has a part hold what the operator has of a bundle that is fetched.
+func (c *config) readPins(p *regoPart) error {
+	s, err := c.bundleSource(&p.source)
+	p.sources = []rego.Source{{Name: "key", Text: s.Key.PEM}, {Name: "ca", Text: s.CA}}
+	return err
+}
+
+// bundleSource is a bundle of the policy file as it is fetched.
+func (c *config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
+	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
+	if s.Key != "" {
+		if from.Key.PEM, err = readUpTo(c.relative(s.Key), maxKeyBytes); err != nil {
+			return from, fmt.Errorf("its key: %w", err)
+		}
+	}
+	if s.CA != "" {
+		if from.CA, err = readUpTo(c.relative(s.CA), maxConfigBytes); err != nil {
+			return from, fmt.Errorf("its ca: %w", err)
+		}
+	}
+	if s.TokenFile != "" {
+		from.TokenFile = c.relative(s.TokenFile)
+	}
+	return from, nil
+}
+
+// readUpTo reads a file that is not larger than most, whole or not at all.
+func readUpTo(path string, most int64) ([]byte, error) {
+	text, err := readBounded(path, most+1)
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d KiB", path, most>>10)
+	}
+	return text, err
+}
+
+// readTarball reads a bundle that is a file, or a folder with the files that
+// would be in one.
+func readTarball(path string, enter func(folder string)) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return packFolder(path, enter)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is neither a file nor a folder", path)
+	}
+	return readUpTo(path, maxBundleBytes)
+}
+
+// bundleNames are the files of a bundle that are hidden ones.
+var bundleNames = map[string]bool{".manifest": true, ".signatures.json": true}
+
+// isBundleFile reports whether a file of that name may be a bundle, a part of one,
+// or what it is signed with.
+func isBundleFile(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".gz", ".tgz", ".pem", ".pub":
+		return true
+	}
+	return bundleNames[name]
+}
+
+// packFolder makes a bundle of the files of a folder that belong in one.
+func packFolder(folder string, enter func(folder string)) ([]byte, error) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	w := tar.NewWriter(z)
+	left := int64(maxRegoBytes)
+	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && path != folder && strings.HasPrefix(e.Name(), "."):
+			return filepath.SkipDir
+		case e.IsDir():
+			if enter != nil {
+				enter(path)
+			}
+			return nil
+		case strings.HasPrefix(e.Name(), ".") && !bundleNames[e.Name()]:
+			return nil
+		}
+		return packFile(w, folder, path, &left)
+	})
+	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
+// packFile adds a file. A link to a folder is refused: in it there may be a rule that
+// denies.
+func packFile(w *tar.Writer, folder, path string, left *int64) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a link to a folder; put that folder itself there", path)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a file", path)
+	}
+	text, err := readUpTo(path, *left)
+	if err != nil {
+		return err
+	}
+	*left -= int64(len(text))
+	name, err := filepath.Rel(folder, path)
+	if err != nil {
+		return err
+	}
+	head := &tar.Header{Name: filepath.ToSlash(name), Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg}
+	if err := w.WriteHeader(head); err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/bundle"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyStatusCommand() *cobra.Command {
+	var o policyStatusOptions
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say which policy is in force, and how fresh its bundles are",
+		Long: `Status says which policy is in force and since when, whether egressd runs, which
+change of the policy was rejected last, and of each bundle its revision, when it
+was issued, fetched and last heard of, and whether it is stale. It reads the
+audit log and what egressd keeps on disk, needs no daemon, and asks no server.
+
+Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched or read,
+or the last reload was rejected; 2 it cannot be told.`,
+		Example: `  egressd policy status
+  egressd policy status --json --config /etc/egressd/egressd.yaml`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type policyStatusOptions struct {
+	logSource
+	json bool
+}
+
+// A policyStatus is what is known of the policy and of what it is made of.
+type policyStatus struct {
+	OK       bool           `json:"ok"`
+	Running  bool           `json:"running"`
+	Policy   string         `json:"policy,omitempty"` // digest of the one in force, or that was when egressd ended
+	Since    time.Time      `json:"since,omitzero"`
+	Source   string         `json:"source,omitempty"` // how it came into force
+	Rejected *rejection     `json:"rejected,omitempty"`
+	File     string         `json:"file_error,omitempty"` // why the policy file cannot be read now
+	Bundles  []bundleStatus `json:"bundles"`
+}
+
+// A rejection is the last change of the policy that was not put in force.
+type rejection struct {
+	Time    time.Time `json:"time"`
+	Reason  string    `json:"reason"`
+	Current bool      `json:"current"` // nothing was put in force since
+}
+
+type bundleStatus struct {
+	Entry    string    `json:"entry"` // in the policy file
+	Source   string    `json:"source"`
+	Shadow   bool      `json:"shadow,omitempty"` // it decides nothing
+	Revision string    `json:"revision,omitempty"`
+	Signed   bool      `json:"signed"`
+	Issued   time.Time `json:"issued,omitzero"`
+	Expires  time.Time `json:"expires,omitzero"`
+	Fetched  time.Time `json:"fetched,omitzero"`
+	Heard    time.Time `json:"heard,omitzero"`
+	Tried    time.Time `json:"tried,omitzero"`
+	Stale    string    `json:"stale,omitempty"` // why it does not count
+	Error    string    `json:"error,omitempty"` // of the last attempt
+}
+
+func (o *policyStatusOptions) run(stdout io.Writer) error {
+	s := policyStatus{Bundles: []bundleStatus{}}
+	dir := o.dir
+	cfg, err := loadConfig(o.config)
+	switch {
+	case err == nil:
+		for i := range cfg.file.Rego {
+			if one := &cfg.file.Rego[i]; one.Bundle != "" {
+				s.Bundles = append(s.Bundles, cfg.bundleStatus(fmt.Sprintf("rego[%d]", i), one))
+			}
+		}
+	case dir == "":
+		return unsure(err)
+	default:
+		s.File = err.Error()
+	}
+	if dir == "" {
+		if dir, err = cfg.auditDir(); err != nil {
+			return unsure(err)
+		}
+	}
+	if err := s.readLog(dir); err != nil {
+		return unsure(err)
+	}
+	s.OK = s.good()
+	if err := s.print(stdout, o.json, time.Now()); err != nil || s.OK {
+		return err
+	}
+	return status(exitFailed)
+}
+
+func (s *policyStatus) good() bool {
+	for _, b := range s.Bundles {
+		if b.Stale != "" || b.Error != "" {
+			return false
+		}
+	}
+	return s.File == "" && (s.Rejected == nil || !s.Rejected.Current)
+}
+
+// readLog finds out from the records about policies what is in force. There may be
+// no log yet.
+func (s *policyStatus) readLog(dir string) (err error) {
+	if s.Running, err = audit.Writing(dir); err != nil {
+		return failed(err, "egressd policy status --dir DIR, as a user who may read it")
+	}
+	lines, err := audit.NewReader(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed(err, "egressd policy status --dir DIR, as a user who may read it")
+	}
+	defer lines.Close()
+	for {
+		text, err := lines.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return failed(err, "keep a copy of "+dir+" as it is")
+		case !bytes.Contains(text, []byte(`"kind":"policy"`)):
+			continue
+		}
+		r, err := decodeRecord(text)
+		if err != nil {
+			return failed(err, "keep a copy of "+dir+" as it is")
+		}
+		s.follow(r)
+	}
+}
+
+// follow takes in one record.
+func (s *policyStatus) follow(r *egress.Record) {
+	if r.Kind != egress.KindPolicy || r.Decision == nil {
+		return
+	}
+	done, _, _ := strings.Cut(r.Note, " ")
+	switch done {
+	case "loaded", "reloaded", "renewed":
+		s.Policy, s.Since, s.Source = r.Decision.Policy, r.Time, r.Note
+		if s.Rejected != nil && done != "renewed" { // which does not read the file
+			s.Rejected.Current = false
+		}
+	case "rejected":
+		_, reason, _ := strings.Cut(r.Note, " ")
+		s.Rejected = &rejection{Time: r.Time, Reason: reason, Current: true}
+	}
+}
+
+// bundleStatus looks at one bundle as it is on disk.
+func (c *config) bundleStatus(at string, s *policy.RegoSource) bundleStatus {
+	if s.Fetched() {
+		return c.fetchedStatus(at, s)
+	}
+	v := bundleStatus{Entry: at, Source: c.relative(s.Bundle), Shadow: s.Shadow}
+	b, err := c.localBundle(s, nil)
+	if err != nil {
+		v.Error = err.Error()
+		return v
+	}
+	v.describe(b)
+	return v
+}
+
+func (v *bundleStatus) describe(b *rego.Bundle) {
+	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
+}
+
+func (c *config) fetchedStatus(at string, s *policy.RegoSource) bundleStatus {
+	v := bundleStatus{Entry: at, Source: (&bundle.Source{URL: s.Bundle}).Label(), Shadow: s.Shadow}
+	f, err := c.feed(s)
+	if err != nil {
+		v.Error = err.Error()
+		return v
+	}
+	known := f.State()
+	v.Fetched, v.Heard, v.Tried, v.Error, v.Stale = known.Fetched, known.Heard, known.Tried, known.Error, f.Stale()
+	b, err := f.Good()
+	switch {
+	case err == nil:
+		v.describe(b)
+	case v.Error == "":
+		v.Error = err.Error()
+	}
+	return v
+}
+
+func (s *policyStatus) print(w io.Writer, asJSON bool, now time.Time) error {
+	if asJSON {
+		return printJSON(w, s)
+	}
+	var b strings.Builder
+	colours := paletteFor(w)
+	switch {
+	case s.Policy == "":
+		b.WriteString("· no policy has been in force yet\n")
+	case s.Running:
+		fmt.Fprintf(&b, "%s policy %s in force since %s\n", colours.mark("allow"), s.Policy, ago(s.Since, now))
+	default:
+		fmt.Fprintf(&b, "· egressd does not run; policy %s was in force last, from %s\n", s.Policy, ago(s.Since, now))
+	}
+	if s.Source != "" {
+		fmt.Fprintf(&b, "    %s\n", printable(s.Source))
+	}
+	if s.File != "" {
+		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.mark("deny"), printable(s.File))
+	}
+	if r := s.Rejected; r != nil {
+		mark, what := colours.mark("deny"), "the last reload was rejected"
+		if !r.Current {
+			mark, what = "·", "a reload was rejected before"
+		}
+		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), printable(r.Reason))
+	}
+	for i := range s.Bundles {
+		s.Bundles[i].write(&b, colours, now)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (v *bundleStatus) write(b *strings.Builder, colours palette, now time.Time) {
+	mark := colours.mark("allow")
+	if v.Stale != "" || v.Error != "" {
+		mark = colours.mark("deny")
+	}
+	fmt.Fprintf(b, "%s %s bundle %s%s\n", mark, v.Entry, printable(v.Source), map[bool]string{true: ", in shadow"}[v.Shadow])
+	if v.Signed || v.Revision != "" {
+		fmt.Fprintf(b, "    revision %q%s\n", v.Revision, map[bool]string{false: ", not signed"}[v.Signed])
+	}
+	for _, at := range []struct {
+		what string
+		time time.Time
+	}{{"issued", v.Issued}, {"expires", v.Expires}, {"fetched", v.Fetched}, {"heard", v.Heard}, {"tried", v.Tried}} {
+		if !at.time.IsZero() {
+			fmt.Fprintf(b, "    %-8s %s\n", at.what, ago(at.time, now))
+		}
+	}
+	if v.Stale != "" {
+		fmt.Fprintf(b, "    stale    %s%s\n", printable(v.Stale), map[bool]string{false: "; everything is denied"}[v.Shadow])
+	}
+	if v.Error != "" {
+		fmt.Fprintf(b, "    error    %s\n", printable(v.Error))
+	}
+}
+
+// ago writes a time, and how far away it is.
+func ago(t, now time.Time) string {
+	text := t.Local().Format("2006-01-02 15:04:05")
+	switch away := now.Sub(t).Round(time.Second); {
+	case away < 0:
+		return fmt.Sprintf("%s (in %s)", text, -away)
+	default:
+		return fmt.Sprintf("%s (%s ago)", text, away)
+	}
+}
