@@ -59,7 +59,7 @@ func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
 			continue // data
 		}
 		if name, err := bundleName(s.Name); err != nil || name != s.Name {
-			return nil, fmt.Errorf("the name %q is not that of a file in a bundle; it is relative, without . and ..", s.Name)
+			return nil, fmt.Errorf("the name %q is not that of a file in a bundle; write a relative path that names no folder by dots", s.Name)
 		}
 		files[s.Name] = s.Text
 		roots = append(roots, rootOf(m.Package.Path))
