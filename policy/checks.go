@@ -40,7 +40,7 @@ func parseTest(text string) (Test, error) {
 
 // ParseCheck reads what "egressd check" and "tests" are asked about: an http or
 // https URL, with a method in front or GET, or a host with a port or 443. The
-// request has no sandbox, no time, and no addresses.
+// request has no sandbox, no time, no usage, and no addresses.
 func ParseCheck(text string) (Request, error) {
 	method, subject, ok := strings.Cut(text, " ")
 	if !ok {
@@ -148,7 +148,9 @@ func (p *Policy) Judge(ctx context.Context, r Request) (d Decision, judged Reque
 
 // run decides what the test asks and returns an error that says what is red.
 func (t *Test) run(ctx context.Context, p *Policy) error {
-	d, _ := p.Judge(ctx, t.Request)
+	r := t.Request
+	r.Usage = new(Usage) // as at the start of a sandbox
+	d, _ := p.Judge(ctx, r)
 	got := d.Verdict
 	if got == Inspect {
 		got = Allow

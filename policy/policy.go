@@ -83,6 +83,11 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}
+	if d.Verdict != Deny && d.exceededBy(r.HTTP) {
+		most := d.MaxBytesUp
+		d = d.OverBudget()
+		d.AllowedIf = []string{fmt.Sprintf("its body has at most %d bytes", most)}
+	}
 	looks = r.HTTP == nil && (looks || d.Needs != 0)
 	if d.Verdict != Deny && looks && !p.inspects(&r.Destination) {
 		d = p.withoutInspection(d, r)
@@ -124,6 +129,7 @@ func (p *Policy) withoutInspection(d Decision, r *Request) Decision {
 // first one's words stand, and an option holds only where both give it. What
 // an Abstain still needs to see is kept: the request may yet be refused. Of two
 // credentials that of the stricter goes with the request, else that of the first.
+// Of two budgets the smaller counts, and a mark that one of them asks for stands.
 func combine(a, b Decision) Decision {
 	if a.Verdict == Abstain || b.Verdict < a.Verdict {
 		a, b = b, a
@@ -136,6 +142,8 @@ func combine(a, b Decision) Decision {
 	if a.Inject == "" && a.Verdict != Deny {
 		a.Inject = b.Inject
 	}
+	a.Spend(b.MaxBytesUp, b.BudgetRule, b.BudgetLayer)
+	a.Log = a.Log || b.Log
 	a.Needs |= b.Needs
 	if a.AllowedIf == nil && a.Verdict > Ask {
 		a.AllowedIf = b.AllowedIf

@@ -24,7 +24,9 @@ func drawOpinion(t *rapid.T, name string) fixed {
 		AnyProtocol: rapid.Bool().Draw(t, name+" any protocol"),
 		ECH:         rapid.Bool().Draw(t, name+" ECH"),
 		Upgrade:     rapid.Bool().Draw(t, name+" upgrade"),
+		Log:         rapid.Bool().Draw(t, name+" log"),
 	}}
+	o.decision.Spend(rapid.Int64Range(0, 3).Draw(t, name+" budget"), name, User)
 	if rapid.IntRange(0, 9).Draw(t, name+" errs") == 0 {
 		o.err = errors.New("evaluator is broken")
 	}
@@ -38,7 +40,7 @@ func drawRequest(t *rapid.T) *Request {
 		r.TLS = &ClientHello{ServerName: rapid.SampledFrom([]string{"", "allowed.test", "evil.test"}).Draw(t, "server name"), ECH: rapid.Bool().Draw(t, "ECH"), Inspected: rapid.Bool().Draw(t, "inspected")}
 	}
 	if rapid.Bool().Draw(t, "request") {
-		r.HTTP = &HTTPRequest{Method: rapid.SampledFrom([]string{"GET", "TRACE"}).Draw(t, "method"), Path: "/", Upgrade: rapid.Bool().Draw(t, "websocket")}
+		r.HTTP = &HTTPRequest{Method: rapid.SampledFrom([]string{"GET", "TRACE"}).Draw(t, "method"), Path: "/", BodySize: rapid.Int64Range(-1, 4).Draw(t, "body"), Upgrade: rapid.Bool().Draw(t, "websocket")}
 	}
 	return r
 }
@@ -81,6 +83,12 @@ func TestAddingAnEvaluatorNeverLoosens(t *testing.T) {
 		if after.Verdict > before.Verdict {
 			t.Fatalf("%v became %v with %+v", before.Verdict, after.Verdict, extra)
 		}
+		if after.Verdict != Deny && before.MaxBytesUp > 0 && (after.MaxBytesUp == 0 || after.MaxBytesUp > before.MaxBytesUp) {
+			t.Fatalf("a budget of %d became one of %d", before.MaxBytesUp, after.MaxBytesUp)
+		}
+		if before.Log && !after.Log {
+			t.Fatalf("%+v is marked no more: %+v", before, after)
+		}
 		if (after.AnyProtocol && !before.AnyProtocol || after.ECH && !before.ECH || after.Upgrade && !before.Upgrade) && before.Verdict != Deny {
 			t.Fatalf("%+v became %+v", before, after)
 		}
@@ -100,7 +108,8 @@ func TestOrderNeverMattersForTheVerdict(t *testing.T) {
 		}
 		first := decide(opinions)
 		second := decide(rapid.Permutation(opinions).Draw(t, "order"))
-		if first.Verdict != second.Verdict || first.Needs != second.Needs || first.AnyProtocol != second.AnyProtocol || first.ECH != second.ECH || first.Upgrade != second.Upgrade {
+		if first.Verdict != second.Verdict || first.Needs != second.Needs || first.AnyProtocol != second.AnyProtocol || first.ECH != second.ECH || first.Upgrade != second.Upgrade ||
+			first.MaxBytesUp != second.MaxBytesUp || first.Log != second.Log {
 			t.Fatalf("%+v became %+v", first, second)
 		}
 	})

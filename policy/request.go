@@ -116,6 +116,7 @@ type Request struct {
 	HTTP        *HTTPRequest
 	DNS         *Question
 	Process     *Process
+	Usage       *Usage // nil where nobody counted: a policy that reads it then fails
 	Time        time.Time
 }
 

@@ -54,6 +54,7 @@ const (
 	UnknownSandbox   Class = "unknown-sandbox"
 	AskRejected      Class = "ask-rejected"
 	TooManyFlows     Class = "too-many-flows"
+	ByteBudget       Class = "byte-budget" // more was to go up than a rule lets through
 	PolicyNotLoaded  Class = "policy-not-loaded"
 	PolicyError      Class = "policy-error"
 	AuditUnavailable Class = "audit-unavailable"
@@ -102,6 +103,19 @@ type Decision struct {
 	AnyProtocol bool // a rule says "tls: any": the tunnel may carry what is not TLS on 443 or 80
 	ECH         bool // a rule says "ech: allow": a hello with ECH may pass uninspected
 	Upgrade     bool // the request may become a WebSocket
+
+	// MaxBytesUp is how many bytes of payload the flow may send towards the
+	// upstream: all that a tunnel carries, the body of a request, and what a
+	// WebSocket carries after its head. 0 means that nothing bounds them.
+	MaxBytesUp int64
+
+	// BudgetRule and BudgetLayer say which rule MaxBytesUp is from.
+	BudgetRule  string
+	BudgetLayer Layer
+
+	// Log says that a rule asked for the record of this decision to be marked.
+	// Every decision is recorded either way.
+	Log bool
 
 	// Inject is the id of the rule whose credential goes with the request, one
 	// of [File.Injections]; empty where none does, and before the request is
