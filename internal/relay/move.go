@@ -13,6 +13,7 @@ func (t *Tunnel) move(s *stream, from, to *side) bool {
 	ok := t.carry(s, from, to)
 	if s.count != before {
 		t.moved = t.loop.instant // also where a slow reader is all that moves
+		t.meter(s, s.count-before)
 	}
 	return ok
 }
@@ -62,12 +63,17 @@ func (t *Tunnel) release(s *stream) {
 // fetch reads once: into the loop's buffer while little is there, into a
 // borrowed pipe once a full buffer has shown that this stream is busy.
 func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
-	if s.pipe != nil {
+	if s.pipe != nil && t.mayTake(s, 1) {
 		return t.fetchPipe(s, from)
 	}
-	n, errno := readFD(int(from.fd), t.loop.buffer)
+	room := t.room(s, len(t.loop.buffer))
+	n, errno := readFD(int(from.fd), t.loop.buffer[:room])
 	if done, ok := t.fetched(from, n, errno); done {
 		return 0, ok
+	}
+	if !t.mayTake(s, n) {
+		t.exceed()
+		return 0, false
 	}
 	sent, errno := writeFD(int(to.fd), t.loop.buffer[:n])
 	if errno == syscall.EAGAIN {
@@ -79,14 +85,14 @@ func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
 	s.keep(t.loop.buffer[sent:n])
 	if n == len(t.loop.buffer) {
 		s.pipe = t.loop.borrow()
-	} else if !from.hangup {
+	} else if n < room && !from.hangup {
 		from.readable = false // a short read emptied the queue; more bytes, or an end, bring a new edge
 	}
 	return n, true
 }
 
 func (t *Tunnel) fetchPipe(s *stream, from *side) (int, bool) {
-	n, errno := splice(int(from.fd), s.pipe.w, pipeSize)
+	n, errno := splice(int(from.fd), s.pipe.w, t.room(s, pipeSize))
 	if done, ok := t.fetched(from, n, errno); done {
 		return 0, ok
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -45,6 +46,7 @@ const (
 	Refused     Why = "refused"          // the keeper refused the first bytes
 	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
 	WasCut      Why = "cut"
+	OverBudget  Why = "byte-budget" // the client had more to send than it may
 )
 
 // Limits bound a tunnel in time and size.
@@ -56,7 +58,17 @@ type Limits struct {
 	// ServerFirst lets the upstream speak before the client was judged: then
 	// First counts from the client's own first byte.
 	ServerFirst bool
+	// Up is how many bytes of payload may go to the upstream; 0 means any number.
+	// A tunnel can have another one, see [Tunnel.Limit].
+	Up int64
+	// Meter counts what passes; it may be shared by tunnels of several loops, and
+	// nil.
+	Meter *Meter
 }
+
+// A Meter counts the payload bytes of some tunnels, as they pass. It is safe for
+// concurrent use.
+type Meter struct{ Up, Down atomic.Int64 }
 
 // A side is one descriptor and what is known of it. Readiness is edge-
 // triggered: a flag stands until the call that would block.
@@ -168,6 +180,9 @@ func (t *Tunnel) step() {
 		return
 	}
 	up := !t.judged || t.move(&t.up, &t.client, &t.upstream)
+	if t.over { // and its descriptors are somebody else's by now
+		return
+	}
 	down := !t.judged && !t.limits.ServerFirst || t.move(&t.down, &t.upstream, &t.client)
 	if !up || !down {
 		t.finish(Broken)
@@ -231,6 +246,10 @@ func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 	switch verdict {
 	case Pass:
 		t.judged = true
+		if !t.fits(len(first)) {
+			t.exceed()
+			return
+		}
 		t.passFirst(first)
 	case Take:
 		t.leave()
@@ -250,6 +269,7 @@ func (t *Tunnel) passFirst(first []byte) {
 		n, _ = writeFD(int(t.upstream.fd), first)
 		n = max(n, 0)
 		t.up.count += int64(n)
+		t.meter(&t.up, int64(n))
 	}
 	t.up.keep(first[n:])
 }
