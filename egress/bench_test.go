@@ -12,7 +12,9 @@ import (
 
 // BenchmarkOpen is one allowed flow from Open to Close with its two records,
 // handed to the kernel and not synced.
-func BenchmarkOpen(b *testing.B) {
+func BenchmarkOpen(b *testing.B) { benchmarkOpen(b, opinion(allow)) }
+
+func benchmarkOpen(b *testing.B, decides policy.Evaluator) {
 	log, err := audit.Create(filepath.Join(b.TempDir(), "audit"), audit.Options{Durability: audit.Process})
 	if err != nil {
 		b.Fatal(err)
@@ -23,7 +25,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	g := New(Config{Log: log, Sandboxes: everybody})
-	if err := g.SetPolicy(context.Background(), policy.New(opinion(allow)), "bench"); err != nil {
+	if err := g.SetPolicy(context.Background(), policy.New(decides), "bench"); err != nil {
 		b.Fatal(err)
 	}
 	dst, err := policy.ParseDestination("93.184.216.34:443")
@@ -38,4 +40,9 @@ func BenchmarkOpen(b *testing.B) {
 		}
 		f.Close(End{Outcome: "closed"})
 	}
+}
+
+// BenchmarkOpenUnderUsage is the same under a policy that looks at usage.
+func BenchmarkOpenUnderUsage(b *testing.B) {
+	benchmarkOpen(b, frugal(func(u policy.Usage) bool { return u.FlowsOpen < 5 }))
 }

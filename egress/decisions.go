@@ -22,6 +22,10 @@ type decisionKey struct {
 	anyProtocol, ech     bool
 	upgrade              bool
 	inject               string
+	maxBytesUp           int64
+	budgetRule           string
+	budgetLayer          policy.Layer
+	log                  bool
 }
 
 const decisionsMost = 1024
@@ -30,9 +34,10 @@ const decisionsMost = 1024
 // a sandbox could fill the table with it.
 func (s *decisions) of(d policy.Decision) *policy.Decision {
 	if d.Shadow != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
-		return &d
+		own := d
+		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {
@@ -41,6 +46,7 @@ func (s *decisions) of(d policy.Decision) *policy.Decision {
 	if s.known == nil || len(s.known) >= decisionsMost {
 		s.known = map[decisionKey]*policy.Decision{}
 	}
-	s.known[key] = &d
-	return &d
+	own := d
+	s.known[key] = &own
+	return &own
 }

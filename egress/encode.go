@@ -175,6 +175,7 @@ func (e *encoder) decision(d *policy.Decision) {
 	if d.Class != "" {
 		e.list("allowed_if", d.AllowedIf)
 	}
+	e.flag("log", d.Log)
 	e.str("policy", d.Policy)
 	e.close()
 }

@@ -27,7 +27,7 @@ type Flow struct {
 	policy   *policy.Policy   // that decided
 	seq      int64            // of the record that has to be durable before the first byte
 	conn     net.Conn
-	onCut    func()
+	onChange func()   // told when the flow was cut, or has another budget
 	src      endpoint // not guarded: it does not change
 	dialled  endpoint
 	hurried  bool // Open must not wait
@@ -83,15 +83,43 @@ func (f *Flow) AnyProtocol() bool {
 	return f.decision.AnyProtocol
 }
 
-// OnCut has stop called, once and soon, when a later policy refuses the flow.
-// It is called at once when that has happened already.
+// OnCut has stop called, soon, when a later policy refuses the flow. It is called
+// at once when that has happened already.
 func (f *Flow) OnCut(stop func()) {
+	f.OnChange(func() {
+		if f.WasCut() {
+			stop()
+		}
+	})
+}
+
+// OnChange has look called, soon, when a later policy refuses the flow, which
+// WasCut tells, or gives it another budget. It is called at once when the flow was
+// cut already. Only the last of what is given to OnChange and OnCut counts.
+func (f *Flow) OnChange(look func()) {
 	f.mu.Lock()
-	f.onCut = stop
+	f.onChange = look
 	late := f.wasCut
 	f.mu.Unlock()
 	if late {
-		stop()
+		look()
+	}
+}
+
+// WasCut reports whether a later policy has refused the flow.
+func (f *Flow) WasCut() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wasCut
+}
+
+// changed has whoever carries the flow look at it again.
+func (f *Flow) changed() {
+	f.mu.Lock()
+	look := f.onChange
+	f.mu.Unlock()
+	if look != nil {
+		look()
 	}
 }
 
@@ -102,14 +130,12 @@ func (f *Flow) cut() {
 		return
 	}
 	f.wasCut = true
-	stop, conn := f.onCut, f.conn
+	conn := f.conn
 	f.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	if stop != nil {
-		stop()
-	}
+	f.changed()
 }
 
 func (f *Flow) slot() *slot {
@@ -118,15 +144,15 @@ func (f *Flow) slot() *slot {
 	return f.gate.slotOf(f.request.Sandbox.Name)
 }
 
-func (f *Flow) takeSlot() bool {
-	if f.slot().open.Add(1) > int64(f.gate.config.FlowsPerSandbox) {
-		f.leaveSlot()
-		return false
+// takeSlot counts the flow, if its sandbox may have one more.
+func (f *Flow) takeSlot() (held place, ok bool) {
+	held, before, ok := f.slot().take(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+	if f.gate.policy.Load().ReadsUsage() {
+		kept := before // or each flow would pay for it
+		f.request.Usage = &kept
 	}
-	return true
+	return held, ok
 }
-
-func (f *Flow) leaveSlot() { f.slot().open.Add(-1) }
 
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
@@ -148,6 +174,7 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 // decide asks the policy in force about r and keeps its answer.
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	f.policy = f.gate.policy.Load()
+	f.counted(r)
 	d := f.policy.Decide(ctx, r)
 	if f.opaque && d.Verdict == policy.Inspect {
 		d = tooLateToLook(d)
@@ -199,6 +226,7 @@ func (f *Flow) refuse(d policy.Decision) *Refusal {
 	if d.Policy == "" {
 		d.Policy = f.gate.Digest()
 	}
+	f.noteDenial()
 	f.decision = &d
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
@@ -281,8 +309,10 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	refusal := f.decide(ctx, r)
 	f.compareBeside(ctx, r)
 	if refusal != nil {
+		f.noteDenial()
 		return refusal
 	}
+	r.Usage = nil
 	f.opaque = f.decision.Verdict == policy.Allow
 	if !f.opaque && r.TLS != nil {
 		hello := *r.TLS
@@ -305,7 +335,9 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return f.refusal(*f.decision)
 	case f.policy != f.gate.policy.Load():
-		return f.decide(ctx, f.asked())
+		r := f.asked()
+		r.Usage = nil
+		return f.decide(ctx, r)
 	}
 	return nil
 }
@@ -351,7 +383,7 @@ func (f *Flow) Close(end End) {
 	if waits == nil {
 		f.gate.remove(f)
 	}
-	f.leaveSlot()
+	f.slot().ended()
 	if conn != nil {
 		conn.Close()
 	}

@@ -65,14 +65,6 @@ type Gate struct {
 	slots map[string]*slot
 }
 
-// A slot counts what one sandbox has open.
-type slot struct {
-	open atomic.Int64
-
-	mu    sync.Mutex
-	names map[string]int // being looked up, and by how many flows
-}
-
 // mayLookUp notes that one more flow needs name, and reports whether the
 // sandbox may have it looked up. lookedUp has to be called either way.
 func (s *slot) mayLookUp(name string) bool {
@@ -156,11 +148,12 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
-	if !f.takeSlot() {
+	held, ok := f.takeSlot()
+	if !ok {
 		return f.refuse(tooManyFlows)
 	}
 	if refusal := f.admit(ctx); refusal != nil {
-		f.leaveSlot()
+		f.slot().giveBack(held)
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
@@ -181,6 +174,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 	if err == nil {
 		f.request.Sandbox = who
 	}
+	f.noteDenial()
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
 	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
@@ -191,7 +185,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 
 // SetPolicy puts p in force for everything that is decided from now on,
 // records it with note, and decides every open flow again: those that p
-// refuses are cut. The error means that the change could not be recorded;
+// refuses are cut, and those that it gives another budget are told. The error means that the change could not be recorded;
 // then the policy before stays.
 func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) error {
 	if err := g.notePolicy(p, note); err != nil {
@@ -199,8 +193,12 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 	}
 	g.policy.Store(p)
 	for _, f := range g.openFlows() {
-		if f.current(ctx) != nil {
+		before := f.Budget()
+		switch {
+		case f.current(ctx) != nil:
 			f.cut()
+		case f.Budget() != before:
+			f.changed()
 		}
 	}
 	return nil

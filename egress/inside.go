@@ -28,11 +28,12 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 	if refusal != nil {
 		return nil, refusal
 	}
-	if !inner.takeSlot() {
+	held, ok := inner.takeSlot()
+	if !ok {
 		return nil, inner.refuse(tooManyFlows)
 	}
 	if refusal := inner.admitRequest(ctx); refusal != nil {
-		inner.leaveSlot()
+		inner.slot().giveBack(held)
 		return nil, refusal
 	}
 	inner.Over(f)
@@ -50,7 +51,7 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := *f.request
-	r.HTTP, r.Protocol = h, policy.ProtocolHTTP
+	r.HTTP, r.Protocol, r.Usage = h, policy.ProtocolHTTP, nil
 	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
 	if refusal != nil {
 		return nil, inner.refuse(refusal.Decision)

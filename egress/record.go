@@ -83,6 +83,7 @@ type RecordDecision struct {
 	Reason    string   `json:"reason,omitempty"`
 	Class     string   `json:"class,omitempty"`
 	AllowedIf []string `json:"allowed_if,omitempty"`
+	Log       bool     `json:"log,omitempty"` // a rule asked for the record to be marked
 	Policy    string   `json:"policy,omitempty"`
 }
 

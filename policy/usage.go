@@ -19,11 +19,14 @@ type Usage struct {
 // A usageReader is an [Evaluator] that may look at a request's usage.
 type usageReader interface{ ReadsUsage() bool }
 
-// ReadsUsage reports whether an evaluator of the policy looks at [Request].Usage,
-// which has to be filled in then.
+// ReadsUsage reports whether an evaluator of the policy, or of its shadow, looks at
+// [Request].Usage, which has to be filled in then.
 func (p *Policy) ReadsUsage() bool {
 	if p == nil {
 		return false
+	}
+	if p.Shadow().ReadsUsage() {
+		return true
 	}
 	for _, e := range p.evaluators {
 		if r, ok := e.(usageReader); ok && r.ReadsUsage() {

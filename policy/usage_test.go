@@ -65,7 +65,8 @@ func TestAPolicyReadsUsageWhereOneOfItsEvaluatorsDoes(t *testing.T) {
 	if none.ReadsUsage() || New().ReadsUsage() || New(fixed{}, counting{}).ReadsUsage() {
 		t.Error("nobody reads usage")
 	}
-	if !New(fixed{}, counting{reads: true}).ReadsUsage() {
+	reads := New(fixed{}, counting{reads: true})
+	if !reads.ReadsUsage() || !New(fixed{}).WithShadow(reads).ReadsUsage() || New(fixed{}).WithShadow(New()).ReadsUsage() {
 		t.Error("one reads usage")
 	}
 }

@@ -1,0 +1,180 @@
+package egress
+
+import (
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/policy"
+)
+
+// A slot counts what one sandbox has open and has used. There is one for each
+// sandbox that was ever identified.
+type slot struct {
+	meter relay.Meter
+
+	mu     sync.Mutex // guards what follows
+	open   int64
+	recent window
+	names  map[string]int // being looked up, and by how many flows
+}
+
+// What a window counts.
+const (
+	flowsBegun = iota
+	requestsBegun
+	flowsDenied
+	countedKinds
+)
+
+// A window counts events of the last minute by the second: an event leaves it 60
+// to 61 seconds after it came. It is the same size whatever happens.
+type window struct {
+	second int64 // the newest
+	by     [windowSeconds][countedKinds]int32
+	sum    [countedKinds]int64
+}
+
+const windowSeconds = 61
+
+// advance drops what is too old at second, and returns the second that counts
+// now: time does not go back.
+func (w *window) advance(second int64) int64 {
+	for ; w.second < second; w.second++ {
+		if second-w.second > windowSeconds { // all of it is too old
+			*w = window{second: second}
+			break
+		}
+		oldest := &w.by[(w.second+1)%windowSeconds]
+		for kind, n := range oldest {
+			w.sum[kind] -= int64(n)
+		}
+		*oldest = [countedKinds]int32{}
+	}
+	return w.second
+}
+
+func (w *window) add(second int64, kind int, n int32) {
+	if w.second-second < windowSeconds {
+		w.by[second%windowSeconds][kind] += n
+		w.sum[kind] += int64(n)
+	}
+}
+
+// A place is what a flow holds of its slot while it is decided.
+type place struct {
+	second  int64
+	request bool // the flow is an HTTP request
+}
+
+// take counts a flow that began since, if fewer than most are open. Flows are
+// counted before they are decided, so that of two that come at once the second
+// sees the first; before is what it sees.
+func (s *slot) take(since time.Duration, request bool, most int64) (p place, before policy.Usage, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p = place{s.recent.advance(int64(since / time.Second)), request}
+	before = s.usage()
+	if s.open >= most {
+		return p, before, false
+	}
+	s.open++
+	s.count(p, 1)
+	return p, before, true
+}
+
+// giveBack takes back what take counted, for a flow that was not let through.
+func (s *slot) giveBack(p place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	s.count(p, -1)
+}
+
+func (s *slot) count(p place, n int32) {
+	s.recent.add(p.second, flowsBegun, n)
+	if p.request {
+		s.recent.add(p.second, requestsBegun, n)
+	}
+}
+
+func (s *slot) usage() policy.Usage {
+	sum := &s.recent.sum
+	return policy.Usage{
+		FlowsOpen: s.open, FlowsMinute: sum[flowsBegun], RequestsMinute: sum[requestsBegun], DeniedMinute: sum[flowsDenied],
+		BytesUp: s.meter.Up.Load(), BytesDown: s.meter.Down.Load(),
+	}
+}
+
+// ended counts a flow out that has been let through.
+func (s *slot) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
+
+func (s *slot) denied(since time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent.add(s.recent.advance(int64(since/time.Second)), flowsDenied, 1)
+}
+
+// besides is the usage of the sandbox without one flow that is open, which began
+// at a time of the same clock.
+func (s *slot) besides(began, now time.Duration, request bool) policy.Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest := s.recent.advance(int64(now / time.Second))
+	u := s.usage()
+	u.FlowsOpen--
+	if latest-int64(began/time.Second) < windowSeconds {
+		u.FlowsMinute--
+		if request {
+			u.RequestsMinute--
+		}
+	}
+	return u
+}
+
+// counted makes sure that a policy that looks at usage is given it: that of the
+// moment when the flow was counted, until it has been judged, and that of now
+// where a later policy asks about a flow that is open.
+func (f *Flow) counted(r *policy.Request) {
+	if r.Usage == nil && r.Sandbox.Name != "" && f.policy.ReadsUsage() {
+		u := f.gate.slotOf(r.Sandbox.Name).besides(f.began, time.Since(f.gate.began), r.HTTP != nil)
+		r.Usage = &u
+	}
+}
+
+// noteDenial counts a refusal for the sandbox that it is of, if that is known.
+func (f *Flow) noteDenial() {
+	if name := f.request.Sandbox.Name; name != "" {
+		f.gate.slotOf(name).denied(time.Since(f.gate.began))
+	}
+}
+
+// Meter counts the bytes that the flow's sandbox sends and gets, by all its flows.
+// Whoever carries the flow's bytes adds them to it, as they pass.
+func (f *Flow) Meter() *relay.Meter { return &f.slot().meter }
+
+// Budget is how many bytes of payload may go to the upstream, as the policy in
+// force has it: see [policy.Decision].MaxBytesUp. 0 means any number.
+func (f *Flow) Budget() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.MaxBytesUp
+}
+
+// Exceeded returns the refusal to show where more than the flow's budget was to go
+// up. From then on the flow is refused: it can only be closed, and its close record
+// says so.
+func (f *Flow) Exceeded() *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if passes(f.decision.Verdict) {
+		d := f.decision.OverBudget()
+		f.decision = &d
+		f.noteDenial()
+	}
+	return f.refusal(*f.decision)
+}
