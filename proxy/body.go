@@ -58,6 +58,8 @@ func bodyError(received, sent error) error {
 	var cut cutShort
 	var late spoilt
 	switch {
+	case refusalIn(sent) != nil:
+		return overBudget(received, sent)
 	case errors.As(received, &late):
 		return received
 	case errors.As(sent, &bad) && received == nil:
@@ -79,10 +81,10 @@ func (e cutShort) Unwrap() error { return e.error }
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *webVisit) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer())
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(), x.mayGoUp)
 	x.end.Up += n
 	var cut cutShort
-	if errors.As(err, &cut) { // where the upstream failed, its answer may be on its way
+	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
 		abort(v.up.conn)
 	}
 	return err
@@ -93,11 +95,11 @@ func (v *webVisit) sendBody(x *exchange) error {
 func (v *webVisit) answerLength(x *exchange, length int64) error {
 	const atOnce = 512 << 10
 	n, err := io.CopyN(v.client, v.up.in, int64(v.up.in.Buffered()))
-	x.end.Down += n
+	x.wentDown(n)
 	for length -= n; length > 0 && err == nil; length -= n {
 		v.extend()
 		n, err = io.CopyN(v.client, v.up.conn, min(length, atOnce))
-		x.end.Down += n
+		x.wentDown(n)
 	}
 	return err
 }
@@ -125,8 +127,9 @@ func (v *webVisit) extend() {
 }
 
 // copyBody streams a body, each part as soon as it is there, without the
-// secret that strike looks for where it is not nil.
-func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, strike *striker) (total int64, err error) {
+// secret that strike looks for where it is not nil. passes is asked about each part
+// before it is written.
+func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, strike *striker, passes func(n int) error) (total int64, err error) {
 	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
 	defer v.server.buffers.Put(buf)
 	bw := bufio.NewWriterSize(to, 4<<10)
@@ -142,6 +145,9 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, 
 			part = strike.last(part)
 		}
 		if len(part) > 0 {
+			if err := passes(len(part)); err != nil {
+				return total, err
+			}
 			if err := writePart(to, bw, cw, part, chunked); err != nil {
 				return total, err
 			}

@@ -166,7 +166,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	}
 	c.flow = flow
 	loop := c.loop
-	flow.OnCut(c.cutSoon)
+	flow.OnChange(c.changedSoon)
 	flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
 	cancel := flow.Connect(loop, c.connected)
 	if c.opening != nil {
@@ -205,11 +205,9 @@ func (c *conn) connected(upstream int, err error) {
 }
 
 func (c *conn) carry(upstream int) {
-	limits := &c.server.other
 	port := c.flow.Destination().Port
-	if (port == 443 || port == 80) && !c.flow.AnyProtocol() || c.flow.Inspected() {
-		limits = &c.server.web
-	}
+	web := (port == 443 || port == 80) && !c.flow.AnyProtocol() || c.flow.Inspected()
+	limits := c.server.metered(c.flow.Meter(), web)
 	c.upstream = upstream
 	first := c.rest
 	c.rest = nil
@@ -223,8 +221,19 @@ func (c *conn) carry(upstream int) {
 	}
 }
 
-// cutSoon is cut for any goroutine.
-func (c *conn) cutSoon() { c.loop.Post(c.cut) }
+// changedSoon is changed for any goroutine.
+func (c *conn) changedSoon() { c.loop.Post(c.changed) }
+
+// changed looks at what a later policy has made of the flow.
+func (c *conn) changed() {
+	switch {
+	case c.over:
+	case c.flow.WasCut():
+		c.cut()
+	case c.carried:
+		c.tunnel.Limit(c.flow.Budget())
+	}
+}
 
 // cut ends whatever this connection is doing.
 func (c *conn) cut() {
@@ -246,6 +255,9 @@ func (c *conn) Ended(e relay.End) {
 		return
 	}
 	c.over = true
+	if e.Why == relay.OverBudget {
+		c.flow.Exceeded()
+	}
 	outcome := string(e.Why)
 	if c.opening != nil && c.refused != nil {
 		outcome = string(c.refused.Decision.Class)

@@ -148,7 +148,7 @@ func (v *webVisit) roundTrip(x *exchange) error {
 		x.keep = false
 		v.stopUpload()
 		<-x.upload.done
-		return err
+		return overBudget(err, x.upload.err)
 	}
 	return bodyError(err, x.upload.err)
 }
@@ -188,6 +188,7 @@ func (v *webVisit) sendHead(x *exchange) error {
 	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
 	n, err := v.up.conn.Write(v.out)
 	x.end.Up += int64(n)
+	x.meter.Up.Add(int64(n))
 	return err
 }
 
@@ -335,11 +336,11 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 		v.out = append(head, body...)
 		v.up.in.Discard(len(body))
 		n, err := v.client.Write(v.out)
-		x.end.Down += int64(n)
+		x.wentDown(int64(n))
 		return err
 	}
 	n, err := v.client.Write(head)
-	x.end.Down += int64(n)
+	x.wentDown(int64(n))
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
@@ -347,7 +348,7 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 		return v.answerLength(x, framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.server.heads)
-	down, err := v.copyBody(v.client, body, rechunk, x.redactor())
+	down, err := v.copyBody(v.client, body, rechunk, x.redactor(), x.goesDown)
 	x.end.Down += down
 	return err
 }

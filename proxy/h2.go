@@ -186,6 +186,8 @@ type stream struct {
 	answer *streamAnswer
 	up     atomic.Int64 // bytes of its body
 	end    egress.End
+
+	exceeded atomic.Bool // its body was more than may go up
 }
 
 // streamKey finds the stream in the context of its request.
@@ -216,12 +218,16 @@ func (v *h2Visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve forwards a request that was decided, and records its end.
 func (v *h2Visit) serve(st *stream, r *http.Request) {
 	st.flow.OnCut(st.answer.cut)
+	st.answer.meter = st.flow.Meter()
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
 	defer func() {
 		st.end.Up = st.up.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(relay.IdleTooLong)
+		}
+		if st.exceeded.Load() {
+			st.end.Outcome = string(policy.ByteBudget)
 		}
 		st.flow.Close(st.end)
 	}()
@@ -344,7 +350,7 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 	}
 	pr.Out.Trailer = nil // or its names go up, announced
 	if pr.Out.Body != nil {
-		pr.Out.Body = &countedBody{ReadCloser: pr.Out.Body, st: st}
+		pr.Out.Body = &countedBody{ReadCloser: pr.Out.Body, answer: st.answer, passes: st.mayGoUp}
 	}
 }
 
@@ -381,6 +387,8 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 	st := r.Context().Value(streamKey{}).(*stream)
 	var refusal *egress.Refusal
 	switch {
+	case st.exceeded.Load():
+		refusal = st.flow.Exceeded()
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case hinted(r.Context()):

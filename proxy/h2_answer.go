@@ -21,6 +21,7 @@ import (
 type streamAnswer struct {
 	http.ResponseWriter
 	end      *egress.End
+	meter    *relay.Meter // of the sandbox; nil before the request was decided
 	patience time.Duration
 	cancel   context.CancelCauseFunc // of the request
 	sever    func(outcome string)    // breaks the whole tunnel off
@@ -148,6 +149,9 @@ func (a *streamAnswer) Write(b []byte) (int, error) {
 	defer a.moved()
 	n, err := a.ResponseWriter.Write(b)
 	a.end.Down += int64(n)
+	if a.meter != nil {
+		a.meter.Down.Add(int64(n))
+	}
 	return n, err
 }
 

@@ -155,7 +155,7 @@ func TestWhatMovesIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), &stream{answer: a.streamAnswer}}
+		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamAnswer, func(int) error { return nil }}
 		for _, move := range []func(){
 			func() { body.Read(make([]byte, 10)) },
 			func() { a.WriteHeader(200) },

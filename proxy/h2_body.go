@@ -8,16 +8,20 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// A countedBody counts what of a request's body goes up.
+// A countedBody counts what of a request's body goes up, and ends where that is more
+// than may.
 type countedBody struct {
 	io.ReadCloser
-	st *stream
+	answer *streamAnswer
+	passes func(n int) error // asked about each part
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.st.up.Add(int64(n))
-	b.st.answer.moved()
+	b.answer.moved()
+	if over := b.passes(n); over != nil {
+		return 0, over
+	}
 	return n, err
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -87,6 +88,8 @@ type exchange struct {
 	flow    *egress.Flow
 	upload  *upload        // of a request with a body
 	secret  *secret.Secret // that was added to it, or nil
+	meter   *relay.Meter   // of the sandbox
+	payload int64          // that was let up, beside heads; for the goroutine that sends it
 	reused  bool
 	keep    bool // the client's connection, afterwards
 	end     egress.End
@@ -115,6 +118,7 @@ func (v *webVisit) serve() bool {
 		v.refuse(asRefusal(err), x)
 		return false
 	}
+	x.meter = x.flow.Meter()
 	if err := v.exchange(x); err != nil {
 		v.failed(x, err)
 		return false
@@ -328,6 +332,9 @@ func (v *webVisit) failed(x *exchange, err error) {
 			refuseMalformed(v.server.Gate, v.peer, v.via, nil, bad)
 		}
 		x.end.Outcome = "reset"
+		if over := refusalIn(late.error); over != nil {
+			x.end.Outcome = string(over.Decision.Class)
+		}
 		x.flow.Close(x.end)
 		abort(v.client)
 		return

@@ -84,7 +84,14 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 		c.takeTLS(first, claim.ALPN)
 		return relay.Take, nil
 	}
+	return c.pass()
+}
+
+// pass lets the first bytes go, and what comes behind them, as far as the policy
+// lets anything go up.
+func (c *conn) pass() (relay.Judgement, []byte) {
 	c.opening = nil
+	c.tunnel.Limit(c.flow.Budget())
 	return relay.Pass, nil
 }
 
@@ -109,8 +116,7 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 		c.refused = asRefusal(err)
 		return relay.Refuse, farewell
 	}
-	c.opening = nil
-	return relay.Pass, nil
+	return c.pass()
 }
 
 // takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that

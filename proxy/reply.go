@@ -39,6 +39,7 @@ var answers = map[policy.Class]answer{
 	policy.MalformedHost:    {400, false, socksAddress},
 	policy.UnknownSandbox:   {407, false, socksNoMethod},
 	policy.TooManyFlows:     {429, true, socksFailure},
+	policy.ByteBudget:       {429, true, socksFailure},
 	policy.AuditUnavailable: {503, true, socksFailure},
 
 	policy.ResponseRefused:       {502, false, socksFailure},
@@ -166,6 +167,8 @@ func proxyError(a answer, class policy.Class) string {
 		return "http_protocol_error"
 	case class == policy.AddressDenied:
 		return "destination_ip_prohibited"
+	case class == policy.ByteBudget:
+		return "http_request_denied"
 	case a.status == 429:
 		return "connection_limit_reached"
 	case a.status == 503:

@@ -76,8 +76,7 @@ type Server struct {
 	startErr error
 	limits   Limits
 	heads    http1.Limits
-	web      relay.Limits // of tunnels to 443 and 80, where the client speaks first
-	other    relay.Limits
+	tunnels  sync.Map // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops    []*relay.Loop
 	readers  headReaders
 	buffers  sync.Pool    // of *[bodyBuffer]byte
@@ -134,6 +133,29 @@ func (s *Server) Serve(l net.Listener, name string) error {
 	return ErrClosed
 }
 
+// tunnelLimits are those of one sandbox's tunnels, which share its meter.
+type tunnelLimits struct {
+	web, other relay.Limits // web: to 443 and 80, where the client speaks first
+}
+
+// metered returns the limits of a tunnel whose bytes m counts.
+func (s *Server) metered(m *relay.Meter, web bool) *relay.Limits {
+	found, ok := s.tunnels.Load(m)
+	if !ok {
+		l := tunnelLimits{web: relay.Limits{
+			First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle, Life: s.limits.Lifetime, Meter: m,
+		}}
+		l.other = l.web
+		l.other.ServerFirst = true
+		found, _ = s.tunnels.LoadOrStore(m, &l)
+	}
+	l := found.(*tunnelLimits)
+	if web {
+		return &l.web
+	}
+	return &l.other
+}
+
 func (s *Server) admit(in *listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,9 +170,6 @@ func (s *Server) admit(in *listener) bool {
 func (s *Server) prepare() {
 	s.limits = s.Limits.filled()
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
-	s.web = relay.Limits{First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle, Life: s.limits.Lifetime}
-	s.other = s.web
-	s.other.ServerFirst = true
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
 	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr]int{}

@@ -44,7 +44,7 @@ func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
 	v.out = http1.AppendResponse(v.out[:0], switching, statusText(switching), append(x.shown(fields), upgradeFields...))
 	v.deadline(v.server.limits.Idle)
 	n, err := v.client.Write(v.out)
-	x.end.Down += int64(n)
+	x.wentDown(int64(n))
 	if err == nil {
 		v.carry(x)
 	}
@@ -60,7 +60,7 @@ func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
 func (v *webVisit) carry(x *exchange) {
 	if v.inside != nil {
 		v.both(x)
-		x.end.Outcome = v.inside.outcome("")
+		x.end.Outcome = v.inside.outcome(x.end.Outcome)
 		return
 	}
 	tooOld := time.AfterFunc(v.server.limits.Lifetime, func() { v.windDown(errTooOld) })
@@ -75,18 +75,25 @@ var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 // both carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.
 func (v *webVisit) both(x *exchange) {
-	up := make(chan int64)
+	up := make(chan error)
+	var sent int64
 	go func() {
-		n, err := v.pump(v.up.conn, v.in, nil)
+		var err error
+		if sent, err = v.pump(v.up.conn, v.in, nil, x.mayGoUp); refusalIn(err) != nil {
+			abort(v.up.conn)
+		}
 		halfClose(v.up.conn)
 		v.windDown(err)
-		up <- n
+		up <- err
 	}()
-	n, err := v.pump(v.client, v.up.in, x.redactor())
+	n, err := v.pump(v.client, v.up.in, x.redactor(), x.goesDown)
 	x.end.Down += n
 	halfClose(v.client)
 	v.windDown(err)
-	x.end.Up += <-up
+	if over := refusalIn(<-up); over != nil {
+		x.end.Outcome = string(over.Decision.Class)
+	}
+	x.end.Up += sent
 }
 
 // windDown leaves both ends a moment to finish after one has ended, and none
@@ -104,8 +111,9 @@ func (v *webVisit) windDown(failed error) {
 	v.up.conn.SetDeadline(until)
 }
 
-// pump carries bytes one way until from ends, each part as soon as it is there.
-func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker) (total int64, err error) {
+// pump carries bytes one way until from ends, each part as soon as it is there and
+// passes has let it.
+func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes func(n int) error) (total int64, err error) {
 	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
 	defer v.server.buffers.Put(buf)
 	for {
@@ -118,6 +126,9 @@ func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker) (total in
 			part = strike.last(part)
 		}
 		if len(part) > 0 {
+			if err := passes(len(part)); err != nil {
+				return total, err
+			}
 			if _, err := to.Write(part); err != nil {
 				return total, err
 			}
