@@ -14,9 +14,10 @@ const maxKeyBytes = 1024
 
 // appendKey appends everything of a request that a decision can depend on: the
 // fields that the policy knows, which fields are unknown, and which parts are there
-// at all. ok is false where the decision is not worth keeping, or depends on the time.
+// at all. ok is false where the decision is not worth keeping, or depends on the time
+// or on what the sandbox has used.
 func appendKey(key []byte, r *policy.Request, known, unknown fields) (_ []byte, ok bool) {
-	if known&(readsTime|readsHeaders|readsQuery) != 0 {
+	if known&(readsTime|readsUsage|readsHeaders|readsQuery) != 0 {
 		return nil, false
 	}
 	key = binary.LittleEndian.AppendUint32(key, uint32(unknown))

@@ -2,12 +2,10 @@ package rego
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -25,7 +23,11 @@ import (
 // in it: a list that got lost would be one that no rule finds.
 func (set *sourceSet) addData(s Source) (problems policy.FileError) {
 	document, err := readData(s.Text)
-	if err != nil {
+	var repeated *repeatedKey
+	switch {
+	case errors.As(err, &repeated):
+		return policy.FileError{{File: s.Name, Line: repeated.line, Column: 1, Message: err.Error()}}
+	case err != nil:
 		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: err.Error()}}
 	}
 	for _, key := range slices.Sorted(maps.Keys(document)) {
@@ -61,7 +63,24 @@ func unambiguous(text []byte) error {
 	case documents(string(text)) > 1:
 		return errors.New("it holds more than one document; put each in a file of its own")
 	}
-	return topKeysOnce(string(text))
+	return yamlKeysOnce(text)
+}
+
+// A repeatedKey is a key that a mapping of YAML has twice. OPA reads it with the last
+// of both.
+type repeatedKey struct {
+	key  string
+	line int
+}
+
+func (e *repeatedKey) Error() string { return fmt.Sprintf("it has the key %q twice", e.key) }
+
+func yamlKeysOnce(text []byte) error {
+	key, line, err := policy.RepeatedKey(text)
+	if err != nil || line == 0 {
+		return err
+	}
+	return &repeatedKey{key, line}
 }
 
 // keysOnce reads the next value of a text that is valid JSON, and refuses an object
@@ -90,27 +109,6 @@ func keysOnce(d *json.Decoder) error {
 	}
 	_, err = d.Token() // what closes it
 	return err
-}
-
-// topKey is a key at the root of YAML: all else there is indented.
-var topKey = regexp.MustCompile(`^(?:"([^"]*)"|'([^']*)'|([^\s#"'\-?\[{][^#]*?))\s*:(?:\s|$)`)
-
-// topKeysOnce refuses YAML that has a key twice at its root. OPA reads it with the
-// last of both.
-func topKeysOnce(text string) error {
-	seen := map[string]bool{}
-	for line := range strings.FieldsFuncSeq(text, breaksLine) {
-		m := topKey.FindStringSubmatch(strings.TrimPrefix(line, "\ufeff"))
-		if m == nil {
-			continue
-		}
-		key := cmp.Or(m[1], m[2], m[3])
-		if seen[key] {
-			return fmt.Errorf("it has the key %q twice", key)
-		}
-		seen[key] = true
-	}
-	return nil
 }
 
 func breaksLine(c rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", c) }

@@ -20,6 +20,8 @@ type opinion struct {
 
 	anyProtocol, ech, upgrade bool // what an allow loosens
 	inject                    string
+	maxBytesUp                int64
+	log                       bool
 
 	needs policy.Needs // not 0: depends on the request
 	words string       // what it asks of the request
@@ -63,11 +65,12 @@ func (o *opinion) set(key, value *ast.Term) (err error) {
 	case "inject":
 		o.inject, err = ruleName(value)
 	case "log":
-		if _, ok := value.Value.(ast.Boolean); !ok {
-			err = fmt.Errorf("it wants true or false") // every decision is recorded, whatever it says
+		log, ok := value.Value.(ast.Boolean)
+		if o.log = bool(log); !ok {
+			err = fmt.Errorf("it wants true or false")
 		}
 	case "max_bytes_up":
-		err = fmt.Errorf("no limit is enforced yet, so a rule that needs one allows nothing")
+		o.maxBytesUp, err = byteBudget(value)
 	default:
 		err = fmt.Errorf("it is none of rule, reason, ech, tls, upgrade, inject, log, max_bytes_up")
 	}
@@ -87,6 +90,15 @@ func option(t *ast.Term, loose, strict string) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("it wants %q or %q", loose, strict)
+}
+
+// byteBudget reads a number of bytes. None at all would read like no bound.
+func byteBudget(t *ast.Term) (int64, error) {
+	n, ok := t.Value.(ast.Number)
+	if bytes, whole := n.Int64(); ok && whole && bytes > 0 {
+		return bytes, nil
+	}
+	return 0, fmt.Errorf("it wants a whole number of bytes, at least 1")
 }
 
 // ruleName reads an id: it stands in replies and in the log.
@@ -150,14 +162,24 @@ func needsOf(all []opinion) (n policy.Needs) {
 	return n
 }
 
-// injections says what has to be seen to know whether a credential goes with the
-// request.
-func injections(allow []opinion) policy.Needs {
-	return needsOf(without(allow, func(o opinion) bool { return o.inject == "" }))
+// conditions says what has to be seen to know whether a credential goes with the
+// request, and how large it may be.
+func conditions(allow []opinion) policy.Needs {
+	return needsOf(without(allow, func(o opinion) bool { return o.inject == "" && o.maxBytesUp == 0 }))
 }
 
-// decide makes one decision out of all opinions.
+// decide makes one decision out of all opinions. Any that holds may have it marked.
 func (e *Evaluator) decide(r *policy.Request, os *opinions) (policy.Decision, error) {
+	d, err := e.verdict(r, os)
+	d.Log = marked(os.deny) || marked(os.ask) || marked(os.allow)
+	return d, err
+}
+
+func marked(all []opinion) bool {
+	return slices.ContainsFunc(all, func(o opinion) bool { return o.log && o.needs == 0 })
+}
+
+func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, error) {
 	restrict := needsOf(os.deny) | needsOf(os.ask)
 	if by, found := certain(os.deny); found {
 		return e.say(policy.Deny, policy.RuleDeny, by, "denies this"), nil
@@ -173,8 +195,8 @@ func (e *Evaluator) decide(r *policy.Request, os *opinions) (policy.Decision, er
 		return policy.Decision{Verdict: policy.Abstain, Needs: restrict, AllowedIf: unless(os)}, nil
 	case !found:
 		return e.inspect(os, restrict|needsOf(os.allow)), nil
-	case restrict|injections(os.allow) != 0:
-		return e.inspect(os, restrict|injections(os.allow)), nil
+	case restrict|conditions(os.allow) != 0:
+		return e.inspect(os, restrict|conditions(os.allow)), nil
 	}
 	d := e.say(policy.Allow, "", by, "allows this")
 	return e.loosen(d, r, os)
@@ -189,7 +211,8 @@ func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does s
 }
 
 // loosen adds what the rules that allow a request give beyond that. Each stands
-// for itself, so what one of them gives is given.
+// for itself, so what one of them gives is given; but the smallest of their budgets
+// holds, since that takes something away.
 func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
 	d.Upgrade = e.reads&readsHTTP == 0
 	inject := ""
@@ -200,6 +223,10 @@ func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (
 		d.AnyProtocol = d.AnyProtocol || o.anyProtocol
 		d.ECH = d.ECH || o.ech
 		d.Upgrade = d.Upgrade || o.upgrade
+		d.Spend(o.maxBytesUp, o.rule, e.layer)
+		if err := e.injects(o.inject, r); err != nil {
+			return policy.Decision{}, err
+		}
 		if o.inject != "" && inject != "" && o.inject != inject {
 			return policy.Decision{}, fmt.Errorf("rules that hold at once inject both %s and %s", inject, o.inject)
 		}

@@ -30,6 +30,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) {
 		return e.ambiguousPath(), nil
 	}
+	if r.Usage == nil && e.ReadsUsage() {
+		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, errNoUsage)
+	}
 	unknown := pending(r) & e.reads
 	var buffer [512]byte
 	key, cacheable := appendKey(buffer[:0], r, e.reads&^unknown, unknown)

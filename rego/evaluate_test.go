@@ -30,7 +30,7 @@ func to(t testing.TB, hostport string) policy.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return policy.Request{Sandbox: policy.Sandbox{Name: "ci"}, Via: policy.ViaConnect, Destination: d, Time: time.Unix(1_795_000_000, 0)}
+	return policy.Request{Sandbox: policy.Sandbox{Name: "ci"}, Via: policy.ViaConnect, Destination: d, Usage: &policy.Usage{}, Time: time.Unix(1_795_000_000, 0)}
 }
 
 // sends is a request of which everything is known.

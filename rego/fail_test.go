@@ -53,7 +53,11 @@ func TestWhatFailsDenies(t *testing.T) {
 		{"a reason that is a list", `allow contains {"rule": "r", "reason": ["x"]}`, "sentence"},
 		{"an option that does not exist", `allow contains {"rule": "r", "tsl": "any"}`, "none of"},
 		{"an option with another word", `allow contains {"rule": "r", "ech": true}`, "allow"},
-		{"a limit that is not enforced", `allow contains {"rule": "r", "max_bytes_up": 10}`, "enforced"},
+		{"a limit of nothing", `allow contains {"rule": "r", "max_bytes_up": 0}`, "at least 1"},
+		{"a limit below nothing", `allow contains {"rule": "r", "max_bytes_up": -1}`, "at least 1"},
+		{"a limit with a fraction", `allow contains {"rule": "r", "max_bytes_up": 1.5}`, "whole number"},
+		{"a limit that is text", `allow contains {"rule": "r", "max_bytes_up": "10MB"}`, "whole number"},
+		{"a mark that is text", `allow contains {"rule": "r", "log": "yes"}`, "true or false"},
 		{"two credentials", `allow contains {"rule": "a", "inject": "x"}
 			allow contains {"rule": "b", "inject": "y"}`, "both x and y"},
 		{"a deny in a wrong shape", `allow contains {"rule": "a"}

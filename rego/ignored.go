@@ -23,15 +23,32 @@ func (set *sourceSet) undefined(c *ast.Compiler) (problems policy.FileError) {
 		if strings.HasPrefix(name, libraryPrefix) {
 			continue
 		}
-		ast.WalkTerms(c.Modules[name], func(t *ast.Term) bool {
-			if ref, ok := t.Value.(ast.Ref); ok && !set.defined(ref, c) {
-				problems = append(problems, problemAt(t.Location, fmt.Sprintf("%s is in no file of data, and no rule is named so", ref.GroundPrefix())))
-			}
-			return false
-		})
+		for _, r := range c.Modules[name].Rules {
+			problems = append(problems, set.undefinedIn(r, c)...)
+		}
 	}
 	slices.SortFunc(problems, compareProblems)
 	return slices.Compact(problems) // the compiler may have copied a term
+}
+
+func (set *sourceSet) undefinedIn(r *ast.Rule, c *ast.Compiler) (problems policy.FileError) {
+	ast.WalkTerms(r, func(t *ast.Term) bool {
+		ref, ok := t.Value.(ast.Ref)
+		if !ok || set.defined(ref, c) {
+			return false
+		}
+		at := t.Location
+		if at == nil || at.Row == 0 { // the compiler has made the term
+			at = r.Location
+		}
+		says := "%s is in no file of data, and no rule is named so"
+		if set.holdsNone(ref.GroundPrefix()) {
+			says = notAList
+		}
+		problems = append(problems, problemAt(at, fmt.Sprintf(says, ref.GroundPrefix())))
+		return false
+	})
+	return problems
 }
 
 func compareProblems(a, b policy.Problem) int {
@@ -48,8 +65,8 @@ func (set *sourceSet) defined(ref ast.Ref, c *ast.Compiler) bool {
 	if len(path) == 0 || len(c.GetRules(ref[:1+len(path)])) > 0 {
 		return true
 	}
-	there, _ := set.hasData(path)
-	return there
+	value, there := set.valueAt(path)
+	return there && (len(path) == len(ref)-1 || !isScalar(value))
 }
 
 // words returns the text that a reference begins with, up to the first part that

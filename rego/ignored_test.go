@@ -32,6 +32,14 @@ func TestWhatNobodyAsksIsRefused(t *testing.T) {
 		{"data below a key that is there", "deny contains {\"rule\": \"d\"} if input.destination.host in data.lists.blokced", "", "data.lists.blokced is in no file"},
 		{"data by an import", "import data.blokced\ndeny contains {\"rule\": \"d\"} if input.destination.host in blokced", "", "data.blokced is in no file"},
 		{"data in a branch", "x := 1 if input.via == \"a\" else := data.blokced\ndeny contains {\"rule\": \"d\"} if x == 1", "", "data.blokced is in no file"},
+		{"a member of text", "deny contains {\"rule\": \"d\"} if input.destination.host in data.lists.name", "", "egress.rego:3:32: data.lists.name is no list in the data, so nothing is in it"},
+		{"a member of null, under not", "allow contains {\"rule\": \"d\"} if not input.destination.host in data.lists.nothing", "", "data.lists.nothing is no list"},
+		{"some of a number", "deny contains {\"rule\": \"d\"} if { some x in data.lists.number; x == input.destination.host }", "", "egress.rego:3:1: data.lists.number is no list"},
+		{"some key and value of text", "deny contains {\"rule\": \"d\"} if { some i, x in data.lists.name; x == input.destination.host }", "", "data.lists.name is no list"},
+		{"every of text, which holds", "allow contains {\"rule\": \"d\"} if every x in data.lists.name { x == input.destination.host }", "", "data.lists.name is no list"},
+		{"a member of text by an import", "import data.lists.name\ndeny contains {\"rule\": \"d\"} if input.destination.host in name", "", "data.lists.name is no list"},
+		{"an element of text", "deny contains {\"rule\": \"d\"} if data.lists.name[_] == input.destination.host", "", "data.lists.name is no list"},
+		{"a key of text", "deny contains {\"rule\": \"d\"} if data.lists.name.first == input.destination.host", "", "data.lists.name.first is in no file"},
 		{"a rule of another package that is none", "deny contains {\"rule\": \"d\"} if data.egres.bad", "", "data.egres.bad is in no file"},
 		{"a rule of the package that is none", "deny contains {\"rule\": \"d\"} if data.egress.bda", "", "data.egress.bda is in no file"},
 		{"a rule named egressd", "egressd.host_matches(_, _) := true", "", "egress.rego:3:1: the name egressd belongs"},
@@ -43,7 +51,7 @@ func TestWhatNobodyAsksIsRefused(t *testing.T) {
 		{"a rule named time", "default time := 1", "", "time is the name"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			sources := []rego.Source{{Name: "egress.rego", Text: []byte(allows + row.more)}, {Name: "lists.json", Text: []byte(`{"lists": {"blocked": []}}`)}}
+			sources := []rego.Source{{Name: "egress.rego", Text: []byte(allows + row.more)}, {Name: "lists.json", Text: []byte(`{"lists": {"blocked": [], "name": "a.test", "nothing": null, "number": 1}}`)}}
 			if row.other != "" {
 				sources = append(sources, rego.Source{Name: "b.rego", Text: []byte(row.other)})
 			}

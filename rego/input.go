@@ -86,6 +86,7 @@ var (
 	keyPID          = ast.StringTerm("pid")
 	keyExe          = ast.StringTerm("exe")
 	keyArgv         = ast.StringTerm("argv")
+	keyUsage        = ast.StringTerm("usage")
 )
 
 // input builds the part of the input that is wanted, directly as values of Rego.
@@ -115,6 +116,9 @@ func inputAt(r *policy.Request, stage policy.Stage, want fields) *ast.Term {
 	}
 	if r.Process != nil && want&readsProcess != 0 {
 		root.add(keyProcess, processPart(r.Process, want))
+	}
+	if r.Usage != nil && want&readsUsage != 0 {
+		root.add(keyUsage, usagePart(r.Usage))
 	}
 	return root.term()
 }

@@ -21,7 +21,7 @@ func Lint(sources []Source) (found []policy.Problem) {
 		set.add(s)
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
-		l := linter{hosts: hostVariables(set.modules[name])}
+		l := linter{hosts: hostVariables(set.modules[name]), data: &set}
 		for _, call := range callsIn(set.modules[name]) {
 			l.call(call)
 		}
@@ -36,6 +36,7 @@ func Lint(sources []Source) (found []policy.Problem) {
 // A linter looks at the calls of one module.
 type linter struct {
 	hosts map[ast.Var]bool // variables that hold a host
+	data  *sourceSet
 	found []policy.Problem
 }
 
@@ -44,6 +45,7 @@ func (l *linter) call(call []*ast.Term) {
 	if !ok {
 		return
 	}
+	l.compared(dotted(operator), call[1:])
 	switch operands := call[1:]; dotted(operator) {
 	case "regex.match":
 		if len(operands) >= 2 && l.isHost(operands[1]) {

@@ -35,9 +35,27 @@ func TestLint(t *testing.T) {
 		{`glob.match("*.example.com", [], ` + host + `)`, ""},
 		{`glob.match("*.example.com", ["."], ` + host + `)`, ""},
 		{`host.matches(` + host + `, "*.example.com")`, ""},
+		{host + ` == "Example.com"`, `2:59: hosts are in lower case, so this is never one of them; write "example.com"`},
+		{`"Example.com" == ` + host, "in lower case"},
+		{host + ` != "Example.com"`, "in lower case"},
+		{host + ` = "Example.com"`, "in lower case"},
+		{host + ` == "example.com"`, ""},
+		{`input.http.method == "GET"`, ""},
+		{`upper(` + host + `) == "EXAMPLE.COM"`, ""},
+		{`lower(` + host + `) == "Example.com"`, "in lower case"},
+		{`endswith(` + host + `, ".Example.com")`, "in lower case"},
+		{`startswith(input.tls.sni, "API.")`, "in lower case"},
+		{host + ` in {"a.test", "B.test"}`, `2:70: hosts are in lower case, so this is never one of them; write "b.test"`},
+		{host + ` in ["a.test", "b.test"]`, ""},
+		{`{ h := ` + host + `; h == "Example.com" }`, "in lower case"},
+		{host + ` in data.mixed`, `the list has "B.test"`},
+		{host + ` in data.plain`, ""},
 	} {
 		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\n"
-		found := rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}})
+		found := rego.Lint([]rego.Source{
+			{Name: "egress.rego", Text: []byte(text)},
+			{Name: "lists.json", Text: []byte(`{"mixed": ["a.test", "B.test", "C.test"], "plain": ["a.test"]}`)},
+		})
 		said := ""
 		for _, p := range found {
 			said += p.String() + "\n"

@@ -41,6 +41,10 @@ type Options struct {
 	// by the size of what they make.
 	Deadline time.Duration
 
+	// Injections are the credentials that the policy may name by "inject". Where it
+	// is nil they are not known, and no name is checked; an empty list has none.
+	Injections []policy.Injection
+
 	// Cached is how many verdicts are kept, at most. Zero: 8192; negative: none.
 	Cached int
 }
@@ -56,9 +60,10 @@ const (
 // An Evaluator is a compiled policy. It is immutable but for its caches, and safe
 // for concurrent use.
 type Evaluator struct {
-	layer    policy.Layer
-	pkg      string
-	deadline time.Duration
+	layer      policy.Layer
+	pkg        string
+	deadline   time.Duration
+	injections []policy.Injection // nil: not known
 
 	whole     *compiled // for requests of which everything is known
 	reads     fields    // what of the input any of the sets could read
@@ -106,12 +111,17 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, turn: make(chan struct{}, 1)}
+	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, injections: o.Injections, turn: make(chan struct{}, 1)}
 	if e.deadline <= 0 {
 		e.deadline = defaultDeadline
 	}
 	if problems := set.unasked(pkg); len(problems) > 0 {
 		return nil, problems
+	}
+	if o.Injections != nil {
+		if problems := set.unknownInjections(o.Injections); len(problems) > 0 {
+			return nil, problems
+		}
 	}
 	e.mayInject = set.mayInject()
 	if e.whole, err = set.compile(pkg); err != nil {
@@ -119,6 +129,9 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	}
 	if e.reads = e.whole.reads(); e.reads&readsStage != 0 {
 		e.reads |= readsMethod // a rule about the stage "http" is one about requests
+	}
+	if e.mayInject {
+		e.reads |= readsHost | readsPort // whether a credential may go there is part of the decision
 	}
 	if e.reads&mayBePending != 0 {
 		if e.partial, err = set.compile(pkg); err != nil {
@@ -146,7 +159,7 @@ func (set *sourceSet) compile(pkg ast.Ref) (c *compiled, err error) {
 	if err := c.findSets(pkg); err != nil {
 		return nil, err
 	}
-	if problems := append(set.undefined(c.compiler), c.unread(pkg)...); len(problems) > 0 {
+	if problems := slices.Concat(set.undefined(c.compiler), set.emptyLists(c.compiler), c.unread(pkg)); len(problems) > 0 {
 		return nil, problems
 	}
 	return c, nil

@@ -3,6 +3,7 @@ package rego
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -25,6 +26,11 @@ func (e *Evaluator) ahead(ctx context.Context, r *policy.Request, unknown fields
 			return policy.Decision{}, err
 		}
 		found.addLater(&later)
+	}
+	if e.reads&readsUsage != 0 && r.HTTP == nil && r.DNS == nil {
+		if err := e.aheadOfUsage(ctx, r, unknown, cancel, &found); err != nil {
+			return policy.Decision{}, err
+		}
 	}
 	if r.DNS != nil {
 		return e.resolvable(r, &found)
@@ -116,6 +122,7 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 		{readsHTTP, []string{"http"}},
 		{readsTLS, []string{"tls"}},
 		{readsProcess, []string{"process"}},
+		{readsUsage, []string{"usage"}},
 		{readsVia, []string{"via"}},
 		{readsPort, []string{"destination", "port"}},
 		{readsAddresses, []string{"destination", "addresses"}},
@@ -143,7 +150,7 @@ func prospect(body ast.Body, pkg string, extra fields) (o opinion, reads fields,
 		default:
 			reads |= fieldsIn(value)
 			o.rule = literalRule(value)
-			o.inject = literalInjection(value)
+			o.inject, o.maxBytesUp = laterOptions(value)
 		}
 	}
 	for _, expr := range conditions {
@@ -200,12 +207,27 @@ func literalRule(t *ast.Term) string {
 	return name
 }
 
-// literalInjection returns something where a member has a credential.
-func literalInjection(t *ast.Term) string {
-	if members, ok := t.Value.(ast.Object); ok && members.Get(ast.InternedTerm("inject")) != nil {
-		return "depends"
+// What stands for a credential, and for a budget, of a member whose parts are not
+// known yet: the one is no id, and the other bounds nothing.
+const (
+	someCredential = " "
+	someBudget     = math.MaxInt64
+)
+
+// laterOptions returns something for each option of a member that has to be known
+// before the request passes.
+func laterOptions(t *ast.Term) (inject string, maxBytesUp int64) {
+	members, ok := t.Value.(ast.Object)
+	if !ok {
+		return "", 0
 	}
-	return ""
+	if members.Get(ast.InternedTerm("inject")) != nil {
+		inject = someCredential
+	}
+	if members.Get(ast.InternedTerm("max_bytes_up")) != nil {
+		maxBytesUp = someBudget
+	}
+	return inject, maxBytesUp
 }
 
 // partialNamespace is the package of rules that looking ahead makes. No module and

@@ -39,6 +39,7 @@ const (
 	readsExe
 	readsArgv
 	readsTime
+	readsUsage
 
 	readsSandbox     = readsSandboxName | readsSandboxKind | readsSandboxLabels
 	readsDestination = readsHost | readsPort | readsAddresses | readsAddressClass | readsRegistrable
@@ -56,6 +57,7 @@ var fieldPaths = [...]string{
 	"tls.sni", "tls.alpn", "tls.ech", "tls.ja4",
 	"http.method", "http.path", "http.query", "http.headers", "http.body_size",
 	"dns.name", "dns.type", "process.pid", "process.exe", "process.argv", "time",
+	"usage",
 }
 
 // LooksAtRequests reports whether the policy may have to see HTTP requests: its sets

@@ -343,7 +343,7 @@ func reachOf(p *policy.Policy, pattern policy.Pattern, name string) reach {
 	r := reach{sandbox: name}
 	for dst := range pattern.Samples() {
 		d := p.Decide(context.Background(), &policy.Request{
-			Sandbox: policy.Sandbox{Name: name}, Via: policy.ViaConnect, Destination: dst,
+			Sandbox: policy.Sandbox{Name: name}, Via: policy.ViaConnect, Destination: dst, Usage: new(policy.Usage),
 		})
 		if d.Verdict.Action() == "allow" {
 			r.allowed++

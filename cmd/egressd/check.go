@@ -132,6 +132,10 @@ type answer struct {
 	// Credential is the id of the rule whose credential the request is given.
 	Credential string `json:"credential,omitempty"`
 
+	// MaxBytesUp is how many bytes of the tunnel, or of the request's body, may go
+	// up; 0 means any number.
+	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
+
 	// AddressesJudged is false for a name: it is resolved only when dialled.
 	AddressesJudged bool `json:"addresses_judged"`
 
@@ -160,7 +164,7 @@ func (o *checkOptions) judge(p *policy.Policy, who policy.Sandbox, arg string, a
 	if j.asked, err = parseCheck(arg, o.method); err != nil {
 		return j, err
 	}
-	j.asked.Sandbox, j.asked.Time, j.asked.Destination.Addrs = who, time.Now(), addrs
+	j.asked.Sandbox, j.asked.Usage, j.asked.Time, j.asked.Destination.Addrs = who, new(policy.Usage), time.Now(), addrs
 	j.decision, j.judged = p.Judge(context.Background(), j.asked)
 	return j, nil
 }
@@ -172,6 +176,7 @@ func (o *checkOptions) answerOf(p *policy.Policy, j judgement) *answer {
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
 		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
 		Credential:      d.Inject,
+		MaxBytesUp:      d.MaxBytesUp,
 		AddressesJudged: dst.Addr.IsValid() || len(dst.Addrs) > 0,
 	}
 	a.Shadow = shadowOf(p, j.asked, d, a.Inspected)
@@ -239,6 +244,7 @@ func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
 	field(&b, "reason", a.Reason)
 	field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
 	field(&b, "credential", credentialText(a.Credential))
+	field(&b, "goes up", budgetText(a.MaxBytesUp))
 	field(&b, "policy", a.Policy)
 	field(&b, "shadow", a.Shadow.text())
 	for _, n := range a.notes {
@@ -246,6 +252,13 @@ func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func budgetText(most int64) string {
+	if most == 0 {
+		return ""
+	}
+	return fmt.Sprintf("at most %d bytes", most)
 }
 
 func credentialText(rule string) string {

@@ -121,6 +121,12 @@ func (one *credential) follow(ctx context.Context, c *config, complain func(erro
 	}
 }
 
+// injections are the credentials that a policy in Rego may name: known, even where
+// there are none.
+func (c *config) injections() []policy.Injection {
+	return append([]policy.Injection{}, c.file.Injections()...)
+}
+
 // credentials reads every credential of the file, all at a time.
 func (c *config) credentials(ctx context.Context, digest string) (*credentials, error) {
 	set := &credentials{digest: digest}

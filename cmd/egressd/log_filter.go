@@ -104,6 +104,7 @@ var filterValues = map[string][]string{
 	"verdict": {"deny", "allow", "ask"},
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
 	"shadow":  {"deny", "allow", "ask", "inspect"},
+	"marked":  {"yes", "no"},
 	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery"},
 }
 
@@ -116,7 +117,7 @@ var filterExamples = map[string]string{
 
 var filterKeys = []string{
 	"host", "port", "verdict", "class", "rule", "layer", "sandbox", "via", "method", "path", "proc",
-	"shadow", "kind", "flow", "outcome", "policy", "up", "down", "since", "until",
+	"shadow", "marked", "kind", "flow", "outcome", "policy", "up", "down", "since", "until",
 }
 
 func unknownKey(key, value string) error {
@@ -139,7 +140,7 @@ func textOf(key string) (func(*egress.Record) string, bool) {
 		return recordPort, true
 	case "method", "path":
 		return httpText(key), true
-	case "verdict", "class", "rule", "layer", "policy":
+	case "verdict", "class", "rule", "layer", "policy", "marked":
 		return decisionText(key), true
 	case "shadow":
 		return recordShadow, true
@@ -220,6 +221,8 @@ func decisionText(key string) func(*egress.Record) string {
 			return d.Rule
 		case "layer":
 			return d.Layer
+		case "marked":
+			return map[bool]string{true: "yes", false: "no"}[d.Log]
 		default:
 			return d.Policy
 		}

@@ -44,6 +44,8 @@ func TestFilter(t *testing.T) {
 		{[]string{"verdict:deny"}, true},
 		{[]string{"verdict:allow"}, false},
 		{[]string{"class:default-*", "rule:default", "layer:builtin", "policy:sha256:3f*"}, true},
+		{[]string{"marked:no"}, true},
+		{[]string{"marked:yes"}, false},
 		{[]string{"via:socks5"}, false},
 		{[]string{"method:post", "path:/up/*"}, true},
 		{[]string{"path:/up"}, false},
@@ -98,7 +100,7 @@ func TestFilterRefuses(t *testing.T) {
 	for word, hint := range map[string]string{
 		"hots:evil.test":   "did you mean host:evil.test?",
 		"evil.test:443":    "egressd log host:evil.test port:443",
-		"frobnicate:x":     "the filters are host port verdict class rule layer sandbox via method path proc shadow kind flow outcome policy up down since until",
+		"frobnicate:x":     "the filters are host port verdict class rule layer sandbox via method path proc shadow marked kind flow outcome policy up down since until",
 		"verdict:denied":   "egressd log verdict:deny",
 		"kind:event":       "egressd log kind:open",
 		"host:":            "egressd log host:example.com verdict:deny since:1h",

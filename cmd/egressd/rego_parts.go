@@ -28,7 +28,7 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 	r := regoReader{except: filepath.Clean(c.path), enter: enter}
 	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
 	for i, s := range c.file.Rego {
-		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation}}
+		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation, Injections: c.injections()}}
 		if s.Input != "egressd" {
 			return parts, fmt.Errorf("%s: other inputs are not supported by this version", part.at)
 		}
