@@ -21,6 +21,12 @@ const (
 	maxNodes = 1 << 16
 
 	maxShift = 1 << 16
+
+	// maxMembers is how many members one call may put together, or pairs compare.
+	maxMembers = 1 << 18
+
+	// maxDigits is how many digits the numbers of a product may have together.
+	maxDigits = 1 << 16
 )
 
 // A bound says how many bytes a call could make, at most. What it does not
@@ -39,15 +45,50 @@ var bounded = map[string]bound{
 	"yaml.marshal":      marshalled,
 	"concat":            joined,
 	"time.now_ns":       nothing, // by this name, looking ahead asks for the time too
+
+	"json.marshal_with_options":        marshalled,
+	"json.unmarshal":                   unmarshalled,
+	"yaml.unmarshal":                   unmarshalled,
+	"hex.encode":                       encoded,
+	"base64.encode":                    encoded,
+	"base64url.encode":                 encoded,
+	"base64url.encode_no_pad":          encoded,
+	"urlquery.encode":                  encoded,
+	"array.concat":                     appended,
+	"array.flatten":                    flattened,
+	"object.union_n":                   flattened,
+	"object.subset":                    crossed,
+	"net.cidr_contains_matches":        crossed,
+	"product":                          multiplied,
+	"split":                            divided,
+	"strings.split_n":                  divided,
+	"indexof_n":                        divided,
+	"regex.split":                      found,
+	"regex.find_n":                     found,
+	"regex.find_all_string_submatch_n": found,
+	ast.InternalTemplateString.Name:    interpolated,
 }
 
 func (b bound) around(name string, original topdown.BuiltinFunc) topdown.BuiltinFunc {
 	return func(c topdown.BuiltinContext, operands []*ast.Term, yield func(*ast.Term) error) error {
 		if b(operands) > maxMade {
-			return &topdown.Error{Code: topdown.BuiltinErr, Message: fmt.Sprintf("%s: it would make more than %d MiB", name, maxMade>>20), Location: c.Location}
+			return &topdown.Error{Code: topdown.BuiltinErr, Message: fmt.Sprintf("%s: it would make more than may be made at once, %d MiB or %d members", name, maxMade>>20, maxMembers), Location: c.Location}
 		}
 		return original(c, operands, yield)
 	}
+}
+
+// boundCalls is the last stage of a compilation: it points all calls at the bounded
+// forms, those that the compiler has made and the ends of "with" among them.
+func boundCalls(c *ast.Compiler) *ast.Error {
+	for _, m := range c.Modules {
+		for _, call := range callsIn(m) {
+			if operator, ok := call[0].Value.(ast.Ref); ok && bounded[dotted(operator)] != nil {
+				call[0].Value = located(ast.MustParseRef(boundedPrefix+dotted(operator)), call[0].Location)
+			}
+		}
+	}
+	return nil
 }
 
 func nothing([]*ast.Term) int { return 0 }

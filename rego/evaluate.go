@@ -2,7 +2,9 @@ package rego
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -59,44 +61,56 @@ func (e *Evaluator) ambiguousPath() policy.Decision {
 	}
 }
 
-// ask evaluates under the deadline, which does not count the wait for others that
-// look ahead: each of them has a deadline too. What goes wrong inside OPA stays
-// here.
-func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (d policy.Decision, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			d, err = policy.Decision{}, fmt.Errorf("the evaluation failed: %v", p)
-		}
-	}()
+// ask evaluates in a turn of the sandbox, and under the deadline, which does not
+// count the wait for that turn: each evaluation before it has a deadline too.
+func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
 	if unknown != 0 {
-		select {
-		case <-e.turn:
-			defer func() { e.turn <- struct{}{} }()
-		case <-ctx.Done():
-			return policy.Decision{}, ctx.Err()
-		}
+		return e.askAhead(ctx, r, unknown)
 	}
-	for range attempts {
-		if d, err = e.attempt(ctx, r, unknown); !topdown.IsCancel(err) {
+	if err := e.turns.take(ctx, r.Sandbox.Name); err != nil {
+		return policy.Decision{}, err
+	}
+	defer e.turns.give()
+	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return e.now(ctx, r, cancel) })
+}
+
+func (e *Evaluator) askAhead(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
+	c, err := e.pool.take(ctx, r.Sandbox.Name)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	defer e.pool.give(c)
+	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return e.ahead(ctx, c, r, unknown, cancel) })
+}
+
+// maxAttempts is how often a request is evaluated until it counts as too slow: the
+// deadline is one of the clock, and a machine that was busy with something else
+// for as long denies nothing by that.
+const maxAttempts = 2
+
+// attempts evaluates until that ends of itself, or has been cancelled too often.
+func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) (policy.Decision, error)) (d policy.Decision, err error) {
+	for range maxAttempts {
+		w := watchFor(e.timeLeft(ctx), e.growth)
+		d, err = guarded(func() (policy.Decision, error) { return evaluate(w.cancel) })
+		switch err = w.stop(err); {
+		case errors.Is(err, errTooMuchMemory):
+			runtime.GC() // what it has made is not to count for the next
+		case !topdown.IsCancel(err):
 			return d, err
 		}
 	}
 	return d, err
 }
 
-// attempts is how often a request is evaluated until it counts as too slow: the
-// deadline is one of the clock, and a machine that was busy with something else
-// for as long denies nothing by that.
-const attempts = 2
-
-func (e *Evaluator) attempt(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
-	cancel := topdown.NewCancel()
-	timer := time.AfterFunc(e.timeLeft(ctx), cancel.Cancel)
-	defer timer.Stop()
-	if unknown != 0 {
-		return e.ahead(ctx, r, unknown, cancel)
-	}
-	return e.now(ctx, r, cancel)
+// guarded keeps what goes wrong inside OPA here.
+func guarded(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			d, err = policy.Decision{}, fmt.Errorf("the evaluation failed: %v", p)
+		}
+	}()
+	return evaluate()
 }
 
 func (e *Evaluator) timeLeft(ctx context.Context) time.Duration {

@@ -168,6 +168,7 @@ func TestOneCallMakesOnlySoMuch(t *testing.T) {
 	for i := range 5 {
 		nested += strings.NewReplacer("N", string(rune('1'+i)), "V", "v"+string(rune('0'+i))).Replace("vN := [V, V, V, V, V, V, V, V, V, V]\n")
 	}
+	members := "b := replace(sprintf(\"%300000d\", [1]), \" \", \"1,\")\n"
 	for _, row := range []struct{ name, rules, call string }{
 		{"replace", many, `replace(a, "x", a)`},
 		{"strings.replace_n", many, `strings.replace_n({"x": a}, a)`},
@@ -179,6 +180,25 @@ func TestOneCallMakesOnlySoMuch(t *testing.T) {
 		{"yaml.marshal", nested, `yaml.marshal(v5)`},
 		{"bits.lsh", "", `bits.lsh(1, 70000)`},
 		{"concat", many, `concat(a, numbers_as_text)`},
+		{"internal.template_string", many, "$\"" + strings.Repeat("{a}", 1500) + "\""},
+		{"json.marshal_with_options", nested, `json.marshal_with_options(v5, {"pretty": true})`},
+		{"json.unmarshal", members, `json.unmarshal(concat("", ["[", b, "1]"]))`},
+		{"yaml.unmarshal", members, `yaml.unmarshal(concat("", ["[", b, "1]"]))`},
+		{"replace", many + "f(a, b, c) := concat(a, [b, c])\n", `f(a, "x", a) with f as replace`},
+		{"sprintf", "f(a, b) := 1 if a != b\n", `f("%9999999d", [1]) with f as sprintf`},
+		{"hex.encode", members, `hex.encode(sprintf("%1500000d", [1]))`},
+		{"array.concat", "", `array.concat(numbers.range(1, 150000), numbers.range(1, 150000))`},
+		{"split", members, `split(b, ",")`},
+		{"strings.split_n", members, `strings.split_n(b, ",", -1)`},
+		{"indexof_n", members, `indexof_n(b, ",")`},
+		{"regex.split", members, `regex.split(",", b)`},
+		{"regex.find_n", members, `regex.find_n(",", b, -1)`},
+		{"regex.find_all_string_submatch_n", members, `regex.find_all_string_submatch_n("(,)", b, -1)`},
+		{"array.flatten", "", `array.flatten([numbers_as_text | some i in numbers.range(1, 1000)])`},
+		{"object.union_n", "o := {x: 1 | some x in numbers.range(1, 1000)}\n", `object.union_n([o | some i in numbers.range(1, 300)])`},
+		{"object.subset", "", `object.subset(numbers.range(1, 600), numbers.range(1, 600))`},
+		{"net.cidr_contains_matches", "", `net.cidr_contains_matches(["10.0.0.0/8" | some i in numbers.range(1, 600)], ["10.0.0.0/8" | some i in numbers.range(1, 600)])`},
+		{"product", "", `product([1111111111 | some i in numbers.range(1, 7000)])`},
 	} {
 		t.Run(row.call, func(t *testing.T) {
 			e := load(t, "package egress\n"+row.rules+"numbers_as_text := [\"1\" | some i in numbers.range(1, 3000)]\nallow contains {\"rule\": \"r\"} if { x := "+row.call+"; x != input.via; count(numbers_as_text) > 0 }")

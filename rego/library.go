@@ -71,9 +71,8 @@ var libraryFunctions = map[string]string{
 	"time.office_hours": "data.egressd.time.office_hours", "time.between": "data.egressd.time.between", "time.on": "data.egressd.time.on",
 }
 
-// adopt points the calls of a module at the library and at the bounded forms of
-// built-ins, unless the module gives the name another meaning, and checks the
-// patterns that are written out.
+// adopt points the calls of a module at the library, unless the module gives the
+// name another meaning, and checks the patterns that are written out.
 func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) {
 	for _, call := range callsIn(m) {
 		operator, ok := call[0].Value.(ast.Ref)
@@ -81,11 +80,8 @@ func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) 
 			continue
 		}
 		name, head := dotted(operator), string(headOf(operator))
-		switch {
-		case libraryFunctions[name] != "" && !declared[head]:
+		if libraryFunctions[name] != "" && !declared[head] {
 			call[0].Value = located(ast.MustParseRef(libraryFunctions[name]), call[0].Location)
-		case bounded[name] != nil && !declared[head]:
-			call[0].Value = located(ast.MustParseRef(boundedPrefix+name), call[0].Location)
 		}
 		problems = append(problems, checkPattern(call, m)...) // by what it calls now
 	}
@@ -114,8 +110,8 @@ func located(ref ast.Ref, at *ast.Location) ast.Ref {
 	return ref
 }
 
-// callsIn returns the terms of each call in a module: the operator first. Mocks
-// of functions are calls without operands.
+// callsIn returns the terms of each call in a module: the operator first. What
+// a "with" replaces, and by what, are calls without operands.
 func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 	ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
@@ -126,7 +122,7 @@ func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 				}
 			}
 		case *ast.With:
-			calls = append(calls, []*ast.Term{x.Target})
+			calls = append(calls, []*ast.Term{x.Target}, []*ast.Term{x.Value})
 		case *ast.Term:
 			if call, ok := x.Value.(ast.Call); ok {
 				calls = append(calls, call)

@@ -63,6 +63,7 @@ type Evaluator struct {
 	layer      policy.Layer
 	pkg        string
 	deadline   time.Duration
+	growth     uint64             // of the heap, for one evaluation
 	injections []policy.Injection // nil: not known
 
 	whole     *compiled // for requests of which everything is known
@@ -71,12 +72,8 @@ type Evaluator struct {
 	natives   map[string]*topdown.Builtin
 	cache     *verdictCache
 
-	// partial is a second copy, for looking ahead, and turn holds one value, which
-	// whoever looks ahead takes out meanwhile: OPA then writes into the terms of the
-	// modules, the data and the input (ast.Transform), and so must share them with
-	// nobody. It is nil where the policy never has to look ahead.
-	partial *compiled
-	turn    chan struct{}
+	turns *turns // of evaluations of which everything is known
+	pool  *pool  // for looking ahead; nil where the policy never has to
 }
 
 // compiled is the modules and the data of a policy, and the questions to them.
@@ -111,7 +108,7 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, injections: o.Injections, turn: make(chan struct{}, 1)}
+	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, injections: o.Injections, growth: maxGrowth, turns: newTurns(parallel())}
 	if e.deadline <= 0 {
 		e.deadline = defaultDeadline
 	}
@@ -134,11 +131,11 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 		e.reads |= readsHost | readsPort // whether a credential may go there is part of the decision
 	}
 	if e.reads&mayBePending != 0 {
-		if e.partial, err = set.compile(pkg); err != nil {
+		more := func() (*compiled, error) { return set.compile(pkg) }
+		if e.pool, err = newPool(copies(set.weigh(sources)), more); err != nil {
 			return nil, err
 		}
 	}
-	e.turn <- struct{}{}
 	if o.Cached == 0 {
 		o.Cached = defaultCached
 	}
@@ -331,6 +328,7 @@ func (set *sourceSet) compiler() (*ast.Compiler, error) {
 		WithCapabilities(withNatives(sealed())).
 		WithSchemas(schemas).
 		WithPathConflictsCheck(set.hasData).
+		WithStageAfterID(ast.StageBuildRequiredCapabilities, ast.CompilerStageDefinition{Name: "BoundCalls", MetricName: "bound_calls", Stage: boundCalls}).
 		SetErrorLimit(0), nil
 }
 

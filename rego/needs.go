@@ -13,22 +13,22 @@ import (
 )
 
 // ahead decides while part of the input is unknown: each set is evaluated as far
-// as it goes, and what is left of a rule says on what it depends. The caller has
-// the turn.
-func (e *Evaluator) ahead(ctx context.Context, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
+// as it goes, and what is left of a rule says on what it depends. The copy of
+// the policy is the caller's alone.
+func (e *Evaluator) ahead(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
-	if err := e.aheadAt(ctx, r, r.Stage(), unknown, cancel, &found); err != nil {
+	if err := e.aheadAt(ctx, c, r, r.Stage(), unknown, cancel, &found); err != nil {
 		return policy.Decision{}, err
 	}
 	if e.reads&readsStage != 0 && r.HTTP == nil && r.DNS == nil {
 		var later opinions // at the stage that is to come
-		if err := e.aheadAt(ctx, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
+		if err := e.aheadAt(ctx, c, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
 			return policy.Decision{}, err
 		}
 		found.addLater(&later)
 	}
 	if e.reads&readsUsage != 0 && r.HTTP == nil && r.DNS == nil {
-		if err := e.aheadOfUsage(ctx, r, unknown, cancel, &found); err != nil {
+		if err := e.aheadOfUsage(ctx, c, r, unknown, cancel, &found); err != nil {
 			return policy.Decision{}, err
 		}
 	}
@@ -60,10 +60,10 @@ func withLater(now, later []opinion) []opinion {
 }
 
 // aheadAt adds to found what is left of each set at a stage.
-func (e *Evaluator) aheadAt(ctx context.Context, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
-	for _, s := range e.partial.sets {
+func (e *Evaluator) aheadAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
+	for _, s := range c.sets {
 		in := inputAt(r, stage, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
-		q := e.question(e.partial, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
+		q := e.question(c, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
 		left, support, err := q.PartialRun(ctx)
 		if err != nil {
 			return fmt.Errorf("looking ahead in %s: %w", s.name, err)

@@ -135,3 +135,32 @@ func TestLooksAtRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestTestsReplaceBoundedBuiltIns has tests that replace what is called by another
+// name here, and that put it in the place of something else.
+func TestTestsReplaceBoundedBuiltIns(t *testing.T) {
+	run, err := rego.Test(context.Background(), []rego.Source{
+		{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"r\"} if concat(\",\", [input.via, \"b\"]) == \"x\"\njoin(a, b) := sprintf(\"%s%v\", [a, b])")},
+		{Name: "egress_test.rego", Text: []byte(`package egress_test
+import data.egress
+mock(_, _) := "x"
+test_function if count(egress.allow) == 1 with input.via as "connect" with concat as mock
+test_value if count(egress.allow) == 1 with input.via as "connect" with concat as "x"
+test_original if count(egress.allow) == 0 with input.via as "connect"
+test_time if time.now_ns() == 5 with time.now_ns as 5
+test_library if not egress.join("a.test", "b.test") with egress.join as host.matches
+test_builtin if egress.join("-", ["a", "b"]) == "a-b" with egress.join as concat
+`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Results) != 6 {
+		t.Errorf("%d tests", len(run.Results))
+	}
+	for _, r := range run.Results {
+		if r.Outcome != rego.Pass {
+			t.Errorf("%s: %s", r.Name, r.Message)
+		}
+	}
+}

@@ -34,12 +34,12 @@ func usagePart(u *policy.Usage) *ast.Term {
 
 // aheadOfUsage adds what may come to restrict a request in a tunnel when the sandbox
 // has used more than now: a tunnel that nobody looks into would go around it.
-func (e *Evaluator) aheadOfUsage(ctx context.Context, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
+func (e *Evaluator) aheadOfUsage(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
 	if unknown&readsHTTP == 0 {
 		return nil
 	}
 	var later opinions
-	if err := e.aheadAt(ctx, r, policy.StageHTTP, unknown|readsUsage, cancel, &later); err != nil {
+	if err := e.aheadAt(ctx, c, r, policy.StageHTTP, unknown|readsUsage, cancel, &later); err != nil {
 		return err
 	}
 	sure := func(o opinion) bool { return o.needs == 0 }
