@@ -44,8 +44,8 @@ type RegoSource struct {
 	Shadow bool
 
 	// Input is the shape of the input that the policy is written for: "egressd",
-	// the default, or "envoy", that of OPA's plugin for Envoy's external
-	// authorization.
+	// the default; "envoy", that of OPA's plugin for Envoy's external
+	// authorization; or "authbridge", that of AuthBridge's for outbound requests.
 	Input string
 }
 
@@ -87,7 +87,7 @@ func (r *reader) regoSource(at string, s *RegoSource, n *yaml.Node) {
 		"refresh":    r.durationWithin(at+".refresh", &s.Refresh, time.Second, 24*time.Hour, "a duration from 1s to 24h"),
 		"max_age":    r.durationWithin(at+".max_age", &s.MaxAge, time.Minute, 90*24*time.Hour, "a duration from 1m to 2160h"),
 		"mode":       word(r, at+".mode", &mode, "enforce", "shadow"),
-		"input":      word(r, at+".input", &s.Input, "egressd", "envoy"),
+		"input":      word(r, at+".input", &s.Input, "egressd", "envoy", "authbridge"),
 	})
 	s.Shadow = mode == "shadow"
 	r.checkRegoSource(n, at, s)

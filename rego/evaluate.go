@@ -29,13 +29,18 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if err := ctx.Err(); err != nil {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
 	}
+	if e.foreign != nil {
+		if d, decided := e.beforeRequest(r); decided {
+			return d, nil
+		}
+	}
 	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) {
 		return e.ambiguousPath(), nil
 	}
 	if r.Usage == nil && e.ReadsUsage() {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, errNoUsage)
 	}
-	unknown := pending(r) & e.reads
+	unknown := e.pending(r)
 	var buffer [512]byte
 	key, cacheable := appendKey(buffer[:0], r, e.reads&^unknown, unknown)
 	if cacheable {
@@ -71,7 +76,11 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) 
 		return policy.Decision{}, err
 	}
 	defer e.turns.give()
-	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return e.now(ctx, r, cancel) })
+	ask := e.now
+	if e.foreign != nil {
+		ask = e.askForeign
+	}
+	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return ask(ctx, r, cancel) })
 }
 
 func (e *Evaluator) askAhead(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {

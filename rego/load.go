@@ -31,6 +31,11 @@ type Options struct {
 	// a sandbox or a project. Empty: "egress".
 	Package string
 
+	// Input is the shape of the input that the policy is written for: "egressd",
+	// "envoy" or "authbridge". Empty: "egressd". Another one than egressd's has a
+	// package of its own, and Package is not looked at.
+	Input string
+
 	// Layer says who wrote the policy.
 	Layer policy.Layer
 
@@ -72,6 +77,8 @@ type Evaluator struct {
 	natives   map[string]*topdown.Builtin
 	cache     *verdictCache
 
+	foreign *shape // the input that the policy is written for; nil for egressd's
+
 	turns *turns // of evaluations of which everything is known
 	pool  *pool  // for looking ahead; nil where the policy never has to
 }
@@ -97,7 +104,13 @@ type entry struct {
 // anything. The error is a [policy.FileError], which names the place of every
 // problem that could be found.
 func Load(sources []Source, o Options) (*Evaluator, error) {
-	if o.Package == "" {
+	s, err := shapeFor(o.Input)
+	switch {
+	case err != nil:
+		return nil, err
+	case s != nil:
+		return loadForeign(sources, o, s)
+	case o.Package == "":
 		o.Package = "egress"
 	}
 	set, err := parse(sources, false)
@@ -108,10 +121,7 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Evaluator{layer: o.Layer, pkg: o.Package, deadline: o.Deadline, injections: o.Injections, growth: maxGrowth, turns: newTurns(parallel())}
-	if e.deadline <= 0 {
-		e.deadline = defaultDeadline
-	}
+	e := newEvaluator(o)
 	if problems := set.unasked(pkg); len(problems) > 0 {
 		return nil, problems
 	}
@@ -136,12 +146,23 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 			return nil, err
 		}
 	}
+	return e, nil
+}
+
+// newEvaluator makes one that has no policy yet.
+func newEvaluator(o Options) *Evaluator {
+	if o.Deadline <= 0 {
+		o.Deadline = defaultDeadline
+	}
 	if o.Cached == 0 {
 		o.Cached = defaultCached
 	}
-	e.cache = newVerdictCache(o.Cached)
-	e.natives = nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}})
-	return e, nil
+	return &Evaluator{
+		layer: o.Layer, pkg: o.Package, deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
+		natives: nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}}),
+		cache:   newVerdictCache(o.Cached),
+		turns:   newTurns(parallel()),
+	}
 }
 
 // compile makes a copy of the policy that shares no term with any other.
@@ -235,11 +256,16 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 type sourceSet struct {
 	modules map[string]*ast.Module
 	data    map[string]any
-	tests   bool // with the modules that hold tests
+	tests   bool   // with the modules that hold tests
+	shape   *shape // of the input; nil for egressd's
 }
 
-func parse(sources []Source, tests bool) (sourceSet, error) {
-	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
+func parse(sources []Source, tests bool) (sourceSet, error) { return parseFor(nil, sources, tests) }
+
+// parseFor reads a policy that is written for another input, or for egressd's where
+// s is nil. Only the latter may call the library without an import.
+func parseFor(s *shape, sources []Source, tests bool) (sourceSet, error) {
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests, shape: s}
 	var problems policy.FileError
 	size := 0
 	for _, s := range sources {
@@ -250,7 +276,9 @@ func parse(sources []Source, tests bool) (sourceSet, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
-		problems = append(problems, taken(m)...)
+		if problems = append(problems, taken(m)...); s != nil {
+			continue
+		}
 		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
 	}
 	if len(problems) > 0 {
@@ -282,7 +310,7 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	if _, twice := set.modules[s.Name]; twice {
 		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is given twice"}}
 	}
-	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
+	m, err := set.parseModule(s)
 	switch {
 	case err != nil:
 		return problemsOf(s.Name, err)
@@ -294,6 +322,18 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	}
 	set.modules[s.Name] = m
 	return nil
+}
+
+// parseModule reads a module, and one that was written for another gate in the older
+// syntax too, if that is what it is in.
+func (set *sourceSet) parseModule(s Source) (*ast.Module, error) {
+	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
+	if err != nil && set.shape != nil {
+		if old, oldErr := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV0}); oldErr == nil {
+			return old, nil
+		}
+	}
+	return m, err
 }
 
 func rootOf(pkg ast.Ref) string {
@@ -319,12 +359,12 @@ func (set *sourceSet) check() (*ast.Compiler, error) {
 
 // compiler returns one that has compiled nothing yet.
 func (set *sourceSet) compiler() (*ast.Compiler, error) {
-	schemas, err := inputSchema()
+	schemas, err := inputSchema(set.shape)
 	if err != nil {
 		return nil, err
 	}
 	return ast.NewCompiler().
-		WithStrict(true).
+		WithStrict(set.shape == nil). // policies for other gates were seldom held to it
 		WithCapabilities(withNatives(sealed())).
 		WithSchemas(schemas).
 		WithPathConflictsCheck(set.hasData).

@@ -81,7 +81,10 @@ func (set *sourceSet) mayInject() (found bool) {
 }
 
 // reads returns what the sets, and the rules that they lead to, could read.
-func (c *compiled) reads() (reads fields) {
+func (c *compiled) reads() fields { return c.readsBy(fieldsIn) }
+
+// readsBy is reads, of an input of which in knows the fields.
+func (c *compiled) readsBy(in func(any) fields) (reads fields) {
 	seen := map[util.T]bool{}
 	var visit func(rule util.T)
 	visit = func(rule util.T) {
@@ -89,7 +92,7 @@ func (c *compiled) reads() (reads fields) {
 			return
 		}
 		seen[rule] = true
-		reads |= fieldsIn(rule)
+		reads |= in(rule)
 		for next := range c.compiler.Graph.Dependencies(rule) {
 			visit(next)
 		}
@@ -137,6 +140,15 @@ func fieldsAt(ref ast.Ref) (reads fields) {
 
 // mayBePending are the fields that are ever unknown.
 const mayBePending = readsVia | readsPort | readsResolved | readsTLS | readsHTTP | readsProcess
+
+// pending returns what the policy reads and a later stage may still fill in. One
+// that was written for another gate is asked when nothing can.
+func (e *Evaluator) pending(r *policy.Request) fields {
+	if e.foreign != nil {
+		return 0
+	}
+	return pending(r) & e.reads
+}
 
 // pending returns the fields that a later stage of the request may still fill
 // in. A policy that reads them is asked what it would say, see [Evaluator.ahead].

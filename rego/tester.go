@@ -57,7 +57,12 @@ type TestRun struct {
 // same built-ins, the schema of the input, and failing built-ins as failures. The
 // error is a [policy.FileError] where the files do not compile.
 func Test(ctx context.Context, sources []Source) (*TestRun, error) {
-	set, err := parse(sources, true)
+	return Options{}.Test(ctx, sources)
+}
+
+// Test is [Test] of a policy that is written for the input that o names.
+func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
+	set, err := o.parseTests(sources)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +101,24 @@ func Test(ctx context.Context, sources []Source) (*TestRun, error) {
 
 // CheckTests compiles a policy together with its tests, and runs none. The error is
 // that of [Test].
-func CheckTests(sources []Source) error {
-	set, err := parse(sources, true)
+func CheckTests(sources []Source) error { return Options{}.CheckTests(sources) }
+
+// CheckTests is [CheckTests] of a policy that is written for the input that o names.
+func (o Options) CheckTests(sources []Source) error {
+	set, err := o.parseTests(sources)
 	if err != nil {
 		return err
 	}
 	_, err = set.check()
 	return err
+}
+
+func (o Options) parseTests(sources []Source) (sourceSet, error) {
+	s, err := shapeFor(o.Input)
+	if err != nil {
+		return sourceSet{}, err
+	}
+	return parseFor(s, sources, true)
 }
 
 // testBuiltins are the built-ins of egressd in the shape that tests want them.

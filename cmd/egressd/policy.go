@@ -53,12 +53,27 @@ be checked.`,
 	}
 	configFlag(cmd, &o.config)
 	jsonFlag(cmd, &o.json)
+	inputFlag(cmd, &o.input)
 	return cmd
 }
 
 type policyOptions struct {
 	config string
+	input  string
 	json   bool
+}
+
+func inputFlag(cmd *cobra.Command, input *string) {
+	cmd.Flags().StringVar(input, "input", "", "the input that the Rego at PATH is written for: egressd, envoy or authbridge")
+}
+
+// inputNeedsPaths refuses an input for what the policy file names: it says there what
+// each is written for.
+func (o *policyOptions) inputNeedsPaths(paths []string) error {
+	if o.input == "" || len(paths) > 0 {
+		return nil
+	}
+	return misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
 }
 
 // A finding is one thing that policy check has to say.
@@ -87,8 +102,13 @@ func (f *finding) print(w io.Writer, asJSON bool) error {
 
 func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	find := o.checkConfig
+	if err := o.inputNeedsPaths(paths); err != nil {
+		return err
+	}
 	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
-		find = func() ([]finding, error) { return checkRego(paths) }
+		find = func() ([]finding, error) {
+			return checkRego(rego.Options{Layer: policy.Organisation, Input: o.input}, paths)
+		}
 	}
 	all, err := find()
 	if err != nil {
@@ -113,19 +133,19 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 }
 
 // checkRego finds what is wrong in files and folders of Rego.
-func checkRego(paths []string) ([]finding, error) {
+func checkRego(asked rego.Options, paths []string) ([]finding, error) {
 	sources, err := readRego(paths)
 	if err != nil {
 		return nil, misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
-	return checkSources(sources, paths[0])
+	return checkSources(asked, sources, paths[0])
 }
 
 // checkSources finds what is wrong in Rego that was read from where.
-func checkSources(sources []rego.Source, where string) ([]finding, error) {
-	_, err := rego.Load(sources, rego.Options{Layer: policy.Organisation})
+func checkSources(asked rego.Options, sources []rego.Source, where string) ([]finding, error) {
+	_, err := rego.Load(sources, asked)
 	if err == nil {
-		err = rego.CheckTests(sources)
+		err = asked.CheckTests(sources)
 	}
 	all, err := asFindings(err, where)
 	return append(all, findingsOf("lint", rego.Lint(sources))...), err

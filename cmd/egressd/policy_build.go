@@ -130,7 +130,9 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sources []rego.Source, paths []string) error {
 	find := o.checkConfig // with the tests that stand in the file
 	if len(paths) > 0 {
-		find = func() ([]finding, error) { return checkSources(sources, paths[0]) }
+		find = func() ([]finding, error) {
+			return checkSources(rego.Options{Layer: policy.Organisation}, sources, paths[0])
+		}
 	}
 	all, err := find()
 	if err != nil {
@@ -149,7 +151,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 
 // refuseRed runs the tests among the files.
 func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) error {
-	views, _, err := testSources(ctx, sources)
+	views, _, err := testSources(ctx, rego.Options{}, sources)
 	if err != nil {
 		return unsure(err)
 	}

@@ -37,6 +37,7 @@ none.`,
 	}
 	configFlag(cmd, &o.config)
 	jsonFlag(cmd, &o.json)
+	inputFlag(cmd, &o.input)
 	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "say which lines of Rego no test evaluates")
 	return cmd
 }
@@ -65,8 +66,13 @@ type coverageView struct {
 
 func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
 	run := o.ofConfig
+	if err := o.inputNeedsPaths(paths); err != nil {
+		return err
+	}
 	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
-		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) { return testRego(ctx, paths) }
+		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) {
+			return testRego(ctx, rego.Options{Input: o.input}, paths)
+		}
 	}
 	tests, coverage, err := run(ctx)
 	if err == nil && len(tests) == 0 {
@@ -87,16 +93,16 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 }
 
 // testRego runs the tests in files and folders of Rego.
-func testRego(ctx context.Context, paths []string) ([]testView, []rego.FileCoverage, error) {
+func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testView, []rego.FileCoverage, error) {
 	sources, err := readRego(paths)
 	if err != nil {
 		return nil, nil, misused(err, "egressd policy test FILE…, or a folder with .rego files")
 	}
-	return testSources(ctx, sources)
+	return testSources(ctx, asked, sources)
 }
 
-func testSources(ctx context.Context, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
-	run, err := rego.Test(ctx, sources)
+func testSources(ctx context.Context, asked rego.Options, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
+	run, err := asked.Test(ctx, sources)
 	if err != nil {
 		return nil, nil, misused(regoError(err), "correct that, then egressd policy check")
 	}
@@ -120,7 +126,7 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 		return nil, nil, misused(err, "correct rego in "+cfg.path)
 	}
 	for _, p := range parts {
-		more, covered, err := testSources(ctx, p.sources)
+		more, covered, err := testSources(ctx, p.options, p.sources)
 		if err != nil {
 			return nil, nil, err
 		}

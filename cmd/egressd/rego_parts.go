@@ -28,22 +28,11 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 	r := regoReader{except: filepath.Clean(c.path), enter: enter}
 	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
 	for i, s := range c.file.Rego {
-		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation, Injections: c.injections()}}
-		if s.Input != "egressd" {
-			return parts, fmt.Errorf("%s: other inputs are not supported by this version", part.at)
-		}
-		if !plainSource(s) {
-			err := c.readBundle(&part, enter)
-			if parts = append(parts, part); err != nil {
-				return parts, err
-			}
-			continue
-		}
-		part.sources, err = r.read(c, s.Path)
-		if first := together[s.Shadow]; first > 0 {
+		part := regoPart{at: fmt.Sprintf("rego[%d]", i), source: s, options: rego.Options{Layer: policy.Organisation, Injections: c.injections(), Input: s.Input}}
+		err = c.readPart(&r, &part)
+		if first := together[s.Shadow]; plainSource(s) && first > 0 {
 			parts[first-1].sources = append(parts[first-1].sources, part.sources...)
-		} else {
-			parts = append(parts, part)
+		} else if parts = append(parts, part); plainSource(s) {
 			together[s.Shadow] = len(parts)
 		}
 		if err != nil {
@@ -51,6 +40,18 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 		}
 	}
 	return parts, nil
+}
+
+// readPart reads what an entry names.
+func (c *config) readPart(r *regoReader, p *regoPart) (err error) {
+	switch {
+	case p.source.Bundle != "" && p.source.Input != "egressd":
+		return fmt.Errorf("%s: bundles of policies with another input are not supported by this version", p.at)
+	case p.source.Bundle != "":
+		return c.readBundle(p, r.enter)
+	}
+	p.sources, err = r.read(c, p.source.Path)
+	return err
 }
 
 // plainSource reports whether an entry is a path that is compiled together with the
@@ -128,7 +129,7 @@ func (c *config) add(env *policy.Environment, p *regoPart) error {
 // checkTests compiles each part together with its tests.
 func checkTests(parts []regoPart) error {
 	for _, p := range parts {
-		if err := rego.CheckTests(p.sources); err != nil {
+		if err := p.options.CheckTests(p.sources); err != nil {
 			return err
 		}
 	}
