@@ -6,7 +6,7 @@ PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test setup check race fuzz bench lint e2e conformance man clean
+.PHONY: help build run test setup check race opa fuzz bench lint e2e conformance man clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ e2e: build ## the conformance suite and the end-to-end tests, in network namespa
 
 conformance: build ## the conformance suite alone, with the IDs of the cases that it covers
 	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 -v -run 'TestConformance|TestCoverage' ./e2e/...
+
+opa: ## the example policies under the opa command itself, which is built for that: minutes
+	scripts/opa.sh
 
 fuzz: ## every fuzz target for FUZZTIME (60s)
 	scripts/fuzz.sh $(FUZZTIME)

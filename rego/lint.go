@@ -21,10 +21,11 @@ func Lint(sources []Source) (found []policy.Problem) {
 		set.add(s)
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
-		l := linter{hosts: hostVariables(set.modules[name]), data: &set}
+		l := linter{hosts: hostVariables(set.modules[name]), addresses: addressVariables(set.modules[name]), data: &set}
 		for _, call := range callsIn(set.modules[name]) {
 			l.call(call)
 		}
+		l.negations(set.modules[name])
 		slices.SortFunc(l.found, func(a, b policy.Problem) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
@@ -35,9 +36,14 @@ func Lint(sources []Source) (found []policy.Problem) {
 
 // A linter looks at the calls of one module.
 type linter struct {
-	hosts map[ast.Var]bool // variables that hold a host
-	data  *sourceSet
-	found []policy.Problem
+	hosts     map[ast.Var]bool // variables that hold a host
+	addresses map[ast.Var]bool // variables that hold one address of the destination
+	data      *sourceSet
+	found     []policy.Problem
+
+	// asks are the rules and functions that ask where a host lies: what it is, by
+	// the arguments of a call.
+	asks map[string]func(arguments []*ast.Term) *ast.Term
 }
 
 func (l *linter) call(call []*ast.Term) {

@@ -50,8 +50,24 @@ func TestLint(t *testing.T) {
 		{`{ h := ` + host + `; h == "Example.com" }`, "in lower case"},
 		{host + ` in data.mixed`, `the list has "B.test"`},
 		{host + ` in data.plain`, ""},
+		{`not net.cidr_contains("10.0.0.0/8", ` + host + `)`, "2:69: a host that is a name lies in no network"},
+		{`not net.contains("10.0.0.0/8", ` + host + `)`, "a host that is a name"},
+		{`not net.any(["10.0.0.0/8"], [` + host + `])`, ""},
+		{`net.contains("10.0.0.0/8", ` + host + `)`, ""},
+		{`{ h := ` + host + `; not net.contains("10.0.0.0/8", h) }`, "a host that is a name"},
+		{`not net.contains("10.0.0.0/8", input.tls.sni)`, "a host that is a name"},
+		{`not inside`, "2:33: a host that is a name"},
+		{`inside`, ""},
+		{`not within("10.0.0.0/8", ` + host + `)`, "a host that is a name"},
+		{`not within("10.0.0.0/8", "10.0.0.1")`, ""},
+		{`{ some a in input.destination.addresses; not net.contains("10.0.0.0/8", a) }`, "one address lies outside"},
+		{`{ a := input.destination.addresses[_]; not net.cidr_contains("10.0.0.0/8", a) }`, "one address lies outside"},
+		{`not net.cidr_contains("10.0.0.0/8", input.destination.addresses[_])`, "one address lies outside"},
+		{`{ some a in input.destination.addresses; not within("10.0.0.0/8", a) }`, "one address lies outside"},
+		{`{ some a in ["10.0.0.1"]; not net.contains("10.0.0.0/8", a) }`, ""},
+		{`not net.any(["10.0.0.0/8"], input.destination.addresses)`, ""},
 	} {
-		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\n"
+		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\ninside if net.cidr_contains(\"10.0.0.0/8\", input.destination.host)\nwithin(p, x) if net.contains(p, x)\n"
 		found := rego.Lint([]rego.Source{
 			{Name: "egress.rego", Text: []byte(text)},
 			{Name: "lists.json", Text: []byte(`{"mixed": ["a.test", "B.test", "C.test"], "plain": ["a.test"]}`)},

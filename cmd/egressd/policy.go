@@ -29,7 +29,7 @@ Nothing is sent, and no daemon is needed.`,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
 		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
-		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand())
+		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand(), newPolicyLibraryCommand())
 	return cmd
 }
 

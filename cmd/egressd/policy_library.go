@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyLibraryCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "library [-o DIR] [PATH…]",
+		Short: "Write what other tools need to read a policy",
+		Long: `Library writes what egressd knows and other tools for Rego do not: the functions
+host.any, path.matches and so on in plain Rego, the schema of the input, and what
+egressd keeps of the language. With a PATH, files or folders of Rego, it writes
+the names by which their packages call these functions without an import too;
+without one, those of what the policy file names.
+
+  opa test policy/ library/
+  opa check --strict --schema library/input.schema policy/ library/
+  opa build --capabilities library/egressd.capabilities -b policy/
+
+The folder is none of a policy: keep it out of what rego names. It is written anew
+as a whole, and refused where it holds anything else.
+
+Exit codes: 0 done; 1 it could not be written; 2 a file could not be read or is not
+Rego.`,
+		Example: `  egressd policy library policy/
+  egressd policy library -o build/library policy/`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return writeLibrary(cmd.ErrOrStderr(), dir, args)
+		},
+	}
+	cmd.Flags().StringVarP(&dir, "output", "o", "library", "the folder to write")
+	return cmd
+}
+
+func writeLibrary(stderr io.Writer, dir string, paths []string) error {
+	sources, err := librarySources(paths)
+	if err != nil {
+		return err
+	}
+	files, err := rego.Plain(sources)
+	if err != nil {
+		return misused(regoError(err), "correct that, then egressd policy library")
+	}
+	if err := putLibrary(dir, files); err != nil {
+		return failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
+	}
+	_, err = fmt.Fprintf(stderr, "egressd: %d files in %s; try: opa test policy/ %s\n", len(files), printable(dir), shellWord(dir))
+	return err
+}
+
+// librarySources reads the files and folders at paths; with none, what the policy file
+// names, where there is one.
+func librarySources(paths []string) ([]rego.Source, error) {
+	if len(paths) > 0 {
+		sources, err := readRego(paths)
+		if err != nil {
+			return nil, misused(err, "egressd policy library FILE, or a folder with .rego files")
+		}
+		return sources, nil
+	}
+	c, err := loadConfig("")
+	if err != nil {
+		return nil, misused(err, "egressd policy library PATH, with files or folders of Rego")
+	}
+	parts, err := c.regoParts(nil)
+	if err != nil {
+		return nil, misused(err, "correct rego in "+c.path)
+	}
+	var sources []rego.Source
+	for _, p := range parts {
+		if p.options.Input == "" || p.options.Input == "egressd" {
+			sources = append(sources, p.sources...)
+		}
+	}
+	return sources, nil
+}
+
+// putLibrary writes the files into a folder that is new, empty, or holds nothing but
+// what this command has written before.
+func putLibrary(dir string, files map[string][]byte) error {
+	old, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range old {
+		_, again := files[e.Name()]
+		named, _ := filepath.Match("short_*.rego", e.Name())
+		if !again && !named || !e.Type().IsRegular() {
+			return fmt.Errorf("%s holds %s, which is none of it", dir, e.Name())
+		}
+	}
+	for _, e := range old {
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := os.WriteFile(filepath.Join(dir, name), files[name], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
