@@ -85,7 +85,7 @@ func TestAFreePortCanBeListenedOn(t *testing.T) {
 func TestWhatIsNotThereIsAbsentAndSaysWhatToType(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, find := range map[string]func() (*proxy, error){
-		"go build": func() (*proxy, error) { return egressd(filepath.Join(t.TempDir(), "egressd"), "disk") },
+		"go build": func() (*proxy, error) { return egressd(filepath.Join(t.TempDir(), "egressd"), variants()[0]) },
 		"apt-get install --no-install-recommends nonesuch": func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}, "nonesuch") },
 		"go build ./goproxy": func() (*proxy, error) { return peer("goproxy", t.TempDir(), t.TempDir()) },
 		"apt-get install --no-install-recommends mitmproxy": func() (*proxy, error) { return peer("mitmproxy", "", "") },
@@ -111,7 +111,7 @@ func TestTheConfigurationOfEgressdIsTheDocumentedOne(t *testing.T) {
 		Upstream struct{ DNS []string }
 		Audit    struct{ Dir, Durability string }
 	}
-	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, DNS: 5353, Inspected: 4443}, "process")))
+	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, DNS: 5353, Inspected: 4443}, variant{durability: "process"})))
 	d.KnownFields(true)
 	if err := d.Decode(&config); err != nil {
 		t.Fatal(err)
@@ -176,6 +176,21 @@ func TestAProxySeesNoneOfTheUsersEnvironment(t *testing.T) {
 	for _, v := range quietEnvironment("/somewhere") {
 		if strings.Contains(v, "PROXY") || strings.Contains(v, roleVariable) {
 			t.Errorf("it sees %s", v)
+		}
+	}
+}
+
+// TestTheRegoVariantHasNoListInItsFile checks the policy as egressd would read it: the
+// file names it, and allows nothing itself.
+func TestTheRegoVariantHasNoListInItsFile(t *testing.T) {
+	o := origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, Inspected: 4443}
+	text := egressdConfig("/tmp/a b", 0, o, variant{rego: true})
+	if strings.Contains(text, "\nallow:") || !strings.Contains(text, "\nrego: [\"/tmp/a b/policy.rego\"]\n") {
+		t.Errorf("the file is\n%s", text)
+	}
+	for _, want := range []string{`in {1001, 1002, 1003, 1004}`, `port == 4443`, `["bench.test", "*.bench.test"]`, `"api.example.test", "registry.example.test"`} {
+		if policy := regoPolicy(o); !strings.Contains(policy, want) {
+			t.Errorf("the policy has no %s:\n%s", want, policy)
 		}
 	}
 }

@@ -52,8 +52,8 @@ Scenarios:
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
 (built from the module in -peers-dir). Each gets an allow-list of a few names,
-but for mitmproxy, which has none. egressd is measured twice, with durability
-disk and with durability process.
+but for mitmproxy, which has none. egressd is measured three times: with durability
+disk, with durability process, and with the latter and its list in Rego.
 To spare a peer the cost of name resolution, goproxy maps the name itself,
 smokescreen and mitmproxy are asked for 127.0.0.1 and tinyproxy for localhost;
 squid has a hosts file, egressd asks bench's name server.

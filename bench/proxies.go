@@ -73,8 +73,19 @@ func built(p *proxy, modules, base, pkg string, command func(binary string) comm
 
 type commandFunc = func(dir string, port int, o origins) (*exec.Cmd, error)
 
-// egressd returns how to start egressd with a durability, or an [*absence].
-func egressd(binary, durability string) (*proxy, error) {
+// A variant is one way in which egressd is measured.
+type variant struct {
+	name       string
+	durability string
+	rego       bool // the allow-list is a policy in Rego
+}
+
+func variants() []variant {
+	return []variant{{"disk", "disk", false}, {"process", "process", false}, {"rego", "process", true}}
+}
+
+// egressd returns how to start egressd in a variant, or an [*absence].
+func egressd(binary string, v variant) (*proxy, error) {
 	path, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
@@ -87,33 +98,63 @@ func egressd(binary, durability string) (*proxy, error) {
 		if err := writeFile(filepath.Join(dir, "roots.pem"), string(o.Root)); err != nil {
 			return nil, err
 		}
-		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o, durability))
+		if err := writeFile(filepath.Join(dir, "policy.rego"), regoPolicy(o)); err != nil {
+			return nil, err
+		}
+		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o, v))
 	}
-	return &proxy{name: "egressd " + durability, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
+	return &proxy{name: "egressd " + v.name, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
 }
 
 // egressdConfig allows the origin port by port. The one that is inspected has a
 // rule about methods and no wider one: that would leave nothing to look for.
-func egressdConfig(dir string, port int, o origins, durability string) string {
+func egressdConfig(dir string, port int, o origins, v variant) string {
+	list := allowList(o)
+	if v.rego {
+		list = fmt.Sprintf("rego: [%q]\n", filepath.Join(dir, "policy.rego"))
+	}
+	return fmt.Sprintf(`version: 1
+listen:
+  proxy: ["127.0.0.1:%[1]d"]
+%[2]sunsafe_allow: ["127.0.0.0/8:*"]
+upstream: {dns: ["127.0.0.1:%[3]d"]}
+tls: {ca_dir: %[4]q, extra_roots: [%[5]q]}
+audit: {dir: %[6]q, durability: %[7]s}
+`, port, list, o.DNS, filepath.Join(dir, "ca"), filepath.Join(dir, "roots.pem"), filepath.Join(dir, "log"), v.durability)
+}
+
+func allowList(o origins) string {
 	var allow strings.Builder
+	fmt.Fprintf(&allow, "allow:\n  - {host: \"%[1]s:%[2]d\", methods: [GET]}\n  - {host: \"*.%[1]s:%[2]d\", methods: [GET]}\n", originName, o.Inspected)
 	for _, whole := range []int{o.Flight, o.HTTP, o.TLS, o.Bulk} {
 		fmt.Fprintf(&allow, "  - %q\n", net.JoinHostPort(originName, strconv.Itoa(whole)))
 	}
 	for _, name := range allowedNames() {
 		fmt.Fprintf(&allow, "  - %s\n", name)
 	}
-	return fmt.Sprintf(`version: 1
-listen:
-  proxy: ["127.0.0.1:%[1]d"]
-allow:
-  - {host: "%[2]s:%[3]d", methods: [GET]}
-  - {host: "*.%[2]s:%[3]d", methods: [GET]}
-%[4]sunsafe_allow: ["127.0.0.0/8:*"]
-upstream: {dns: ["127.0.0.1:%[5]d"]}
-tls: {ca_dir: %[6]q, extra_roots: [%[7]q]}
-audit: {dir: %[8]q, durability: %[9]s}
-`, port, originName, o.Inspected, &allow, o.DNS,
-		filepath.Join(dir, "ca"), filepath.Join(dir, "roots.pem"), filepath.Join(dir, "log"), durability)
+	return allow.String()
+}
+
+// regoPolicy allows the same in Rego.
+func regoPolicy(o origins) string {
+	return fmt.Sprintf(`package egress
+
+allow contains {"rule": "origin"} if {
+	input.destination.host == %[1]q
+	input.destination.port in {%[2]d, %[3]d, %[4]d, %[5]d}
+}
+
+allow contains {"rule": "inspected"} if {
+	host.any(input.destination.host, [%[1]q, %[6]q])
+	input.destination.port == %[7]d
+	input.http.method == "GET"
+}
+
+allow contains {"rule": "names"} if {
+	host.any(input.destination.host, ["%[8]s"])
+	input.destination.port in {80, 443}
+}
+`, originName, o.Flight, o.HTTP, o.TLS, o.Bulk, "*."+originName, o.Inspected, strings.Join(allowedNames(), `", "`))
 }
 
 // squidCommand: one process, no cache, its usual access log.

@@ -155,8 +155,8 @@ func (b *bench) enter() error {
 		return err
 	}
 	if b.egressd != "" {
-		for _, durability := range []string{"disk", "process"} {
-			if err := b.add(egressd(b.egressd, durability)); err != nil {
+		for _, v := range variants() {
+			if err := b.add(egressd(b.egressd, v)); err != nil {
 				return err
 			}
 		}

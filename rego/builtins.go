@@ -33,14 +33,14 @@ func natives(compiled *compiledLists) map[string]native {
 		"net_any":        {[]types.Type{list, list}, types.B, netAny},
 		"net_reaches":    {[]types.Type{types.S, types.S}, types.B, netReaches},
 		"path_matches":   {[]types.Type{types.S, types.S}, types.B, pathMatches},
-		"path_any":       {[]types.Type{types.S, list}, types.B, pathAny},
+		"path_any":       {[]types.Type{types.S, list}, types.B, compiled.pathAny},
 	}
 }
 
 // withNatives adds the natives and the bounded built-ins to what the compiler
 // knows.
 func withNatives(c *ast.Capabilities) *ast.Capabilities {
-	for _, b := range nativeFunctions(nil) {
+	for _, b := range nativeFunctions(newCompiledLists()) {
 		c.Builtins = append(c.Builtins, b.Decl)
 	}
 	return c
@@ -249,21 +249,4 @@ func pathMatches(operands []*ast.Term) (ast.Value, error) {
 	}
 	matches, err := policy.PathMatches(path, pattern)
 	return ast.Boolean(matches), err
-}
-
-// pathAny holds where one of the patterns does. One that is no pattern is an error,
-// whatever the others are.
-func pathAny(operands []*ast.Term) (ast.Value, error) {
-	path, err := text(operands[0])
-	if err != nil {
-		return nil, err
-	}
-	held, err := each(operands[1], func(t *ast.Term) (bool, error) {
-		pattern, err := text(t)
-		if err != nil {
-			return false, err
-		}
-		return policy.PathMatches(path, pattern)
-	})
-	return ast.Boolean(slices.Contains(held, true)), err
 }

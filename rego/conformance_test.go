@@ -135,7 +135,7 @@ func evaluateCase(c *cases.TestCase, strict bool) (topdown.QueryResultSet, error
 		WithCompiler(compiler).
 		WithStore(store).
 		WithTransaction(txn).
-		WithBuiltins(nativeFunctions(nil)).
+		WithBuiltins(nativeFunctions(newCompiledLists())).
 		WithInput(input).
 		WithCancel(topdown.NewCancel()).
 		WithStrictBuiltinErrors(strict).

@@ -85,7 +85,7 @@ func both(t interface {
 		for name, text := range files {
 			options = append(options, rego.Module(name, string(text)))
 		}
-		for name, b := range nativeFunctions(nil) {
+		for name, b := range nativeFunctions(newCompiledLists()) {
 			options = append(options, rego.FunctionDyn(&rego.Function{Name: name, Decl: b.Decl.Decl}, called(b)))
 		}
 		results, err := rego.New(options...).Eval(context.Background())

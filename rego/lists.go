@@ -121,11 +121,17 @@ const (
 	maxLists = 64
 )
 
-// compiledLists keeps the compiled form of lists. A value of Rego never changes,
-// so that its identity is enough to know it again.
+// compiledLists keeps the compiled form of the lists of a policy.
 type compiledLists struct {
-	mu    sync.RWMutex
-	lists map[ast.Value]*hostList
+	hosts keptLists[*hostList]
+	paths keptLists[*pathList]
+}
+
+func newCompiledLists() *compiledLists {
+	return &compiledLists{
+		hosts: keptLists[*hostList]{compile: compileList, lists: map[ast.Value]*hostList{}},
+		paths: keptLists[*pathList]{compile: compilePaths, lists: map[ast.Value]*pathList{}},
+	}
 }
 
 func (c *compiledLists) hostAny(operands []*ast.Term) (ast.Value, error) {
@@ -133,33 +139,42 @@ func (c *compiledLists) hostAny(operands []*ast.Term) (ast.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.compiled(operands[1].Value)
+	l, err := c.hosts.of(operands[1].Value)
 	if err != nil {
 		return nil, err
 	}
 	return ast.Boolean(l.has(host)), nil
 }
 
-func (c *compiledLists) compiled(list ast.Value) (*hostList, error) {
-	if c == nil || length(list) < worthKeeping {
-		return compileList(list)
+// keptLists keeps compiled lists. A value of Rego never changes, so that its identity
+// is enough to know it again.
+type keptLists[L any] struct {
+	compile func(ast.Value) (L, error)
+
+	mu    sync.RWMutex // guards lists
+	lists map[ast.Value]L
+}
+
+func (k *keptLists[L]) of(list ast.Value) (L, error) {
+	if length(list) < worthKeeping {
+		return k.compile(list)
 	}
-	c.mu.RLock()
-	l, found := c.lists[list]
-	c.mu.RUnlock()
+	k.mu.RLock()
+	l, found := k.lists[list]
+	k.mu.RUnlock()
 	if found {
 		return l, nil
 	}
-	l, err := compileList(list)
+	l, err := k.compile(list)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.lists) >= maxLists {
-		clear(c.lists)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.lists) >= maxLists {
+		clear(k.lists)
 	}
-	c.lists[list] = l
+	k.lists[list] = l
 	return l, nil
 }
 

@@ -21,20 +21,20 @@ func listTerm(n int) ast.Value {
 }
 
 func TestAListIsCompiledOnce(t *testing.T) {
-	c := &compiledLists{lists: map[ast.Value]*hostList{}}
+	c := &newCompiledLists().hosts
 	list := listTerm(100)
-	first, err := c.compiled(list)
+	first, err := c.of(list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := c.compiled(list); err != nil || again != first {
+	if again, err := c.of(list); err != nil || again != first {
 		t.Errorf("compiled twice: %v", err)
 	}
-	if other, err := c.compiled(listTerm(100)); err != nil || other == first {
+	if other, err := c.of(listTerm(100)); err != nil || other == first {
 		t.Errorf("another list is taken for the same: %v", err)
 	}
 	for range 10 * maxLists {
-		if _, err := c.compiled(listTerm(worthKeeping)); err != nil {
+		if _, err := c.of(listTerm(worthKeeping)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,10 +108,32 @@ func TestAListHoldsWhatOneOfItsPatternsHolds(t *testing.T) {
 			}
 			one = one || value.Compare(ast.Boolean(true)) == 0
 		}
-		var none *compiledLists
-		any, err := none.hostAny([]*ast.Term{h, texts(patterns)})
+		any, err := newCompiledLists().hostAny([]*ast.Term{h, texts(patterns)})
 		if err != nil || any.Compare(ast.Boolean(one)) != 0 {
 			t.Fatalf("%v in %q: one by one %v, as a list %v, %v", h, patterns, one, any, err)
+		}
+	})
+}
+
+// TestAListOfPathsHoldsWhatOneOfItsPatternsHolds compares the two ways to ask.
+func TestAListOfPathsHoldsWhatOneOfItsPatternsHolds(t *testing.T) {
+	segment := rapid.SampledFrom([]string{"a", "b", "ab", "a*", "*", "**", "*b", ""})
+	pattern := rapid.Custom(func(t *rapid.T) string {
+		return "/" + strings.Join(rapid.SliceOfN(segment, 0, 4).Draw(t, "segments"), "/")
+	})
+	path := rapid.Custom(func(t *rapid.T) string {
+		return strings.NewReplacer("*", "a").Replace("/" + strings.Join(rapid.SliceOfN(segment, 0, 5).Draw(t, "segments"), "/"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		p, patterns := ast.StringTerm(path.Draw(t, "path")), rapid.SliceOfN(pattern, 0, 6).Draw(t, "patterns")
+		one, failed := false, false
+		for _, text := range patterns {
+			value, err := pathMatches([]*ast.Term{p, ast.StringTerm(text)})
+			one, failed = one || value.Compare(ast.Boolean(true)) == 0, failed || err != nil
+		}
+		any, err := newCompiledLists().pathAny([]*ast.Term{p, texts(patterns)})
+		if failed != (err != nil) || !failed && any.Compare(ast.Boolean(one)) != 0 {
+			t.Fatalf("%v in %q: one by one %v (failed: %v), as a list %v, %v", p, patterns, one, failed, any, err)
 		}
 	})
 }

@@ -159,7 +159,7 @@ func newEvaluator(o Options) *Evaluator {
 	}
 	return &Evaluator{
 		layer: o.Layer, pkg: o.Package, deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
-		natives: nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}}),
+		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(o.Cached),
 		turns:   newTurns(parallel()),
 	}

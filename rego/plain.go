@@ -148,7 +148,7 @@ func libraryArity(name string) int { return len(libraryDeclaration(name).FuncArg
 
 // libraryDeclaration is the type of a function of the library.
 func libraryDeclaration(name string) *types.Function {
-	if n, ok := natives(nil)[strings.TrimPrefix(libraryFunctions[name], "egressd.")]; ok {
+	if n, ok := natives(newCompiledLists())[strings.TrimPrefix(libraryFunctions[name], "egressd.")]; ok {
 		return types.NewFunction(n.arguments, n.result)
 	}
 	arguments := map[string]int{"time.office_hours": 2, "time.on": 3, "time.between": 4}[name]

@@ -123,7 +123,7 @@ func (o Options) parseTests(sources []Source) (sourceSet, error) {
 
 // testBuiltins are the built-ins of egressd in the shape that tests want them.
 func testBuiltins() (all []*tester.Builtin) {
-	functions := nativeFunctions(&compiledLists{lists: map[ast.Value]*hostList{}})
+	functions := nativeFunctions(newCompiledLists())
 	for _, name := range slices.Sorted(maps.Keys(functions)) {
 		b := functions[name]
 		all = append(all, &tester.Builtin{Decl: b.Decl, Func: rego.FunctionDyn(&rego.Function{Name: name, Decl: b.Decl.Decl}, called(b))})

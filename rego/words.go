@@ -130,7 +130,7 @@ var httpRef = ast.InputRootRef.Append(ast.StringTerm("http"))
 // words.
 func literals(t *ast.Term) (words []string, ok bool) {
 	ok = true
-	add := func(t *ast.Term) {
+	add := func(t *ast.Term) bool {
 		switch v := t.Value.(type) {
 		case ast.String:
 			words = append(words, string(v))
@@ -139,12 +139,13 @@ func literals(t *ast.Term) (words []string, ok bool) {
 		default:
 			ok = false
 		}
+		return !ok || len(words) == maxWordBytes // what comes after would be cut off
 	}
 	switch list := t.Value.(type) {
 	case ast.Set:
-		list.Foreach(add)
+		list.Until(add)
 	case *ast.Array:
-		list.Foreach(add)
+		list.Until(add)
 	default:
 		add(t)
 	}
