@@ -25,6 +25,7 @@ const (
 
 // append writes one record of f to the log.
 func (f *Flow) append(r recordOf) (int64, error) {
+	f.gate.config.Tally.note(f, r)
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
 	return f.gate.config.Log.Append(e.b)
@@ -76,10 +77,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.tls(f.request.TLS)
 	e.http(f.request.HTTP, r.end.Status)
 	if r.kind == KindDNS {
-		e.open("dns")
-		e.str("name", f.request.Destination.Host)
-		e.str("type", "A AAAA")
-		e.close()
+		e.question(f)
 	}
 	e.process(f.request.Process)
 	e.decision(f.decision)
@@ -92,9 +90,22 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.close()
 }
 
+// question writes what a sandbox asked a name server, or what the gate asks one
+// for a flow.
+func (e *encoder) question(f *Flow) {
+	name, kind := f.request.Destination.Host, "A AAAA"
+	if q := f.request.DNS; q != nil {
+		name, kind = q.Name, q.Type
+	}
+	e.open("dns")
+	e.str("name", name)
+	e.str("type", kind)
+	e.close()
+}
+
 func (e *encoder) destination(f *Flow) {
 	dst := &f.request.Destination
-	if dst.Host == "" {
+	if dst.Host == "" || f.request.DNS != nil {
 		return
 	}
 	e.open("dst")

@@ -246,7 +246,10 @@ func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
 
 func (f *Flow) recordDecision() *Refusal {
 	kind := KindOpen
-	if f.request.HTTP != nil {
+	switch {
+	case f.request.DNS != nil:
+		kind = KindDNS
+	case f.request.HTTP != nil:
 		kind = KindRequest
 	}
 	seq, err := f.append(recordOf{kind: kind})

@@ -44,6 +44,12 @@ type Config struct {
 	FlowsPerSandbox int
 	// DialTimeout bounds resolving and connecting together; 0 means 15 s.
 	DialTimeout time.Duration
+
+	// Synthetic is where the addresses that Assign hands out come from. It has
+	// none by default.
+	Synthetic SyntheticRange
+	// Tally counts what is recorded; nil: nobody wants to know.
+	Tally *Tally
 }
 
 // A Gate decides, dials and records. It refuses everything until SetPolicy
@@ -63,6 +69,7 @@ type Gate struct {
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
 	slots map[string]*slot
+	bound map[string]*bindings // synthetic addresses, by sandbox
 }
 
 // mayLookUp notes that one more flow needs name, and reports whether the

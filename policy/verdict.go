@@ -59,6 +59,10 @@ const (
 	PolicyError      Class = "policy-error"
 	AuditUnavailable Class = "audit-unavailable"
 
+	DNSTypeDenied Class = "dns-type-denied" // a question for something else than addresses
+	DNSBudget     Class = "dns-budget"      // too many questions in too short a time
+	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
+
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
 	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
 	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority

@@ -41,6 +41,9 @@ var answers = map[policy.Class]answer{
 	policy.TooManyFlows:     {429, true, socksFailure},
 	policy.ByteBudget:       {429, true, socksFailure},
 	policy.AuditUnavailable: {503, true, socksFailure},
+	policy.DNSTypeDenied:    {403, false, socksRefused},
+	policy.DNSBudget:        {429, true, socksFailure},
+	policy.UDPDenied:        {403, false, socksRefused},
 
 	policy.ResponseRefused:       {502, false, socksFailure},
 	policy.CredentialUnavailable: {503, true, socksFailure},

@@ -1,0 +1,35 @@
+package egress
+
+import (
+	"context"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Deny records that r is refused for a reason that the way in knows, whatever
+// the policy says, and returns the refusal to render.
+func (g *Gate) Deny(peer sandbox.Peer, r policy.Request, class policy.Class, why string) *Refusal {
+	f := g.newFlow(peer, r)
+	if who, err := g.config.Sandboxes.Identify(peer); err == nil {
+		f.request.Sandbox = who
+	}
+	return f.refuse(policy.Decision{Class: class, Rule: "baseline", Layer: policy.Builtin, Reason: why})
+}
+
+// Foresees reports whether the policy in force would let r be, as far as r is
+// known: for a way in that can go about it in two ways. It permits nothing,
+// resolves nothing and records nothing.
+func (g *Gate) Foresees(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
+	who, err := g.config.Sandboxes.Identify(peer)
+	if err != nil {
+		return false
+	}
+	f := g.newFlow(peer, r)
+	f.request.Sandbox = who
+	return f.decide(ctx, f.request) == nil
+}
+
+// Prompt reports whether the policy in force answers within microseconds, so
+// that an event loop may ask Foresees.
+func (g *Gate) Prompt() bool { return g.policy.Load().Prompt() }
