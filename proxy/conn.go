@@ -43,7 +43,8 @@ type opening struct {
 	rest     []byte // what came behind the head
 	cancel   func() // gives the connect up, while one is under way
 	hello    *sniff.Assembler
-	front    *front // of a TLS listener, or nil
+	front    *front   // of a TLS listener, or nil
+	captured *capture // nil where the client knows of the proxy
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -68,6 +69,9 @@ func (c *conn) Ready(e relay.Events) {
 		c.gone()
 		return
 	case c.asked || !e.Readable():
+		return
+	case c.captured != nil:
+		c.lookAt(e, false)
 		return
 	}
 	for {
@@ -269,6 +273,10 @@ func (c *conn) Ended(e relay.End) {
 // refuse answers with the refusal and closes.
 func (c *conn) refuse(err error) {
 	refusal := asRefusal(err)
+	if c.captured != nil {
+		c.refuseCaptured(refusal)
+		return
+	}
 	if c.showPage(refusal) {
 		return
 	}
@@ -322,8 +330,12 @@ func (c *conn) leftEarly() {
 }
 
 // tooMany refuses a connection over the limit without serving it.
-func (c *conn) tooMany() {
+func (c *conn) tooMany(captured bool) {
 	refusal := c.server.Gate.Refuse(c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
+	if captured {
+		c.reset()
+		return
+	}
 	c.farewell(httpReply(refusal, reader{}), refusal)
 }
 

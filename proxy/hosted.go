@@ -25,6 +25,8 @@ type hosted struct {
 	first  []byte // read already
 	via    policy.Via
 	within *policy.Destination // of the tunnel that the client speaks HTTP in, or nil
+
+	captured *policy.Destination // the address that a captured connection was going to, where no name is known for it
 }
 
 // Read reads what was read already, then from the client.

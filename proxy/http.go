@@ -213,7 +213,7 @@ func (v *webVisit) understand(x *exchange) (err error) {
 	if x.dst, err = v.destination(x); err != nil {
 		return err
 	}
-	if v.within == nil {
+	if v.within == nil && v.captured == nil {
 		if v.peer.User, v.peer.Password, v.peer.HasCredentials, err = credentials(req.Fields); err != nil {
 			return err
 		}
@@ -244,6 +244,8 @@ func (v *webVisit) destination(x *exchange) (policy.Destination, error) {
 		return v.inside.dst, nil // the policy compares it with the Host field
 	case x.target.Form == http1.Absolute:
 		return v.absolute(x, host)
+	case v.captured != nil:
+		return v.claimed(host)
 	case v.within == nil:
 		return policy.Destination{}, errOriginForm
 	}
@@ -263,10 +265,29 @@ func (v *webVisit) absolute(x *exchange, host string) (policy.Destination, error
 	case err != nil:
 	case host != "" && !isHost(host):
 		err = errHostList
-	case v.within != nil && !samePlace(dst, *v.within):
+	case v.within != nil && !samePlace(dst, *v.within), v.captured != nil && dst.Port != v.captured.Port:
 		err = errOtherHost
 	}
 	return dst, err
+}
+
+// claimed is the destination that a Host field claims on a captured connection
+// of which only the address is known. Without the field it is the address.
+func (v *webVisit) claimed(host string) (policy.Destination, error) {
+	if host == "" {
+		return *v.captured, nil
+	}
+	named, err := parseAuthority(host)
+	if err != nil {
+		return policy.Destination{}, err
+	}
+	if _, _, err := policy.ParseHost(host); err == nil {
+		named.Port = v.captured.Port // none was given
+	}
+	if named.Port != v.captured.Port || named.Addr.IsValid() && named.Addr != v.captured.Addr {
+		return policy.Destination{}, errOtherHost
+	}
+	return named, nil
 }
 
 // parseAuthority reads host[:port], with port 80 where none is given.

@@ -24,18 +24,21 @@ func (c *conn) showPage(refusal *egress.Refusal) bool {
 		return false
 	}
 	c.closeFlow(string(refusal.Decision.Class))
-	c.toGoroutine(c.rest, func(h *hosted) {
-		i := &inside{hosted: h, with: with, dst: refusal.Destination, broken: refusal}
-		leaf, err := with.Authority.Leaf(i.dst.Host)
-		if err != nil {
-			return
-		}
-		client, err := i.handshakeNear(leaf, nil)
-		if err != nil {
-			return
-		}
-		h.client = client
-		h.server.serveH1(h, i, nil)
-	})
+	c.toGoroutine(c.rest, func(h *hosted) { h.showPage(with, refusal) })
 	return true
+}
+
+// showPage answers the first request inside the client's TLS with the refusal.
+func (h *hosted) showPage(with *inspection, refusal *egress.Refusal) {
+	i := &inside{hosted: h, with: with, dst: refusal.Destination, broken: refusal}
+	leaf, err := with.Authority.Leaf(i.dst.Host)
+	if err != nil {
+		return
+	}
+	client, err := i.handshakeNear(leaf, nil)
+	if err != nil {
+		return
+	}
+	h.client = client
+	h.server.serveH1(h, i, nil)
 }

@@ -1,6 +1,7 @@
 // Package proxy is the way in for programs that know of a proxy: HTTP with
 // absolute targets, CONNECT, and SOCKS5, all on the same port or unix socket.
-// The first byte says which.
+// The first byte says which. It is that for programs that know of none, too,
+// where their connections are captured: see [Server.ServeTransparent].
 //
 // It parses and renders; it decides, resolves, dials and records nothing. All
 // of that is behind the [egress.Gate] that it is given. With an [Inspection] it
@@ -101,17 +102,21 @@ var ErrClosed = errors.New("proxy: server closed")
 // A listener accepts for one loop, on a descriptor of its own. Every loop has
 // one for each socket that Serve was given, and the kernel wakes one of them.
 type listener struct {
-	server *Server
-	name   string
-	fd     int
-	loop   *relay.Loop
-	open   *sync.WaitGroup
-	ended  bool // on the loop
+	server   *Server
+	name     string
+	original Original // nil where clients mean to come here
+	at       netip.AddrPort
+	fd       int
+	loop     *relay.Loop
+	open     *sync.WaitGroup
+	ended    bool // on the loop
 }
 
 // Serve accepts from l, which the server owns from now on, until Shutdown.
 // name is what the configuration calls l: a sandbox may be known by it.
-func (s *Server) Serve(l net.Listener, name string) error {
+func (s *Server) Serve(l net.Listener, name string) error { return s.serve(l, name, nil) }
+
+func (s *Server) serve(l net.Listener, name string, how Original) error {
 	defer l.Close()
 	s.start.Do(s.prepare)
 	if s.startErr != nil {
@@ -123,7 +128,7 @@ func (s *Server) Serve(l net.Listener, name string) error {
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		in := &listener{server: s, name: name, fd: fd, loop: loop, open: &open}
+		in := &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open}
 		if !s.admit(in) {
 			syscall.Close(fd)
 			break
@@ -236,7 +241,11 @@ func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
 func (s *Server) take(loop *relay.Loop, o *opening) {
 	c := &conn{server: s, loop: loop, opening: o}
 	if s.open.Add(1) > int64(s.limits.Connections) {
-		c.tooMany()
+		c.tooMany(in.original != nil)
+		return
+	}
+	if in.original != nil {
+		c.beginCaptured(in)
 		return
 	}
 	c.begin()

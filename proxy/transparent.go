@@ -1,0 +1,271 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+)
+
+// An Original tells where a captured connection, a descriptor, was going.
+type Original func(fd int) (netip.AddrPort, error)
+
+// ServeTransparent is Serve for a listener at which connections arrive that were
+// going elsewhere. A connection to the listener itself is refused: it would lead
+// in a circle.
+//
+// The name that a connection is for is the one that its address stands for
+// ([egress.Gate.Assigned]), or what its first bytes claim: a server name of TLS
+// or a Host of HTTP. A claim is no more than that: the gate decides it as
+// any other name, resolves it by itself and dials its own answer. Without a name
+// the address is what is asked for.
+func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
+	return s.serve(l, name, how)
+}
+
+// A capture is what is known of a captured connection until it is a tunnel.
+type capture struct {
+	to      netip.AddrPort
+	name    string          // that to stands for, or that was claimed
+	seen    sniff.Protocol  // of its first bytes
+	reader  reader          // of the answer, where it is HTTP
+	refused *egress.Refusal // what is to be answered once it is known how
+}
+
+// denyLooks is how long a denied client on a port that is not the web's has to
+// show what it speaks.
+const denyLooks = time.Second
+
+// beginCaptured finds out where c was going, and goes on from there.
+func (c *conn) beginCaptured(in *listener) {
+	to, err := in.original(c.fd)
+	c.door, c.captured = transparentDoor{}, &capture{to: to}
+	if err := c.loop.Watch(c.fd, c); err != nil {
+		c.drop()
+		return
+	}
+	gate := c.server.Gate
+	if err != nil || to == in.at || to.Addr().IsLoopback() {
+		gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(in.at)}, policy.AddressDenied, "a connection to egressd's own listener leads in a circle")
+		c.reset()
+		return
+	}
+	name, synthetic := gate.Assigned(c.peer, to.Addr())
+	c.captured.name = name
+	switch {
+	case synthetic && name == "":
+		c.refuse(gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}, policy.AddressDenied, "the address stands for no name, or no longer; ask for the name again"))
+	case web(to.Port()):
+		c.look(c.server.limits.Hello)
+	case name != "":
+		c.askCaptured()
+	default:
+		c.foresee()
+	}
+}
+
+func web(port uint16) bool { return port == 443 || port == 80 }
+
+// foresee lets a connection to an address that a rule names begin at once, since
+// its server may have to speak first; others have to show a name.
+func (c *conn) foresee() {
+	gate, peer, loop := c.server.Gate, c.peer, c.loop
+	r := policy.Request{Via: policy.ViaTransparent, Destination: literal(c.captured.to)}
+	then := func(allowed bool) {
+		switch {
+		case c.over:
+		case allowed:
+			c.askCaptured()
+		default:
+			c.asked = false
+			c.look(c.server.limits.Hello)
+		}
+	}
+	if gate.Prompt() {
+		then(gate.Foresees(context.Background(), peer, r))
+		return
+	}
+	c.asked = true
+	c.server.running.Go(func() {
+		allowed := gate.Foresees(context.Background(), peer, r)
+		loop.Post(func() { then(allowed) })
+	})
+}
+
+// look waits for the client's first bytes, without taking them.
+func (c *conn) look(patience time.Duration) {
+	c.late = c.loop.After(patience, func() { c.lookAt(0, true) })
+	c.lookAt(0, false)
+}
+
+// lookAt looks at what has arrived. final says that no more comes.
+func (c *conn) lookAt(e relay.Events, final bool) {
+	b := c.loop.Scratch()
+	n, _, err := syscall.Recvfrom(c.fd, b, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	final = final || e&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 || err == nil && n == 0
+	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
+		final = true
+	}
+	if c.understand(b[:max(n, 0)], final) {
+		c.loop.Stop(c.late)
+		c.late = nil
+		c.lookedAt()
+	}
+}
+
+// understand notes what b begins and reports whether that is all there is to
+// know.
+func (c *conn) understand(b []byte, final bool) bool {
+	k := c.captured
+	k.seen = detect(b, k.to.Port())
+	switch {
+	case k.seen == sniff.Undecided && final:
+		k.seen = sniff.Other
+	case k.seen == sniff.Undecided:
+		return false
+	case k.seen == sniff.TLS:
+		return c.understandTLS(b, final)
+	case k.seen == sniff.HTTP1 && k.refused != nil:
+		return c.understandHTTP(b, final)
+	}
+	return true
+}
+
+func (c *conn) understandTLS(b []byte, final bool) bool {
+	if c.hello == nil {
+		c.hello = new(sniff.Assembler)
+	}
+	hello, err := c.hello.Parse(b)
+	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.limits.HelloBytes, len(c.loop.Scratch())) {
+		return false
+	}
+	c.hello = nil
+	if err != nil || !hello.HasServerName || c.captured.name != "" || c.captured.refused != nil {
+		return true
+	}
+	if name, err := policy.ParseName(hello.ServerName); err == nil {
+		c.captured.name = name
+	}
+	return true
+}
+
+func (c *conn) understandHTTP(b []byte, final bool) bool {
+	req, _, err := http1.ParseRequest(b, c.server.heads)
+	if errors.Is(err, http1.ErrShort) && !final {
+		return false
+	}
+	if err == nil {
+		c.captured.reader = readerOf(req.Fields)
+		c.captured.refused.Method = methodShown(req.Method)
+	}
+	return true
+}
+
+// methodShown keeps out of replies what is no method of RFC 9110.
+func methodShown(method string) string {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH":
+		return method
+	}
+	return ""
+}
+
+// lookedAt goes on with what was understood.
+func (c *conn) lookedAt() {
+	switch k := c.captured; {
+	case k.refused != nil:
+		c.denyCaptured()
+	case k.seen == sniff.HTTP1:
+		c.serveCapturedHTTP()
+	default:
+		c.askCaptured()
+	}
+}
+
+func (c *conn) destination() policy.Destination {
+	k := c.captured
+	if k.name != "" {
+		return policy.Destination{Host: k.name, Port: k.to.Port()}
+	}
+	return literal(k.to)
+}
+
+// literal is the destination that an address stands for by itself.
+func literal(a netip.AddrPort) policy.Destination {
+	addr := a.Addr().Unmap().WithZone("")
+	return policy.Destination{Host: addr.String(), Addr: addr, Port: a.Port()}
+}
+
+func (c *conn) askCaptured() {
+	c.asked = true
+	c.ask(policy.Request{Via: policy.ViaTransparent, Destination: c.destination()})
+}
+
+// serveCapturedHTTP has every request decided on its own.
+func (c *conn) serveCapturedHTTP() {
+	k := c.captured
+	to := c.destination()
+	c.toGoroutine(nil, func(h *hosted) {
+		h.via = policy.ViaTransparent
+		if k.name != "" {
+			h.within = &to
+		} else {
+			h.captured = &to
+		}
+		c.server.serveHTTP(h)
+	})
+}
+
+// refuseCaptured answers a refusal, once it is known what the client speaks.
+func (c *conn) refuseCaptured(r *egress.Refusal) {
+	c.closeFlow(string(r.Decision.Class))
+	c.captured.refused = r
+	c.asked = false
+	patience := denyLooks
+	if web(c.captured.to.Port()) {
+		patience = c.server.limits.Hello
+	}
+	c.look(patience)
+}
+
+// denyCaptured answers so that the program can tell policy from network trouble.
+func (c *conn) denyCaptured() {
+	k := c.captured
+	byPolicy := answerTo(k.refused.Decision.Class).status < 500
+	with := c.server.inspection.Load()
+	switch {
+	case k.seen == sniff.TLS && with != nil:
+		c.toGoroutine(nil, func(h *hosted) { h.showPage(with, k.refused) })
+	case k.seen == sniff.TLS && byPolicy:
+		c.farewell(accessDenied, k.refused)
+	case k.seen == sniff.HTTP1:
+		c.farewell(httpReply(k.refused, k.reader), k.refused)
+	case k.seen == sniff.SSH && byPolicy, k.to.Port() == 22 && byPolicy:
+		c.farewell(sshGoodbye(k.refused), k.refused)
+	default:
+		c.reset()
+	}
+}
+
+// reset ends a connection as one does that nobody answers.
+func (c *conn) reset() {
+	relay.Reset(c.fd)
+	c.drop()
+}
+
+// transparentDoor answers captured connections, which wait for no answer.
+type transparentDoor struct{}
+
+func (transparentDoor) via() policy.Via { return policy.ViaTransparent }
+
+func (transparentDoor) established() []byte { return nil }
+
+func (transparentDoor) refusal(*egress.Refusal) []byte { return nil }
