@@ -2,7 +2,9 @@
 // upstreams, and only them, and hands out only addresses that an answer ties
 // to the asked name.
 //
-// It decides nothing: whether a name may be looked up is settled before it
+// A [Server] is the other end: the name server of captured sandboxes.
+//
+// The forwarder decides nothing: whether a name may be looked up is settled before it
 // gets here, and every address that it returns is judged after. It reads no
 // /etc/hosts, applies no search domain, follows no alias by itself and never
 // asks for anything but A and AAAA.

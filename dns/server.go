@@ -1,0 +1,257 @@
+package dns
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// ServerLimits bound what sandboxes can make a [Server] hold. Zero fields have
+// the stated defaults.
+type ServerLimits struct {
+	InFlight    int           // questions under way at a time; 512
+	Connections int           // over TCP, on each listener; 64
+	Idle        time.Duration // of a connection; 10 s
+	PerSecond   int           // questions of one socket's sandbox, over a longer time; 200
+	Burst       int           // and at once; 1000
+}
+
+func (l ServerLimits) filled() ServerLimits {
+	fill := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	fill(&l.InFlight, 512)
+	fill(&l.Connections, 64)
+	fill(&l.PerSecond, 200)
+	fill(&l.Burst, 1000)
+	if l.Idle == 0 {
+		l.Idle = 10 * time.Second
+	}
+	return l
+}
+
+// A Server is the name server of captured sandboxes. Every name, allowed or
+// denied, gets an address that stands for it in that sandbox
+// ([egress.Gate.Assign]); so nothing is ever forwarded, whatever a name spells
+// out, and a connection to a name that is denied arrives where it can be told
+// so. What it answers beside that is in [known].
+//
+// It serves questions for addresses alone (RFC 1035, opcode QUERY, one question).
+// Fields may not be changed once it serves.
+type Server struct {
+	Gate   *egress.Gate
+	Limits ServerLimits
+
+	start    sync.Once
+	limits   ServerLimits
+	inFlight atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	running []*dns.Server
+	stopped bool
+}
+
+// ErrServerClosed is what the Serve methods return after Shutdown.
+var ErrServerClosed = errors.New("dns: server closed")
+
+// ServeUDP answers what arrives at c, from the address that it was sent to. name
+// is what the configuration calls c: a sandbox is known by it. The server owns c.
+func (s *Server) ServeUDP(c net.PacketConn, name string) error {
+	return s.serve(&dns.Server{PacketConn: c}, c.Close, name)
+}
+
+// ServeTCP is ServeUDP for connections.
+func (s *Server) ServeTCP(l net.Listener, name string) error {
+	s.start.Do(s.prepare)
+	few := &fewConns{Listener: l, free: make(chan struct{}, s.limits.Connections)}
+	return s.serve(&dns.Server{Listener: few}, l.Close, name)
+}
+
+func (s *Server) prepare() { s.limits = s.Limits.filled() }
+
+func (s *Server) serve(d *dns.Server, release func() error, name string) error {
+	s.start.Do(s.prepare)
+	defer release()
+	b := &budget{rate: float64(s.limits.PerSecond), most: float64(s.limits.Burst)}
+	h := &handler{server: s, name: name, budget: b}
+	started := make(chan struct{})
+	d.Handler, d.MsgAcceptFunc, d.MsgInvalidFunc = h, h.accept, h.invalid
+	d.UDPSize, d.ReadTimeout, d.WriteTimeout = maxUDP, s.limits.Idle, s.limits.Idle
+	d.IdleTimeout = func() time.Duration { return s.limits.Idle }
+	d.NotifyStartedFunc = func() { close(started) }
+	done := make(chan error, 1)
+	go func() { done <- d.ActivateAndServe() }()
+	select {
+	case <-started:
+	case err := <-done:
+		return err
+	}
+	if !s.admit(d) {
+		d.Shutdown()
+	}
+	if err := <-done; err != nil && !s.isStopped() {
+		return err
+	}
+	return ErrServerClosed
+}
+
+const maxUDP = 4096 // bytes of a question; a name and an OPT record fit in far less
+
+func (s *Server) admit(d *dns.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.running = append(s.running, d)
+	}
+	return !s.stopped
+}
+
+func (s *Server) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// Shutdown ends all Serve methods. Questions under way are answered.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	running := s.running
+	s.running, s.stopped = nil, true
+	s.mu.Unlock()
+	for _, d := range running {
+		_ = d.Shutdown() // its only error is that it does not run
+	}
+}
+
+// A handler answers what arrives at one socket.
+type handler struct {
+	server *Server
+	name   string
+	budget *budget
+}
+
+// accept has only plain queries parsed. What it turns away is recorded: it may be
+// an attempt to smuggle something out.
+func (h *handler) accept(head dns.Header) dns.MsgAcceptAction {
+	const response, opcodes = 1 << 15, 0xf << 11
+	switch {
+	case head.Bits&response != 0:
+		return dns.MsgIgnore
+	case head.Bits&opcodes != 0:
+		h.refuse(nil, "only queries are answered")
+		return dns.MsgRejectNotImplemented
+	case head.Qdcount != 1 || head.Ancount != 0 || head.Nscount != 0 || head.Arcount > 1:
+		h.refuse(nil, "a query has one question and no records but OPT")
+		return dns.MsgReject
+	}
+	return dns.MsgAccept
+}
+
+func (h *handler) invalid(m []byte, _ error) { h.refuse(m, "the message cannot be parsed") }
+
+// refuse records what is no question, as long as the budget lasts.
+func (h *handler) refuse(raw []byte, why string) {
+	if ok, _ := h.budget.take(time.Now()); ok {
+		h.server.Gate.Refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, raw, policy.MalformedRequest, why)
+	}
+}
+
+// ServeDNS implements [dns.Handler].
+func (h *handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	s := h.server
+	defer s.inFlight.Add(-1)
+	if s.inFlight.Add(1) > int64(s.limits.InFlight) {
+		return // whoever asked asks again
+	}
+	defer func() {
+		if recover() != nil { // one message must not end the service of all
+			_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
+		}
+	}()
+	_ = w.WriteMsg(h.answer(peerOf(w.RemoteAddr(), h.name), q))
+}
+
+func peerOf(a net.Addr, name string) sandbox.Peer {
+	var from netip.AddrPort
+	switch a := a.(type) {
+	case *net.UDPAddr:
+		from = a.AddrPort()
+	case *net.TCPAddr:
+		from = a.AddrPort()
+	}
+	if from.IsValid() {
+		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
+	}
+	return sandbox.Peer{Addr: from, Listener: name}
+}
+
+// fewConns accepts no more connections than free has room for.
+type fewConns struct {
+	net.Listener
+	free chan struct{}
+}
+
+func (l *fewConns) Accept() (net.Conn, error) {
+	l.free <- struct{}{}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.free
+		return nil, err
+	}
+	return &fewConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
+}
+
+type fewConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *fewConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// A budget is a number of tokens that fills up again with time.
+type budget struct {
+	rate, most float64
+
+	mu     sync.Mutex
+	tokens float64
+	spent  int // refused since the last time that was said
+	last   time.Time
+	told   time.Time
+}
+
+// take takes a token. Where there is none, over is from time to time the number
+// that have been refused since it last was.
+func (b *budget) take(now time.Time) (ok bool, over int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last.IsZero() {
+		b.tokens = b.most
+	} else {
+		b.tokens = min(b.most, b.tokens+now.Sub(b.last).Seconds()*b.rate)
+	}
+	b.last = now
+	if b.tokens >= 1 {
+		b.tokens--
+		return true, 0
+	}
+	b.spent++
+	if now.Sub(b.told) < time.Second {
+		return false, 0
+	}
+	over, b.spent, b.told = b.spent, 0, now
+	return false, over
+}
