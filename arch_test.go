@@ -48,6 +48,9 @@ var owners = map[string]string{
 	"github.com/open-policy-agent/opa":   "rego",
 	"github.com/hashicorp/golang-lru/v2": "dns",
 	"github.com/things-go/go-socks5":     "proxy",
+	"github.com/google/nftables":         "sandbox",
+	"github.com/vishvananda/netlink":     "sandbox",
+	"golang.org/x/sys/unix":              "sandbox",
 }
 
 // dialers are the names by which the standard library opens connections or

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,17 @@ func (p Peer) Source() string {
 		return fmt.Sprintf("%s uid %d", p.Listener, p.UID)
 	}
 	return p.Listener
+}
+
+// PlainName reports whether text can be the name of a sandbox: 1 to 64 letters,
+// digits, ".", "-" and "_", of which the first is a letter or a digit.
+func PlainName(text string) bool {
+	if text == "" || len(text) > 64 || strings.IndexByte(".-_", text[0]) >= 0 {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c))
+	})
 }
 
 // An Entry is one sandbox that may ask. At least one field beside Name is

@@ -1,0 +1,306 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Jail is a program in a network of its own, in which every address leads to
+// this process and nothing else exists. It is made without root, of a user, a
+// network and a mount namespace:
+//
+//	jail, err := sandbox.NewJail(sandbox.JailOptions{…})
+//	sockets, err := jail.Sockets()
+//	… serve them …
+//	err = jail.Exec(sandbox.Program{Argv: argv, Env: os.Environ()})
+//	status, err := jail.Wait(nil)
+//
+// What it does not do: pathname sockets of the host stay where they are in the
+// file system, and whoever listens there may have a network.
+//
+// The program is killed when the thread that called NewJail ends. Where
+// this process is killed, what the program has started loses its network, since
+// all of it ends here.
+//
+// The methods are for one goroutine.
+type Jail struct {
+	pid     int
+	control *os.File
+}
+
+// JailOptions say what a jail is like.
+type JailOptions struct {
+	// IPv4 and IPv6 are the addresses that the sandbox itself has. IPv6 may be the
+	// zero Addr: then there is none in it.
+	IPv4, IPv6 netip.Addr
+
+	// Redirect has connections redirected by NAT also where the kernel can do
+	// without: datagrams then leave no trace.
+	Redirect bool
+}
+
+// Sockets are what a jail hands out: all that its program sends arrives there. The
+// caller closes them.
+type Sockets struct {
+	TCP        []net.Listener   // connections to anywhere
+	DNS        []net.PacketConn // datagrams to port 53 of anywhere
+	DNSStreams []net.Listener   // connections to port 53 of anywhere
+	UDP        []*Datagrams     // datagrams to anywhere else; none where Redirected
+
+	// Redirected says that connections are redirected by NAT: the kernel tells
+	// where they were going by SO_ORIGINAL_DST. Else their own end has the
+	// address.
+	Redirected bool
+}
+
+// A SetupError says that the jail could not be made.
+type SetupError struct {
+	Step string // what could not be done: "user namespace", …
+	Err  error
+}
+
+func (e *SetupError) Error() string { return fmt.Sprintf("make the sandbox: %s: %v", e.Step, e.Err) }
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// An ExecError says that the program could not be started in the jail.
+type ExecError struct {
+	Name    string
+	Problem string
+	Missing bool // there is no such program
+}
+
+func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
+
+// stageArgument, as the first argument, has this program be a jail's inside. The
+// second one is the descriptor of its control socket.
+const stageArgument = "jail-stage"
+
+// Messages on the control socket, one JSON object each.
+type (
+	jailPlan struct {
+		IPv4, IPv6 netip.Addr
+		Redirect   bool
+	}
+	jailReport struct {
+		Sockets    []socketKind // in the order of the descriptors that come with it
+		Redirected bool
+		Step, Err  string // what went wrong, instead
+	}
+	jailFailure struct {
+		Problem string
+		Missing bool
+		Setup   bool // it is not the program's fault
+	}
+)
+
+// A Program is what runs in a jail.
+type Program struct {
+	// Argv is the program, which is looked for in the PATH that Env has, and its
+	// arguments.
+	Argv, Env []string
+
+	// Hidden are files and folders that are not there for the program, or are
+	// empty. What does not exist is passed over.
+	Hidden []string
+
+	// Covered are files that read otherwise for the program, and cannot be
+	// written by it. What does not exist is passed over.
+	Covered map[string][]byte
+	// Fixed are files that the program cannot change, replace or remove.
+	Fixed []string
+}
+
+// NewJail begins to make a jail. That goes on beside the caller's own work until
+// Sockets is called.
+func NewJail(o JailOptions) (*Jail, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, &SetupError{"control socket", err}
+	}
+	j := &Jail{control: os.NewFile(uintptr(fds[0]), "jail")}
+	defer syscall.Close(fds[1])
+	if err := j.send(jailPlan{o.IPv4, o.IPv6, o.Redirect}); err != nil {
+		j.control.Close()
+		return nil, &SetupError{"control socket", err}
+	}
+	if j.pid, err = startStage(fds[1]); err != nil {
+		j.control.Close()
+		return nil, &SetupError{"user namespace", err}
+	}
+	return j, nil
+}
+
+// startStage runs this program again as the inside of a jail. Descriptors that
+// this process was given stay in place, as they do for any program that is started
+// by another.
+func startStage(control int) (pid int, err error) {
+	if _, err := unix.FcntlInt(uintptr(control), unix.F_SETFD, 0); err != nil {
+		return 0, err
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], stageArgument, strconv.Itoa(control)}, &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
+			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP},
+			Pdeathsig:   syscall.SIGKILL,
+		},
+	})
+}
+
+func (j *Jail) send(message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	return sendAll(int(j.control.Fd()), text)
+}
+
+// maxMessage is the room for one message: most of it for a command and its
+// environment.
+const maxMessage = 4 << 20
+
+// sendAll sends a message of any length in packets that the socket takes.
+func sendAll(fd int, text []byte) error {
+	const packet = 32 << 10
+	for more := true; more; {
+		n := min(len(text), packet)
+		more = len(text) > n
+		head := byte(0)
+		if more {
+			head = 1
+		}
+		if err := syscall.Sendmsg(fd, append([]byte{head}, text[:n]...), nil, nil, 0); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// receiveAll is the other end of sendAll. An end without a message is an empty
+// one. Descriptors may come with its first packet.
+func receiveAll(fd int) (text []byte, fds []int, err error) {
+	packet, rights := make([]byte, 64<<10), make([]byte, 256)
+	for len(text) < maxMessage {
+		n, oob, _, _, err := syscall.Recvmsg(fd, packet, rights, syscall.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return nil, fds, err
+		}
+		if oob > 0 {
+			fds = append(fds, descriptors(rights[:oob])...)
+		}
+		text = append(text, packet[1:n]...)
+		if packet[0] == 0 {
+			return text, fds, nil
+		}
+	}
+	return nil, fds, errors.New("a message without end")
+}
+
+func descriptors(rights []byte) (fds []int) {
+	messages, err := syscall.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if got, err := syscall.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// Sockets waits until the jail stands and returns what it hands out. The error is
+// a [*SetupError].
+func (j *Jail) Sockets() (*Sockets, error) {
+	text, fds, err := receiveAll(int(j.control.Fd()))
+	if err != nil {
+		return nil, &SetupError{"control socket", err}
+	}
+	var report jailReport
+	switch {
+	case len(text) == 0:
+		return nil, &SetupError{"namespaces", errors.New("the process that makes them ended")}
+	case json.Unmarshal(text, &report) != nil || len(report.Sockets) != len(fds):
+		return nil, &SetupError{"control socket", errors.New("a report that cannot be read")}
+	case report.Err != "":
+		return nil, &SetupError{report.Step, errors.New(report.Err)}
+	}
+	s := &Sockets{Redirected: report.Redirected}
+	for i, kind := range report.Sockets {
+		if err := s.add(kind, fds[i]); err != nil {
+			return nil, &SetupError{"sockets", err}
+		}
+	}
+	return s, nil
+}
+
+// Exec starts p in the jail, without any privilege. The error is an [*ExecError]
+// where it is p's fault, else a [*SetupError].
+func (j *Jail) Exec(p Program) error {
+	if err := j.send(p); err != nil {
+		return &SetupError{"start the program", err}
+	}
+	text, _, err := receiveAll(int(j.control.Fd()))
+	switch {
+	case err != nil:
+		return &SetupError{"start the program", err}
+	case len(text) == 0: // closed by execve
+		return nil
+	}
+	var f jailFailure
+	if err := json.Unmarshal(text, &f); err != nil {
+		return &SetupError{"start the program", err}
+	}
+	if f.Setup {
+		return &SetupError{"start the program", errors.New(f.Problem)}
+	}
+	return &ExecError{Name: p.Argv[0], Problem: f.Problem, Missing: f.Missing}
+}
+
+// Signal sends the program a signal.
+func (j *Jail) Signal(s syscall.Signal) { _ = syscall.Kill(j.pid, s) }
+
+// Wait waits for the program's end. Each time it is stopped, and not ended,
+// stopped is called, which may be nil.
+func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
+	options := 0
+	if stopped != nil {
+		options = syscall.WUNTRACED
+	}
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(j.pid, &status, options, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, err
+		case status.Stopped():
+			stopped()
+		default:
+			return status, nil
+		}
+	}
+}
+
+// Close ends the jail's program, if it runs, and waits for its end.
+func (j *Jail) Close() {
+	j.control.Close()
+	j.Signal(syscall.SIGKILL)
+	_, _ = j.Wait(nil)
+}

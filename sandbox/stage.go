@@ -1,0 +1,253 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stage is the inside of a jail. A program that uses [NewJail] calls it first
+// thing: it returns at once where the program was started by a person, and does
+// not return where NewJail has started it.
+//
+// The process makes its network, hands the sockets out, gives up all that it could
+// undo this with, and becomes the program. Nothing of egressd stays inside.
+func Stage() {
+	if len(os.Args) != 3 || os.Args[1] != stageArgument {
+		return
+	}
+	runtime.LockOSThread() // privileges belong to a thread
+	control, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		os.Exit(exitSetup)
+	}
+	unix.CloseOnExec(control)
+	s := &stage{control: control}
+	if err := s.run(); err != nil {
+		s.tell(err)
+	}
+	os.Exit(exitSetup)
+}
+
+const exitSetup = 125
+
+type stage struct {
+	control int
+	begun   bool // the jail stands
+}
+
+// run returns only where the program could not be started.
+func (s *stage) run() error {
+	var plan jailPlan
+	if err := s.receive(&plan); err != nil {
+		return err
+	}
+	report, fds, err := build(plan)
+	if err != nil {
+		return err
+	}
+	if err := s.handOut(report, fds); err != nil {
+		return &SetupError{"hand the sockets out", err}
+	}
+	s.begun = true
+	var program Program
+	if err := s.receive(&program); err != nil {
+		return err
+	}
+	if err := rearrange(program); err != nil {
+		return err
+	}
+	path, err := find(program)
+	if err != nil {
+		return err
+	}
+	if err := confine(s.control); err != nil {
+		return err
+	}
+	err = syscall.Exec(path, program.Argv, program.Env)
+	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
+}
+
+// build makes everything that is inside.
+func build(plan jailPlan) (jailReport, []int, error) {
+	var report jailReport
+	ipv6, err := makeNetwork(plan)
+	if err != nil {
+		return report, nil, err
+	}
+	report.Redirected = plan.Redirect
+	if err := capture(plan, ipv6, &report.Redirected); err != nil {
+		return report, nil, &SetupError{"packet filter", err}
+	}
+	var fds []int
+	for _, p := range jailSockets(ipv6, !report.Redirected) {
+		fd, err := p.open()
+		if err != nil {
+			return report, nil, &SetupError{"socket " + string(p.kind), err}
+		}
+		report.Sockets, fds = append(report.Sockets, p.kind), append(fds, fd)
+	}
+	return report, fds, makeMounts(plan)
+}
+
+func (s *stage) receive(into any) error {
+	text, _, err := receiveAll(s.control)
+	if err != nil || len(text) == 0 {
+		os.Exit(exitSetup) // whoever wanted the jail is gone
+	}
+	return json.Unmarshal(text, into)
+}
+
+// handOut sends the report with the sockets, and keeps none.
+func (s *stage) handOut(report jailReport, fds []int) error {
+	text, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	err = syscall.Sendmsg(s.control, append([]byte{0}, text...), syscall.UnixRights(fds...), nil, 0)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// tell says what went wrong, in the words that the other end waits for.
+func (s *stage) tell(err error) {
+	var setup *SetupError
+	var program *ExecError
+	var message any
+	switch {
+	case errors.As(err, &program):
+		message = jailFailure{Problem: program.Problem, Missing: program.Missing}
+	case s.begun:
+		message = jailFailure{Problem: err.Error(), Setup: true}
+	case errors.As(err, &setup):
+		message = jailReport{Step: setup.Step, Err: setup.Err.Error()}
+	default:
+		message = jailReport{Step: "namespaces", Err: err.Error()}
+	}
+	if text, err := json.Marshal(message); err == nil {
+		_ = sendAll(s.control, text)
+	}
+}
+
+// find looks the program up by the PATH that it will have, as a shell does.
+func find(c Program) (string, error) {
+	name := c.Argv[0]
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	found := error(&ExecError{Name: name, Problem: "there is no such program in PATH", Missing: true})
+	for _, dir := range filepath.SplitList(variableOf(c.Env, "PATH")) {
+		if dir == "" {
+			dir = "."
+		}
+		path := filepath.Join(dir, name)
+		var problem *ExecError
+		switch err := executable(path); {
+		case err == nil:
+			return path, nil
+		case errors.As(err, &problem) && !problem.Missing:
+			found = err
+		}
+	}
+	return "", found
+}
+
+// executable returns nil where path can be executed.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return &ExecError{Name: path, Problem: "there is no such file", Missing: true}
+	case err != nil:
+		return &ExecError{Name: path, Problem: err.Error()}
+	case info.IsDir():
+		return &ExecError{Name: path, Problem: "it is a folder"}
+	case unix.Access(path, unix.X_OK) != nil:
+		return &ExecError{Name: path, Problem: "it may not be executed"}
+	}
+	return nil
+}
+
+func variableOf(env []string, name string) (value string) {
+	for _, v := range env {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value = rest
+		}
+	}
+	return value
+}
+
+// confine gives up, for good, what could undo the jail: privileges, those that a
+// program with set-user-ID would have, descriptors that lead out, and the system
+// calls that reach beyond a network namespace.
+func confine(keep int) error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"close inherited sockets", func() error { return closeSockets(keep) }},
+		{"capabilities", dropCapabilities},
+		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{"filter of system calls", filterCalls},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("confine the program: %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// dropCapabilities leaves the thread, and what it executes, without any, also
+// where its user is root.
+func dropCapabilities() error {
+	for c := uintptr(0); ; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // the kernel knows no more
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	none := [2]unix.CapUserData{}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+}
+
+// closeSockets closes what was inherited beyond the standard streams and leads to
+// a network: other descriptors may be meant for the program, as those of make(1)
+// are.
+func closeSockets(keep int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd == keep {
+			continue
+		}
+		family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		switch {
+		case err != nil || family == unix.AF_UNIX:
+		case fd <= 2:
+			return fmt.Errorf("descriptor %d is a connection to the network outside", fd)
+		default:
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}

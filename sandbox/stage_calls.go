@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// An abi is one way in which a processor's programs call the kernel.
+type abi struct {
+	arch         uint32 // AUDIT_ARCH_…
+	socket       uint32
+	socketcall   uint32 // 0 where there is none
+	ioctl        uint32
+	ioUringSetup uint32 // with io_uring_enter and io_uring_register behind it
+	foreign      uint32 // numbers from here on are those of another ABI; 0: none are
+}
+
+// abisOf are those of one architecture: what is not listed makes no calls.
+func abisOf(arch string) []abi {
+	switch arch {
+	case "amd64":
+		return []abi{
+			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, foreign: 0x40000000}, // x32
+			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425},
+		}
+	case "arm64":
+		return []abi{
+			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425},
+			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425},
+		}
+	}
+	return nil
+}
+
+// filterCalls has the kernel refuse, from now on, what reaches past a network
+// namespace. Of sockets those of the Internet and of Unix are left, and what
+// programs ask about their network by; virtual machines' (AF_VSOCK), the kernel's
+// ciphers (AF_ALG) and all others are not. io_uring could make any of them unseen.
+// TIOCSTI and TIOCLINUX would type into the terminal that egressd was started in.
+func filterCalls() error {
+	abis := abisOf(runtime.GOARCH)
+	if abis == nil {
+		return fmt.Errorf("there is none for %s", runtime.GOARCH)
+	}
+	program := callFilter(abis)
+	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0)
+}
+
+// Offsets in struct seccomp_data. Of an argument the kernel takes the lower half
+// where it has a type of 32 bits, as those have that are looked at.
+const (
+	offsetNumber = 0
+	offsetArch   = 4
+	offsetArgs   = 16
+)
+
+const (
+	ttySTI   = 0x5412
+	ttyLinux = 0x541c
+)
+
+// callFilter is the program in classic BPF.
+func callFilter(abis []abi) []unix.SockFilter {
+	f := filterText{load(offsetArch)}
+	for _, a := range abis {
+		body := a.body()
+		f = append(f, jump(unix.BPF_JEQ, a.arch, 0, uint8(len(body))))
+		f = append(f, body...)
+	}
+	return append(f, fails(unix.ENOSYS))
+}
+
+type filterText []unix.SockFilter
+
+// body decides a call of one ABI. Every way through it returns.
+func (a abi) body() filterText {
+	f := filterText{load(offsetNumber)}
+	if a.foreign != 0 {
+		f = append(f, jump(unix.BPF_JGE, a.foreign, 0, 1), fails(unix.ENOSYS))
+	}
+	if a.socketcall != 0 {
+		f = append(f, jump(unix.BPF_JEQ, a.socketcall, 0, 1), fails(unix.ENOSYS))
+	}
+	for n := range uint32(3) {
+		f = append(f, jump(unix.BPF_JEQ, a.ioUringSetup+n, 0, 1), fails(unix.ENOSYS))
+	}
+	sockets, terminals := socketBody(), terminalBody()
+	f = append(f, jump(unix.BPF_JEQ, a.socket, 0, uint8(len(sockets))))
+	f = append(f, sockets...)
+	f = append(f, jump(unix.BPF_JEQ, a.ioctl, 0, uint8(len(terminals))))
+	f = append(f, terminals...)
+	return append(f, passes())
+}
+
+func socketBody() filterText {
+	f := filterText{load(offsetArgs)}
+	for _, family := range []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
+		f = append(f, jump(unix.BPF_JEQ, family, 0, 1), passes())
+	}
+	f = append(f, jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0), fails(unix.EAFNOSUPPORT), load(offsetArgs+2*8))
+	for _, protocol := range []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT} {
+		f = append(f, jump(unix.BPF_JEQ, protocol, 0, 1), passes())
+	}
+	return append(f, fails(unix.EPROTONOSUPPORT))
+}
+
+func terminalBody() filterText {
+	f := filterText{load(offsetArgs + 8)}
+	for _, request := range []uint32{ttySTI, ttyLinux} {
+		f = append(f, jump(unix.BPF_JEQ, request, 0, 1), fails(unix.EPERM))
+	}
+	return append(f, passes())
+}
+
+func load(offset uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+}
+
+// jump skips yes instructions where the comparison holds, else no.
+func jump(compare uint16, k uint32, yes, no uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | compare, Jt: yes, Jf: no, K: k}
+}
+
+func passes() unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+}
+
+func fails(errno unix.Errno) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
