@@ -330,9 +330,9 @@ func (c *conn) leftEarly() {
 }
 
 // tooMany refuses a connection over the limit without serving it.
-func (c *conn) tooMany(captured bool) {
+func (c *conn) tooMany() {
 	refusal := c.server.Gate.Refuse(c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
-	if captured {
+	if c.captured != nil {
 		c.reset()
 		return
 	}

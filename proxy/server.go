@@ -234,18 +234,19 @@ func (in *listener) pause() {
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	s.take(in.loop, &opening{fd: fd, peer: peerOf(in.name, fd, from)})
+	o := &opening{fd: fd, peer: peerOf(in.name, fd, from)}
+	if in.original != nil {
+		s.takeCaptured(in, o)
+		return
+	}
+	s.take(in.loop, o)
 }
 
 // take begins to serve a connection. It runs on the loop.
 func (s *Server) take(loop *relay.Loop, o *opening) {
 	c := &conn{server: s, loop: loop, opening: o}
 	if s.open.Add(1) > int64(s.limits.Connections) {
-		c.tooMany(in.original != nil)
-		return
-	}
-	if in.original != nil {
-		c.beginCaptured(in)
+		c.tooMany()
 		return
 	}
 	c.begin()

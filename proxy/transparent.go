@@ -44,10 +44,21 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
+// takeCaptured is take for a connection that was going elsewhere.
+func (s *Server) takeCaptured(in *listener, o *opening) {
+	o.door, o.captured = transparentDoor{}, new(capture)
+	c := &conn{server: s, loop: in.loop, opening: o}
+	if s.open.Add(1) > int64(s.limits.Connections) {
+		c.tooMany()
+		return
+	}
+	c.beginCaptured(in)
+}
+
 // beginCaptured finds out where c was going, and goes on from there.
 func (c *conn) beginCaptured(in *listener) {
 	to, err := in.original(c.fd)
-	c.door, c.captured = transparentDoor{}, &capture{to: to}
+	c.captured.to = to
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 		return

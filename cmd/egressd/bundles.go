@@ -267,7 +267,7 @@ func (d *daemon) arrive(ctx context.Context, a arrival) {
 // renew puts in force what a feed offers, beside the policy file as it was read
 // last: a bundle does not wait for a file that somebody edits.
 func (d *daemon) renew(ctx context.Context, f *feed) error {
-	next := &config{path: d.config.path, text: d.config.text, file: d.config.file, feeds: d.config.feeds}
+	next := &config{path: d.config.path, text: d.config.text, file: d.config.file, who: d.config.who, feeds: d.config.feeds}
 	made, err := d.make(ctx, next)
 	if err != nil {
 		return err

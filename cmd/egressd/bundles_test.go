@@ -267,7 +267,7 @@ func TestTheStartNeedsABundleOnce(t *testing.T) {
 		}
 	}
 	begin := func() (digest string, err error) {
-		d, err := newDaemon(io.Discard, path)
+		d, err := newDaemon(io.Discard, path, tailoring{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,8 @@ type config struct {
 	text []byte // as it was read
 	file *policy.File
 
+	who []sandbox.Entry // in place of those that the file lists; nil: those
+
 	feeds     feeds    // the bundles that are fetched; none outside of the daemon
 	lapses    []*lapse // of the bundles that are files, once they are compiled
 	unfetched bool     // leave out what was fetched

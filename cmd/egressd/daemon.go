@@ -29,6 +29,7 @@ import (
 // A daemon is everything that serve wires together.
 type daemon struct {
 	talk   io.Writer
+	tailor tailoring
 	path   string            // of the policy file
 	seen   [sha256.Size]byte // its state when it was last read, good or bad
 	config *config
@@ -58,17 +59,34 @@ type boundListener struct {
 	name string
 }
 
+// A tailoring is what makes a daemon that serves one program differ from one that
+// serves whoever comes. Its zero value changes nothing.
+type tailoring struct {
+	change    func(*config) error // of each configuration that is read; may be nil
+	synthetic egress.SyntheticRange
+	tally     *egress.Tally
+}
+
+// load reads the configuration as this daemon takes it.
+func (d *daemon) load(path string) (*config, error) {
+	c, err := loadConfig(path)
+	if err == nil && d.tailor.change != nil {
+		err = d.tailor.change(c)
+	}
+	return c, err
+}
+
 // newDaemon builds a daemon that does not listen yet. An error leaves nothing
 // open.
-func newDaemon(talk io.Writer, path string) (_ *daemon, err error) {
-	d := &daemon{talk: talk, arrivals: make(chan arrival)}
+func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) {
+	d := &daemon{talk: talk, tailor: t, arrivals: make(chan arrival)}
 	defer func() {
 		if err != nil {
 			d.close()
 		}
 	}()
 	d.own.Store(&[]netip.AddrPort{})
-	if d.config, err = loadConfig(path); err != nil {
+	if d.config, err = d.load(path); err != nil {
 		return nil, err
 	}
 	d.path = d.config.path
@@ -98,6 +116,7 @@ func (d *daemon) build() error {
 	d.gate = egress.New(egress.Config{
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
+		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally,
 	})
 	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Limits: proxy.Limits{
 		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
@@ -134,43 +153,9 @@ func (d *daemon) openLog() error {
 
 // start puts the policy in force and opens the listeners.
 func (d *daemon) start(ctx context.Context) error {
-	if err := d.openBundles(ctx, d.config); err != nil {
-		return err
-	}
-	p, err := d.compileAtStart(ctx)
+	p, err := d.begin(ctx)
 	if err != nil {
 		return err
-	}
-	with, err := d.inspection(d.config)
-	if err != nil {
-		return err
-	}
-	keys, err := d.config.credentials(ctx, p.Digest())
-	if err != nil {
-		return err
-	}
-	overTLS, err := d.tlsListener(d.config, with)
-	if err != nil {
-		return err
-	}
-	d.with = with
-	d.server.Inspect(with)
-	d.overTLS.Store(overTLS)
-	d.keys.add(keys)
-	d.keys.keep(keys, d.config, d.complain)
-	if err := d.listen(); err != nil {
-		return err
-	}
-	if err := d.recordStart(); err != nil {
-		return err
-	}
-	if err := d.gate.SetPolicy(ctx, p, "loaded "+d.path); err != nil {
-		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
-	}
-	d.policy = p
-	d.adopt(d.config)
-	for _, w := range d.config.file.Warnings() {
-		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
 	}
 	for _, l := range d.listening {
 		d.serving.Go(func() {
@@ -182,6 +167,49 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	return nil
+}
+
+// begin puts the policy in force, once all that it needs is there.
+func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
+	if err := d.openBundles(ctx, d.config); err != nil {
+		return nil, err
+	}
+	p, err := d.compileAtStart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	with, err := d.inspection(d.config)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := d.config.credentials(ctx, p.Digest())
+	if err != nil {
+		return nil, err
+	}
+	overTLS, err := d.tlsListener(d.config, with)
+	if err != nil {
+		return nil, err
+	}
+	d.with = with
+	d.server.Inspect(with)
+	d.overTLS.Store(overTLS)
+	d.keys.add(keys)
+	d.keys.keep(keys, d.config, d.complain)
+	if err := d.listen(); err != nil {
+		return nil, err
+	}
+	if err := d.recordStart(); err != nil {
+		return nil, err
+	}
+	if err := d.gate.SetPolicy(ctx, p, "loaded "+d.path); err != nil {
+		return nil, failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+	}
+	d.policy = p
+	d.adopt(d.config)
+	for _, w := range d.config.file.Warnings() {
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
+	}
+	return p, nil
 }
 
 func (d *daemon) recordStart() error {
@@ -252,7 +280,7 @@ func (d *daemon) apply(ctx context.Context, why string) error {
 }
 
 func (d *daemon) prepare(ctx context.Context) (*change, error) {
-	c, err := loadConfig(d.path)
+	c, err := d.load(d.path)
 	if err != nil {
 		return nil, err
 	}
@@ -364,6 +392,9 @@ func (d *daemon) close() {
 
 // entries are the sandboxes of the file, with the tokens that it points to.
 func (c *config) entries() ([]sandbox.Entry, error) {
+	if c.who != nil {
+		return c.who, nil
+	}
 	if err := c.checkUsers(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func TestAReloadChangesAllOrNothing(t *testing.T) {
 		}
 	}
 	write("127.0.0.1:0", "allow: [a.example]\n")
-	d, err := newDaemon(io.Discard, path)
+	d, err := newDaemon(io.Discard, path, tailoring{})
 	if err != nil {
 		t.Fatal(err)
 	}

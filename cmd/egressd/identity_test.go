@@ -81,7 +81,7 @@ func TestSocketsAreOpenToUsersWhereUsersCount(t *testing.T) {
 		}
 	}
 	write("", "- {name: u, uid: [7]}\n")
-	d, err := newDaemon(io.Discard, path)
+	d, err := newDaemon(io.Discard, path, tailoring{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestClientAuthoritiesAreReadAgain(t *testing.T) {
 	}
 	write("clients.pem", certificatePEM(t, true))
 	write("egressd.yaml", "version: 1\nlisten: {proxy: [\"tls:127.0.0.1:0\"], client_ca: clients.pem, server_names: [egressd.internal]}\naudit: {dir: audit}\ntls: {ca_dir: ca}\nupstream: {dns: [\"127.0.0.1:9\"]}\nallow: [a.example]\n")
-	d, err := newDaemon(io.Discard, filepath.Join(dir, "egressd.yaml"))
+	d, err := newDaemon(io.Discard, filepath.Join(dir, "egressd.yaml"), tailoring{})
 	if err != nil {
 		t.Fatal(err)
 	}

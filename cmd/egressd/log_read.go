@@ -15,11 +15,13 @@ import (
 
 // A logSource says where the audit log is: in dir, else where the
 // configuration has it.
-type logSource struct{ config, dir string }
+type logSource struct{ config, dir, run string }
 
 func logFlags(cmd *cobra.Command, s *logSource) {
 	configFlag(cmd, &s.config)
 	cmd.Flags().StringVar(&s.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
+	cmd.Flags().StringVar(&s.run, "run", "", "the log of a run of egressd run: last, or its `ID`")
+	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 }
 
 // open opens the log for reading. It takes no lock: the daemon may be writing.
@@ -44,6 +46,15 @@ func (s *logSource) directory() (string, error) {
 	if s.dir != "" {
 		return s.dir, nil
 	}
+	dir, err := s.daemons()
+	if err != nil || s.run == "" {
+		return dir, err
+	}
+	return runDir(runsBeside(dir), s.run)
+}
+
+// daemons is the folder of the daemon's log.
+func (s *logSource) daemons() (string, error) {
 	cfg, err := loadConfig(s.config)
 	var missing *noConfigError
 	switch {

@@ -10,9 +10,12 @@ import (
 	"io"
 	"log"
 	"os"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 func main() {
+	sandbox.Stage()
 	log.SetOutput(io.Discard) // where libraries write what an upstream can provoke at will
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

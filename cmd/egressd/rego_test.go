@@ -49,7 +49,7 @@ func serveRego(t *testing.T, lines string, files map[string]string) *regoWorld {
 	}()
 	t.Cleanup(func() { talks.Close() })
 	var err error
-	if w.daemon, err = newDaemon(talks, filepath.Join(w.dir, "egressd.yaml")); err != nil {
+	if w.daemon, err = newDaemon(talks, filepath.Join(w.dir, "egressd.yaml"), tailoring{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.daemon.close)

@@ -28,6 +28,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
+		newRunCommand(),
 		newServeCommand(),
 		newInitCommand(),
 		newEnvCommand(),

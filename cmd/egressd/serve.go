@@ -55,7 +55,7 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	d, err := newDaemon(talk, path)
+	d, err := newDaemon(talk, path, tailoring{})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Exit codes of run that are not its program's.
+const (
+	exitDenied        = 86
+	exitSandbox       = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number
+)
+
+func newRunCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARGUMENT…]",
+		Short: "Run one program in a network of its own",
+		Long: `Run starts a program in a network in which everything that it sends arrives at
+egressd: names, connections to any address and port, and datagrams. Nothing else
+exists there. It takes no root, no daemon and no proxy variables; the program
+and all that it starts cannot get out again.
+
+Names are answered with addresses that stand for them; connections are decided
+by the policy file as requests through the proxy are; datagrams but for names
+are refused. Each run has a log of its own: egressd log --run last.
+
+The program keeps its terminal, its files and its job control. Its exit code is
+that of run; beside it, 128+N says that signal N ended the program, 125 that the
+sandbox could not be made, 126 that the program cannot be executed, 127 that
+there is none, and, with --fail-on-deny, 86 that the program succeeded but
+something was denied.
+
+The files of the machine are those of the user: what the policy and egressd
+itself keep there is hidden or fixed, other sockets in the file system, such as
+those of Docker, D-Bus or an ssh agent, are not. See the manual.`,
+		Example: `  egressd run -- npm test
+  egressd run --fail-on-deny -- make check
+  egressd run -- bash`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return asSandboxFailure(o.run(cmd.Context(), cmd.ErrOrStderr(), args))
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(flagError(cmd, err)) })
+	configFlag(cmd, &o.config)
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the same as --config")
+	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, in rules and in the log (default: that of the working directory)")
+	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
+	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
+	cmd.MarkFlagsMutuallyExclusive("config", "policy")
+	_ = cmd.RegisterFlagCompletionFunc("name", completeSandboxes(&o.config))
+	return cmd
+}
+
+// asSandboxFailure gives errors of run the exit code by which they are told from
+// those of its program.
+func asSandboxFailure(err error) error {
+	var f *failure
+	var answer status
+	if err == nil || errors.As(err, &answer) {
+		return err
+	}
+	if !errors.As(err, &f) {
+		return &failure{code: exitSandbox, err: err}
+	}
+	if f.code == exitFailed || f.code == exitUsage {
+		return &failure{code: exitSandbox, err: err, hint: f.hint}
+	}
+	return err
+}
+
+type runOptions struct {
+	config, policy, name        string
+	failOnDeny, quiet, redirect bool
+}
+
+// A runner is one program and the daemon that is there for it.
+type runner struct {
+	*daemon
+	runOptions
+	talk    *heldTalk
+	name    string
+	folder  string // of this run
+	jail    *sandbox.Jail
+	sockets *sandbox.Sockets
+	names   *dns.Server
+	tally   egress.Tally
+	hidden  []string
+	cut     []string // names of variables that the program does not get
+	digest  string
+	serving sync.WaitGroup
+}
+
+// jailListener is what the jail's sockets are called: whoever comes by them is
+// its sandbox.
+const jailListener = "run"
+
+func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) error {
+	if len(argv) == 0 {
+		return misused(errors.New("run needs a program"), "egressd run -- COMMAND")
+	}
+	if o.policy != "" {
+		o.config = o.policy
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	runtime.LockOSThread() // the program is killed when the thread ends that began its sandbox
+	defer runtime.UnlockOSThread()
+	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}}
+	signals := catchSignals()
+	defer signals.release()
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	defer r.close()
+	began := time.Now()
+	if err := r.exec(argv); err != nil {
+		return err
+	}
+	r.talk.hold()
+	code, err := r.wait(signals)
+	r.stop()
+	r.talk.release()
+	if err != nil {
+		return failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
+	}
+	return r.conclude(code, time.Since(began))
+}
+
+// prepare makes the sandbox, and beside it all that waits for it outside.
+func (r *runner) prepare(ctx context.Context) (err error) {
+	synthetic := egress.DefaultSynthetic()
+	own4, own6 := synthetic.Own()
+	// First: what is started later would have less to give up.
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect}); err != nil {
+		return noSandbox(err)
+	}
+	defer func() {
+		if err != nil {
+			r.jail.Close()
+			r.close()
+		}
+	}()
+	if err := confine(r.talk); err != nil {
+		return err
+	}
+	if r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, synthetic: synthetic, tally: &r.tally}); err != nil {
+		return err
+	}
+	p, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	r.digest = p.Digest()
+	if r.sockets, err = r.jail.Sockets(); err != nil {
+		return noSandbox(err)
+	}
+	r.serve()
+	return nil
+}
+
+func (r *runner) config() string { return r.runOptions.config }
+
+// noSandbox is for a machine on which no sandbox can be made. There is no weaker
+// one to fall back to.
+func noSandbox(err error) error {
+	hint := "egressd serve, and proxy variables, for a sandbox that something else makes"
+	var setup *sandbox.SetupError
+	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
+		hint = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
+	}
+	return failed(err, hint)
+}
+
+// change makes a policy file that of one program: it has one sandbox, no
+// listener, and a log of its own.
+func (r *runner) change(c *config) error {
+	name, err := c.runName(r.runOptions.name)
+	if err != nil {
+		return err
+	}
+	r.name = name
+	if len(c.file.Sandboxes) == 0 {
+		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
+	}
+	c.file.Listen.Proxy = nil
+	for i := range c.file.Sandboxes {
+		s := &c.file.Sandboxes[i]
+		s.Listen, s.UIDs, s.Sources, s.Certificate = "", nil, nil, ""
+	}
+	c.who = []sandbox.Entry{{Name: name, Listener: jailListener}}
+	runs, err := c.runsDir()
+	if err != nil {
+		return err
+	}
+	r.hide(c, runs)
+	if r.folder == "" {
+		r.folder = filepath.Join(runs, newRunID(time.Now()))
+	}
+	c.file.Audit.Dir = r.folder
+	return nil
+}
+
+// hide notes what a program that shares the user must not see: the logs of
+// egressd, the keys of its authority, and what its rules add to requests.
+func (r *runner) hide(c *config, runs string) {
+	r.hidden, r.cut = []string{runs}, nil
+	if dir, err := c.auditDir(); err == nil {
+		r.hidden = append(r.hidden, dir)
+	}
+	if dir, err := c.caDir(); err == nil {
+		r.hidden = append(r.hidden, dir)
+	}
+	for _, s := range c.file.Sandboxes {
+		if s.TokenFile != "" {
+			r.hidden = append(r.hidden, c.relative(s.TokenFile))
+		}
+	}
+	for _, i := range c.file.Injections() {
+		if i.Inject.File != "" {
+			r.hidden = append(r.hidden, c.relative(i.Inject.File))
+		}
+		if i.Inject.Env != "" {
+			r.cut = append(r.cut, i.Inject.Env)
+		}
+	}
+}
+
+// runName is the sandbox that a program is: one of those that the file lists, or
+// any name where it lists none.
+func (c *config) runName(name string) (string, error) {
+	if len(c.file.Sandboxes) > 0 {
+		s, err := c.sandbox(name)
+		if err != nil {
+			return "", misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
+		}
+		return s.Name, nil
+	}
+	if name == "" {
+		if dir, err := os.Getwd(); err == nil && sandbox.PlainName(filepath.Base(dir)) {
+			return filepath.Base(dir), nil
+		}
+		return sandbox.Default, nil
+	}
+	if !sandbox.PlainName(name) {
+		return "", misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
+	}
+	return name, nil
+}
+
+// serve serves the jail's sockets until they are closed.
+func (r *runner) serve() {
+	how := proxy.Original(proxy.OriginalLocal)
+	if r.sockets.Redirected {
+		how = proxy.OriginalNAT
+	}
+	for _, l := range r.sockets.TCP {
+		r.serving.Go(func() { r.complainOf(r.server.ServeTransparent(l, jailListener, how)) })
+	}
+	r.names = &dns.Server{Gate: r.gate}
+	for _, c := range r.sockets.DNS {
+		r.serving.Go(func() { r.complainOf(r.names.ServeUDP(c, jailListener)) })
+	}
+	for _, l := range r.sockets.DNSStreams {
+		r.serving.Go(func() { r.complainOf(r.names.ServeTCP(l, jailListener)) })
+	}
+	for _, d := range r.sockets.UDP {
+		r.serving.Go(func() { refuseDatagrams(r.gate, d) })
+	}
+}
+
+func (r *runner) complainOf(err error) {
+	if err != nil && !errors.Is(err, proxy.ErrClosed) && !errors.Is(err, dns.ErrServerClosed) {
+		r.complain(err)
+	}
+}
+
+// exec tells who looks on what is in force, and starts the program.
+func (r *runner) exec(argv []string) error {
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: r.hidden, Fixed: []string{r.path}}
+	if r.with != nil {
+		path, system, err := certs.SystemRoots()
+		if err != nil {
+			return failed(err, "install the package ca-certificates")
+		}
+		p.Covered = map[string][]byte{path: joinBundle(system, r.with.Authority.PEM())}
+		p.Env = withVariables(p.Env, trustVariables(path))
+	}
+	how := "transparent"
+	if r.sockets.Redirected {
+		how = "transparent (NAT: datagrams are refused without a record)"
+	}
+	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…)\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"))
+	err := r.jail.Exec(p)
+	var program *sandbox.ExecError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &program) && program.Missing:
+		return &failure{code: exitNotFound, err: err, hint: "egressd run -- COMMAND, with the path of the program"}
+	case errors.As(err, &program):
+		return &failure{code: exitNotExecutable, err: err, hint: "chmod +x " + program.Name}
+	}
+	return noSandbox(err)
+}
+
+// stop ends what waits for the sandbox: its program has ended, and what it has
+// left behind has no network from now on.
+func (r *runner) stop() {
+	r.names.Shutdown()
+	for _, d := range r.sockets.UDP {
+		d.Close()
+	}
+	at, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.server.Shutdown(at) // that something was still open is no error here
+	r.serving.Wait()
+	if err := r.gate.Note(egress.KindStop, "the program ended"); err != nil {
+		r.complain(err)
+	}
+}
+
+// close releases what prepare has opened.
+func (r *runner) close() {
+	if r.daemon != nil {
+		r.daemon.close()
+	}
+}
+
+// conclude says what the run came to and returns its exit code as an error.
+func (r *runner) conclude(code int, took time.Duration) error {
+	c := r.tally.Counts()
+	fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
+	if len(c.Denied) > 0 {
+		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
+	}
+	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {
+		code = exitDenied
+	}
+	if code != 0 {
+		return status(code)
+	}
+	return nil
+}

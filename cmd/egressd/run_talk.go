@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"crypto/rand"
+	"encoding/hex"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// A heldTalk keeps what egressd has to say to itself while a program has the
+// terminal. It is safe for concurrent use.
+type heldTalk struct {
+	to    io.Writer
+	quiet bool
+
+	mu      sync.Mutex // guards what follows
+	holding bool
+	held    bytes.Buffer
+}
+
+const heldMost = 64 << 10
+
+func (t *heldTalk) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.quiet:
+	case !t.holding:
+		return t.to.Write(b)
+	case t.held.Len()+len(b) <= heldMost:
+		t.held.Write(b)
+	}
+	return len(b), nil
+}
+
+func (t *heldTalk) hold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holding = true
+}
+
+func (t *heldTalk) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holding = false
+	_, _ = t.held.WriteTo(t.to)
+}
+
+// summary is what a run came to, in a line.
+func summary(c egress.Counts, took time.Duration) string {
+	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", durationText(took), plural(c.Requests, "request"), plural(c.Hosts, "host"), bytesText(c.Down), bytesText(c.Up))
+	if len(c.Denied) == 0 {
+		return text
+	}
+	const shown = 5
+	var all int
+	var names []string
+	for i, d := range c.Denied {
+		all += d.Times
+		name := printable(d.Host)
+		if d.Times > 1 {
+			name += fmt.Sprintf(" ×%d", d.Times)
+		}
+		if i < shown {
+			names = append(names, name)
+		}
+	}
+	if more := len(c.Denied) - shown; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("%s %d denied: %s.", text, all, strings.Join(names, ", "))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func durationText(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// runsDir is where the folders of runs are: beside the log of the daemon, which
+// may be writing it.
+func (c *config) runsDir() (string, error) {
+	dir, err := c.auditDir()
+	if err != nil {
+		return "", err
+	}
+	return runsBeside(dir), nil
+}
+
+func runsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
+
+// newRunID names a run, so that names sort by time.
+func newRunID(now time.Time) string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return now.UTC().Format("20060102-150405.000") + "-" + hex.EncodeToString(b[:])
+}
+
+// runDir finds the folder of a run: "last", or its id.
+func runDir(runs, id string) (string, error) {
+	entries, err := os.ReadDir(runs)
+	if err != nil || len(entries) == 0 {
+		return "", failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
+	}
+	if id == "last" {
+		return filepath.Join(runs, entries[len(entries)-1].Name()), nil
+	}
+	for _, e := range entries {
+		if e.Name() == id {
+			return filepath.Join(runs, id), nil
+		}
+	}
+	return "", failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
+}
+
+// withoutVariables returns env without the variables of those names.
+func withoutVariables(env, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(names, name)
+	})
+}
+
+// withVariables returns env with vars in place of what it says of them.
+func withVariables(env []string, vars []variable) []string {
+	var names []string
+	for _, v := range vars {
+		names = append(names, v.name)
+	}
+	env = withoutVariables(env, names)
+	for _, v := range vars {
+		env = append(env, v.name+"="+v.value)
+	}
+	return env
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"unsafe"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// signals are those that are meant for the program, whoever they are sent to.
+type signals struct{ arrived chan os.Signal }
+
+// catchSignals keeps signals from ending egressd before its program. One that who
+// started egressd has it ignore stays ignored.
+func catchSignals() *signals {
+	s := &signals{arrived: make(chan os.Signal, 16)}
+	for _, one := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if !signal.Ignored(one) {
+			signal.Notify(s.arrived, one)
+		}
+	}
+	return s
+}
+
+func (s *signals) release() { signal.Stop(s.arrived) }
+
+// wait waits for the program's end and returns the exit code that it stands for.
+// Whatever happens to egressd in the meantime happens to the program: both are of
+// one process group, so that what the terminal sends reaches them both; what
+// is sent to egressd alone is passed on.
+func (r *runner) wait(s *signals) (int, error) {
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			select {
+			case got := <-s.arrived:
+				r.forward(got.(syscall.Signal))
+			case <-ended:
+				return
+			}
+		}
+	}()
+	status, err := r.jail.Wait(r.stopped)
+	switch {
+	case err != nil:
+		return exitSandbox, err
+	case status.Signaled():
+		return exitSignal + int(status.Signal()), nil
+	}
+	return status.ExitStatus(), nil
+}
+
+// forward passes a signal on, unless it came from the terminal, which has sent it
+// to the program too.
+func (r *runner) forward(s syscall.Signal) {
+	if (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
+		return
+	}
+	r.jail.Signal(s)
+}
+
+// stopped has egressd stop where its program was, so that the shell takes the
+// terminal back, and has the program go on when egressd does.
+func (r *runner) stopped() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	r.jail.Signal(syscall.SIGCONT)
+}
+
+// inForeground reports whether the terminal sends its signals to this process's
+// group.
+func inForeground() bool {
+	for fd := range uintptr(3) {
+		var group int32
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))
+		if errno == 0 {
+			return int(group) == syscall.Getpgrp()
+		}
+	}
+	return false
+}
+
+// A datagramMemory keeps the flows of datagrams that were refused lately, since
+// one record says it all of each.
+type datagramMemory struct {
+	now, before map[sandbox.Datagram]struct{}
+}
+
+const datagramsMost = 1024
+
+// first reports whether g is the first of its flow that is remembered.
+func (m *datagramMemory) first(g sandbox.Datagram) bool {
+	_, now := m.now[g]
+	_, before := m.before[g]
+	if now || before {
+		return false
+	}
+	if m.now == nil || len(m.now) >= datagramsMost {
+		m.now, m.before = map[sandbox.Datagram]struct{}{}, m.now
+	}
+	m.now[g] = struct{}{}
+	return true
+}
+
+// refuseDatagrams records the first datagram of every flow, and refuses them all.
+func refuseDatagrams(gate *egress.Gate, d *sandbox.Datagrams) {
+	var seen datagramMemory
+	for {
+		g, err := d.Next()
+		if err != nil {
+			return
+		}
+		if seen.first(g) {
+			recordDatagram(gate, g)
+		}
+		_ = d.Refuse(g) // it is lost either way
+	}
+}
+
+func recordDatagram(gate *egress.Gate, g sandbox.Datagram) {
+	peer := sandbox.Peer{Addr: g.From, Listener: jailListener}
+	to := policy.Destination{Port: g.To.Port()}
+	if name, _ := gate.Assigned(peer, g.To.Addr()); name != "" {
+		to.Host = name
+	} else {
+		to.Addr = g.To.Addr().Unmap().WithZone("")
+		to.Host = to.Addr.String()
+	}
+	gate.Deny(peer, policy.Request{Via: policy.ViaTransparent, Destination: to}, policy.UDPDenied, "datagrams are not passed on; HTTP/3 clients go on with TCP by themselves")
+}
