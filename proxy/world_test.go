@@ -77,7 +77,7 @@ func newWorld(t testing.TB, text string, change func(*Server)) *world {
 		t.Fatal(err)
 	}
 	w.answer = make(chan struct{})
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second})
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second, Synthetic: egress.DefaultSynthetic()})
 	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
 	if change != nil {
 		change(w.Server)

@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// captured connects as a program whose connection to somewhere is captured.
+func (w *world) captured(t *testing.T, to netip.AddrPort) *client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := l.Addr().(*net.TCPAddr).AddrPort()
+	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil }) // until the world ends
+	c, err := net.Dial("tcp", own.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &client{c, bufio.NewReader(c), t}
+}
+
+// named returns the address that stands for a name, with a port.
+func (w *world) named(t *testing.T, name, port string) netip.AddrPort {
+	t.Helper()
+	a, err := w.Gate.Assign(t.Context(), sandbox.Peer{}, policy.Question{Name: name, Type: "A"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(a.IPv4, uint16(n))
+}
+
+// opened waits for the record that decides a connection to host.
+func (w *world) opened(t *testing.T, host string) egress.Record {
+	t.Helper()
+	return w.recorded(t, func(r egress.Record) bool {
+		return r.Via == string(policy.ViaTransparent) && r.Decision != nil && r.Dst != nil && r.Dst.Host == host
+	})
+}
+
+func TestACapturedConnectionGoesToTheNameOfItsAddress(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	up := newOrigin(t, func(c net.Conn) {
+		io.WriteString(c, "220 who is there\n")
+		io.Copy(c, c)
+	})
+	c := w.captured(t, w.named(t, "allowed.test", up.port))
+	c.expect("220 who is there\n").send("EHLO me\n").expect("EHLO me\n").Close()
+	end := w.recorded(t, ended("closed"))
+	if end.Via != "transparent" || end.Dst.Host != "allowed.test" || end.Dst.Addr != "127.0.0.1" {
+		t.Errorf("recorded %+v %+v", end, end.Dst)
+	}
+}
+
+// TestACapturedNameIsHeldToItsServerName has the program say another name in TLS
+// than the one it asked the name server for.
+func TestACapturedNameIsHeldToItsServerName(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	up := newWitness(t, "")
+	got := w.captured(t, w.named(t, "allowed.test", up.port)).send(hello(t, "base-evil")).rest()
+	if got != string(accessDenied) || up.got() != "" {
+		t.Errorf("the client read %q, the upstream %q", got, up.got())
+	}
+	w.recorded(t, ended(string(policy.NameMismatch)))
+}
+
+// TestACapturedAddressIsForTheNameThatItsBytesClaim connects to bare addresses.
+func TestACapturedAddressIsForTheNameThatItsBytesClaim(t *testing.T) {
+	for _, row := range []struct {
+		says, to, sends, host, class, answer string
+	}{
+		{"a server name", "192.0.2.1:443", "hello base-evil", "evil.test", "default-deny", string(accessDenied)},
+		{"a server name in upper case, which is allowed and cannot be reached", "192.0.2.1:443", "hello sni-upper", "allowed.test", "", ""},
+		{"a server name that is an address", "192.0.2.1:443", "hello sni-ipv4", "192.0.2.1", "address-denied", string(accessDenied)},
+		{"a server name on a port of its own", "192.0.2.1:8443", "hello base-evil", "evil.test", "default-deny", string(accessDenied)},
+		{"a host", "192.0.2.1:80", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "evil.test", "default-deny", "HTTP/1.1 403 Blocked by egressd: evil.test:80 default-deny"},
+		{"a host with the port", "192.0.2.1:8080", "GET / HTTP/1.1\r\nHost: evil.test:8080\r\n\r\n", "evil.test", "default-deny", "HTTP/1.1 403 Blocked by egressd: evil.test:8080"},
+		{"the whole URL", "192.0.2.1:80", "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "evil.test", "default-deny", "HTTP/1.1 403 Blocked by egressd: evil.test:80"},
+		{"no host", "192.0.2.1:80", "GET / HTTP/1.0\r\n\r\n", "192.0.2.1", "address-denied", "HTTP/1.1 403 Blocked by egressd: 192.0.2.1:80"},
+		{"the address as the host", "192.0.2.1:80", "GET / HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n", "192.0.2.1", "address-denied", "HTTP/1.1 403 Blocked by egressd: 192.0.2.1:80"},
+		{"ssh", "192.0.2.1:2222", "SSH-2.0-x\r\n", "192.0.2.1", "address-denied", "SSH-2.0-egressd\r\n"},
+		{"neither", "192.0.2.1:5432", "\x00\x00\x00\x08\x04\xd2\x16\x2f", "192.0.2.1", "address-denied", ""},
+		{"HTTP on the port of TLS", "192.0.2.1:443", "GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "192.0.2.1", "address-denied", ""},
+		{"nothing at all", "192.0.2.1:80", "", "192.0.2.1", "address-denied", ""},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			w := newWorld(t, openPolicy, nil)
+			c := w.captured(t, netip.MustParseAddrPort(row.to))
+			if name, ok := strings.CutPrefix(row.sends, "hello "); ok {
+				row.sends = hello(t, name)
+			}
+			c.send(row.sends)
+			if row.sends == "" {
+				c.Conn.(*net.TCPConn).CloseWrite()
+			}
+			got := c.rest()
+			if !strings.HasPrefix(got, row.answer) || row.answer == "" && got != "" {
+				t.Errorf("read %q, want %q", got, row.answer)
+			}
+			if r := w.opened(t, row.host); r.Decision.Class != row.class {
+				t.Errorf("recorded %+v", r.Decision)
+			}
+		})
+	}
+}
+
+// TestAClaimedHostHasTheCapturedPort sends requests whose Host contradicts where
+// they were sent.
+func TestAClaimedHostHasTheCapturedPort(t *testing.T) {
+	for _, host := range []string{"allowed.test:81", "192.0.2.2", "[::1]", "a b"} {
+		w := newWorld(t, openPolicy, nil)
+		got := w.captured(t, netip.MustParseAddrPort("192.0.2.1:80")).send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").rest()
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("%s: read %q", host, got)
+		}
+	}
+}
+
+// TestAClaimIsResolvedByTheGate has a program claim an allowed name at an address
+// of its own choice: the connection goes where the gate finds the name.
+func TestAClaimIsResolvedByTheGate(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	up := newWitness(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	to := netip.MustParseAddrPort("192.0.2.1:" + up.port)
+	got := w.captured(t, to).send("GET / HTTP/1.1\r\nHost: allowed.test:" + up.port + "\r\nConnection: close\r\n\r\n").rest()
+	if !strings.HasSuffix(got, "\r\n\r\nok") {
+		t.Errorf("read %q", got)
+	}
+	if r := w.opened(t, "allowed.test"); r.Kind != egress.KindRequest || r.HTTP == nil {
+		t.Errorf("recorded %+v", r)
+	}
+}
+
+func TestADeniedNameIsTold(t *testing.T) {
+	for _, row := range []struct{ says, port, sends, answer string }{
+		{"TLS", "443", "hello base-evil", string(accessDenied)},
+		{"TLS on another port", "8443", "hello base-evil", string(accessDenied)},
+		{"HTTP", "80", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "HTTP/1.1 403 Blocked by egressd: evil.test:80 default-deny"},
+		{"HTTP on another port", "8080", "GET / HTTP/1.1\r\nHost: evil.test:8080\r\nAccept: text/html\r\n\r\n", "HTTP/1.1 403 Blocked by egressd: evil.test:8080 default-deny"},
+		{"ssh", "22", "SSH-2.0-OpenSSH\r\n", "SSH-2.0-egressd\r\n"},
+		{"an ssh client that waits", "22", "", "SSH-2.0-egressd\r\n"},
+		{"another protocol", "25", "EHLO me\r\nMAIL FROM:<me@sandbox.test>\r\n", ""},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			w := newWorld(t, openPolicy, nil)
+			c := w.captured(t, w.named(t, "evil.test", row.port))
+			if name, ok := strings.CutPrefix(row.sends, "hello "); ok {
+				row.sends = hello(t, name)
+			}
+			got := c.send(row.sends).rest()
+			if !strings.HasPrefix(got, row.answer) || row.answer == "" && got != "" {
+				t.Errorf("read %q, want %q", got, row.answer)
+			}
+			if r := w.opened(t, "evil.test"); r.Decision.Class != string(policy.DefaultDeny) {
+				t.Errorf("recorded %+v", r.Decision)
+			}
+		})
+	}
+}
+
+// TestTheGoodbyeIsAMessageOfSSH takes the answer to an ssh client apart.
+func TestTheGoodbyeIsAMessageOfSSH(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	got := w.captured(t, w.named(t, "evil.test", "22")).send("SSH-2.0-x\r\n").rest()
+	packet := []byte(strings.TrimPrefix(got, "SSH-2.0-egressd\r\n"))
+	if len(packet) < 16 || len(packet)%8 != 0 || int(binary.BigEndian.Uint32(packet)) != len(packet)-4 {
+		t.Fatalf("%d bytes, %q", len(packet), packet)
+	}
+	padding := int(packet[4])
+	payload := packet[5 : len(packet)-padding]
+	text := payload[9 : 9+binary.BigEndian.Uint32(payload[5:])]
+	if padding < 4 || payload[0] != 1 || !strings.HasPrefix(string(text), "Blocked by egressd: evil.test:22 default-deny (") {
+		t.Errorf("padding %d, message %d, %q", padding, payload[0], text)
+	}
+}
+
+// TestADeniedNameHasAPageInsideTLS asks with a client that trusts the authority.
+func TestADeniedNameHasAPageInsideTLS(t *testing.T) {
+	w := newInsideWorld(t, insidePolicy, nil)
+	c := w.captured(t, w.named(t, "evil.test", "443"))
+	inner := tls.Client(c.Conn, &tls.Config{ServerName: "evil.test", RootCAs: w.pool})
+	page := &client{inner, bufio.NewReader(inner), t}
+	resp, body := page.send("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").response("GET")
+	if resp.StatusCode != 403 || !strings.Contains(body, `"class":"default-deny"`) {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
+
+// TestAnAddressThatARuleNamesMayBeSpokenToFirst has the server of an address speak
+// before the client.
+func TestAnAddressThatARuleNamesMayBeSpokenToFirst(t *testing.T) {
+	up := newOrigin(t, func(c net.Conn) { io.WriteString(c, "hello\n"); io.Copy(io.Discard, c) })
+	w := newWorld(t, "version: 1\nallow: [\"192.0.2.1:"+up.port+"\"]\n", nil)
+	to := netip.MustParseAddrPort("192.0.2.1:" + up.port)
+	if !w.Gate.Foresees(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}) {
+		t.Error("the address is not foreseen")
+	}
+	for _, port := range []uint16{1, 443} {
+		other := policy.Request{Via: policy.ViaTransparent, Destination: literal(netip.AddrPortFrom(to.Addr(), port))}
+		if w.Gate.Foresees(t.Context(), sandbox.Peer{}, other) {
+			t.Errorf("port %d is foreseen", port)
+		}
+	}
+}
+
+func TestAConnectionToTheListenerItselfIsRefused(t *testing.T) {
+	w := newWorld(t, `version: 1
+default: allow
+unsafe_allow: ["127.0.0.1:*"]
+`, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go w.ServeTransparent(l, "captured", OriginalLocal)
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil { // the reset may be faster
+		defer c.Close()
+		if got, _ := io.ReadAll(c); len(got) > 0 {
+			t.Errorf("read %q", got)
+		}
+	}
+	w.recorded(t, func(r egress.Record) bool {
+		return r.Decision != nil && r.Decision.Class == string(policy.AddressDenied) && r.Dst.Host == "127.0.0.1"
+	})
+}
+
+func TestAnAddressThatStandsForNothingIsRefused(t *testing.T) {
+	w := newWorld(t, "version: 1\ndefault: allow\n", nil)
+	for _, to := range []string{"100.127.9.9:80", "[2d00:6567:7265:7373::999]:80"} {
+		at := netip.MustParseAddrPort(to)
+		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").rest()
+		if !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+			t.Errorf("%s: read %q", to, got)
+		}
+		if r := w.opened(t, at.Addr().String()); r.Decision.Class != string(policy.AddressDenied) {
+			t.Errorf("%s: recorded %+v", to, r.Decision)
+		}
+	}
+}
+
+// TestTheKernelTellsWhereAConnectionWasGoing reads what it does, byte by byte.
+func TestTheKernelTellsWhereAConnectionWasGoing(t *testing.T) {
+	four := binary.BigEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, 2), 443)
+	four = append(four, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+	six := binary.BigEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, 10), 80)
+	six = append(six, 0, 0, 0, 0)
+	addr := netip.MustParseAddr("2001:db8::1").As16()
+	six = append(append(six, addr[:]...), 0, 0, 0, 0)
+	for _, row := range []struct {
+		raw  []byte
+		want string
+	}{{four, "192.0.2.1:443"}, {six, "[2001:db8::1]:80"}, {four[:8], ""}, {six[:20], ""}, {nil, ""}, {make([]byte, 16), ""}} {
+		got, err := originalFrom(row.raw)
+		if row.want == "" && err == nil || row.want != "" && got.String() != row.want {
+			t.Errorf("%x: %v %v, want %q", row.raw, got, err, row.want)
+		}
+	}
+}
