@@ -15,18 +15,17 @@ import (
 type Datagrams struct {
 	conn    *net.UDPConn
 	answers *os.File // a raw socket in the jail
-	six     bool
 }
 
 // A Datagram is where one was sent, from where. Its payload is not kept.
 type Datagram struct{ From, To netip.AddrPort }
 
-func (s *Sockets) addDatagrams(kind socketKind, c net.PacketConn) error {
+func (s *Sockets) addDatagrams(c net.PacketConn) error {
 	conn, ok := c.(*net.UDPConn)
 	if !ok {
 		return errors.New("not a socket for datagrams")
 	}
-	s.UDP = append(s.UDP, &Datagrams{conn: conn, six: kind == udp6Socket})
+	s.UDP = append(s.UDP, &Datagrams{conn: conn})
 	return nil
 }
 
@@ -70,10 +69,7 @@ func (d *Datagrams) Refuse(g Datagram) error {
 	if d.answers == nil {
 		return nil
 	}
-	packet, to := unreachable4(g), unix.Sockaddr(&unix.SockaddrInet4{Addr: g.From.Addr().As4()})
-	if d.six {
-		packet, to = unreachable6(g), &unix.SockaddrInet6{Addr: g.From.Addr().As16()}
-	}
+	packet, to := unreachable(g)
 	raw, err := d.answers.SyscallConn()
 	if err != nil {
 		return err
@@ -96,6 +92,14 @@ const (
 	ipv4Head, ipv6Head, udpHead, icmpHead = 20, 40, 8, 8
 	hops                                  = 64
 )
+
+// unreachable is the answer to g as a whole packet, and where it goes.
+func unreachable(g Datagram) ([]byte, unix.Sockaddr) {
+	if g.From.Addr().Is4() && g.To.Addr().Is4() {
+		return unreachable4(g), &unix.SockaddrInet4{Addr: g.From.Addr().As4()}
+	}
+	return unreachable6(g), &unix.SockaddrInet6{Addr: g.From.Addr().As16()}
+}
 
 // unreachable4 is the whole IPv4 packet, around the heads of the one that it is
 // about.

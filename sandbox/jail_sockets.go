@@ -164,7 +164,7 @@ func (s *Sockets) add(kind socketKind, fd int) error {
 			s.DNS = append(s.DNS, c)
 			return nil
 		}
-		return s.addDatagrams(kind, c)
+		return s.addDatagrams(c)
 	}
 	return nil
 }

@@ -1,0 +1,280 @@
+package dns
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A front is a server with a gate behind it.
+type front struct {
+	*Server
+	udp, tcp string
+	tally    egress.Tally
+}
+
+func newFront(t *testing.T, limits ServerLimits) *front {
+	t.Helper()
+	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	everybody, err := sandbox.NewDirectory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := policy.ParseFile("test.yaml", []byte("version: 1\nallow: [allowed.test]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := file.Compile(policy.Environment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := new(front)
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Synthetic: egress.DefaultSynthetic(), Tally: &f.tally})
+	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
+		t.Fatal(err)
+	}
+	f.Server = &Server{Gate: gate, Limits: limits}
+	f.listen(t)
+	return f
+}
+
+func (f *front) listen(t *testing.T) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.udp, f.tcp = c.LocalAddr().String(), l.Addr().String()
+	ended := make(chan error, 2)
+	go func() { ended <- f.ServeUDP(c, "test") }()
+	go func() { ended <- f.ServeTCP(l, "test") }()
+	t.Cleanup(func() {
+		f.Shutdown()
+		for range 2 {
+			if err := <-ended; err != ErrServerClosed {
+				t.Errorf("ended with %v", err)
+			}
+		}
+	})
+}
+
+// ask sends a query over one of the transports.
+func (f *front) ask(t *testing.T, network string, q *dns.Msg) *dns.Msg {
+	t.Helper()
+	to := f.udp
+	if network == "tcp" {
+		to = f.tcp
+	}
+	c := dns.Client{Net: network, Timeout: 10 * time.Second}
+	m, _, err := c.Exchange(q, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func questionFor(name string, kind uint16) *dns.Msg {
+	q := new(dns.Msg).SetQuestion(name, kind)
+	return q.SetEdns0(1232, false)
+}
+
+func extended(m *dns.Msg) (code uint16, text string) {
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok {
+				return e.InfoCode, e.ExtraText
+			}
+		}
+	}
+	return 0, ""
+}
+
+// TestEveryNameHasAnAddress asks for names that are allowed and that are not, in
+// more than one spelling.
+func TestEveryNameHasAnAddress(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	seen := map[string]string{}
+	for _, name := range []string{"allowed.test.", "evil.test.", "sEcReT.eViL.TeSt.", "metadata.google.internal.", "x.onion."} {
+		for _, network := range []string{"udp", "tcp"} {
+			a, aaaa := f.ask(t, network, questionFor(name, dns.TypeA)), f.ask(t, network, questionFor(name, dns.TypeAAAA))
+			if len(a.Answer) != 1 || len(aaaa.Answer) != 1 || a.Rcode+aaaa.Rcode != 0 {
+				t.Fatalf("%s: %v %v", name, a, aaaa)
+			}
+			four, six := a.Answer[0].(*dns.A), aaaa.Answer[0].(*dns.AAAA)
+			addr, _ := netip.AddrFromSlice(four.A)
+			if !egress.DefaultSynthetic().IPv4.Contains(addr.Unmap()) || four.Hdr.Name != name || four.Hdr.Ttl != 60 || six.Hdr.Ttl != 60 {
+				t.Errorf("%s: %v %v", name, four, six)
+			}
+			if before := seen[four.A.String()]; before != "" && before != name {
+				t.Errorf("%s and %s are both %v", name, before, four.A)
+			}
+			seen[four.A.String()] = name
+		}
+	}
+}
+
+func TestWhatIsNoQuestionForAnAddressIsRefused(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	for _, kind := range []uint16{dns.TypeTXT, dns.TypeMX, dns.TypeNULL, dns.TypeANY, dns.TypeSRV, dns.TypePTR, dns.TypeCNAME, dns.TypeNS, dns.TypeSOA, dns.TypeNAPTR, dns.TypeCAA, dns.TypeKEY, 65399} {
+		m := f.ask(t, "udp", questionFor("x.allowed.test.", kind))
+		code, text := extended(m)
+		if m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 || code != dns.ExtendedErrorCodeFiltered || !strings.HasPrefix(text, "dns-type-denied ") {
+			t.Errorf("type %d: %v", kind, m)
+		}
+	}
+	chaos := questionFor("version.bind.", dns.TypeTXT)
+	chaos.Question[0].Qclass = dns.ClassCHAOS
+	if m := f.ask(t, "udp", chaos); m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 {
+		t.Errorf("CHAOS: %v", m)
+	}
+	if n := len(f.tally.Counts().Denied); n != 2 {
+		t.Errorf("%d names are counted as denied", n)
+	}
+}
+
+func TestSomeNamesHaveTheSameAnswerEverywhere(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	for _, row := range []struct {
+		name  string
+		kind  uint16
+		rcode int
+		want  string
+	}{
+		{"localhost.", dns.TypeA, 0, "127.0.0.1"},
+		{"a.LOCALHOST.", dns.TypeAAAA, 0, "::1"},
+		{"use-application-dns.net.", dns.TypeA, dns.RcodeNameError, ""},
+		{"ipv4only.arpa.", dns.TypeAAAA, 0, ""},
+		{"allowed.test.", dns.TypeHTTPS, 0, ""},
+		{"_x._tcp.allowed.test.", dns.TypeSVCB, 0, ""},
+	} {
+		m := f.ask(t, "udp", questionFor(row.name, row.kind))
+		var got string
+		if len(m.Answer) == 1 {
+			text := strings.Fields(m.Answer[0].String())
+			got = text[len(text)-1]
+		}
+		if m.Rcode != row.rcode || got != row.want {
+			t.Errorf("%s: %v", row.name, m)
+		}
+	}
+}
+
+// TestNamesThatAreNone sends labels that a careless reader takes for others.
+func TestNamesThatAreNone(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	for _, name := range []string{`x\.allowed.test.`, `a\000b.allowed.test.`, `\128.allowed.test.`, "-a.test.", "10.0.0.5.", "0x7f.1.", ".", `a\032b.test.`} {
+		m := f.ask(t, "udp", questionFor(name, dns.TypeA))
+		if m.Rcode != dns.RcodeFormatError || len(m.Answer) != 0 {
+			t.Errorf("%s: %v", name, m)
+		}
+	}
+}
+
+// TestMessagesThatAreNoQueries sends what the codec takes and the server must not.
+func TestMessagesThatAreNoQueries(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	change := map[string]func(*dns.Msg){
+		"NOTIFY":            func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify },
+		"UPDATE":            func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
+		"two questions":     func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) },
+		"no question":       func(m *dns.Msg) { m.Question = nil },
+		"an answer with it": func(m *dns.Msg) { m.Answer = append(m.Answer, &dns.NULL{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeNULL, Class: 1}, Data: "secret"}) },
+		"more records":      func(m *dns.Msg) { m.Extra = append(m.Extra, &dns.TXT{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeTXT, Class: 1}, Txt: []string{"secret"}}) },
+	}
+	for says, edit := range change {
+		q := questionFor("allowed.test.", dns.TypeA)
+		edit(q)
+		m := f.ask(t, "udp", q)
+		if m.Rcode != dns.RcodeFormatError && m.Rcode != dns.RcodeNotImplemented || len(m.Answer) != 0 {
+			t.Errorf("%s: %v", says, m)
+		}
+	}
+	c, err := net.Dial("udp", f.udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, raw := range []string{"", "\x00", "\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00", "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"} {
+		c.Write([]byte(raw))
+	}
+	if m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)); len(m.Answer) != 1 { // and it is still there
+		t.Errorf("afterwards: %v", m)
+	}
+}
+
+func TestTooManyQuestionsAreRefused(t *testing.T) {
+	f := newFront(t, ServerLimits{PerSecond: 1, Burst: 3})
+	refused := 0
+	for range 12 {
+		m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA))
+		if _, text := extended(m); m.Rcode == dns.RcodeRefused && text == "dns-budget" {
+			refused++
+		}
+	}
+	if refused < 5 {
+		t.Errorf("%d of 12 were refused", refused)
+	}
+}
+
+// TestABudgetFillsUpAgain spends, and waits.
+func TestABudgetFillsUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget{rate: 10, most: 2}
+		take := func() (bool, int) { return b.take(time.Now()) }
+		for range 2 {
+			if ok, _ := take(); !ok {
+				t.Fatal("refused with tokens left")
+			}
+		}
+		if ok, over := take(); ok || over != 1 {
+			t.Errorf("%v, %d", ok, over)
+		}
+		if ok, over := take(); ok || over != 0 {
+			t.Errorf("told twice in a second: %v, %d", ok, over)
+		}
+		time.Sleep(time.Second)
+		for range 2 {
+			if ok, _ := take(); !ok {
+				t.Error("it did not fill up")
+			}
+		}
+		if ok, over := take(); ok || over != 2 {
+			t.Errorf("%v, %d of 2", ok, over)
+		}
+	})
+}
+
+// TestIdleConnectionsMakeRoom fills the connections that there may be with silent
+// ones.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	f := newFront(t, ServerLimits{Connections: 2, Idle: 200 * time.Millisecond})
+	for range 4 {
+		c, err := net.Dial("tcp", f.tcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if m := f.ask(t, "tcp", questionFor("allowed.test.", dns.TypeA)); len(m.Answer) != 1 {
+		t.Errorf("read %v", m)
+	}
+}

@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A running is egressd run under way.
+type running struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// beginRun starts a program under egressd run that says "ready" when it is.
+func (d *daemon) beginRun(t *testing.T, script string) *running {
+	t.Helper()
+	r := &running{Cmd: d.jailed(t.Context(), "user", []string{"-q"}, "sh", "-c", script)}
+	r.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if r.in, err = r.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Stderr = os.Stderr
+	r.out = bufio.NewReader(out)
+	if err := d.world.Gateway.Start(r.Cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Process.Kill(); r.Cmd.Wait() })
+	r.reads(t, "ready")
+	return r
+}
+
+// reads waits for a line.
+func (r *running) reads(t *testing.T, want string) {
+	t.Helper()
+	line, err := r.out.ReadString('\n')
+	if strings.TrimSpace(line) != want {
+		t.Fatalf("read %q, %v; want %q", line, err, want)
+	}
+}
+
+func TestRunPassesSignalsOn(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1} {
+		r := d.beginRun(t, fmt.Sprintf(`trap 'echo got; exit 9' %d; echo ready; while :; do sleep 0.05; done`, s))
+		r.Process.Signal(s)
+		r.reads(t, "got")
+		r.Cmd.Wait()
+		if code := r.ProcessState.ExitCode(); code != 9 {
+			t.Errorf("%v: exit %d", s, code)
+		}
+	}
+}
+
+// TestRunStopsAndGoesOnWithItsProgram has the program stop itself.
+func TestRunStopsAndGoesOnWithItsProgram(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	r := d.beginRun(t, `echo ready; kill -STOP $$; echo on; exit 4`)
+	if !eventually(10*time.Second, func() bool { return stateOf(r.Process.Pid) == "T" }) {
+		t.Fatalf("egressd is %q after its program stopped", stateOf(r.Process.Pid))
+	}
+	r.Process.Signal(syscall.SIGCONT)
+	r.reads(t, "on")
+	r.Cmd.Wait()
+	if code := r.ProcessState.ExitCode(); code != 4 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// stateOf is the letter by which the kernel calls what a process does.
+func stateOf(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	state, _, _ := strings.Cut(rest, " ")
+	return state
+}
+
+// TestKillingRunLeavesNothingWithANetwork kills egressd as no program can prevent.
+func TestKillingRunLeavesNothingWithANetwork(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	left := filepath.Join(d.dir, "left")
+	r := d.beginRun(t, `(
+	trap '' HUP; echo $$ >child; while test -e child; do sleep 0.05; done
+	curl -sS -m2 http://a.allowed.test/ >left.out 2>&1; echo $? >left.tmp; mv left.tmp left
+) & curl -sS -m9 http://a.allowed.test/ >/dev/null && echo ready; wait`)
+	wire, err := d.world.Wire.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := childOf(t, r.Process.Pid)
+	r.Process.Kill()
+	r.Cmd.Wait()
+	if !eventually(5*time.Second, func() bool { s := stateOf(program); return s == "" || s == "Z" }) {
+		t.Errorf("the program is %q", stateOf(program))
+	}
+	os.Remove(filepath.Join(d.dir, "child"))
+	if !eventually(10*time.Second, func() bool { _, err := os.Stat(left); return err == nil }) {
+		t.Fatal("what the program left behind did not say what it met")
+	}
+	if code, _ := os.ReadFile(left); strings.TrimSpace(string(code)) == "0" {
+		t.Errorf("what the program left behind had a network")
+	}
+	packets, err := d.world.Wire.Since(wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		if p.SYN && !p.ACK { // the end of a connection before may still be on its way
+			t.Errorf("sent %v", p)
+		}
+	}
+	if runs, _ := filepath.Glob(filepath.Join(d.dir, "runs", "*", "*")); len(runs) == 0 {
+		t.Error("the log is gone")
+	}
+}
+
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	var child int
+	found := eventually(5*time.Second, func() bool {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		for _, path := range tasks {
+			text, _ := os.ReadFile(path)
+			if f := strings.Fields(string(text)); len(f) > 0 {
+				child, _ = strconv.Atoi(f[0])
+				return true
+			}
+		}
+		return false
+	})
+	if !found {
+		t.Fatal("egressd has no child")
+	}
+	return child
+}
+
+// A terminal is a pseudo-terminal with a session on it.
+type terminal struct {
+	*os.File
+	t    *testing.T
+	seen strings.Builder
+}
+
+// onTerminal starts a command as the leader of a terminal's session.
+func (d *daemon) onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	var number, unlock int32
+	control(t, master, syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))
+	control(t, master, syscall.TIOCGPTN, unsafe.Pointer(&number))
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := d.world.Gateway.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return &terminal{File: master, t: t}
+}
+
+func control(t *testing.T, f *os.File, request uintptr, with unsafe.Pointer) {
+	t.Helper()
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(with)); errno != 0 {
+		t.Fatal(errno)
+	}
+}
+
+// until reads up to a text.
+func (c *terminal) until(want string) {
+	c.t.Helper()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b := make([]byte, 1024)
+	for !strings.Contains(c.seen.String(), want) {
+		n, err := c.Read(b)
+		c.seen.Write(b[:n])
+		if err != nil {
+			c.t.Fatalf("%v; the terminal shows %q, want %q", err, c.seen.String(), want)
+		}
+	}
+	_, rest, _ := strings.Cut(c.seen.String(), want)
+	c.seen.Reset()
+	c.seen.WriteString(rest)
+}
+
+func (c *terminal) types(keys string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, keys); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestRunOnATerminal works at a shell inside and at one outside, as a person does.
+func TestRunOnATerminal(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	inner := fmt.Sprintf("%s run -q --config %s -- ", os.Getenv(binaryVariable), d.config)
+	outer := exec.Command("bash", "--norc", "--noprofile", "-i")
+	outer.Dir = d.dir
+	outer.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir, "PS1=outer> ", "TERM=dumb", "HISTFILE=")
+	c := d.onTerminal(t, outer)
+	c.until("outer> ")
+
+	c.types(inner + "sh -c 'echo begun; exec sleep 60'\n")
+	c.until("begun\r\n")
+	c.types("\x03")
+	c.until("outer> ")
+	c.types("echo code $?\n")
+	c.until("code 130")
+	c.until("outer> ")
+
+	c.types(inner + "sh -c 'trap \"echo caught; exit 5\" INT; echo begun; while :; do sleep 0.05; done'; echo code $?\n")
+	c.until("begun\r\n")
+	c.types("\x03")
+	c.until("caught")
+	c.until("code 5")
+	c.until("outer> ")
+
+	c.types(inner + "sh -c 'echo begun; sleep 60; echo over'\n")
+	c.until("begun\r\n")
+	c.types("\x1a")
+	c.until("Stopped")
+	c.until("outer> ")
+	c.types("kill %1; fg; echo code $?\n")
+	c.until("code 143")
+	c.until("outer> ")
+
+	c.types(inner + "bash --norc --noprofile -i\n")
+	c.until("bash")
+	c.types("PS1='inner> '\n")
+	c.until("inner> ")
+	c.until("inner> ")
+	c.types("sh -c 'echo begun; exec sleep 60'\n")
+	c.until("begun\r\n")
+	c.types("\x1a")
+	c.until("Stopped")
+	c.until("inner> ")
+	c.types("jobs; kill %1; fg; true; stty size\n")
+	c.until("Terminated")
+	size := [4]uint16{33, 77}
+	control(t, c.File, syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	c.types("stty size\n")
+	c.until("33 77")
+	c.types("exit 6\n")
+	c.until("outer> ")
+	c.types("echo code $?\n")
+	c.until("code 6")
+}
