@@ -1,0 +1,212 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A call is what a filter is asked about.
+type call struct {
+	arch, number uint32
+	args         [6]uint64
+}
+
+// decide runs the filter as the kernel does, on the instructions that it has.
+func decide(t *testing.T, f []unix.SockFilter, c call) uint32 {
+	t.Helper()
+	data := binary.LittleEndian.AppendUint32(nil, c.number)
+	data = binary.LittleEndian.AppendUint32(data, c.arch)
+	data = append(data, make([]byte, 8)...)
+	for _, a := range c.args {
+		data = binary.LittleEndian.AppendUint64(data, a)
+	}
+	var a uint32
+	for at := 0; at < len(f); at++ {
+		i := f[at]
+		skip := int(i.Jf)
+		switch i.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			a = binary.LittleEndian.Uint32(data[i.K:])
+			continue
+		case unix.BPF_RET | unix.BPF_K:
+			return i.K
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ:
+			if a == i.K {
+				skip = int(i.Jt)
+			}
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGE:
+			if a >= i.K {
+				skip = int(i.Jt)
+			}
+		default:
+			t.Fatalf("instruction %d is %+v", at, i)
+		}
+		at += skip
+	}
+	t.Fatal("the filter has no end")
+	return 0
+}
+
+// TestTheFilterOfSystemCalls asks about calls of every ABI of a processor.
+func TestTheFilterOfSystemCalls(t *testing.T) {
+	const allowed = unix.SECCOMP_RET_ALLOW
+	fails := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+	socket := func(args ...uint64) (six [6]uint64) { copy(six[:], args); return six }
+	for _, arch := range []string{"amd64", "arm64"} {
+		abis := abisOf(arch)
+		f := callFilter(abis)
+		if len(f) > 255*len(abis) {
+			t.Fatalf("%d instructions", len(f))
+		}
+		for _, a := range abis {
+			for _, row := range []struct {
+				says string
+				c    call
+				want uint32
+			}{
+				{"TCP", call{a.arch, a.socket, socket(2, 1, 0)}, allowed},
+				{"IPv6", call{a.arch, a.socket, socket(10, 2, 17)}, allowed},
+				{"Unix", call{a.arch, a.socket, socket(1, 1)}, allowed},
+				{"asking about routes", call{a.arch, a.socket, socket(16, 3, 0)}, allowed},
+				{"asking about sockets", call{a.arch, a.socket, socket(16, 3, 4)}, allowed},
+				{"packet filters", call{a.arch, a.socket, socket(16, 3, 12)}, fails(unix.EPROTONOSUPPORT)},
+				{"virtual machines", call{a.arch, a.socket, socket(40, 1)}, fails(unix.EAFNOSUPPORT)},
+				{"virtual machines, in half a word", call{a.arch, a.socket, socket(40|1<<32, 1)}, fails(unix.EAFNOSUPPORT)},
+				{"ciphers", call{a.arch, a.socket, socket(38, 5)}, fails(unix.EAFNOSUPPORT)},
+				{"packets", call{a.arch, a.socket, socket(17, 3)}, fails(unix.EAFNOSUPPORT)},
+				{"a family to come", call{a.arch, a.socket, socket(99, 1)}, fails(unix.EAFNOSUPPORT)},
+				{"no family", call{a.arch, a.socket, socket(0, 1)}, fails(unix.EAFNOSUPPORT)},
+				{"typing into a terminal", call{a.arch, a.ioctl, socket(0, 0x5412)}, fails(unix.EPERM)},
+				{"typing, in half a word", call{a.arch, a.ioctl, socket(0, 0x5412|7<<32)}, fails(unix.EPERM)},
+				{"pasting into a terminal", call{a.arch, a.ioctl, socket(0, 0x541c)}, fails(unix.EPERM)},
+				{"the size of a terminal", call{a.arch, a.ioctl, socket(0, 0x5413)}, allowed},
+				{"io_uring_setup", call{a.arch, 425, socket()}, fails(unix.ENOSYS)},
+				{"io_uring_enter", call{a.arch, 426, socket()}, fails(unix.ENOSYS)},
+				{"io_uring_register", call{a.arch, 427, socket()}, fails(unix.ENOSYS)},
+				{"write", call{a.arch, 1, socket()}, allowed},
+				{"another processor", call{0x1234, a.socket, socket(2, 1)}, fails(unix.ENOSYS)},
+			} {
+				if got := decide(t, f, row.c); got != row.want {
+					t.Errorf("%s, %#x, %s: %#x, want %#x", arch, a.arch, row.says, got, row.want)
+				}
+			}
+			if a.socketcall != 0 {
+				if got := decide(t, f, call{a.arch, a.socketcall, socket(1, 0x1000)}); got != fails(unix.ENOSYS) {
+					t.Errorf("%s: socketcall: %#x", arch, got)
+				}
+			}
+			if a.foreign != 0 {
+				if got := decide(t, f, call{a.arch, a.foreign | a.socket, socket(40, 1)}); got != fails(unix.ENOSYS) {
+					t.Errorf("%s: a call of a foreign ABI: %#x", arch, got)
+				}
+			}
+		}
+	}
+	if abisOf("mips") != nil {
+		t.Error("there is a filter for what nobody has looked at")
+	}
+}
+
+// TestTheAnswerToADatagramIsWellFormed sums up what a receiver sums up.
+func TestTheAnswerToADatagramIsWellFormed(t *testing.T) {
+	four := Datagram{netip.MustParseAddrPort("100.127.0.1:40001"), netip.MustParseAddrPort("93.184.216.34:443")}
+	packet, _ := unreachable(four)
+	if checksum(0, packet[:20]) != 0 || checksum(0, packet[20:]) != 0 || int(binary.BigEndian.Uint16(packet[2:])) != len(packet) {
+		t.Errorf("IPv4: %x", packet)
+	}
+	if about := packet[28:]; !bytes.Equal(about[12:16], []byte{100, 127, 0, 1}) || binary.BigEndian.Uint16(about[20:]) != 40001 || binary.BigEndian.Uint16(about[22:]) != 443 {
+		t.Errorf("it is about %x", about)
+	}
+	six := Datagram{netip.MustParseAddrPort("[2d00::1]:40001"), netip.MustParseAddrPort("[2606::1]:53")}
+	packet, _ = unreachable(six)
+	pseudo := append(bytes.Clone(packet[8:40]), 0, 0, 0, byte(len(packet)-40), 0, 0, 0, 58)
+	if checksum(0, append(pseudo, packet[40:]...)) != 0 || int(binary.BigEndian.Uint16(packet[4:])) != len(packet)-40 {
+		t.Errorf("IPv6: %x", packet)
+	}
+	if got := partial(0, []byte{1, 2, 3}); got != 0x0102+0x0300 {
+		t.Errorf("an odd byte sums up to %#x", got)
+	}
+}
+
+func TestMessagesOfAnyLengthArriveWhole(t *testing.T) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[0])
+	for _, n := range []int{0, 1, 32<<10 - 1, 32 << 10, 32<<10 + 1, 300_000} {
+		sent := bytes.Repeat([]byte("x"), n)
+		done := make(chan error, 1)
+		go func() { done <- sendAll(fds[1], sent) }()
+		got, _, err := receiveAll(fds[0])
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes: read %d, %v", n, len(got), err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	syscall.Close(fds[1])
+	if got, _, err := receiveAll(fds[0]); err != nil || got != nil {
+		t.Errorf("after the end: %q, %v", got, err)
+	}
+}
+
+// TestAProgramIsFoundAsAShellFindsIt looks programs up.
+func TestAProgramIsFoundAsAShellFindsIt(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for path, mode := range map[string]os.FileMode{
+		filepath.Join(dir, "tool"): 0o755, filepath.Join(dir, "text"): 0o644, filepath.Join(other, "text"): 0o755, filepath.Join(dir, "plain"): 0o644,
+	} {
+		if err := os.WriteFile(path, []byte("#!/bin/true\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PATH=/nowhere:" + dir + ":" + other}
+	for _, row := range []struct {
+		name, path string
+		missing    bool
+	}{
+		{"tool", filepath.Join(dir, "tool"), false},
+		{"text", filepath.Join(other, "text"), false},
+		{filepath.Join(dir, "tool"), filepath.Join(dir, "tool"), false},
+		{"plain", "", false},
+		{"folder", "", false},
+		{"absent", "", true},
+		{"./absent", "", true},
+		{filepath.Join(dir, "tool", "x"), "", true},
+		{filepath.Join(dir, "folder"), "", false},
+	} {
+		path, err := find(Program{Argv: []string{row.name}, Env: env})
+		var problem *ExecError
+		switch {
+		case row.path != "" && (err != nil || path != row.path):
+			t.Errorf("%s: %q, %v", row.name, path, err)
+		case row.path == "" && (!errors.As(err, &problem) || problem.Missing != row.missing):
+			t.Errorf("%s: %q, %v", row.name, path, err)
+		}
+	}
+}
+
+func TestPlainNames(t *testing.T) {
+	for name, plain := range map[string]bool{
+		"ci": true, "fix-login": true, "a.b_c": true, "7": true, strings.Repeat("a", 64): true,
+		"": false, "-a": false, ".a": false, "a b": false, "a/b": false, "ä": false, "a\n": false, strings.Repeat("a", 65): false,
+	} {
+		if PlainName(name) != plain {
+			t.Errorf("%q: %v", name, !plain)
+		}
+	}
+}
