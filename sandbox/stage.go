@@ -62,7 +62,7 @@ func (s *stage) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
-	if err := rearrange(program); err != nil {
+	if err := rearrange(plan, program); err != nil {
 		return err
 	}
 	path, err := find(program)
@@ -95,7 +95,7 @@ func build(plan jailPlan) (jailReport, []int, error) {
 		}
 		report.Sockets, fds = append(report.Sockets, p.kind), append(fds, fd)
 	}
-	return report, fds, makeMounts(plan)
+	return report, fds, hideHelpers()
 }
 
 func (s *stage) receive(into any) error {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,32 +23,33 @@ var helpers = [...]string{
 	"/var/lib/sss/pipes/nss",
 }
 
-// makeMounts has the sandbox ask the jail's name server. The mounts are seen by
-// nobody outside.
-func makeMounts(plan jailPlan) error {
+// hideHelpers has the sandbox ask the jail's name server alone.
+func hideHelpers() error {
 	for _, path := range helpers {
 		if err := hide(path); err != nil {
 			return &SetupError{"hide " + path, err}
 		}
 	}
-	// Whatever address a program takes for a name server leads to the jail's, so
-	// that the file can be missing, or be one that was removed while it was mounted.
-	text := fmt.Sprintf("# the name server of egressd run\nnameserver %s\noptions edns0\n", plan.IPv4)
-	if err := cover(resolvConf, []byte(text)); err != nil && !errors.Is(err, unix.ENOENT) {
-		return &SetupError{"name server in " + resolvConf, err}
-	}
 	return nil
 }
 
-// rearrange makes the mounts that a program is to have.
-func rearrange(p Program) error {
-	for _, path := range p.Hidden {
-		if err := hide(path); err != nil {
-			return fmt.Errorf("hide %s: %w", path, err)
-		}
+// rearrange makes the mounts that a program is to have. They are seen by nobody
+// outside.
+func rearrange(plan jailPlan, p Program) error {
+	room, err := hideAll(p.Hidden)
+	if err != nil {
+		return err
 	}
-	for path, text := range p.Covered {
-		if err := cover(path, text); err != nil {
+	covered := maps.Clone(p.Covered)
+	if covered == nil {
+		covered = map[string][]byte{}
+	}
+	// Whatever address a program takes for a name server leads to the jail's, so
+	// that the file can be missing, or be one that was removed while it was
+	// mounted.
+	covered[resolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %s\noptions edns0\n", plan.IPv4)
+	for path, text := range covered {
+		if err := cover(room, path, text); err != nil && !(path == resolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
@@ -56,7 +58,38 @@ func rearrange(p Program) error {
 			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}
-	return nil
+	return closeRoom(room)
+}
+
+// hideAll hides every path. The first folder among them, or /tmp where there is
+// none, is where files can be made from then on, until closeRoom: to unmount
+// something costs milliseconds, in which the kernel waits for every processor.
+func hideAll(paths []string) (room string, err error) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); room == "" && err == nil && info.IsDir() {
+			room = path
+			continue
+		}
+		if err := hide(path); err != nil {
+			return "", fmt.Errorf("hide %s: %w", path, err)
+		}
+	}
+	if room == "" {
+		room = tmp
+	}
+	if err := unix.Mount("tmpfs", room, "tmpfs", bare, "size=8m,mode=0755"); err != nil {
+		return "", fmt.Errorf("hide %s: %w", room, err)
+	}
+	return room, nil
+}
+
+const tmp = "/tmp"
+
+func closeRoom(room string) error {
+	if room == tmp {
+		return unix.Unmount(room, unix.MNT_DETACH)
+	}
+	return unix.Mount("", room, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
 }
 
 // hide puts an empty folder, or what answers nobody, in the place of path, where
@@ -75,18 +108,18 @@ func hide(path string) error {
 // bare is what mounts of ours are, and stay.
 const bare = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// cover puts a file that holds text, and cannot be written, in the place of path,
-// where there is one.
-func cover(path string, text []byte) error {
+// cover puts a file of room that holds text, and cannot be written, in the place
+// of path, where there is one.
+func cover(room, path string, text []byte) error {
 	if _, err := os.Stat(path); err != nil {
 		return nil
 	}
-	const room = "/tmp" // covered for a moment, for nobody else
-	if err := unix.Mount("tmpfs", room, "tmpfs", bare, "size=8m,mode=0755"); err != nil {
+	file, err := os.CreateTemp(room, "")
+	if err != nil {
 		return err
 	}
-	err := bind(room+"/file", path, text)
-	return errors.Join(err, unix.Unmount(room, unix.MNT_DETACH))
+	file.Close()
+	return bind(file.Name(), path, text)
 }
 
 func bind(file, path string, text []byte) error {
