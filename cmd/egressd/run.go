@@ -140,11 +140,13 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	defer r.close()
 	began := time.Now()
 	if err := r.exec(argv); err != nil {
+		r.jail.Close()
+		r.stop("the program could not be started")
 		return err
 	}
 	r.talk.hold()
 	code, err := r.wait(signals)
-	r.stop()
+	r.stop("the program ended")
 	r.talk.release()
 	if err != nil {
 		return failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
@@ -329,9 +331,9 @@ func (r *runner) exec(argv []string) error {
 	return noSandbox(err)
 }
 
-// stop ends what waits for the sandbox: its program has ended, and what it has
-// left behind has no network from now on.
-func (r *runner) stop() {
+// stop ends what waits for the sandbox, and records why: what its program has left
+// behind has no network from now on.
+func (r *runner) stop(why string) {
 	r.names.Shutdown()
 	for _, d := range r.sockets.UDP {
 		d.Close()
@@ -340,7 +342,7 @@ func (r *runner) stop() {
 	cancel()
 	_ = r.server.Shutdown(at) // that something was still open is no error here
 	r.serving.Wait()
-	if err := r.gate.Note(egress.KindStop, "the program ended"); err != nil {
+	if err := r.gate.Note(egress.KindStop, why); err != nil {
 		r.complain(err)
 	}
 }

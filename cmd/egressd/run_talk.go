@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -10,9 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"crypto/rand"
-	"encoding/hex"
 
 	"github.com/egressd/egressd/egress"
 )
@@ -34,7 +33,7 @@ func (t *heldTalk) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.quiet:
+	case t.quiet && !bytes.HasPrefix(b, []byte("egressd: error: ")):
 	case !t.holding:
 		return t.to.Write(b)
 	case t.held.Len()+len(b) <= heldMost:

@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunInspectsWhereARuleLooks has programs trust egressd's authority without
+// being told of it.
+func TestRunInspectsWhereARuleLooks(t *testing.T) {
+	d := newDaemon(t, `version: 1
+allow: [{host: a.allowed.test, methods: [GET], paths: ["/public/**"], inject: {header: Authorization, value: "Bearer {}", file: api.secret}}]
+tls: {ca_dir: ca, extra_roots: [lab.pem]}
+`)
+	r := d.runAs(t, "user", `curl -sS -m9 https://a.allowed.test/public/x; echo
+curl -sS -m9 https://a.allowed.test/private; curl -sS -m9 https://evil.test/
+python3 -c 'import urllib.request; print(urllib.request.urlopen("https://a.allowed.test/public/py", timeout=9).status)'
+cat api.secret; ls ca; echo "secret $(cat api.secret | wc -c)"; env | grep -c '^SSL_CERT_FILE='`)
+	for _, want := range []string{"origin ", `"class":"path-denied"`, `"class":"default-deny"`, "\n200\n", "secret 0\n1\n"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("printed %q (%s), want %q", r.out, r.talk, want)
+		}
+	}
+	if strings.Contains(r.out, realSecret) || strings.Contains(r.out, "key") {
+		t.Errorf("printed %q", r.out)
+	}
+}
+
+// TestRunRefusesWhereThereIsNoSandbox takes user namespaces away.
+func TestRunRefusesWhereThereIsNoSandbox(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	ran := filepath.Join(d.dir, "ran")
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"`, "sh",
+		os.Getenv(binaryVariable), "run", "--config", d.config, "--", "touch", ran)
+	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	d.world.Gateway.Run(cmd)
+	if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.Contains(talk.String(), "egressd: hint: allow unprivileged user namespaces") {
+		t.Errorf("exit %d, %q", code, talk.String())
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the program ran")
+	}
+}
+
+// TestRunsBesideEachOther has two runs at a time, each with a log of its own.
+func TestRunsBesideEachOther(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	done := make(chan *ran, 2)
+	for range 2 {
+		go func() { done <- d.runAs(t, "user", `curl -sS -m9 http://a.allowed.test/; sleep 0.3`) }()
+	}
+	for range 2 {
+		if r := <-done; r.code != 0 || !strings.Contains(r.out, "origin") {
+			t.Errorf("exit %d, %q %q", r.code, r.out, r.talk)
+		}
+	}
+	log := exec.Command(os.Getenv(binaryVariable), "log", "--config", d.config, "--run", "last")
+	log.Dir = d.dir
+	log.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
+	out, err := log.Output()
+	if err != nil || !strings.Contains(string(out), "a.allowed.test:80") {
+		t.Errorf("%v, the log of the last run: %q", err, out)
+	}
+}
