@@ -183,8 +183,14 @@ func (d *daemon) onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 
 func control(t *testing.T, f *os.File, request uintptr, with unsafe.Pointer) {
 	t.Helper()
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(with)); errno != 0 {
-		t.Fatal(errno)
+	raw, err := f.SyscallConn() // Fd would take its deadlines away
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errno syscall.Errno
+	err = raw.Control(func(fd uintptr) { _, _, errno = syscall.Syscall(syscall.SYS_IOCTL, fd, request, uintptr(with)) })
+	if err != nil || errno != 0 {
+		t.Fatal(err, errno)
 	}
 }
 
@@ -235,6 +241,14 @@ func TestRunOnATerminal(t *testing.T) {
 	c.types("\x03")
 	c.until("caught")
 	c.until("code 5")
+	c.until("outer> ")
+
+	// One Ctrl-C is one signal: many programs take a second one for more.
+	count := `import signal, time; n = []; signal.signal(signal.SIGINT, lambda *a: n.append(1)); print("begun", flush=True); time.sleep(1); print("count", len(n))`
+	c.types(inner + "python3 -c '" + count + "'\n")
+	c.until("begun\r\n")
+	c.types("\x03")
+	c.until("count 1")
 	c.until("outer> ")
 
 	c.types(inner + "sh -c 'echo begun; sleep 60; echo over'\n")
