@@ -193,12 +193,16 @@ func TestNamesThatAreNone(t *testing.T) {
 func TestMessagesThatAreNoQueries(t *testing.T) {
 	f := newFront(t, ServerLimits{})
 	change := map[string]func(*dns.Msg){
-		"NOTIFY":            func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify },
-		"UPDATE":            func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
-		"two questions":     func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) },
-		"no question":       func(m *dns.Msg) { m.Question = nil },
-		"an answer with it": func(m *dns.Msg) { m.Answer = append(m.Answer, &dns.NULL{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeNULL, Class: 1}, Data: "secret"}) },
-		"more records":      func(m *dns.Msg) { m.Extra = append(m.Extra, &dns.TXT{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeTXT, Class: 1}, Txt: []string{"secret"}}) },
+		"NOTIFY":        func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify },
+		"UPDATE":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
+		"two questions": func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) },
+		"no question":   func(m *dns.Msg) { m.Question = nil },
+		"an answer with it": func(m *dns.Msg) {
+			m.Answer = append(m.Answer, &dns.NULL{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeNULL, Class: 1}, Data: "secret"})
+		},
+		"more records": func(m *dns.Msg) {
+			m.Extra = append(m.Extra, &dns.TXT{Hdr: dns.RR_Header{Name: "x.test.", Rrtype: dns.TypeTXT, Class: 1}, Txt: []string{"secret"}})
+		},
 	}
 	for says, edit := range change {
 		q := questionFor("allowed.test.", dns.TypeA)

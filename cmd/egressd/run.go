@@ -145,7 +145,11 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 		return err
 	}
 	r.talk.hold()
+	following, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	r.serving.Go(func() { r.follow(following) })
 	code, err := r.wait(signals)
+	unfollow()
 	r.stop("the program ended")
 	r.talk.release()
 	if err != nil {
@@ -304,7 +308,7 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: r.hidden, Fixed: []string{r.path}}
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: r.hidden, Fixed: r.fixed()}
 	if r.with != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
@@ -331,6 +335,37 @@ func (r *runner) exec(argv []string) error {
 	return noSandbox(err)
 }
 
+// follow takes in what is fetched for the policy, until ctx is done. Files are not
+// read again: the program may be able to write them.
+func (r *runner) follow(ctx context.Context) {
+	r.age(ctx)
+	for {
+		r.poll(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-r.arrivals:
+			r.arrive(ctx, a)
+		case <-r.ageing():
+			r.age(ctx)
+		}
+	}
+}
+
+// fixed are the files of the policy that are read once more where a bundle is
+// renewed, or by the next run.
+func (r *runner) fixed() []string {
+	all := []string{r.path}
+	for _, source := range r.daemon.config.file.Rego {
+		for _, path := range []string{source.Path, source.Key, source.CA} {
+			if path != "" {
+				all = append(all, r.daemon.config.relative(path))
+			}
+		}
+	}
+	return all
+}
+
 // stop ends what waits for the sandbox, and records why: what its program has left
 // behind has no network from now on.
 func (r *runner) stop(why string) {
@@ -342,6 +377,7 @@ func (r *runner) stop(why string) {
 	cancel()
 	_ = r.server.Shutdown(at) // that something was still open is no error here
 	r.serving.Wait()
+	r.daemon.serving.Wait()
 	if err := r.gate.Note(egress.KindStop, why); err != nil {
 		r.complain(err)
 	}
