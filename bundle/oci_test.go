@@ -168,11 +168,11 @@ func TestATokenOfTheRegistry(t *testing.T) {
 func TestReferences(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	for text, want := range map[string]string{
-		"oci://h/a/b:v1":            "a/b v1",
-		"oci://h:5000/a":            "a latest",
+		"oci://h/a/b:v1": "a/b v1",
+		"oci://h:5000/a": "a latest", "oci://h/a:" + strings.Repeat("v", 128): "a " + strings.Repeat("v", 128),
 		"oci://h/a_b/c-d@" + digest: "a_b/c-d " + digest,
 		"oci://h/":                  "", "oci://h/A": "", "oci://h/a:": "", "oci://h/a@sha256:0": "", "oci://h/a/../b": "", "oci://h/a:b/c": "",
-		"oci://h/a?x=y": "", "oci://h//a": "", "oci://h/a:v1@" + digest: "", "oci://h/a%2e%2e": "",
+		"oci://h/a?x=y": "", "oci://h//a": "", "oci://h/a:v1@" + digest: "", "oci://h/a%2e%2e": "", "oci://h/a:" + strings.Repeat("v", 129): "",
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
