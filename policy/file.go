@@ -24,6 +24,15 @@ type File struct {
 	// this version.
 	Allow, Deny, Ask []Rule
 
+	// Ceiling, where Ceiled is set, is what the layers below the organisation may
+	// open at most: what lines, presets and Rego of theirs, and "default: allow",
+	// allow beyond it is denied. It opens nothing by itself.
+	Ceiling []Rule
+
+	// Ceiled is set where the key "ceiling" is present, even with an empty list,
+	// under which nothing is opened.
+	Ceiled bool
+
 	// Presets names sets of allow rules that ship with egressd. They rank below
 	// every line of the file: what a deny of the file covers, no preset opens.
 	Presets []string
@@ -59,6 +68,7 @@ type File struct {
 	Limits Limits
 
 	name   string
+	kind   fileKind
 	text   []byte
 	places map[string]place
 }
@@ -174,6 +184,14 @@ type SandboxRules struct {
 
 	// Deny is refused to this sandbox on top of the rest of the file.
 	Deny []Rule
+
+	// Rego names files and folders with a policy for this sandbox alone, in the
+	// package egress.NAME. It opens nothing by itself.
+	Rego []RegoSource
+
+	// Project is a working tree whose .egressd/project.yaml is a layer of this
+	// sandbox, once somebody trusts it. Empty: none.
+	Project string
 }
 
 // TLS is the section "tls".
@@ -280,8 +298,10 @@ func defaults() File {
 // ParseFile reads an egressd.yaml. name is used in messages only. The error is
 // a [FileError] that names every problem with its line and column; there is
 // never a value and an error.
-func ParseFile(name string, text []byte) (*File, error) {
-	r := &reader{name: name, places: make(map[string]place), ids: make(map[string]place)}
+func ParseFile(name string, text []byte) (*File, error) { return parseAs(userFile, name, text) }
+
+func parseAs(kind fileKind, name string, text []byte) (*File, error) {
+	r := &reader{name: name, kind: kind, places: make(map[string]place), ids: make(map[string]place)}
 	root := r.document(text)
 	f := defaults()
 	if root != nil {
@@ -290,6 +310,6 @@ func ParseFile(name string, text []byte) (*File, error) {
 	if len(r.problems) > 0 {
 		return nil, r.problems.sorted()
 	}
-	f.name, f.text, f.places = name, bytes.Clone(text), r.places
+	f.name, f.kind, f.text, f.places = name, kind, bytes.Clone(text), r.places
 	return &f, nil
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,24 +13,28 @@ type Environment struct {
 	Self      func() []netip.Addr
 	Listeners func() []netip.AddrPort
 
-	// Evaluators are further opinions. They can only make the policy stricter
-	// than the file, except where the file is silent. With any, the policy is
-	// not [Policy.Prompt].
+	// Evaluators are further opinions, of the organisation's layer. They can only
+	// make the policy stricter than the file, except where the file is silent. With
+	// any, and with any in Layers, the policy is not [Policy.Prompt].
 	Evaluators []Evaluator
 
 	// Texts are what the policy is made of beside the file. The digest covers
 	// them, in their order.
 	Texts [][]byte
 
-	// Shadow are the opinions of the sources in shadow, and ShadowTexts what they
-	// are made of: see [RegoSource.Shadow].
-	Shadow      []Evaluator
-	ShadowTexts [][]byte
+	// Shadow, ShadowTexts and ShadowLayers stand in the place of Evaluators, Texts and
+	// Layers in the policy that has sources in shadow: see [RegoSource.Shadow].
+	Shadow       []Evaluator
+	ShadowTexts  [][]byte
+	ShadowLayers Layers
 
 	// Inspection says that tunnels can be inspected, except those to the
 	// patterns of [TLS.Never]. A tunnel that cannot is refused where a rule
 	// looks at its requests.
 	Inspection bool
+
+	// Layers are the others that have a say.
+	Layers Layers
 }
 
 // compilerVersion stands in digests. It changes whenever the same text comes
@@ -45,40 +48,50 @@ const compilerVersion = "egressd policy 2"
 // With sources in shadow, the policy has a shadow that is the same file with those
 // in the place of all others. The tests of the file are not about it.
 func (f *File) Compile(env Environment) (*Policy, error) {
-	if f.names(false) && len(env.Evaluators) == 0 || f.names(true) && len(env.Shadow) == 0 {
-		return nil, errors.New("the file names rego, and nothing was made of it")
+	if err := f.allMade(&env); err != nil {
+		return nil, err
 	}
 	presets, err := f.parsePresets()
 	if err != nil {
 		return nil, err
 	}
-	p := f.assemble(env, presets)
+	p, err := f.assemble(&env, presets)
+	if err != nil {
+		return nil, err
+	}
 	if err := f.runTests(p); err != nil {
 		return nil, err
 	}
-	if len(env.Shadow) > 0 {
-		env.Evaluators, env.Texts = env.Shadow, append([][]byte{[]byte("shadow")}, env.ShadowTexts...)
-		p = p.WithShadow(f.assemble(env, presets))
+	if err := f.runOthersTests(&env, p); err != nil {
+		return nil, err
 	}
-	return p, nil
+	if !env.shadowed() {
+		return p, nil
+	}
+	env.Evaluators, env.Texts, env.Layers = env.Shadow, append([][]byte{[]byte("shadow")}, env.ShadowTexts...), env.ShadowLayers
+	other, err := f.assemble(&env, presets)
+	if err != nil {
+		return nil, err
+	}
+	return p.WithShadow(other), nil
 }
 
 // names reports whether a source of Rego is in shadow, or in force.
 func (f *File) names(shadow bool) bool {
-	return slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
+	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
 }
 
-func (f *File) assemble(env Environment, presets []*File) *Policy {
-	evaluators := []Evaluator{f.baseline(env), f.topRules(presets), f.sandboxLayer()}
-	return &Policy{
-		evaluators: append(evaluators, env.Evaluators...),
-		fallback:   f.Default,
-		ech:        f.ech(),
-		inspection: env.Inspection,
-		never:      f.neverIndex(),
-		slow:       len(env.Evaluators) > 0,
-		digest:     f.digest(presets, env.Texts),
+func (f *File) assemble(env *Environment, presets []*File) (*Policy, error) {
+	p, err := f.stack(env, presets)
+	if err != nil {
+		return nil, err
 	}
+	texts, err := env.Layers.texts()
+	if err != nil {
+		return nil, err
+	}
+	p.slow, p.digest = env.slow(), f.digest(presets, append(texts, env.Texts...))
+	return p, nil
 }
 
 func (f *File) ech() bool { return f.TLS.ECH == "allow" }
@@ -98,12 +111,15 @@ func (f *File) parsePresets() ([]*File, error) {
 	return presets, nil
 }
 
-func (f *File) baseline(env Environment) *Baseline {
+// baseline is that of the file and of the organisation's. A project makes no
+// exception to it.
+func (f *File) baseline(env *Environment) *Baseline {
+	above := exceptionsOf(env.Layers.Organisation)
 	return NewBaseline(BaselineOptions{
 		Self:       env.Self,
 		Listeners:  env.Listeners,
-		Exceptions: specialPatterns(f.Allow),
-		Unsafe:     patterns(f.UnsafeAllow),
+		Exceptions: append(specialPatterns(f.Allow), above[0]...),
+		Unsafe:     append(patterns(f.UnsafeAllow), above[1]...),
 	})
 }
 
@@ -122,7 +138,7 @@ func specialPatterns(list []Rule) []Pattern {
 
 // topRules is the opinion of the lists at the top of the file and its presets.
 func (f *File) topRules(presets []*File) *rules {
-	rs := &rules{own: newIndex(), layer: User}
+	rs := &rules{own: newIndex(), layer: f.kind.layer()}
 	if f.Default == Allow {
 		rs.silence = permissive
 	}

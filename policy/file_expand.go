@@ -27,6 +27,8 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		at := fmt.Sprintf("sandboxes[%d]", i)
 		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
 		e.text(at+".listen", &out.Sandboxes[i].Listen)
+		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
+		e.text(at+".project", &out.Sandboxes[i].Project)
 	}
 	if len(e.problems) > 0 {
 		return nil, e.problems.sorted()

@@ -34,10 +34,10 @@ func (r *reader) rule(n *yaml.Node, rule *Rule, list string, effect Verdict) {
 		"paths":   r.paths(what+".paths", rule),
 		"reason":  r.reason(what+".reason", rule),
 		"id":      r.id(what+".id", rule),
-		"tls":     r.option(what+".tls", "any", &rule.AnyProtocol, effect),
-		"ech":     r.option(what+".ech", "allow", &rule.ECH, effect),
-		"upgrade": r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect)),
-		"inject":  r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject)),
+		"tls":     r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
+		"ech":     r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
+		"upgrade": r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
+		"inject":  r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
 	})
 	if !hasKey(n, "host") {
 		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
@@ -149,7 +149,7 @@ func (r *reader) id(what string, rule *Rule) func(*yaml.Node) {
 		case !ok:
 		case !plainName(text):
 			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
-		case slices.Contains([]string{"default", "baseline", "none", "policy-error"}, text):
+		case slices.Contains([]string{"default", "baseline", "none", "policy-error", "ceiling"}, text):
 			r.fail(n, "%s cannot be %q, which egressd itself uses in the log; choose another", what, text)
 		case r.ids[text].line > 0:
 			r.fail(n, "%s: a rule in line %d has the id %q too; choose another", what, r.ids[text].line, text)

@@ -14,13 +14,14 @@ import (
 // known too, and refused: none is passed over.
 func (r *reader) file(f *File, root *yaml.Node) {
 	fallback := "deny"
-	r.mapping(root, "the file", fields{
+	r.mapping(root, "the file", r.kind.only(r, fields{
 		"version":      r.version,
 		"listen":       r.listen(&f.Listen),
 		"default":      word(r, "default", &fallback, "deny", "allow"),
 		"allow":        r.rules("allow", &f.Allow, Allow),
 		"deny":         r.rules("deny", &f.Deny, Deny),
 		"ask":          r.rules("ask", &f.Ask, Ask),
+		"ceiling":      r.ceiling(f),
 		"presets":      r.presets(&f.Presets),
 		"rego":         r.rego("rego", &f.Rego),
 		"unsafe_allow": r.rules("unsafe_allow", &f.UnsafeAllow, Allow),
@@ -30,7 +31,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"audit":        r.audit(&f.Audit),
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
-	})
+	}))
 	if fallback == "allow" {
 		f.Default = Allow
 	}
@@ -128,12 +129,12 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 }
 
 func (r *reader) tls(t *TLS) func(*yaml.Node) {
-	return r.section("tls", fields{
+	return r.section("tls", r.kind.onlyTLS(r, fields{
 		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
 		"never":       r.patterns("tls.never", &t.Never),
 		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
 		"extra_roots": r.list("tls.extra_roots", &t.ExtraRoots, r.path),
-	})
+	}))
 }
 
 func (r *reader) audit(a *Audit) func(*yaml.Node) {
@@ -257,7 +258,8 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"certificate": r.certificate(at+".certificate", &s.Certificate),
 				"allow":       r.rules(at+".allow", &s.Allow, Allow),
 				"deny":        r.rules(at+".deny", &s.Deny, Deny),
-				"rego":        r.notYet(at+".rego", "write its rules into the files of the top-level key rego, by input.sandbox.name"),
+				"rego":        r.plainRego(at+".rego", &s.Rego),
+				"project":     r.path(at+".project", &s.Project),
 			})
 			r.checkSandbox(item, at, s, *into)
 			*into = append(*into, s)

@@ -26,7 +26,9 @@ func TestTheSampleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Compile(Environment{Evaluators: []Evaluator{voice{Verdict: Abstain}}}); err != nil {
+	silent := voice{Verdict: Abstain}
+	env := Environment{Evaluators: []Evaluator{silent}, Layers: Layers{Narrowing: map[string][]Narrowing{"web": {{Evaluator: silent}}}}}
+	if _, err := f.Compile(env); err != nil {
 		t.Fatal(err)
 	}
 	want := Limits{
@@ -170,7 +172,16 @@ var badFiles = []struct {
 	{"rego without a file", "version: 1\nrego: []", `f:2:7: rego lists no file, so nothing would be decided by it; name a file or a folder`},
 	{"rego without a value", "version: 1\nrego:", `rego has no value`},
 	{"an empty path of rego", "version: 1\nrego: ['']", `f:2:8: rego[0] is empty`},
-	{"rego for one sandbox", "version: 1\nsandboxes: [{name: a, token_file: t, rego: [x]}]", `sandboxes[0].rego is not supported by this version;`},
+	{"rego for one sandbox without a file", "version: 1\nsandboxes: [{name: a, token_file: t, rego: []}]", `sandboxes[0].rego lists no file`},
+	{"a bundle for one sandbox", "version: 1\nsandboxes: [{name: a, token_file: t, rego: [x, {bundle: b.tar.gz}]}]", `f:2:48: sandboxes[0].rego[1]: only files and folders that decide can stand here; write bundles`},
+	{"a shadow for one sandbox", "version: 1\nsandboxes: [{name: a, token_file: t, rego: [{path: x, mode: shadow}]}]", `sandboxes[0].rego[0]: only files and folders`},
+	{"a ceiling that is no list", "version: 1\nceiling: a.test", `f:2:10: ceiling is text; write a list`},
+	{"a ceiling with a credential", "version: 1\nceiling: [{host: a.test, inject: {header: X-Key, env: K}}]", `ceiling[0].inject: a ceiling says where to, and gives nothing`},
+	{"a ceiling with ech", "version: 1\nceiling: [{host: a.test, ech: allow}]", `ceiling[0].ech: a ceiling says where to, and gives nothing`},
+	{"a ceiling with tls", "version: 1\nceiling: [{host: a.test, tls: any}]", `ceiling[0].tls: a ceiling`},
+	{"a ceiling with upgrade", "version: 1\nceiling: [{host: a.test, paths: [/x], upgrade: websocket}]", `ceiling[0].upgrade: a ceiling`},
+	{"a ceiling that needs what is never inspected", "version: 1\ntls: {never: [a.test]}\nceiling: [{host: a.test, methods: [GET]}]", `ceiling[0]: methods of a.test needs a look into tunnels`},
+	{"a rule named ceiling", "version: 1\nallow: [{host: a.test, id: ceiling}]", `allow[0].id cannot be "ceiling", which egressd itself uses`},
 	{"a transparent listener", "version: 1\nlisten: {transparent: ['127.0.0.1:1']}", `a transparent listener is not supported by this version;`},
 	{"a DNS listener", "version: 1\nlisten: {dns: ['127.0.0.1:53']}", `a DNS listener is not supported by this version;`},
 	{"an upstream proxy", "version: 1\nupstream: {proxy: 'http://p.test:3128'}", `upstream.proxy is not supported by this version;`},
@@ -241,8 +252,8 @@ func TestExpand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File, out.Rego[1].Path}
-	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key", "/home/${X}/more.rego"}
+	got := []string{out.Listen.Admin, out.Listen.Proxy[0], out.Listen.Proxy[1], out.TLS.CADir, out.Audit.Dir, out.Sandboxes[1].Listen, out.Injections()[0].Inject.File, out.Rego[1].Path, out.Sandboxes[1].Rego[0].Path, out.Sandboxes[1].Project}
+	want := []string{"unix:/run/user/7/egressd/admin.sock", "127.0.0.1:3128", "unix:/run/user/7/egressd/proxy.sock", "/home/${X}/ca", "/home/${X}/log", "unix:/run/egressd/web.sock", "/home/${X}/example.key", "/home/${X}/more.rego", "/home/${X}/web.rego", "/home/${X}/tree"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -26,6 +26,7 @@ const (
 // while it has problems is thrown away with the file.
 type reader struct {
 	name     string
+	kind     fileKind
 	problems FileError
 	places   map[string]place // where the values that Expand changes stand
 	ids      map[string]place

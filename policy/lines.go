@@ -20,10 +20,10 @@ type Line struct {
 // Lines returns every rule of the file and of its presets: the lists at the top,
 // those of the sandboxes, then the presets. The error is about a preset.
 func (f *File) Lines() (all []Line, err error) {
-	all = f.linesOf(all, Line{Layer: User, Effect: Allow}, f.Allow)
-	all = f.linesOf(all, Line{Layer: User, Effect: Deny}, f.Deny)
-	all = f.linesOf(all, Line{Layer: User, Effect: Ask}, f.Ask)
-	all = f.linesOf(all, Line{Layer: User, Effect: Allow}, f.UnsafeAllow)
+	all = f.linesOf(all, Line{Layer: f.kind.layer(), Effect: Allow}, f.Allow)
+	all = f.linesOf(all, Line{Layer: f.kind.layer(), Effect: Deny}, f.Deny)
+	all = f.linesOf(all, Line{Layer: f.kind.layer(), Effect: Ask}, f.Ask)
+	all = f.linesOf(all, Line{Layer: f.kind.layer(), Effect: Allow}, f.UnsafeAllow)
 	for _, s := range f.Sandboxes {
 		all = f.linesOf(all, Line{Layer: PerSandbox, Sandbox: s.Name, Effect: Allow}, s.Allow)
 		all = f.linesOf(all, Line{Layer: PerSandbox, Sandbox: s.Name, Effect: Deny}, s.Deny)
@@ -33,7 +33,7 @@ func (f *File) Lines() (all []Line, err error) {
 		return nil, err
 	}
 	for _, preset := range presets {
-		all = preset.linesOf(all, Line{Layer: User, Preset: strings.TrimPrefix(preset.name, "preset "), Effect: Allow}, preset.Allow)
+		all = preset.linesOf(all, Line{Layer: f.kind.layer(), Preset: strings.TrimPrefix(preset.name, "preset "), Effect: Allow}, preset.Allow)
 	}
 	return all, nil
 }

@@ -1,14 +1,22 @@
 package policy
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// neverIndex holds the patterns of "tls.never", or is nil where there are none.
-func (f *File) neverIndex() *index {
-	if len(f.TLS.Never) == 0 {
+// neverIndex holds the patterns of "tls.never" of both files, or is nil where there
+// are none.
+func (f *File) neverIndex(organisation *File) *index {
+	never := f.TLS.Never
+	if organisation != nil {
+		never = slices.Concat(never, organisation.TLS.Never)
+	}
+	if len(never) == 0 {
 		return nil
 	}
 	ix := newIndex()
-	for _, p := range f.TLS.Never {
+	for _, p := range never {
 		ix.add(p, rule{ports: p.ports})
 	}
 	ix.finish()
@@ -18,7 +26,7 @@ func (f *File) neverIndex() *index {
 // checkNever refuses a rule that needs a look into tunnels that "tls.never"
 // keeps shut: one of the two would not be kept.
 func (r *reader) checkNever(f *File) {
-	lists := [][]Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow}
+	lists := [][]Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
 	for _, s := range f.Sandboxes {
 		lists = append(lists, s.Allow, s.Deny)
 	}

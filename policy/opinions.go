@@ -13,13 +13,16 @@ const (
 	PartFile     Part = "file"    // the lists at the top of the file
 	PartPresets  Part = "presets" // counts only where the lists are silent
 	PartSandbox  Part = "sandbox"
-	PartFurther  Part = "further" // one of [Environment.Evaluators]
+	PartProject  Part = "project"
+	PartCeiling  Part = "ceiling" // what it has no room for, no layer below the organisation opens
+	PartFurther  Part = "further" // one of [Environment.Evaluators] or [Layers]
 )
 
 // An Opinion is what one part of a policy says about a request, by itself.
 type Opinion struct {
 	Part     Part
-	Further  int // which of [Environment.Evaluators] it is
+	Layer    Layer     // whose it is
+	By       Evaluator // who has it
 	Decision Decision
 	Err      error      // why it could not be had, and counts as a denial
 	Rules    []Standing // of the file: those that are about the destination, the first that counts first
@@ -44,33 +47,60 @@ type Standing struct {
 	Ties bool
 }
 
-// Opinions returns what each part of the policy says about a request, in their
-// order, without putting it together: only [Policy.Decide] does.
+// Opinions returns what each part of the policy says about a request, without putting
+// it together: only [Policy.Decide] does. The lists of files come first.
 func (p *Policy) Opinions(ctx context.Context, r *Request) (all []Opinion) {
 	if p == nil {
 		return nil
 	}
-	further := 0
+	var others []Opinion
 	for _, e := range p.evaluators {
-		switch e := e.(type) {
-		case *Baseline:
-			all = append(all, opinionOf(ctx, PartBaseline, e, r))
-		case *rules:
-			all = append(all, e.opinions(ctx, r)...)
-		case sandboxLayer:
-			o := opinionOf(ctx, PartSandbox, e, r)
-			if own := e[r.Sandbox.Name]; own != nil {
-				o.Rules = own.standings(r)
-			}
-			all = append(all, o)
-		default:
-			o := opinionOf(ctx, PartFurther, e, r)
-			o.Further = further
-			all = append(all, o)
-			further++
+		if lists, more := opinionsOf(ctx, e, r, Organisation); lists {
+			all = append(all, more...)
+		} else {
+			others = append(others, more...)
 		}
 	}
-	return all
+	for _, e := range p.below {
+		if lists, more := opinionsOf(ctx, e, r, User); lists {
+			all = append(all, more...)
+		} else {
+			others = append(others, more...)
+		}
+	}
+	for _, c := range p.ceilings {
+		o := opinionOf(ctx, PartCeiling, c.Evaluator, r)
+		o.Layer = c.Layer
+		others = append(others, o)
+	}
+	return append(all, others...)
+}
+
+// opinionsOf takes what an evaluator says apart. layer is that of a further one.
+func opinionsOf(ctx context.Context, e Evaluator, r *Request, layer Layer) (lists bool, all []Opinion) {
+	var o Opinion
+	switch e := e.(type) {
+	case *rules:
+		return true, e.opinions(ctx, r)
+	case *Baseline:
+		o, lists = opinionOf(ctx, PartBaseline, e, r), true
+		layer = Builtin
+	case sandboxLayer:
+		o, layer = opinionOf(ctx, PartSandbox, e, r), PerSandbox
+		if own := e[r.Sandbox.Name]; own != nil {
+			o.Rules = own.standings(r)
+		}
+	case narrowLayer:
+		o, layer = opinionOf(ctx, PartSandbox, e, r), PerSandbox
+	case projectLayer:
+		o, layer = opinionOf(ctx, PartProject, e, r), Project
+	case guard:
+		o, layer = opinionOf(ctx, PartCeiling, e, r), Organisation
+	default:
+		o = opinionOf(ctx, PartFurther, e, r)
+	}
+	o.Layer = layer
+	return lists, []Opinion{o}
 }
 
 func opinionOf(ctx context.Context, part Part, e Evaluator, r *Request) Opinion {
@@ -78,7 +108,7 @@ func opinionOf(ctx context.Context, part Part, e Evaluator, r *Request) Opinion 
 	if err != nil {
 		d = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
 	}
-	return Opinion{Part: part, Decision: d, Err: err}
+	return Opinion{Part: part, By: e, Decision: d, Err: err}
 }
 
 // opinions takes the lists of the file and its presets apart.
@@ -86,14 +116,14 @@ func (rs *rules) opinions(ctx context.Context, r *Request) (all []Opinion) {
 	lists := *rs
 	lists.presets = nil
 	o := opinionOf(ctx, PartFile, &lists, r)
-	o.Rules = lists.standings(r)
+	o.Rules, o.Layer = lists.standings(r), rs.layer
 	all = append(all, o)
 	if rs.presets == nil {
 		return all
 	}
 	presets := rules{own: rs.presets, layer: rs.layer, silence: rs.silence}
 	o = opinionOf(ctx, PartPresets, &presets, r)
-	o.Rules = presets.standings(r)
+	o.Rules, o.Layer = presets.standings(r), rs.layer
 	return append(all, o)
 }
 

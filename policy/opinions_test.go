@@ -102,7 +102,7 @@ func TestFurtherOpinions(t *testing.T) {
 	})
 	p := compiled(t, "", Environment{Evaluators: []Evaluator{answering(Decision{Verdict: Allow, Rule: "r"}), broken}})
 	all := p.Opinions(t.Context(), asking(t, "a.test"))
-	if len(all) != 5 || all[3].Further != 0 || all[3].Decision.Rule != "r" || all[4].Further != 1 {
+	if len(all) != 5 || all[3].Decision.Rule != "r" || all[3].Layer != Organisation || all[4].By == nil {
 		t.Fatalf("%+v", all)
 	}
 	if o := all[4]; o.Err == nil || o.Decision.Verdict != Deny || o.Decision.Class != PolicyError {

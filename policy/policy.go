@@ -27,8 +27,10 @@ type Evaluator interface {
 // Policy, deny everything. It is safe for concurrent use.
 type Policy struct {
 	evaluators []Evaluator
-	fallback   Verdict // Deny, or Allow where the operator wrote "default: allow"
-	ech        bool    // the operator wrote "ech: allow" for the whole file
+	below      []Evaluator // those of the layers below the organisation, where they are apart
+	ceilings   []Ceiling   // what evaluators of below, and the default, may open
+	fallback   Verdict     // Deny, or Allow where the operator wrote "default: allow"
+	ech        bool        // the operator wrote "ech: allow" for the whole file
 	inspection bool
 	never      *index // tunnels that are not looked into; nil where there are none
 	digest     string
@@ -68,18 +70,9 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if p == nil {
 		return Decision{Class: PolicyNotLoaded, Rule: "none", Layer: Builtin, Reason: "no policy is loaded"}
 	}
-	d, looks := Decision{Verdict: Abstain}, false
-	for _, e := range p.evaluators {
-		opinion, err := e.Evaluate(ctx, r)
-		if err != nil || opinion.Verdict > Abstain {
-			opinion = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
-		}
-		looks = looks || opinion.Verdict == Inspect
-		d = combine(d, opinion)
-	}
-	if d.Verdict == Abstain {
-		d = combine(p.byDefault(r), d)
-	}
+	d, looks := hear(ctx, r, p.evaluators)
+	d, more := p.hearBelow(ctx, r, d)
+	looks = looks || more
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}

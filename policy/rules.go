@@ -382,10 +382,7 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 	}
 	d, err := own.Evaluate(ctx, r)
 	if d.Verdict == Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
-		return Decision{
-			Class: MethodDenied, Rule: d.Rule, Layer: PerSandbox,
-			Reason: fmt.Sprintf("rule %s allows some requests to %s and no WebSocket, which shows none", d.Rule, r.Destination),
-		}, err
+		return noWebSocket(r, d.Rule), err
 	}
 	return restricting(d), err
 }

@@ -9,20 +9,21 @@ import (
 )
 
 // Warnings returns what is allowed in a file and yet seldom meant, one sentence
-// each with its place, to be said at every start and by "policy check".
-func (f *File) Warnings() (said []string) {
-	for _, p := range f.Doubts() {
+// each with its place, to be said at every start and by "policy check". others are
+// the further files of the same policy.
+func (f *File) Warnings(others ...*File) (said []string) {
+	for _, p := range f.Doubts(others...) {
 		said = append(said, p.String())
 	}
 	return said
 }
 
 // Doubts are the warnings with their places apart.
-func (f *File) Doubts() []Problem {
+func (f *File) Doubts(others ...*File) []Problem {
 	w := warnings{file: f}
 	if f.Default == Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) == 0 && !f.names(false) {
+	} else if f.kind == userFile && !slices.ContainsFunc(append(others, f), (*File).mayAllow) {
 		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {
@@ -33,6 +34,10 @@ func (f *File) Doubts() []Problem {
 	}
 	w.idle("listen.admin", f.Listen.Admin != "")
 	return w.said
+}
+
+func (f *File) mayAllow() bool {
+	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) > 0 || f.names(false)
 }
 
 // idle names a key that is read for later versions and does nothing yet.

@@ -1,0 +1,486 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// organisation reads an organisation.yaml.
+func organisation(t testing.TB, lines string) *File {
+	t.Helper()
+	f, err := ParseOrganisation("organisation.yaml", []byte("version: 1\n"+lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// project reads a project.yaml of the sandbox "default".
+func project(t testing.TB, lines string) map[string]WorkingTree {
+	t.Helper()
+	f, err := ParseProject("project.yaml", []byte("version: 1\n"+lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]WorkingTree{"default": {File: f, Opens: true}}
+}
+
+// A judgement is a request, and what is to be said about it.
+type judgement struct{ ask, want string }
+
+func judge(t *testing.T, p *Policy, rows []judgement) {
+	t.Helper()
+	for _, row := range rows {
+		r := asking(t, row.ask)
+		r.Sandbox.Name = "default"
+		if got := saying(p.Decide(context.Background(), r)); got != row.want {
+			t.Errorf("%s is %q, want %q", row.ask, got, row.want)
+		}
+	}
+}
+
+func TestACeilingHoldsTheLinesOfTheUser(t *testing.T) {
+	p := compiled(t, `
+allow: [in.test, out.test, "*.wide.test", some.test, {host: partly.test, methods: [GET, POST]}, {host: more.test, methods: [GET]}]
+ask: [asked.test, asked-in.test]
+presets: [npm]
+ceiling: [in.test, opens-nothing.test, b.wide.test, asked-in.test, {host: some.test, methods: [GET]}, {host: partly.test, paths: [/a/**]}, more.test]
+`, inspecting)
+	judge(t, p, []judgement{
+		{"in.test", "allow by allow[0]"},
+		{"out.test", "deny rule-deny by ceiling"},
+		{"in.test:8443", "deny default-deny by default"},
+		{"opens-nothing.test", "deny default-deny by default"},
+		{"b.wide.test", "allow by allow[2]"},
+		{"a.wide.test", "deny rule-deny by ceiling"},
+		{"registry.npmjs.org", "deny rule-deny by ceiling"},
+		{"some.test", "inspect by ceiling[4]"},
+		{"https://some.test/", "allow by allow[3]"},
+		{"POST https://some.test/", "deny rule-deny by ceiling"},
+		{"partly.test", "inspect by allow[4]"},
+		{"GET https://partly.test/a/b", "allow by allow[4]"},
+		{"GET https://partly.test/b", "deny rule-deny by ceiling"},
+		{"PUT https://partly.test/a/b", "deny method-denied by allow[4]"},
+		{"POST https://more.test/", "deny method-denied by allow[5]"},
+		{"asked.test", "deny rule-deny by ceiling"},
+		{"asked-in.test", "ask ask-rejected by ask[1]"},
+	})
+	d := p.Decide(t.Context(), asking(t, "POST https://some.test/"))
+	if d.Layer != Organisation || !slices.Equal(d.AllowedIf, []string{"method is GET or HEAD"}) || !strings.Contains(d.Reason, "some.test:443") {
+		t.Errorf("it says %+v", d)
+	}
+}
+
+func TestAnEmptyCeilingKeepsEverythingShut(t *testing.T) {
+	judge(t, compiled(t, "default: allow\nallow: [a.test]\nceiling: []", inspecting), []judgement{
+		{"a.test", "deny rule-deny by ceiling"},
+		{"b.test", "deny rule-deny by ceiling"},
+	})
+}
+
+func TestTheOrganisationNeedsNoCeiling(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Organisation: organisation(t, `
+allow: [org.test, {host: reads.test, methods: [GET]}, "*.npmjs.org"]
+deny: [never.test]
+ask: [asked.test]
+ceiling: [in.test, asked.test]
+`)}}
+	judge(t, compiled(t, "default: allow\nallow: [in.test, out.test, never.test, asked.test]\ndeny: [x.npmjs.org]", env), []judgement{
+		{"org.test", "allow by allow[0]"},
+		{"reads.test", "inspect by allow[1]"},
+		{"https://reads.test/", "allow by allow[1]"},
+		{"POST https://reads.test/", "deny method-denied by allow[1]"},
+		{"in.test", "allow by allow[0]"},
+		{"out.test", "deny rule-deny by ceiling"},
+		{"never.test", "deny rule-deny by deny[0]"},
+		{"asked.test", "ask ask-rejected by ask[0]"},
+		{"other.test", "deny rule-deny by ceiling"},
+		{"registry.npmjs.org", "allow by allow[2]"},
+		{"x.npmjs.org", "deny rule-deny by deny[0]"},
+	})
+}
+
+func TestTheLayerOfADecisionIsThatOfItsFile(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{
+		Organisation: organisation(t, "allow: [org.test]\ndeny: [never.test]\nceiling: [user.test, tree.test]"),
+		Projects:     project(t, "allow: [tree.test]\ndeny: [untouched.test]"),
+	}}
+	p := compiled(t, "allow: [user.test, out.test]\nsandboxes: [{name: default, token_file: t, deny: [shut.test]}]", env)
+	for ask, want := range map[string]Layer{
+		"org.test": Organisation, "never.test": Organisation, "user.test": User, "tree.test": Project, "out.test": Organisation,
+		"untouched.test": Project, "shut.test": PerSandbox, "nobody.test": Builtin, "10.0.0.1": Builtin,
+	} {
+		r := asking(t, ask)
+		r.Sandbox.Name = "default"
+		if d := p.Decide(t.Context(), r); d.Layer != want {
+			t.Errorf("%s is decided by %s, want %s: %s", ask, d.Layer, want, saying(d))
+		}
+	}
+}
+
+func TestACeilingOfTheUserIsOneMore(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Organisation: organisation(t, `ceiling: ["*.test"]`)}}
+	p := compiled(t, "allow: [a.test, b.test]\nceiling: [a.test, c.example]", env)
+	judge(t, p, []judgement{{"a.test", "allow by allow[0]"}, {"b.test", "deny rule-deny by ceiling"}})
+	if d := p.Decide(t.Context(), asking(t, "b.test")); d.Layer != User {
+		t.Errorf("it was decided by %s", d.Layer)
+	}
+}
+
+func TestACeilingHoldsTheExceptionsToTheBaseline(t *testing.T) {
+	user := "allow: ['10.0.0.5:8443', '10.0.0.6:8443', name.test]\nunsafe_allow: ['127.0.0.1:5000']\n"
+	rows := func(five, six, loop string) []judgement {
+		return []judgement{{"10.0.0.5:8443", five}, {"10.0.0.6:8443", six}, {"127.0.0.1:5000", loop}, {"name.test:443 => 10.0.0.6", "deny address-denied by baseline"}}
+	}
+	shut, open := "deny rule-deny by ceiling", "allow by allow[0]"
+	judge(t, compiled(t, user, inspecting), rows(open, "allow by allow[1]", "allow by unsafe_allow[0]"))
+	judge(t, compiled(t, user+"ceiling: ['*:*']", inspecting), rows(shut, shut, shut))
+	judge(t, compiled(t, user+"ceiling: ['*:*', '10.0.0.5:8443']", inspecting), rows(open, shut, shut))
+	judge(t, compiled(t, user+"ceiling: ['*:*', '10.0.0.5:8443', '127.0.0.1:5000']", inspecting), rows(open, shut, "allow by unsafe_allow[0]"))
+	everything := Environment{Inspection: true, Layers: Layers{Ceilings: []Ceiling{{voice{Verdict: Allow}, Organisation}}}}
+	judge(t, compiled(t, user, everything), rows(shut, shut, shut))
+	everything.Layers.Organisation = organisation(t, "allow: ['10.0.0.6:8443']")
+	judge(t, compiled(t, user, everything), rows(shut, "allow by allow[0]", shut))
+}
+
+func TestAWebSocketNeedsRoomUnderTheCeiling(t *testing.T) {
+	p := compiled(t, `
+allow: [all.test, {host: live.test, paths: [/ws], upgrade: websocket}]
+ceiling: [{host: all.test, methods: [GET]}, live.test]
+`, inspecting)
+	for ask, want := range map[string]Verdict{"https://all.test/ws": Deny, "https://live.test/ws": Allow} {
+		r := asking(t, ask)
+		r.HTTP.Upgrade = true
+		if d := p.Decide(t.Context(), r); d.Verdict != want {
+			t.Errorf("%s: %s", ask, saying(d))
+		}
+	}
+}
+
+func TestAProjectOpensOnlyUnderACeiling(t *testing.T) {
+	lines := "allow: [tree.test, {host: reads.test, methods: [GET]}, 10.0.0.5]\ndeny: [user.test]\npresets: [npm]\n"
+	user := "allow: [user.test, mine.test, reads.test]\n"
+	env := func(projects map[string]WorkingTree, ceiling string) Environment {
+		return Environment{Inspection: true, Layers: Layers{Projects: projects, Organisation: organisation(t, ceiling)}}
+	}
+	judge(t, compiled(t, user, env(project(t, lines), "ceiling: ['*']")), []judgement{
+		{"tree.test", "allow by allow[0]"},
+		{"registry.npmjs.org", "allow by preset:npm"},
+		{"user.test", "deny rule-deny by deny[0]"},
+		{"mine.test", "allow by allow[1]"},
+		{"reads.test", "inspect by allow[1]"},
+		{"POST https://reads.test/", "deny method-denied by allow[1]"},
+		{"10.0.0.5", "deny address-denied by baseline"},
+	})
+	judge(t, compiled(t, user, env(project(t, lines), "")), []judgement{
+		{"tree.test", "deny default-deny by default"},
+		{"user.test", "deny rule-deny by deny[0]"},
+		{"mine.test", "allow by allow[1]"},
+		{"POST https://reads.test/", "deny method-denied by allow[1]"},
+	})
+	closed := project(t, lines)
+	closed["default"] = WorkingTree{File: closed["default"].File}
+	judge(t, compiled(t, user, env(closed, "ceiling: ['*']")), []judgement{
+		{"tree.test", "deny default-deny by default"},
+		{"user.test", "deny rule-deny by deny[0]"},
+		{"POST https://reads.test/", "deny method-denied by allow[1]"},
+	})
+}
+
+func TestAProjectIsOneSandboxesAlone(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Projects: project(t, "allow: [tree.test]\ndeny: [user.test]"), Organisation: organisation(t, "ceiling: ['*']")}}
+	p := compiled(t, "allow: [user.test]\nsandboxes: [{name: default, token_file: t}, {name: other, token_file: u}]", env)
+	for _, row := range []struct {
+		sandbox, ask string
+		want         Verdict
+	}{{"default", "tree.test", Allow}, {"default", "user.test", Deny}, {"other", "tree.test", Deny}, {"other", "user.test", Allow}, {"", "tree.test", Deny}} {
+		r := asking(t, row.ask)
+		r.Sandbox.Name = row.sandbox
+		if d := p.Decide(t.Context(), r); d.Verdict != row.want {
+			t.Errorf("%s for %q: %s", row.ask, row.sandbox, saying(d))
+		}
+	}
+}
+
+func TestAProjectGivesNothingBesideItsDestinations(t *testing.T) {
+	generous := voice{Verdict: Allow, AnyProtocol: true, ECH: true, Inject: "key"}
+	tree := project(t, "")
+	tree["default"] = WorkingTree{File: tree["default"].File, Evaluators: []Evaluator{generous}, Opens: true}
+	p := compiled(t, "ceiling: ['*']", Environment{Inspection: true, Layers: Layers{Projects: tree}})
+	r := asking(t, "https://a.test/")
+	r.Sandbox.Name, r.TLS = "default", &ClientHello{ServerName: "a.test", Inspected: true}
+	if d := p.Decide(t.Context(), r); d.Verdict != Allow || d.AnyProtocol || d.ECH || d.Inject != "" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestNarrowingOpensNothing(t *testing.T) {
+	narrow := func(exhaustive bool, v voice) Environment {
+		return Environment{Inspection: true, Layers: Layers{Narrowing: map[string][]Narrowing{"web": {{v, exhaustive}}}}}
+	}
+	lines := "allow: [a.test]\nsandboxes: [{name: web, token_file: t}, {name: other, token_file: u}]"
+	for _, row := range []struct {
+		name string
+		env  Environment
+		want string
+	}{
+		{"an allow of what nobody else allows", narrow(false, voice{Verdict: Allow}), "b.test for web: deny default-deny by default"},
+		{"an allow of what others allow", narrow(true, voice{Verdict: Allow}), "a.test for web: allow by allow[0]"},
+		{"silence", narrow(false, voice{Verdict: Abstain}), "a.test for web: allow by allow[0]"},
+		{"silence of what lists all", narrow(true, voice{Verdict: Abstain}), "a.test for web: deny default-deny by default"},
+		{"a deny", narrow(false, voice{Verdict: Deny, Class: RuleDeny, Rule: "d"}), "a.test for web: deny rule-deny by d"},
+		{"what depends on the request", narrow(true, voice{Verdict: Inspect, Needs: NeedsMethod}), "a.test for web: inspect by allow[0]"},
+		{"a deny for another", narrow(true, voice{Verdict: Deny}), "a.test for other: allow by allow[0]"},
+		{"nonsense", narrow(false, voice{Verdict: Abstain + 1}), "a.test for web: deny policy-error by policy-error"},
+	} {
+		where, want, _ := strings.Cut(row.want, ": ")
+		ask, sandbox, _ := strings.Cut(where, " for ")
+		r := asking(t, ask)
+		r.Sandbox.Name = sandbox
+		if got := saying(compiled(t, lines, row.env).Decide(t.Context(), r)); got != want {
+			t.Errorf("%s: %q, want %q", row.name, got, want)
+		}
+	}
+}
+
+func TestAFileWhoseRegoWasForgottenDoesNotCompile(t *testing.T) {
+	some := []Evaluator{voice{Verdict: Abstain}}
+	tree := project(t, "rego: [policy]")
+	for name, row := range map[string]struct {
+		lines string
+		env   Environment
+	}{
+		"the organisation's":                {"", Environment{Layers: Layers{Organisation: organisation(t, "rego: [x]"), User: some}}},
+		"the user's beside an organisation": {"rego: [x]", Environment{Evaluators: some, Layers: Layers{Organisation: organisation(t, "rego: [x]")}}},
+		"a sandbox's":                       {"rego: [x]\nsandboxes: [{name: web, token_file: t, rego: [x]}]", Environment{Evaluators: some}},
+		"a project's":                       {"", Environment{Layers: Layers{Projects: tree}}},
+	} {
+		f, err := ParseFile("f", []byte("version: 1\n"+row.lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Compile(row.env); err == nil || !strings.Contains(err.Error(), "nothing was made of it") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestKeysThatBelongElsewhere(t *testing.T) {
+	for _, row := range []struct {
+		parse       func(string, []byte) (*File, error)
+		lines, want string
+	}{
+		{ParseOrganisation, "default: allow", "f:2:10: default belongs into egressd.yaml; write it there"},
+		{ParseOrganisation, "sandboxes: []", "sandboxes belongs into egressd.yaml"},
+		{ParseOrganisation, "tls: {ca_dir: /x}", "tls.ca_dir belongs into egressd.yaml"},
+		{ParseOrganisation, "celing: []", `did you mean "ceiling"?`},
+		{ParseOrganisation, "allow: [{host: a.test, inject: {header: X-Key, env: K}}]", "allow[0].inject: credentials belong to who runs egressd"},
+		{ParseProject, "unsafe_allow: [127.0.0.1]", "unsafe_allow belongs into egressd.yaml"},
+		{ParseProject, "ceiling: []", "ceiling belongs into egressd.yaml"},
+		{ParseProject, "tls: {never: [a.test]}", "tls belongs into egressd.yaml"},
+		{ParseProject, "allow: [{host: a.test, tls: any}]", "allow[0].tls: a project cannot give that"},
+		{ParseProject, "allow: [{host: a.test, ech: allow}]", "allow[0].ech: a project cannot give that"},
+		{ParseProject, "allow: [{host: a.test, paths: [/x], upgrade: websocket}]", "allow[0].upgrade: a project cannot give that"},
+		{ParseProject, "allow: [{host: a.test, inject: {header: X-Key, env: K}}]", "allow[0].inject: a project cannot give that"},
+	} {
+		if _, err := row.parse("f", []byte("version: 1\n"+row.lines)); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %s", row.lines, err, row.want)
+		}
+	}
+}
+
+func TestTestsOfOtherFilesAreRun(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Organisation: organisation(t, "allow: [a.test]\ntests: [allow a.test, deny b.test]")}}
+	f := func(lines string) *File {
+		f, err := ParseFile("f", []byte("version: 1\n"+lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	if _, err := f("deny: [a.test]\nallow: [b.test]").Compile(env); err != nil {
+		t.Errorf("a user may be stricter, and open what the organisation leaves open: %v", err)
+	}
+	env.Layers.Organisation = organisation(t, "tests: [allow a.test]")
+	if _, err := f("allow: [a.test]").Compile(env); err == nil || !strings.HasPrefix(err.Error(), "organisation.yaml:2:") {
+		t.Errorf("the organisation's test: %v", err)
+	}
+	env.Layers = Layers{Projects: project(t, "allow: [tree.test]\ntests: [allow tree.test]")}
+	if _, err := f("ceiling: [tree.test]").Compile(env); err != nil {
+		t.Errorf("the project's test: %v", err)
+	}
+	if _, err := f("ceiling: []").Compile(env); err == nil || !strings.HasPrefix(err.Error(), "project.yaml:3:") {
+		t.Errorf("the project's test above the ceiling: %v", err)
+	}
+}
+
+func TestTheDigestCoversEveryLayer(t *testing.T) {
+	seen := map[string]string{}
+	npm := organisation(t, "presets: [npm]")
+	closed := project(t, "allow: [a.test]")
+	closed["default"] = WorkingTree{File: closed["default"].File}
+	for name, l := range map[string]Layers{
+		"none": {}, "an organisation": {Organisation: organisation(t, "")}, "another": {Organisation: organisation(t, "#")}, "a preset": {Organisation: npm},
+		"a project": {Projects: project(t, "allow: [a.test]")}, "another project": {Projects: project(t, "allow: [b.test]")}, "one that opens nothing": {Projects: closed},
+	} {
+		digest := compiled(t, "", Environment{Layers: l}).Digest()
+		if other, twice := seen[digest]; twice {
+			t.Errorf("%s and %s have one digest", name, other)
+		}
+		seen[digest] = name
+	}
+}
+
+func TestNeverOfTheOrganisationHolds(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Organisation: organisation(t, "tls: {never: [pinned.test]}")}}
+	judge(t, compiled(t, "allow: [{host: pinned.test, methods: [GET]}]", env), []judgement{{"pinned.test", "deny method-denied by allow[0]"}})
+}
+
+func TestAFileBesideOthersThatAllowNeedsNoRules(t *testing.T) {
+	f, err := ParseFile("f", []byte("version: 1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, loud := organisation(t, "deny: [a.test]"), organisation(t, "allow: [a.test]")
+	if len(f.Doubts(silent)) != 1 || len(f.Doubts(loud)) != 0 || len(silent.Doubts()) != 0 {
+		t.Errorf("%v, %v, %v", f.Doubts(silent), f.Doubts(loud), silent.Doubts())
+	}
+}
+
+// A drawnStack is opinions of every layer.
+type drawnStack struct {
+	above, below, ceilings []fixed
+	fallback               Verdict
+	inspection             bool
+}
+
+func drawStack(t *rapid.T) drawnStack {
+	return drawnStack{
+		above: drawOpinions(t), below: drawOpinions(t), ceilings: drawOpinions(t),
+		fallback:   rapid.SampledFrom([]Verdict{Deny, Allow}).Draw(t, "default"),
+		inspection: rapid.Bool().Draw(t, "inspection"),
+	}
+}
+
+func (s drawnStack) policy() *Policy {
+	p := &Policy{fallback: s.fallback, inspection: s.inspection}
+	for _, o := range s.above {
+		p.evaluators = append(p.evaluators, o)
+	}
+	for _, o := range s.below {
+		p.below = append(p.below, o)
+	}
+	for _, o := range s.ceilings {
+		p.ceilings = append(p.ceilings, Ceiling{o, Organisation})
+	}
+	return p
+}
+
+// with adds an opinion to one of the layers: 0 above, 1 below, 2 a ceiling.
+func (s drawnStack) with(layer int, o fixed) drawnStack {
+	list := []*[]fixed{&s.above, &s.below, &s.ceilings}[layer]
+	*list = append(slices.Clone(*list), o)
+	return s
+}
+
+// A layer below the organisation opens something only where nobody above it has an
+// opinion, and the organisation only where it has none itself: that is the only way
+// in which one more evaluator can open, but for the hello of
+// [TestAddingAnEvaluatorNeverLoosens].
+func TestAddingToALayerNeverLoosens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, r, extra := drawStack(t), drawRequest(t), drawOpinion(t, "extra")
+		layer := rapid.IntRange(0, 2).Draw(t, "layer")
+		before, after := s.policy().Decide(t.Context(), r), s.with(layer, extra).policy().Decide(t.Context(), r)
+		loud := func(o fixed) bool { return !o.abstains() }
+		others := [][]fixed{s.above, slices.Concat(s.above, s.below), {extra}}[layer]
+		if layer < 2 && !slices.ContainsFunc(others, loud) {
+			return
+		}
+		if before.Class == ECHRefused && after.Verdict != Allow {
+			return
+		}
+		if after.Verdict > before.Verdict {
+			t.Fatalf("%v became %v with %+v in layer %d", before.Verdict, after.Verdict, extra, layer)
+		}
+	})
+}
+
+func TestNothingBelowIsOpenedOutsideOfACeiling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, r := drawStack(t), drawRequest(t)
+		s.above = slices.DeleteFunc(s.above, func(o fixed) bool { return !o.abstains() })
+		shut := drawOpinion(t, "shut")
+		shut.decision.Verdict = rapid.SampledFrom([]Verdict{Deny, Ask, Abstain, Abstain + 1}).Draw(t, "no room")
+		s.ceilings = append(s.ceilings, shut)
+		if d := s.policy().Decide(t.Context(), r); d.Verdict != Deny {
+			t.Fatalf("%+v", d)
+		}
+	})
+}
+
+func TestTheOrderWithinALayerNeverMatters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, r := drawStack(t), drawRequest(t)
+		turned := s
+		turned.above = rapid.Permutation(s.above).Draw(t, "above")
+		turned.below = rapid.Permutation(s.below).Draw(t, "below")
+		turned.ceilings = rapid.Permutation(s.ceilings).Draw(t, "ceilings")
+		first, second := s.policy().Decide(t.Context(), r), turned.policy().Decide(t.Context(), r)
+		if first.Verdict != second.Verdict || first.Needs != second.Needs || first.AnyProtocol != second.AnyProtocol || first.ECH != second.ECH || first.Upgrade != second.Upgrade {
+			t.Fatalf("%+v became %+v", first, second)
+		}
+	})
+}
+
+// An error of a ceiling keeps shut what it would have been asked about.
+func TestAnErrorInALayerNeverAllows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, r := drawStack(t), drawRequest(t)
+		layer := rapid.IntRange(0, 2).Draw(t, "layer")
+		if layer == 2 {
+			s.above = nil
+		}
+		broken := fixed{decision: Decision{Verdict: Allow}, err: errors.New("evaluator is broken")}
+		if d := s.with(layer, broken).policy().Decide(t.Context(), r); d.Verdict != Deny {
+			t.Fatalf("%+v", d)
+		}
+	})
+}
+
+func TestTheFirstLookUnderACeilingPromisesNothing(t *testing.T) {
+	asks := rapid.SampledFrom([]string{"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x"})
+	rapid.Check(t, func(t *rapid.T) {
+		file := fileOf(anyLines(t))
+		allows := slices.DeleteFunc(anyLines(t), func(line string) bool {
+			return !strings.HasPrefix(line, "allow") || strings.Contains(line, "inject") || strings.Contains(line, "upgrade")
+		})
+		_, ceiling, _ := strings.Cut(strings.Split(fileOf(allows), "\n")[0], ": ")
+		p := compiled(t, file+"ceiling: "+ceiling, inspecting)
+		r := asking(t, asks.Draw(t, "ask"))
+		seen := p.Decide(context.Background(), r)
+		unseen := *r
+		unseen.HTTP = nil
+		before := p.Decide(context.Background(), &unseen)
+		if before.Verdict == Allow && seen.Verdict != Allow || before.Verdict <= Ask && seen.Verdict == Allow {
+			t.Fatalf("%s unseen, then %s", saying(before), saying(seen))
+		}
+	})
+}
+
+func TestTheBaselineHoldsUnderEveryLayer(t *testing.T) {
+	env := Environment{Inspection: true, Layers: Layers{Organisation: organisation(t, "allow: ['*:*']\nceiling: ['*:*']"), Projects: project(t, "allow: ['*:*', '10.0.0.0/8:*']")}}
+	p := compiled(t, "default: allow\nallow: ['*:*']", env)
+	for _, addr := range []string{"10.0.0.1", "127.0.0.1", "169.254.169.254", "fd00::1"} {
+		r := &Request{Sandbox: Sandbox{Name: "default"}, Destination: Destination{Host: addr, Addr: netip.MustParseAddr(addr), Port: 443}}
+		if d := p.Decide(t.Context(), r); d.Verdict != Deny || d.Layer != Builtin {
+			t.Errorf("%s: %s", addr, saying(d))
+		}
+	}
+}
