@@ -27,6 +27,9 @@ type opinion struct {
 	words string       // what it asks of the request
 }
 
+// gives reports whether an allow loosens more than its destination.
+func (o opinion) gives() bool { return o.anyProtocol || o.ech || o.upgrade || o.inject != "" }
+
 const (
 	maxRuleBytes   = 64
 	maxReasonBytes = 256
@@ -180,6 +183,9 @@ func marked(all []opinion) bool {
 }
 
 func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, error) {
+	if e.bare && slices.ContainsFunc(os.allow, opinion.gives) {
+		return policy.Decision{}, fmt.Errorf("a member gives ech, tls, upgrade or inject, which it cannot here")
+	}
 	restrict := needsOf(os.deny) | needsOf(os.ask)
 	if by, found := certain(os.deny); found {
 		return e.say(policy.Deny, policy.RuleDeny, by, "denies this"), nil

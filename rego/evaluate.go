@@ -29,6 +29,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if err := ctx.Err(); err != nil {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
 	}
+	if !e.Decides() {
+		return policy.Decision{Verdict: policy.Abstain}, nil
+	}
 	if e.foreign != nil {
 		if d, decided := e.beforeRequest(r); decided {
 			return d, nil
@@ -147,8 +150,9 @@ func (e *Evaluator) question(c *compiled, body ast.Body, in *ast.Term, r *policy
 // now decides with all of the input known.
 func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
-	err := e.question(e.whole, e.whole.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
-		for _, s := range e.whole.sets {
+	asked := e.whole.questions[e.asks]
+	err := e.question(e.whole, asked.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
+		for _, s := range asked.sets {
 			members, ok := result[s.name].Value.(ast.Set)
 			if !ok {
 				return fmt.Errorf("%s is no set", s.name)

@@ -77,7 +77,7 @@ func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 	o.Package = asked
 	e := newEvaluator(o)
 	e.whole, e.foreign = c, s
-	e.reads = c.readsBy(s.fieldsIn) | readsMethod // a request is all that it decides about
+	e.reads, e.looks = c.readsBy(asked, s.fieldsIn)|readsMethod, true // a request is all that it decides about
 	if problems := append(set.undefined(c.compiler), unseen(c.compiler, e.reads)...); len(problems) > 0 {
 		return nil, problems
 	}
@@ -92,8 +92,9 @@ func (s *shape) find(c *compiled) (asked string, err error) {
 		if len(rules) == 0 {
 			continue
 		}
-		c.rules = rules
-		c.query, err = c.compileQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm(verdictVar), ast.NewTerm(ref))))
+		q := &question{rules: rules}
+		q.query, err = c.compileQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm(verdictVar), ast.NewTerm(ref))))
+		c.questions = map[string]*question{asked: q}
 		return asked, err
 	}
 	return "", fmt.Errorf("no file has a rule for %s, which is what is asked", strings.Join(s.asked, " or "))
@@ -188,7 +189,7 @@ func (e *Evaluator) askAbout(ctx context.Context, r *policy.Request, addr netip.
 	if err != nil {
 		return a, fmt.Errorf("making the input: %w", err)
 	}
-	err = e.question(e.whole, e.whole.query, in, r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
+	err = e.question(e.whole, e.whole.questions[e.asks].query, in, r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
 		a, err = e.foreign.answer(result[verdictVar])
 		return err
 	})

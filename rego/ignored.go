@@ -83,8 +83,8 @@ func words(ref ast.Ref) (path []string) {
 }
 
 // unasked refuses rules that are named as what decides and stand where nobody asks
-// them: in another package than egress and pkg, or below another name.
-func (set *sourceSet) unasked(pkg ast.Ref) (problems policy.FileError) {
+// them: in a package that is not asked for them, or below another name.
+func (set *sourceSet) unasked(asked []asking, sandboxes []string) (problems policy.FileError) {
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
 		if strings.HasPrefix(name, libraryPrefix) {
@@ -93,9 +93,9 @@ func (set *sourceSet) unasked(pkg ast.Ref) (problems policy.FileError) {
 		if below := m.Package.Path; len(below) > 2 && decides(words(below[len(below)-1:])) {
 			problems = append(problems, problemAt(m.Package.Location, fmt.Sprintf("%s is asked as a set, not as a package; write: package egress", strings.Join(words(below[1:]), "."))))
 		}
-		here := m.Package.Path.Equal(pkg) || m.Package.Path.Equal(ast.MustParseRef("data.egress"))
+		l := location{asked: asked, sandboxes: sandboxes, pkg: m.Package.Path}
 		for _, r := range m.Rules {
-			problems = append(problems, misplaced(r, m.Package, here)...)
+			problems = append(problems, l.misplaced(r)...)
 		}
 	}
 	return problems
@@ -103,10 +103,24 @@ func (set *sourceSet) unasked(pkg ast.Ref) (problems policy.FileError) {
 
 // decides reports whether a path begins with the name of one of the sets.
 func decides(path []string) bool {
-	return len(path) > 0 && (path[0] == "allow" || path[0] == "ask" || path[0] == "deny")
+	return len(path) > 0 && slices.Contains([]string{"allow", "ask", "deny", ceilingName}, path[0])
 }
 
-func misplaced(r *ast.Rule, pkg *ast.Package, here bool) policy.FileError {
+// A location is where a rule stands, and what is asked there and elsewhere.
+type location struct {
+	asked     []asking
+	sandboxes []string
+	pkg       ast.Ref
+}
+
+// has reports whether somebody asks for a set here.
+func (l *location) has(set string) bool {
+	return slices.ContainsFunc(l.asked, func(a asking) bool {
+		return a.pkg.Equal(l.pkg) && slices.ContainsFunc(a.sets, func(s setName) bool { return s.name == set })
+	})
+}
+
+func (l *location) misplaced(r *ast.Rule) policy.FileError {
 	ref := r.Head.Ref()
 	path := append([]string{string(headOf(ref))}, words(ref[1:])...)
 	last := path[len(path)-1:]
@@ -116,13 +130,38 @@ func misplaced(r *ast.Rule, pkg *ast.Package, here bool) policy.FileError {
 	}
 	switch {
 	case len(r.Head.Args) > 0:
-	case here && decides(path) && len(ref) > 1:
+	case l.has(path[0]) && len(ref) > 1:
 		return policy.FileError{problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", path[0], path[0]))}
-	case here && decides(path):
+	case l.has(path[0]):
 	case decides(path), decides(last) && r.Head.RuleKind() == ast.MultiValue:
-		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; write it as %s in package egress, or name it otherwise", strings.Join(path, "."), strings.Join(words(pkg.Path[1:]), "."), set))}
+		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", strings.Join(path, "."), strings.Join(words(l.pkg[1:]), "."), l.instead(set)))}
 	}
 	return nil
+}
+
+// instead says what to write in the place of a set that nobody asks.
+func (l *location) instead(set string) string {
+	name, below := sandboxOf(l.pkg)
+	home := l.asked[0].name
+	switch {
+	case set == ceilingName && home == "egress":
+		return "a ceiling stands in package egress alone"
+	case set == ceilingName:
+		return "a ceiling stands in package egress of the policy's own rego, not here"
+	case below && home == "egress" && len(l.sandboxes) > 0 && !slices.Contains(l.sandboxes, name):
+		return fmt.Sprintf("no sandbox is named %s; %s", name, nearSandbox(name, l.sandboxes))
+	}
+	return fmt.Sprintf("write it as %s in package %s, or name it otherwise", set, home)
+}
+
+func nearSandbox(name string, sandboxes []string) string {
+	best := slices.MinFunc(sandboxes, func(a, b string) int {
+		return cmp.Or(cmp.Compare(spelling.Distance(name, a), spelling.Distance(name, b)), cmp.Compare(a, b))
+	})
+	if spelling.Distance(name, best) <= max(2, len(name)/3) {
+		return fmt.Sprintf("did you mean package egress[%q]?", best)
+	}
+	return "name one of " + strings.Join(sandboxes[:min(len(sandboxes), 8)], ", ")
 }
 
 // taken refuses names that would take the place of the library.
@@ -155,17 +194,17 @@ var meant = map[string]string{
 }
 
 // unread refuses sets of the package that no rule reads and whose names are nearly
-// those of the sets that decide.
-func (c *compiled) unread(pkg ast.Ref) (problems policy.FileError) {
+// those of the sets that it is asked for.
+func (c *compiled) unread(a asking) (problems policy.FileError) {
 	for _, name := range slices.Sorted(maps.Keys(c.compiler.Modules)) {
 		m := c.compiler.Modules[name]
-		if !m.Package.Path.Equal(pkg) {
+		if !m.Package.Path.Equal(a.pkg) {
 			continue
 		}
 		for _, r := range m.Rules {
 			name := string(headOf(r.Head.Ref()))
 			set := near(name)
-			if set == "" || r.Head.RuleKind() != ast.MultiValue || len(c.compiler.Graph.Dependents(r)) > 0 {
+			if !slices.ContainsFunc(a.sets, func(s setName) bool { return s.name == set }) || r.Head.RuleKind() != ast.MultiValue || len(c.compiler.Graph.Dependents(r)) > 0 {
 				continue
 			}
 			problems = append(problems, problemAt(r.Location, fmt.Sprintf("nothing reads %s; write %s, or name it otherwise", name, set)))
@@ -180,7 +219,7 @@ func near(name string) string {
 		return ""
 	}
 	lower := strings.ToLower(name)
-	for _, set := range [...]string{"deny", "allow"} {
+	for _, set := range [...]string{"deny", "allow", ceilingName} {
 		if spelling.Distance(lower, set) <= 2 {
 			return set
 		}

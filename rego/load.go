@@ -39,6 +39,14 @@ type Options struct {
 	// Layer says who wrote the policy.
 	Layer policy.Layer
 
+	// Sandboxes are the names of sandboxes that the same files may speak to, each in
+	// its package egress.NAME: see [Evaluator.Sandbox]. Only for package egress.
+	Sandboxes []string
+
+	// Bare has a member of allow be its rule and its reason alone: one that gives
+	// more (ech, tls, upgrade, inject) is an error.
+	Bare bool
+
 	// Deadline bounds one evaluation. What it ends is tried once more, and what is
 	// too slow twice denies. Zero: 50 ms. It is
 	// looked at between the steps of an evaluation: a single built-in call is not
@@ -67,15 +75,20 @@ const (
 type Evaluator struct {
 	layer      policy.Layer
 	pkg        string
+	asks       string // which of the questions to the files: a package, or ceilingName
+	bare       bool
 	deadline   time.Duration
 	growth     uint64             // of the heap, for one evaluation
 	injections []policy.Injection // nil: not known
 
-	whole     *compiled // for requests of which everything is known
-	reads     fields    // what of the input any of the sets could read
+	whole   *compiled // for requests of which everything is known
+	reads   fields    // what of the input any of the sets could read
+	natives map[string]*topdown.Builtin
+	cache   *verdictCache
+	others  map[string]*Evaluator // the further questions to the same files
+
 	mayInject bool
-	natives   map[string]*topdown.Builtin
-	cache     *verdictCache
+	looks     bool // see LooksAtRequests
 
 	foreign *shape // the input that the policy is written for; nil for egressd's
 
@@ -85,15 +98,13 @@ type Evaluator struct {
 
 // compiled is the modules and the data of a policy, and the questions to them.
 type compiled struct {
-	compiler *ast.Compiler
-	store    storage.Store
-	txn      storage.Transaction // a read that is never ended: the store is never written
-	sets     []entry
-	query    ast.Body    // all sets at once
-	rules    []*ast.Rule // of the sets
+	compiler  *ast.Compiler
+	store     storage.Store
+	txn       storage.Transaction  // a read that is never ended: the store is never written
+	questions map[string]*question // those to which the files have an answer
 }
 
-// An entry is one of the three sets that decide.
+// An entry is one of the sets that decide.
 type entry struct {
 	verdict policy.Verdict
 	name    ast.Var
@@ -117,12 +128,12 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	pkg, err := packageRef(o.Package)
+	asked, err := o.questions()
 	if err != nil {
 		return nil, err
 	}
 	e := newEvaluator(o)
-	if problems := set.unasked(pkg); len(problems) > 0 {
+	if problems := set.unasked(asked, o.Sandboxes); len(problems) > 0 {
 		return nil, problems
 	}
 	if o.Injections != nil {
@@ -131,21 +142,18 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 		}
 	}
 	e.mayInject = set.mayInject()
-	if e.whole, err = set.compile(pkg); err != nil {
+	if e.whole, err = set.compile(asked); err != nil {
 		return nil, err
 	}
-	if e.reads = e.whole.reads(); e.reads&readsStage != 0 {
-		e.reads |= readsMethod // a rule about the stage "http" is one about requests
-	}
-	if e.mayInject {
-		e.reads |= readsHost | readsPort // whether a credential may go there is part of the decision
-	}
-	if e.reads&mayBePending != 0 {
-		more := func() (*compiled, error) { return set.compile(pkg) }
+	reads := e.whole.allReads()
+	e.looks = reads&readsHTTP != 0 || e.mayInject
+	if reads&mayBePending != 0 || e.mayInject {
+		more := func() (*compiled, error) { return set.compile(asked) }
 		if e.pool, err = newPool(copies(set.weigh(sources)), more); err != nil {
 			return nil, err
 		}
 	}
+	e.share(o.Cached)
 	return e, nil
 }
 
@@ -154,30 +162,32 @@ func newEvaluator(o Options) *Evaluator {
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
 	}
-	if o.Cached == 0 {
-		o.Cached = defaultCached
-	}
 	return &Evaluator{
-		layer: o.Layer, pkg: o.Package, deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
+		layer: o.Layer, pkg: o.Package, asks: o.Package, bare: o.Bare,
+		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
-		cache:   newVerdictCache(o.Cached),
+		cache:   newVerdictCache(cachedBy(o.Cached)),
 		turns:   newTurns(parallel()),
 	}
 }
 
 // compile makes a copy of the policy that shares no term with any other.
-func (set *sourceSet) compile(pkg ast.Ref) (c *compiled, err error) {
-	c = &compiled{}
+func (set *sourceSet) compile(asked []asking) (c *compiled, err error) {
+	c = &compiled{questions: map[string]*question{}}
 	if c.compiler, err = set.check(); err != nil {
 		return nil, err
 	}
 	if c.store, c.txn, err = openData(set.data); err != nil {
 		return nil, err
 	}
-	if err := c.findSets(pkg); err != nil {
+	if err := c.findSets(asked); err != nil {
 		return nil, err
 	}
-	if problems := slices.Concat(set.undefined(c.compiler), set.emptyLists(c.compiler), c.unread(pkg)); len(problems) > 0 {
+	problems := slices.Concat(set.undefined(c.compiler), set.emptyLists(c.compiler))
+	for _, a := range asked {
+		problems = append(problems, c.unread(a)...)
+	}
+	if len(problems) > 0 {
 		return nil, problems
 	}
 	return c, nil
@@ -195,50 +205,6 @@ func packageRef(name string) (ast.Ref, error) {
 		ref = append(ref, ast.StringTerm(rest))
 	}
 	return ref, nil
-}
-
-var setNames = [...]struct {
-	name    string
-	verdict policy.Verdict
-}{{"deny", policy.Deny}, {"ask", policy.Ask}, {"allow", policy.Allow}}
-
-// findSets looks which of the three sets the package has, and compiles the
-// queries for them.
-func (c *compiled) findSets(pkg ast.Ref) (err error) {
-	var all ast.Body
-	for _, s := range setNames {
-		ref := pkg.Append(ast.StringTerm(s.name))
-		found := c.compiler.GetRulesForVirtualDocument(ref)
-		if len(found) == 0 {
-			continue
-		}
-		if problems := notSets(s.name, found); len(problems) > 0 {
-			return problems
-		}
-		members, err := c.compileQuery(ast.NewBody(ast.NewExpr(ast.NewTerm(ref.Append(ast.VarTerm(member))))))
-		if err != nil {
-			return err
-		}
-		c.rules = append(c.rules, found...)
-		c.sets = append(c.sets, entry{s.verdict, ast.Var(s.name), members})
-		all = append(all, ast.Equality.Expr(ast.VarTerm(s.name), ast.NewTerm(ref)))
-	}
-	if len(all) == 0 {
-		name, _ := strings.CutPrefix(dotted(pkg), "data.")
-		return fmt.Errorf("no file has a rule for allow, ask or deny in package %s; write: allow contains {\"rule\": \"NAME\"} if …", name)
-	}
-	c.query, err = c.compileQuery(ast.NewBody(all...))
-	return err
-}
-
-const member = "member"
-
-func (c *compiled) compileQuery(body ast.Body) (ast.Body, error) {
-	query, err := c.compiler.QueryCompiler().Compile(body)
-	if err != nil {
-		return nil, fmt.Errorf("compiling the question to the policy: %w", err)
-	}
-	return query, nil
 }
 
 // notSets returns a problem for each rule that gives a set a value instead of a

@@ -142,9 +142,9 @@ func TestNewBuiltinsAreLookedAt(t *testing.T) {
 func TestPackages(t *testing.T) {
 	sources := []rego.Source{{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"org\"}")}, {Name: "web.rego", Text: []byte("package egress[\"my-web.1\"]\ndeny contains {\"rule\": \"web\"}")}}
 	for name, want := range map[string]string{"": "org", "egress": "org", "egress.my-web.1": "web"} {
-		given := sources
-		if want == "org" {
-			given = sources[:1] // the other would be asked by nobody
+		given := sources[:1] // the other would be asked by nobody
+		if want == "web" {
+			given = sources[1:]
 		}
 		e, err := rego.Load(given, rego.Options{Package: name})
 		if err != nil {
@@ -154,7 +154,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("package %q: %+v", name, d)
 		}
 	}
-	for _, name := range []string{"egress.", "egressd", "data.egress", "egress.other"} {
+	for _, name := range []string{"egress.", "egressd", "data.egress", "egress.other", "egress.my-web.1"} {
 		refused(t, sources, rego.Options{Package: name})
 	}
 }

@@ -61,7 +61,7 @@ func withLater(now, later []opinion) []opinion {
 
 // aheadAt adds to found what is left of each set at a stage.
 func (e *Evaluator) aheadAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
-	for _, s := range c.sets {
+	for _, s := range c.questions[e.asks].sets {
 		in := inputAt(r, stage, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
 		q := e.question(c, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
 		left, support, err := q.PartialRun(ctx)

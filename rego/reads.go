@@ -61,8 +61,9 @@ var fieldPaths = [...]string{
 }
 
 // LooksAtRequests reports whether the policy may have to see HTTP requests: its sets
-// read some part of them, or may say "inject".
-func (e *Evaluator) LooksAtRequests() bool { return e.reads&readsHTTP != 0 || e.mayInject }
+// read some part of them, or may say "inject". It speaks for all questions to the same
+// files.
+func (e *Evaluator) LooksAtRequests() bool { return e.looks }
 
 // mayInject reports whether a rule of the user's, or the data, holds the word
 // "inject".
@@ -80,11 +81,26 @@ func (set *sourceSet) mayInject() (found bool) {
 	return found
 }
 
-// reads returns what the sets, and the rules that they lead to, could read.
-func (c *compiled) reads() fields { return c.readsBy(fieldsIn) }
+// allReads returns what the sets of all questions could read.
+func (c *compiled) allReads() (reads fields) {
+	for name := range c.questions {
+		reads |= c.reads(name)
+	}
+	return reads
+}
+
+// reads returns what the sets of a question, and the rules that they lead to, could
+// read.
+func (c *compiled) reads(name string) fields {
+	reads := c.readsBy(name, fieldsIn)
+	if reads&readsStage != 0 {
+		reads |= readsMethod // a rule about the stage "http" is one about requests
+	}
+	return reads
+}
 
 // readsBy is reads, of an input of which in knows the fields.
-func (c *compiled) readsBy(in func(any) fields) (reads fields) {
+func (c *compiled) readsBy(name string, in func(any) fields) (reads fields) {
 	seen := map[util.T]bool{}
 	var visit func(rule util.T)
 	visit = func(rule util.T) {
@@ -97,7 +113,7 @@ func (c *compiled) readsBy(in func(any) fields) (reads fields) {
 			visit(next)
 		}
 	}
-	for _, r := range c.rules {
+	for _, r := range c.questions[name].rules {
 		visit(r)
 	}
 	return reads

@@ -48,7 +48,7 @@ func Rules(sources []Source) (all []RuleAt) {
 // effectOf tells the set that a rule adds to.
 func effectOf(r *ast.Rule) (policy.Verdict, bool) {
 	ref := r.Head.Ref()
-	for _, s := range setNames {
+	for _, s := range decidingSets {
 		if len(ref) > 0 && string(headOf(ref)) == s.name && r.Head.RuleKind() == ast.MultiValue {
 			return s.verdict, true
 		}
