@@ -158,6 +158,6 @@ func (t *Test) run(ctx context.Context, p *Policy) error {
 	if got == t.Want {
 		return nil
 	}
-	return fmt.Errorf("the test %q is red: expected %s, came %s by rule %s (%s); correct the test or that rule",
-		t.Text, t.Want, got, d.Rule, d.Reason)
+	return fmt.Errorf("the test %q is red: expected %s, came %s by rule %s, layer %s (%s); correct the test or that rule",
+		t.Text, t.Want, got, d.Rule, d.Layer, d.Reason)
 }

@@ -23,7 +23,7 @@ func (f *File) Doubts(others ...*File) []Problem {
 	w := warnings{file: f}
 	if f.Default == Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if f.kind == userFile && !slices.ContainsFunc(append(others, f), (*File).mayAllow) {
+	} else if f.kind == userFile && !slices.ContainsFunc(append(others, f), (*File).Opens) {
 		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {
@@ -36,7 +36,8 @@ func (f *File) Doubts(others ...*File) []Problem {
 	return w.said
 }
 
-func (f *File) mayAllow() bool {
+// Opens reports whether anything in the file may allow something.
+func (f *File) Opens() bool {
 	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) > 0 || f.names(false)
 }
 

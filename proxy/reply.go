@@ -224,12 +224,13 @@ type problemBody struct {
 	Message     string       `json:"message"`
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
+	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
 }
 
 func problem(r *egress.Refusal, a answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Retryable: a.retry, Message: a.message(), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: a.message(), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
 	}
 	if a.status >= 500 {
 		p.Error = "egress_failed"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -183,14 +182,10 @@ func newGrant(path string) (*grant, error) {
 
 // compileText makes the policy that text would be at path.
 func compileText(path string, text []byte) (*config, *policy.Policy, error) {
-	file, err := policy.ParseFile(path, text)
+	c, err := newConfig(path, text, organisationPath)
 	if err != nil {
-		return nil, nil, misused(err, "correct "+path+", then egressd check URL")
+		return nil, nil, err
 	}
-	if file, err = file.Expand(os.LookupEnv); err != nil {
-		return nil, nil, misused(err, "set the variable, or write the value into "+path)
-	}
-	c := &config{path: path, file: file}
 	p, err := c.compile()
 	return c, p, err
 }
@@ -324,6 +319,10 @@ func (g *grant) wayOut(r reach) string {
 	switch {
 	case r.why.Layer == policy.PerSandbox && r.why.Class == policy.DefaultDeny:
 		return "write it under allow of sandbox " + r.sandbox + " in " + g.path + ", if it is meant to pass"
+	case r.why.Layer == policy.Organisation && g.config.organisation != nil:
+		return "ask who keeps " + g.config.organisation.path + ", which decides this"
+	case r.why.Rule == "ceiling":
+		return "write it under ceiling in " + g.path + " too, if it is meant to pass"
 	case r.why.Class == policy.AddressDenied:
 		return "egressd check " + patternWord(r.first)
 	default:

@@ -46,7 +46,8 @@ func (d *daemon) age(ctx context.Context) {
 // inForce reports whether a feed decides. What is in shadow is not looked at for its
 // age: the bundle there is whatever came last.
 func (c *config) inForce(f *feed) bool {
-	return slices.ContainsFunc(c.file.Rego, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
+	sources, _ := c.sources()
+	return slices.ContainsFunc(sources, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
 }
 
 // turn says that a bundle is stale, and why, or with an empty why that it is not,

@@ -92,14 +92,15 @@ func (c *config) feed(s *policy.RegoSource) (*feed, error) {
 func (c *config) openFeeds(open feeds) error {
 	c.feeds = open
 	var all feeds
-	for i := range c.file.Rego {
-		s := &c.file.Rego[i]
+	sources, at := c.sources()
+	for i := range sources {
+		s := &sources[i]
 		if !s.Fetched() {
 			continue
 		}
 		f, err := c.feed(s)
 		if err != nil {
-			return misused(fmt.Errorf("rego[%d]: %w", i, err), "correct rego in "+c.path)
+			return misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.path)
 		}
 		if all.find(f.Source()) == nil {
 			all = append(all, f)
@@ -267,7 +268,7 @@ func (d *daemon) arrive(ctx context.Context, a arrival) {
 // renew puts in force what a feed offers, beside the policy file as it was read
 // last: a bundle does not wait for a file that somebody edits.
 func (d *daemon) renew(ctx context.Context, f *feed) error {
-	next := &config{path: d.config.path, text: d.config.text, file: d.config.file, who: d.config.who, feeds: d.config.feeds}
+	next := &config{path: d.config.path, text: d.config.text, file: d.config.file, who: d.config.who, organisation: d.config.organisation, feeds: d.config.feeds}
 	made, err := d.make(ctx, next)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (d *daemon) changes(ctx context.Context) <-chan struct{} {
 		return told
 	}
 	d.files = w
-	stateOf(d.path, d.watch)
+	stateOf(d.path, d.above, d.watch)
 	d.serving.Go(func() {
 		defer w.Close()
 		tellChanges(ctx, w, filepath.Base(d.path), told)

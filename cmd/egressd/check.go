@@ -75,6 +75,9 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err != nil {
 		return unsure(err)
 	}
+	for _, w := range cfg.warningsFor(who.Name) {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable(w))
+	}
 	code := exitOK
 	for _, arg := range args {
 		a, err := o.answer(p, entryOf(who).Sandbox(), arg)

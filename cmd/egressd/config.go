@@ -30,6 +30,9 @@ type config struct {
 
 	who []sandbox.Entry // in place of those that the file lists; nil: those
 
+	organisation *config    // the organisation's file; nil where there is none
+	projects     []*project // of its sandboxes; nil before they are read
+
 	feeds     feeds    // the bundles that are fetched; none outside of the daemon
 	lapses    []*lapse // of the bundles that are files, once they are compiled
 	unfetched bool     // leave out what was fetched
@@ -46,9 +49,11 @@ func (e *noConfigError) Error() string {
 }
 
 // loadConfig reads the policy file at path, or where path is empty the first
-// that exists of the places where it belongs. Every error says what to type
-// next, and ends the command with exit code 2.
-func loadConfig(path string) (*config, error) {
+// that exists of the places where it belongs, and the organisation's wherever it
+// exists. Every error says what to type next, and ends the command with exit code 2.
+func loadConfig(path string) (*config, error) { return loadConfigUnder(path, organisationPath) }
+
+func loadConfigUnder(path, organisation string) (*config, error) {
 	found, err := findConfig(path)
 	if err != nil {
 		return nil, err
@@ -57,14 +62,28 @@ func loadConfig(path string) (*config, error) {
 	if err != nil {
 		return nil, misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
-	file, err := policy.ParseFile(found, text)
+	return newConfig(found, text, organisation)
+}
+
+// newConfig is what text at path comes to, under the organisation's file.
+func newConfig(path string, text []byte, organisation string) (*config, error) {
+	c, err := parseConfig(path, text, policy.ParseFile)
 	if err != nil {
-		return nil, misused(err, "correct "+found+", then egressd check URL")
+		return nil, err
+	}
+	c.organisation, err = loadOrganisation(organisation)
+	return c, err
+}
+
+func parseConfig(path string, text []byte, parse func(string, []byte) (*policy.File, error)) (*config, error) {
+	file, err := parse(path, text)
+	if err != nil {
+		return nil, misused(err, "correct "+path+", then egressd check URL")
 	}
 	if file, err = file.Expand(os.LookupEnv); err != nil {
-		return nil, misused(err, "set the variable, or write the value into "+found)
+		return nil, misused(err, "set the variable, or write the value into "+path)
 	}
-	return &config{path: found, text: text, file: file}, nil
+	return &config{path: path, text: text, file: file}, nil
 }
 
 // findConfig returns path, or the first policy file that exists. The working
@@ -135,7 +154,7 @@ func (c *config) compileWith(self func() []netip.Addr, listeners func() []netip.
 	}
 	p, err := c.file.Compile(env)
 	if err != nil {
-		return nil, misused(err, "correct "+c.path+", then egressd check URL")
+		return nil, misused(err, "correct "+fileOf(err, c.path)+", then egressd check URL")
 	}
 	return p, nil
 }
@@ -187,11 +206,14 @@ func defaultAuditDir() (string, error) {
 }
 
 // relative reads a path that is relative to the folder of the configuration.
-func (c *config) relative(path string) string {
+func (c *config) relative(path string) string { return beside(c.path, path) }
+
+// beside reads a path that is relative to the folder of a file.
+func beside(file, path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(filepath.Dir(c.path), path)
+	return filepath.Join(filepath.Dir(file), path)
 }
 
 // sandbox returns the sandbox of that name, or a zero one for "" where none

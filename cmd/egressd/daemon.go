@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -31,6 +32,7 @@ type daemon struct {
 	talk   io.Writer
 	tailor tailoring
 	path   string            // of the policy file
+	above  string            // of the organisation's file
 	seen   [sha256.Size]byte // its state when it was last read, good or bad
 	config *config
 	files  *fsnotify.Watcher // of the folders of the policy, or nil
@@ -62,6 +64,7 @@ type boundListener struct {
 // A tailoring is what makes a daemon that serves one program differ from one that
 // serves whoever comes. Its zero value changes nothing.
 type tailoring struct {
+	above     string              // the organisation's file, where a test has another
 	change    func(*config) error // of each configuration that is read; may be nil
 	synthetic egress.SyntheticRange
 	tally     *egress.Tally
@@ -69,7 +72,7 @@ type tailoring struct {
 
 // load reads the configuration as this daemon takes it.
 func (d *daemon) load(path string) (*config, error) {
-	c, err := loadConfig(path)
+	c, err := loadConfigUnder(path, d.above)
 	if err == nil && d.tailor.change != nil {
 		err = d.tailor.change(c)
 	}
@@ -79,7 +82,7 @@ func (d *daemon) load(path string) (*config, error) {
 // newDaemon builds a daemon that does not listen yet. An error leaves nothing
 // open.
 func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) {
-	d := &daemon{talk: talk, tailor: t, arrivals: make(chan arrival)}
+	d := &daemon{talk: talk, tailor: t, above: cmp.Or(t.above, organisationPath), arrivals: make(chan arrival)}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -90,7 +93,7 @@ func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) 
 		return nil, err
 	}
 	d.path = d.config.path
-	d.seen = stateOf(d.path, nil)
+	d.seen = stateOf(d.path, d.above, nil)
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, failed(err, "egressd serve, where netlink sockets are allowed")
 	}
@@ -206,10 +209,10 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.policy = p
 	d.adopt(d.config)
-	for _, w := range d.config.file.Warnings() {
-		fmt.Fprintf(d.talk, "egressd: warning: %s\n", w)
+	for _, w := range d.config.warnings() {
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
 	}
-	return p, nil
+	return p, d.noteProjects()
 }
 
 func (d *daemon) recordStart() error {
@@ -219,10 +222,10 @@ func (d *daemon) recordStart() error {
 		}
 	}
 	note := "started " + thisBuild().String()
-	if w := d.config.file.Warnings(); len(w) > 0 {
+	if w := d.config.warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
-	if err := d.gate.Note(egress.KindStart, note[:min(len(note), 1000)]); err != nil {
+	if err := d.gate.Note(egress.KindStart, clipped(note)); err != nil {
 		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
@@ -236,7 +239,7 @@ func (d *daemon) compile(c *config) (*policy.Policy, error) {
 // not right leaves the policy in force as it is, and both the log and the operator
 // are told.
 func (d *daemon) reload(ctx context.Context, why string, always bool) {
-	now := stateOf(d.path, d.watch)
+	now := stateOf(d.path, d.above, d.watch)
 	if !always && now == d.seen {
 		return
 	}
@@ -252,11 +255,29 @@ func (d *daemon) reload(ctx context.Context, why string, always bool) {
 
 // parts names the files of the policy.
 func (d *daemon) parts() string {
-	if len(d.config.file.Rego) == 0 {
-		return d.path
+	text := d.path
+	if d.config.organisation != nil {
+		text += ", " + d.config.organisation.path
 	}
-	return d.path + " or its rego"
+	if len(d.config.rules) > 0 {
+		text += " or its rego"
+	}
+	return text
 }
+
+// noteProjects tells the operator and the log of the projects that do not count.
+func (d *daemon) noteProjects() error {
+	for _, w := range d.config.projectWarnings() {
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
+		if err := d.gate.Note(egress.KindPolicy, clipped("warning: "+w)); err != nil {
+			return failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
+		}
+	}
+	return nil
+}
+
+// clipped is a note of a length that a record has room for.
+func clipped(note string) string { return note[:min(len(note), 1000)] }
 
 // A change is all that a reload puts in force.
 type change struct {
@@ -350,7 +371,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	}
 	d.config = next.config
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
-	return nil
+	return d.noteProjects()
 }
 
 // complain tells the operator of what went wrong beside the work.

@@ -14,14 +14,21 @@ import (
 // inspects reports whether a rule of the file, or of its Rego, may need to look
 // inside TLS. The configuration has been compiled.
 func (c *config) inspects() bool {
-	f := c.file
+	for _, f := range c.files() {
+		if looksAtRequests(f) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests)
+}
+
+func looksAtRequests(f *policy.File) bool {
 	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
-	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow}
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
 	for _, s := range f.Sandboxes {
 		lists = append(lists, s.Allow, s.Deny)
 	}
-	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests) ||
-		slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
+	return slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
 }
 
 // collectorRoom is the size of a block that is never touched, and so takes no

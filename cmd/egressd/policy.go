@@ -173,13 +173,14 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	}
 	parts, err := cfg.regoParts(nil)
 	if err != nil {
-		return nil, misused(err, "correct rego in "+cfg.path)
+		return nil, err
 	}
 	if _, err = cfg.compile(); err == nil {
 		err = checkTests(parts)
 	}
 	all, err := asFindings(err, cfg.path)
-	all = append(all, findingsOf("warning", cfg.file.Doubts())...)
+	all = append(all, findingsOf("warning", cfg.doubts())...)
+	all = append(all, cfg.projectFindings()...)
 	for _, p := range parts {
 		all = append(all, findingsOf("lint", rego.Lint(p.sources))...)
 	}

@@ -111,10 +111,10 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 	}
 	parts, err := cfg.regoParts(nil)
 	if err != nil {
-		return nil, misused(err, "correct rego in "+cfg.path)
+		return nil, err
 	}
 	for _, p := range parts {
-		if plainSource(p.source) && p.sandbox == "" {
+		if p.file == cfg.path && plainSource(p.source) && p.sandbox == "" {
 			sources = append(sources, p.sources...)
 		} else {
 			fmt.Fprintf(stderr, "egressd: warning: %s is a policy for itself, and is not packed\n", p.at)

@@ -66,6 +66,7 @@ type explanation struct {
 // An opinionView is what one part of the policy says by itself.
 type opinionView struct {
 	Part      string         `json:"part"`
+	Layer     policy.Layer   `json:"layer,omitempty"`
 	Verdict   string         `json:"verdict"`
 	Class     policy.Class   `json:"class,omitempty"`
 	Rule      string         `json:"rule,omitempty"`
@@ -135,7 +136,7 @@ func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandb
 	if err != nil {
 		return nil, err
 	}
-	lines, err := cfg.file.Lines()
+	lines, err := cfg.lines()
 	if err != nil {
 		return nil, err
 	}
@@ -154,17 +155,19 @@ func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandb
 // view says an opinion, and where what it comes from is written.
 func (c *config) view(o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
 	d := &o.Decision
-	v := opinionView{Part: string(o.Part), Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
+	v := opinionView{Part: partName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
 	if o.Err != nil {
 		v.Error = o.Err.Error()
 	}
-	if o.Part == policy.PartFurther && o.Further < len(c.parts) {
-		part := &c.parts[o.Further]
-		v.Part = part.at
+	if part := c.partBy(o.By); part != nil {
+		if v.Part = part.at; o.Part == policy.PartCeiling {
+			v.Part += " ceiling"
+		}
 		if d.Verdict != policy.Abstain && o.Err == nil {
 			v.Written = regoAt(part, d)
 		}
 	}
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l policy.Line) bool { return l.Layer != o.Layer })
 	for i := range o.Rules {
 		at := lineAt(lines, &o.Rules[i])
 		if d.Rule == at.Rule && v.Written == nil {

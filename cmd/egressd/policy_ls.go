@@ -111,7 +111,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 // first, and last what is left.
 func (c *config) listed() ([]listedRule, error) {
 	all := []listedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
-	lines, err := c.file.Lines()
+	lines, err := c.lines()
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +120,23 @@ func (c *config) listed() ([]listedRule, error) {
 	}
 	for i := range c.parts {
 		for _, r := range rego.Rules(c.parts[i].deciding()) {
-			all = append(all, listedRule{
+			one := listedRule{
 				Rule: r.Name, Layer: c.parts[i].options.Layer, Effect: r.Effect.String(), Sandbox: c.parts[i].sandbox,
 				What: r.Place.Message, File: r.Place.File, Line: r.Place.Line,
-			})
+			}
+			if name, own := strings.CutPrefix(r.Package, "egress."); own && one.Sandbox == "" {
+				one.Layer, one.Sandbox = policy.PerSandbox, name
+			}
+			all = append(all, one)
 		}
 	}
 	for _, s := range c.file.Sandboxes {
 		if s.Narrowed {
 			all = append(all, listedRule{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
 		}
+	}
+	if c.ceiled() {
+		all = append(all, listedRule{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
 	}
 	left := listedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "what no rule speaks of"}
 	if c.file.Default == policy.Allow {

@@ -84,9 +84,10 @@ func (o *policyStatusOptions) run(stdout io.Writer) error {
 	cfg, err := loadConfig(o.config)
 	switch {
 	case err == nil:
-		for i := range cfg.file.Rego {
-			if one := &cfg.file.Rego[i]; one.Bundle != "" {
-				s.Bundles = append(s.Bundles, cfg.bundleStatus(fmt.Sprintf("rego[%d]", i), one))
+		sources, at := cfg.sources()
+		for i := range sources {
+			if one := &sources[i]; one.Bundle != "" {
+				s.Bundles = append(s.Bundles, cfg.bundleStatus(at[i], one))
 			}
 		}
 	case dir == "":

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -123,7 +125,7 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	}
 	parts, err := cfg.regoParts(nil)
 	if err != nil {
-		return nil, nil, misused(err, "correct rego in "+cfg.path)
+		return nil, nil, err
 	}
 	for _, p := range parts {
 		more, covered, err := testSources(ctx, p.options, p.sources)
@@ -135,20 +137,78 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	return tests, coverage, nil
 }
 
-// ownTests runs the tests that stand in the policy file.
+// ownTests runs the tests that stand in the files of the policy: those of the
+// organisation against its own layer, and those of a project as its sandbox.
 func (c *config) ownTests(ctx context.Context) (tests []testView, err error) {
-	all := c.file
-	untested := *all
-	untested.Tests = nil
-	p, err := (&config{path: c.path, file: &untested}).compile()
+	if _, err := c.readProjects(); err != nil {
+		return nil, err
+	}
+	p, err := c.untested().compile()
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range all.Tests {
-		at, green := all.RunTest(ctx, p, i)
-		tests = append(tests, ownTest(t, at, green))
+	tests = testsOf(ctx, c.file, p)
+	if o := c.organisation; o != nil {
+		alone, err := c.aboveAlone()
+		if err != nil {
+			return nil, err
+		}
+		tests = append(tests, testsOf(ctx, o.file, alone)...)
+	}
+	for _, one := range c.projects {
+		if one.state == projectTrusted {
+			tests = append(tests, testsOf(ctx, one.file.As(one.sandbox), p)...)
+		}
 	}
 	return tests, nil
+}
+
+// aboveAlone is the policy of the organisation's file alone. The configuration has been
+// compiled.
+func (c *config) aboveAlone() (*policy.Policy, error) {
+	self, err := hostAddresses()
+	if err != nil {
+		return nil, misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
+	}
+	env, err := c.environment(func() []netip.Addr { return self }, c.listeners)
+	if err != nil {
+		return nil, err
+	}
+	env.Layers = policy.Layers{}
+	env.ShadowLayers = policy.Layers{}
+	return withoutTests(c.organisation.file).Compile(env)
+}
+
+func testsOf(ctx context.Context, f *policy.File, p *policy.Policy) (tests []testView) {
+	for i, t := range f.Tests {
+		at, green := f.RunTest(ctx, p, i)
+		tests = append(tests, ownTest(t, at, green))
+	}
+	return tests
+}
+
+// untested is the configuration without the tests that stand in its files, so that it
+// compiles where one is red.
+func (c *config) untested() *config {
+	out := *c
+	out.file = withoutTests(c.file)
+	if c.organisation != nil {
+		out.organisation = c.organisation.untested()
+	}
+	out.projects = slices.Clone(c.projects)
+	for i, p := range c.projects {
+		if p.file != nil {
+			one := *p
+			one.file, out.projects[i] = withoutTests(p.file), &one
+		}
+	}
+	return &out
+}
+
+func withoutTests(f *policy.File) *policy.File {
+	out := *f
+	out.Tests = nil
+	return &out
 }
 
 func ownTest(t policy.Test, at policy.Problem, green bool) testView {

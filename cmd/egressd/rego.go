@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +29,7 @@ func isRegoFile(name string) bool {
 // A regoReader reads the files of a policy in Rego. Files are read in the order of
 // their names, folders with all that is below them but hidden files.
 type regoReader struct {
-	except  string              // a file that is no part of it
+	except  []string            // files that are no part of it
 	enter   func(folder string) // called before a folder is listed; nil for nothing
 	sources []rego.Source
 	bytes   int
@@ -110,7 +109,7 @@ func (r *regoReader) entry(path string, e os.DirEntry) error {
 }
 
 func (r *regoReader) file(path string) error {
-	if path == r.except {
+	if slices.Contains(r.except, path) {
 		return nil
 	}
 	if len(r.sources) == maxRegoFiles {
@@ -146,41 +145,4 @@ func regoError(err error) error {
 		return err
 	}
 	return fmt.Errorf("rego: %w", err)
-}
-
-// within is a path as seen from the folder of the configuration, so that a policy
-// is the same wherever it is. What is in a bundle that was fetched is nowhere.
-func (c *config) within(path string) string {
-	if strings.Contains(path, "://") {
-		return path
-	}
-	if rel, err := filepath.Rel(filepath.Dir(c.path), path); err == nil {
-		return rel
-	}
-	return path
-}
-
-// stateOf tells one state of the policy file, and of what it names under rego,
-// from another. It is what changes when there is something to reload.
-func stateOf(path string, enter func(folder string)) [sha256.Size]byte {
-	h := sha256.New()
-	part := func(text []byte) { fmt.Fprintf(h, "%d\n%s", len(text), text) }
-	if text, err := os.ReadFile(path); err != nil {
-		part([]byte(err.Error()))
-	} else {
-		part(text)
-	}
-	if c, err := loadConfig(path); err == nil {
-		c.unfetched = true // that comes and goes by itself
-		parts, err := c.regoParts(enter)
-		part(fmt.Append(nil, err))
-		for _, p := range parts {
-			part([]byte(p.at))
-			for _, s := range p.sources {
-				part([]byte(s.Name))
-				part(s.Text)
-			}
-		}
-	}
-	return [sha256.Size]byte(h.Sum(nil))
 }

@@ -38,6 +38,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		newLogCommand(),
 		newCACommand(),
 		newPolicyCommand(),
+		newTrustCommand(),
 		newVersionCommand(),
 		newManCommand(),
 	)

@@ -242,6 +242,10 @@ func (r *runner) hide(c *config, runs string) {
 	if dir, err := c.caDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
 	}
+	if store, err := openTrustStore(); err == nil {
+		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
+		r.hidden = append(r.hidden, string(store))
+	}
 	for _, s := range c.file.Sandboxes {
 		if s.TokenFile != "" {
 			r.hidden = append(r.hidden, c.relative(s.TokenFile))
@@ -355,11 +359,16 @@ func (r *runner) follow(ctx context.Context) {
 // fixed are the files of the policy that are read once more where a bundle is
 // renewed, or by the next run.
 func (r *runner) fixed() []string {
+	c := r.daemon.config
 	all := []string{r.path}
-	for _, source := range r.daemon.config.file.Rego {
+	if c.organisation != nil {
+		all = append(all, c.organisation.path)
+	}
+	sources, _ := c.sources()
+	for _, source := range sources {
 		for _, path := range []string{source.Path, source.Key, source.CA} {
 			if path != "" {
-				all = append(all, r.daemon.config.relative(path))
+				all = append(all, c.relative(path))
 			}
 		}
 	}

@@ -75,6 +75,8 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
 	d.age(ctx)
+	trees := time.NewTicker(projectsEvery)
+	defer trees.Stop()
 	for {
 		d.poll(ctx)
 		select {
@@ -89,6 +91,10 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 			d.arrive(ctx, a)
 		case <-d.ageing():
 			d.age(ctx)
+		case <-trees.C:
+			if d.config.projectsMoved() {
+				d.reload(ctx, "a project changed", false)
+			}
 		}
 	}
 }

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// organisationPath is the file of whoever answers for the machine. It counts
+// wherever it exists, and nothing turns it off.
+const organisationPath = "/etc/egressd/organisation.yaml"
+
+// loadOrganisation reads the organisation's file at path, or returns nil where
+// nothing is there. What is there and cannot be read is an error, a link that leads
+// nowhere too.
+func loadOrganisation(path string) (*config, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	hint := "ask who keeps " + path + "; without it nothing is decided"
+	text, err := readConfig(path)
+	if err != nil {
+		return nil, misused(fmt.Errorf("read the organisation's policy: %w", err), hint)
+	}
+	c, err := parseConfig(path, text, policy.ParseOrganisation)
+	if err != nil {
+		return nil, err
+	}
+	c.anchor()
+	return c, nil
+}
+
+// anchor makes the paths of what the file names under rego absolute: others read it
+// as if it stood elsewhere.
+func (c *config) anchor() {
+	file := *c.file
+	file.Rego = slices.Clone(file.Rego)
+	for i := range file.Rego {
+		s := &file.Rego[i]
+		for _, path := range []*string{&s.Path, &s.Key, &s.CA, &s.TokenFile} {
+			if *path != "" {
+				*path = c.relative(*path)
+			}
+		}
+		if s.Bundle != "" && !s.Fetched() {
+			s.Bundle = c.relative(s.Bundle)
+		}
+	}
+	c.file = &file
+}
+
+// sources are all entries of Rego that may be bundles, and where each stands.
+func (c *config) sources() (all []policy.RegoSource, at []string) {
+	for _, list := range c.regoLists() {
+		for i, s := range list.entries {
+			all, at = append(all, s), append(at, fmt.Sprintf("%s[%d]", list.at, i))
+		}
+	}
+	return all, at
+}
+
+// layer fills in the files of the other layers.
+func (c *config) layer(l *policy.Layers) {
+	l.Narrowing = map[string][]policy.Narrowing{}
+	l.Projects = map[string]policy.WorkingTree{}
+	if c.organisation != nil {
+		l.Organisation = c.organisation.file
+	}
+	for _, p := range c.projects {
+		if p.file != nil {
+			l.Projects[p.sandbox] = policy.WorkingTree{File: p.file, Opens: p.state == projectTrusted}
+		}
+	}
+}
+
+// files are all of which the policy is made, the one that c is named after first.
+func (c *config) files() []*policy.File {
+	all := []*policy.File{c.file}
+	if c.organisation != nil {
+		all = append(all, c.organisation.file)
+	}
+	for _, p := range c.projects {
+		if p.file != nil {
+			all = append(all, p.file)
+		}
+	}
+	return all
+}
+
+// doubts are the warnings of all files.
+func (c *config) doubts() (all []policy.Problem) {
+	files := c.files()
+	for i, f := range files {
+		if i == 0 {
+			all = append(all, f.Doubts(files[1:]...)...)
+		} else {
+			all = append(all, f.Doubts()...)
+		}
+	}
+	return all
+}
+
+// warnings are what is to be said at every start. The configuration has been
+// compiled.
+func (c *config) warnings() (said []string) {
+	for _, p := range c.doubts() {
+		said = append(said, p.String())
+	}
+	return said
+}
+
+// fileOf names the file that an error is about: path, where it does not say.
+func fileOf(err error, path string) string {
+	var problems policy.FileError
+	if errors.As(err, &problems) {
+		return problems[0].File
+	}
+	return path
+}
+
+// stateOf tells one state of all files of the policy from another. It is what changes
+// when there is something to reload. enter is called for each folder in which that may
+// happen; it may be nil.
+func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]byte {
+	if enter != nil {
+		enter(nearestFolder(filepath.Dir(organisation)))
+	}
+	h := sha256.New()
+	part := func(text []byte) { fmt.Fprintf(h, "%d\n%s", len(text), text) }
+	for _, p := range []string{path, organisation} {
+		text, err := os.ReadFile(p)
+		part(text)
+		part(fmt.Append(nil, err))
+	}
+	if c, err := loadConfigUnder(path, organisation); err == nil {
+		c.unfetched = true // that comes and goes by itself
+		parts, err := c.regoParts(enter)
+		part(fmt.Append(nil, err))
+		for _, p := range parts {
+			part([]byte(p.at))
+			for _, s := range p.sources {
+				part([]byte(s.Name))
+				part(s.Text)
+			}
+		}
+		c.projectStates(enter, part)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// nearestFolder is path, or the nearest folder above it that exists: what is to come
+// begins there.
+func nearestFolder(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// lines are the rules of all files.
+func (c *config) lines() (all []policy.Line, err error) {
+	for _, f := range c.files() {
+		lines, err := f.Lines()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	return all, nil
+}
+
+// partBy returns the part that an opinion is of, or nil.
+func (c *config) partBy(by policy.Evaluator) *regoPart {
+	for i, rules := range c.rules {
+		if by == policy.Evaluator(rules) || by != nil && by == policy.Evaluator(rules.Ceiling()) {
+			return &c.parts[i]
+		}
+	}
+	return nil
+}
+
+// partName tells the lists of an organisation's file from those of the user's.
+func partName(o *policy.Opinion) string {
+	if o.Layer == policy.Organisation && (o.Part == policy.PartFile || o.Part == policy.PartPresets) {
+		return string(o.Layer) + " " + string(o.Part)
+	}
+	return string(o.Part)
+}

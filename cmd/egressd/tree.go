@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// What a project may be at most: it is written by whoever is in the sandbox.
+const (
+	maxTreeBytes = 4 << 20
+	maxTreeFiles = 500
+	maxTreeDepth = 8
+)
+
+// The folder of a project in its working tree, and its file there.
+const (
+	treeFolder = ".egressd"
+	treeFile   = "project.yaml"
+)
+
+// A tree is a project as it was read: its file first, then what that names, in order.
+type tree []treeText
+
+type treeText struct {
+	Name string `json:"name"` // relative to the folder
+	Text []byte `json:"text"`
+}
+
+func (t tree) equal(other tree) bool {
+	return slices.EqualFunc(t, other, func(a, b treeText) bool { return a.Name == b.Name && bytes.Equal(a.Text, b.Text) })
+}
+
+// text returns the text of a file, or nil.
+func (t tree) text(name string) []byte {
+	for _, f := range t {
+		if f.Name == name {
+			return f.Text
+		}
+	}
+	return nil
+}
+
+// digest covers the names and the texts. Each stands behind its length.
+func (t tree) digest() string {
+	h := sha256.New()
+	for _, f := range t {
+		fmt.Fprintf(h, "%d\n%s%d\n%s", len(f.Name), f.Name, len(f.Text), f.Text)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// parse reads the file of a tree. dir is for messages.
+func (t tree) parse(dir string) (*policy.File, error) {
+	name := filepath.Join(dir, treeFolder, treeFile)
+	file, err := policy.ParseProject(name, t.text(treeFile))
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range file.Rego {
+		switch {
+		case !plainSource(s):
+			return nil, fmt.Errorf("rego[%d] of %s: a project names files and folders that decide, and nothing else", i, name)
+		case !filepath.IsLocal(s.Path) || strings.Contains(s.Path, "${"):
+			return nil, fmt.Errorf("rego[%d] of %s: %s leads out of %s; write a path inside it", i, name, s.Path, treeFolder)
+		}
+	}
+	return file, nil
+}
+
+// A treeReader reads what the sandbox may be writing at the same time: it follows no
+// link, waits for nobody, and stops at the bounds.
+type treeReader struct {
+	folder *os.Root // .egressd
+	bytes  int
+	found  tree
+}
+
+// readTree reads the project of the working tree dir. Where trusted is given and its
+// file is another one, the rest is not looked at: nobody vouches for what it names.
+// Where there is no project, the error is [fs.ErrNotExist].
+func readTree(dir string, trusted tree) (tree, error) {
+	r, err := openTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer r.folder.Close()
+	if err := r.file(treeFile); err != nil {
+		return nil, err
+	}
+	if trusted != nil && !bytes.Equal(r.found[0].Text, trusted.text(treeFile)) {
+		return r.found, nil
+	}
+	file, err := r.found.parse(dir)
+	if err != nil {
+		return r.found, err
+	}
+	for _, s := range file.Rego {
+		if err := r.named(path.Clean(filepath.ToSlash(s.Path))); err != nil {
+			return r.found, err
+		}
+	}
+	return r.found, nil
+}
+
+func openTree(dir string) (*treeReader, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := plain(root, treeFolder, fs.ModeDir); err != nil {
+		return nil, err
+	}
+	folder, err := root.OpenRoot(treeFolder)
+	if err != nil {
+		return nil, err
+	}
+	return &treeReader{folder: folder}, nil
+}
+
+// plain refuses what is not of one type, links above all. What takes its place after
+// that still cannot lead out of root.
+func plain(root *os.Root, name string, mode fs.FileMode) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != mode {
+		return fmt.Errorf("%s is %s", name, kindOfFile(info.Mode()))
+	}
+	return nil
+}
+
+func kindOfFile(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "a link, and none is followed there"
+	case mode.IsDir():
+		return "a folder and no file"
+	case mode.IsRegular():
+		return "a file and no folder"
+	}
+	return "no plain file"
+}
+
+// named reads what an entry of rego names.
+func (r *treeReader) named(name string) error {
+	before := len(r.found)
+	info, err := r.folder.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = r.below(name, 0)
+	} else {
+		err = r.file(name)
+	}
+	if err == nil && len(r.found) == before {
+		err = fmt.Errorf("%s holds no file that ends in .rego, .json, .yaml or .yml", name)
+	}
+	return err
+}
+
+func (r *treeReader) below(name string, depth int) error {
+	if depth == maxTreeDepth {
+		return fmt.Errorf("%s lies more than %d folders deep", name, maxTreeDepth)
+	}
+	if err := plain(r.folder, name, fs.ModeDir); err != nil {
+		return err
+	}
+	entries, err := r.list(name)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch below := path.Join(name, e.Name()); {
+		case strings.HasPrefix(e.Name(), "."), below == treeFile:
+		case e.IsDir():
+			err = r.below(below, depth+1)
+		case isRegoFile(e.Name()):
+			err = r.file(below)
+		case e.Type()&fs.ModeSymlink != 0:
+			err = fmt.Errorf("%s is a link, and none is followed there", below)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list returns the entries of a folder, by name.
+func (r *treeReader) list(name string) ([]fs.DirEntry, error) {
+	f, err := r.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(4 * maxTreeFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(entries) == 4*maxTreeFiles {
+		return nil, fmt.Errorf("%s holds too many entries", name)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
+// open does not wait for a writer, as the open of a FIFO else does.
+func (r *treeReader) open(name string) (*os.File, error) {
+	return r.folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+}
+
+// file adds a file. What it is is looked at before it is opened, since opening alone
+// does something to a device, and again afterwards.
+func (r *treeReader) file(name string) error {
+	if len(r.found) == maxTreeFiles {
+		return fmt.Errorf("there are more than %d files", maxTreeFiles)
+	}
+	if err := plain(r.folder, name, 0); err != nil {
+		return err
+	}
+	f, err := r.open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(fmt.Errorf("%s is no plain file", name), err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, int64(maxTreeBytes-r.bytes)+1))
+	if err != nil {
+		return err
+	}
+	if r.bytes += len(text); r.bytes > maxTreeBytes {
+		return fmt.Errorf("the files are larger than %d MiB together", maxTreeBytes>>20)
+	}
+	r.found = append(r.found, treeText{name, text})
+	return nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A pin is what somebody trusted in a working tree: a copy of it.
+type pin struct {
+	Dir     string    `json:"dir"`
+	Digest  string    `json:"digest"`
+	Trusted time.Time `json:"trusted"`
+	Files   tree      `json:"files"`
+}
+
+// A trustStore is the folder of the pins. Only its owner may read and write it.
+type trustStore string
+
+// openTrustStore is where pins are: in the user's state folder, or in the system's
+// for root. It need not exist.
+func openTrustStore() (trustStore, error) {
+	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
+		return "/var/lib/egressd/trust", nil
+	}
+	places := userPlaces("XDG_STATE_HOME", ".local/state", "trust")
+	if len(places) == 0 {
+		return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
+	}
+	return trustStore(places[0]), nil
+}
+
+func (s trustStore) path(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join(string(s), hex.EncodeToString(sum[:16])+".json")
+}
+
+// find returns the pin of a working tree, or nil where nobody trusted it.
+func (s trustStore) find(dir string) (*pin, error) {
+	p, err := s.read(s.path(dir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err == nil && p.Dir != dir:
+		err = fmt.Errorf("%s is about %s", s.path(dir), p.Dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what was trusted: %w", err)
+	}
+	return p, nil
+}
+
+// read refuses a pin that somebody else could have written.
+func (s trustStore) read(path string) (*pin, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() || info.Mode() != 0o600 {
+		return nil, fmt.Errorf("%s is not a file that only its owner, who runs this, can read and write", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4*maxTreeBytes))
+	if err != nil {
+		return nil, err
+	}
+	var p pin
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.Files.digest() != p.Digest {
+		return nil, fmt.Errorf("%s is damaged", path)
+	}
+	return &p, nil
+}
+
+// put pins a tree, in one step: whoever reads meanwhile finds the one before.
+func (s trustStore) put(p *pin) error {
+	if err := os.MkdirAll(string(s), 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(string(s), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), s.path(p.Dir)); err != nil {
+		return err
+	}
+	return syncFolder(string(s))
+}
+
+// remove takes the pin of a working tree away, and reports whether there was one.
+func (s trustStore) remove(dir string) (bool, error) {
+	err := os.Remove(s.path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// all returns every pin that can be read, by their names, and what was wrong with the
+// others.
+func (s trustStore) all() (pins []*pin, err error) {
+	entries, err := os.ReadDir(string(s))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		p, problem := s.read(filepath.Join(string(s), e.Name()))
+		if problem != nil {
+			err = errors.Join(err, problem)
+			continue
+		}
+		pins = append(pins, p)
+	}
+	return pins, err
+}
