@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/dns"
@@ -36,6 +37,7 @@ type daemon struct {
 	seen   [sha256.Size]byte // its state when it was last read, good or bad
 	config *config
 	files  *fsnotify.Watcher // of the folders of the policy, or nil
+	trees  time.Duration     // how often working trees are looked at
 
 	host      *hostaddr.Watcher
 	log       *audit.Log
@@ -82,7 +84,7 @@ func (d *daemon) load(path string) (*config, error) {
 // newDaemon builds a daemon that does not listen yet. An error leaves nothing
 // open.
 func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) {
-	d := &daemon{talk: talk, tailor: t, above: cmp.Or(t.above, organisationPath), arrivals: make(chan arrival)}
+	d := &daemon{talk: talk, tailor: t, above: cmp.Or(t.above, organisationPath), trees: projectsEvery, arrivals: make(chan arrival)}
 	defer func() {
 		if err != nil {
 			d.close()

@@ -128,9 +128,7 @@ func fileOf(err error, path string) string {
 // when there is something to reload. enter is called for each folder in which that may
 // happen; it may be nil.
 func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]byte {
-	if enter != nil {
-		enter(nearestFolder(filepath.Dir(organisation)))
-	}
+	enterNearest(enter, filepath.Dir(organisation))
 	h := sha256.New()
 	part := func(text []byte) { fmt.Fprintf(h, "%d\n%s", len(text), text) }
 	for _, p := range []string{path, organisation} {
@@ -139,6 +137,7 @@ func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 		part(fmt.Append(nil, err))
 	}
 	if c, err := loadConfigUnder(path, organisation); err == nil {
+		c.enterTrust(enter)
 		c.unfetched = true // that comes and goes by itself
 		parts, err := c.regoParts(enter)
 		part(fmt.Append(nil, err))
@@ -149,9 +148,25 @@ func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 				part(s.Text)
 			}
 		}
-		c.projectStates(enter, part)
+		c.projectStates(part)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// enterNearest enters the nearest folder to path that exists, and again where one came
+// to be meanwhile.
+func enterNearest(enter func(folder string), path string) {
+	if enter == nil {
+		return
+	}
+	for entered := ""; ; {
+		nearest := nearestFolder(path)
+		if nearest == entered {
+			return
+		}
+		enter(nearest)
+		entered = nearest
+	}
 }
 
 // nearestFolder is path, or the nearest folder above it that exists: what is to come

@@ -35,7 +35,7 @@ type project struct {
 	file    *policy.File // of the pin
 }
 
-// projectsEvery is how often the working trees are looked at: whoever is in them
+// projectsEvery is how often the daemon looks at the working trees: whoever is in them
 // could make any number of events.
 const projectsEvery = 2 * time.Second
 
@@ -196,15 +196,16 @@ func (c *config) projectsMoved() bool {
 	return false
 }
 
-// projectStates passes on what of the projects the policy depends on, and the folder
-// in which something may be trusted.
-func (c *config) projectStates(enter func(folder string), part func([]byte)) {
-	if len(c.projects) == 0 {
-		return
+// enterTrust enters the folder in which something may be trusted.
+func (c *config) enterTrust(enter func(folder string)) {
+	named := func(s policy.SandboxRules) bool { return s.Project != "" }
+	if store, err := openTrustStore(); err == nil && slices.ContainsFunc(c.file.Sandboxes, named) {
+		enterNearest(enter, string(store))
 	}
-	if store, err := openTrustStore(); err == nil && enter != nil {
-		enter(nearestFolder(string(store)))
-	}
+}
+
+// projectStates passes on what of the projects the policy depends on.
+func (c *config) projectStates(part func([]byte)) {
 	for _, p := range c.projects {
 		digest := ""
 		if p.pin != nil {

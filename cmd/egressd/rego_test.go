@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
@@ -24,7 +25,8 @@ import (
 )
 
 // A regoWorld is a daemon that serves a policy in Rego on loopback, a name server
-// that has every name there, and what it says.
+// that has every name there, and what it says. The organisation's file is
+// above/organisation.yaml, where a test writes one.
 type regoWorld struct {
 	dir   string
 	said  chan string
@@ -49,10 +51,11 @@ func serveRego(t *testing.T, lines string, files map[string]string) *regoWorld {
 	}()
 	t.Cleanup(func() { talks.Close() })
 	var err error
-	if w.daemon, err = newDaemon(talks, filepath.Join(w.dir, "egressd.yaml"), tailoring{}); err != nil {
+	if w.daemon, err = newDaemon(talks, filepath.Join(w.dir, "egressd.yaml"), tailoring{above: filepath.Join(w.dir, "above", "organisation.yaml")}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.daemon.close)
+	w.trees = 20 * time.Millisecond
 	if err := w.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +155,11 @@ func upstream(t *testing.T) (port string) {
 // the body of the refusal.
 func (w *regoWorld) connect(t *testing.T, to string) (status int, text string) {
 	t.Helper()
-	c, err := net.Dial("tcp", w.proxy)
+	network := "tcp"
+	if strings.HasPrefix(w.proxy, "/") {
+		network = "unix"
+	}
+	c, err := net.Dial(network, w.proxy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
 	d.age(ctx)
-	trees := time.NewTicker(projectsEvery)
+	trees := time.NewTicker(d.trees)
 	defer trees.Stop()
 	for {
 		d.poll(ctx)
