@@ -161,6 +161,30 @@ func (e *Evaluator) Allows() bool {
 // [Evaluator.Ceiling] and [Evaluator.Sandbox].
 func (e *Evaluator) Decides() bool { return e.whole.questions[e.asks] != nil }
 
+// Sandboxes returns the names NAME of the packages egress.NAME in which something
+// decides, sorted, and whether something does in package egress. What is no Rego is
+// left to [Load].
+func Sandboxes(sources []Source) (names []string, egress bool) {
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
+	for _, s := range sources {
+		set.add(s)
+	}
+	for _, m := range set.modules {
+		if !slices.ContainsFunc(m.Rules, func(r *ast.Rule) bool { return decides([]string{string(headOf(r.Head.Ref()))}) }) {
+			continue
+		}
+		name, below := sandboxOf(m.Package.Path)
+		switch {
+		case m.Package.Path.Equal(ast.MustParseRef("data.egress")):
+			egress = true
+		case below && len(m.Package.Path) == 3:
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), egress
+}
+
 // sandboxOf returns NAME of a package egress.NAME.
 func sandboxOf(pkg ast.Ref) (name string, ok bool) {
 	path := words(pkg[1:])

@@ -67,6 +67,7 @@ ceiling contains {"rule": "reads"} if {
 	if !e.LooksAtRequests() {
 		t.Error("a ceiling that looks at requests is passed over")
 	}
+	e = loadAsked(t, rego.Options{}, "package egress\nallow contains {\"rule\": \"own\"} if input.destination.port == 443\nceiling contains {\"rule\": \"x\"} if path.matches(input.http.path, \"/x/**\")\n")
 	if d := evaluate(t, e, sends(t, "own.test:443", "POST", "//")); d.Verdict != policy.Allow {
 		t.Errorf("what the ceiling reads has nothing to do with the other sets: %+v", d)
 	}
@@ -127,6 +128,19 @@ func TestPackagesOfSandboxes(t *testing.T) {
 		if d.Verdict != row.want || d.Rule != row.rule || d.Rule != "" && (d.Layer == policy.PerSandbox) == (row.e == e) {
 			t.Errorf("%s: %+v, want %v by %s", row.r.Destination, d, row.want, row.rule)
 		}
+	}
+}
+
+func TestSandboxes(t *testing.T) {
+	names, egress := rego.Sandboxes(sourcesOf(
+		"package egress.web\nallow contains {\"rule\": \"a\"}", "package egress[\"my-ci\"]\nx := 1\ndeny contains {\"rule\": \"a\"}",
+		"package egress.helpers\nx := 1", "package egress.a.b\ndeny contains {\"rule\": \"a\"}", "no Rego", "package egress.web\nask contains {\"rule\": \"b\"}",
+	))
+	if !slices.Equal(names, []string{"my-ci", "web"}) || egress {
+		t.Errorf("%q, %t", names, egress)
+	}
+	if _, egress := rego.Sandboxes(sourcesOf("package egress\nceiling contains {\"rule\": \"a\"}")); !egress {
+		t.Error("a ceiling decides nothing")
 	}
 }
 

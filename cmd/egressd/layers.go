@@ -44,15 +44,25 @@ func (c *config) anchor() {
 	for i := range file.Rego {
 		s := &file.Rego[i]
 		for _, path := range []*string{&s.Path, &s.Key, &s.CA, &s.TokenFile} {
-			if *path != "" {
-				*path = c.relative(*path)
-			}
+			*path = c.absolute(*path)
 		}
-		if s.Bundle != "" && !s.Fetched() {
-			s.Bundle = c.relative(s.Bundle)
+		if !s.Fetched() {
+			s.Bundle = c.absolute(s.Bundle)
 		}
 	}
 	c.file = &file
+}
+
+// absolute is a path that is relative to the folder of the configuration; none stays
+// none.
+func (c *config) absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if absolute, err := filepath.Abs(c.relative(path)); err == nil {
+		return absolute
+	}
+	return c.relative(path)
 }
 
 // sources are all entries of Rego that may be bundles, and where each stands.

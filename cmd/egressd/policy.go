@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,8 @@ func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Test, check, explain, pack and sign a policy and its Rego",
-		Long: `What decides is the policy file and the Rego that it names under the key rego.
+		Long: `What decides is the policy file, the organisation's where there is one, the
+projects that somebody trusts, and the Rego that they name under the key rego.
 These commands work on both; with a PATH they work on files and folders of
 Rego alone, or on the policy file in the folder at PATH and what it names.
 Nothing is sent, and no daemon is needed.`,
@@ -59,6 +61,7 @@ be checked.`,
 
 type policyOptions struct {
 	config string
+	above  string // the organisation's file, where a test has another
 	input  string
 	json   bool
 }
@@ -74,6 +77,10 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 		return nil
 	}
 	return misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
+}
+
+func (o *policyOptions) load() (*config, error) {
+	return loadConfigUnder(o.config, cmp.Or(o.above, organisationPath))
 }
 
 // A finding is one thing that policy check has to say.
@@ -143,7 +150,7 @@ func checkRego(asked rego.Options, paths []string) ([]finding, error) {
 
 // checkSources finds what is wrong in Rego that was read from where.
 func checkSources(asked rego.Options, sources []rego.Source, where string) ([]finding, error) {
-	_, err := rego.Load(sources, asked)
+	err := loads(asked, sources)
 	if err == nil {
 		err = asked.CheckTests(sources)
 	}
@@ -165,9 +172,21 @@ func (o *policyOptions) folderOfPolicy(paths []string) []string {
 	return nil
 }
 
+// loads compiles files of which nobody says whose they are: those of package egress,
+// and with them or alone those of any sandbox or project.
+func loads(asked rego.Options, sources []rego.Source) error {
+	if names, egress := rego.Sandboxes(sources); !egress && len(names) == 1 { // named for it alone
+		asked.Package, asked.Layer = "egress."+names[0], policy.PerSandbox
+	} else {
+		asked.Sandboxes = names
+	}
+	_, err := rego.Load(sources, asked)
+	return err
+}
+
 // checkConfig finds what is wrong in the policy file and the Rego that it names.
 func (o *policyOptions) checkConfig() ([]finding, error) {
-	cfg, err := loadConfig(o.config)
+	cfg, err := o.load()
 	if err != nil {
 		return asFindings(err, "")
 	}

@@ -116,7 +116,7 @@ func testSources(ctx context.Context, asked rego.Options, sources []rego.Source)
 
 // ofConfig runs the tests of the policy file, and those of the Rego that it names.
 func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, coverage []rego.FileCoverage, err error) {
-	cfg, err := loadConfig(o.config)
+	cfg, err := o.load()
 	if err != nil {
 		return nil, nil, err
 	}

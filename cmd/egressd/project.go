@@ -62,11 +62,7 @@ func (c *config) readProjects() ([]*project, error) {
 // projectDir is a working tree by its absolute path. Links in it stay: what they lead
 // to may be up to the sandbox.
 func (c *config) projectDir(dir string) string {
-	dir = c.relative(dir)
-	if absolute, err := filepath.Abs(dir); err == nil {
-		return absolute
-	}
-	return filepath.Clean(dir)
+	return filepath.Clean(c.absolute(dir))
 }
 
 func readProject(sandbox, dir string) (*project, error) {

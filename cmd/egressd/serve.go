@@ -23,9 +23,13 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the proxy that decides and records",
 		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
-and runs until SIGTERM or SIGINT. It reads the file, and
-the Rego that it names, again when they change and on SIGHUP; a file that is not right changes nothing, and both the log and standard
-error say so. Bundles that it fetches are looked for again as the file says, and on SIGHUP. Listeners, limits and the log's folder are read at the start only.`,
+and runs until SIGTERM or SIGINT. It reads the file, the
+organisation's /etc/egressd/organisation.yaml where that exists, and the Rego
+that they name, again when they change and on SIGHUP; a file that is not right
+changes nothing, and both the log and standard error say so. Projects of
+sandboxes are looked at every two seconds. Bundles that it fetches are looked
+for again as the file says, and on SIGHUP. Listeners, limits and the log's
+folder are read at the start only.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,3 +23,13 @@ test_writes if {
 	"org-read-only" in rules with input as asked("docs.acme.example", 443, "POST")
 	count(egress.deny) == 0 with input as asked("api.github.com", 443, "POST")
 }
+
+under := {r.rule | some r in egress.ceiling}
+
+test_ceiling if {
+	under == {"may-open"} with input as asked("wiki.acme.example", 443, "POST")
+	under == {"may-read"} with input as asked("api.partner.example", 443, "GET")
+	count(under) == 0 with input as asked("api.partner.example", 443, "POST")
+	count(under) == 0 with input as asked("evil.example", 443, "GET")
+	count(under) == 0 with input as asked("acme.example.evil.example", 443, "GET")
+}
