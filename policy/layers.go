@@ -131,6 +131,16 @@ func (l narrowLayer) Evaluate(ctx context.Context, r *Request) (Decision, error)
 	return d, nil
 }
 
+// ReadsUsage reports whether any of them does.
+func (l narrowLayer) ReadsUsage() bool {
+	for _, all := range l {
+		if slices.ContainsFunc(all, func(n Narrowing) bool { return readsUsage(n.Evaluator) }) {
+			return true
+		}
+	}
+	return false
+}
+
 func (n *Narrowing) narrow(ctx context.Context, r *Request) Decision {
 	d := heard(ctx, n.Evaluator, r)
 	switch {
@@ -173,6 +183,16 @@ func (l projectLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 	}
 	d.AnyProtocol, d.ECH, d.Inject = false, false, ""
 	return d, nil
+}
+
+// ReadsUsage reports whether any of them does.
+func (l projectLayer) ReadsUsage() bool {
+	for _, own := range l {
+		if slices.ContainsFunc(own.evaluators, readsUsage) {
+			return true
+		}
+	}
+	return false
 }
 
 // stack puts the layers of a policy together. Where there is no ceiling it makes no

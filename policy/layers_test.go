@@ -353,6 +353,81 @@ func TestAFileBesideOthersThatAllowNeedsNoRules(t *testing.T) {
 	}
 }
 
+// A user of usage looks at it.
+type usageUser struct{ voice }
+
+func (usageUser) ReadsUsage() bool { return true }
+
+func TestUsageIsReadInEveryLayer(t *testing.T) {
+	looks := usageUser{voice{Verdict: Abstain}}
+	tree := project(t, "")
+	tree["default"] = WorkingTree{File: tree["default"].File, Evaluators: []Evaluator{looks}}
+	for name, l := range map[string]Layers{
+		"the user": {User: []Evaluator{looks}}, "a ceiling": {Ceilings: []Ceiling{{looks, Organisation}}},
+		"a sandbox": {Narrowing: map[string][]Narrowing{"default": {{Evaluator: looks}}}}, "a project": {Projects: tree}, "": {Organisation: organisation(t, "")},
+	} {
+		if got := compiled(t, "", Environment{Layers: l}).ReadsUsage(); got != (name != "") {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestABudgetNarrows(t *testing.T) {
+	own := voice{Verdict: Allow, MaxBytesUp: 10, BudgetRule: "small", BudgetLayer: PerSandbox, Log: true}
+	env := Environment{Layers: Layers{Narrowing: map[string][]Narrowing{"default": {{Evaluator: own}}}}}
+	r := asking(t, "a.test")
+	r.Sandbox.Name = "default"
+	if d := compiled(t, "allow: [a.test]", env).Decide(t.Context(), r); d.Verdict != Allow || d.MaxBytesUp != 10 || d.BudgetRule != "small" || !d.Log {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestAShadowHasTheOtherLayers has a source of the user in shadow: what stands above
+// it and below it is the same.
+func TestAShadowHasTheOtherLayers(t *testing.T) {
+	says := func(verdict Verdict, rule string) []Evaluator {
+		return []Evaluator{voice{Verdict: verdict, Rule: rule}}
+	}
+	above := Layers{Organisation: organisation(t, "deny: [never.test]\nceiling: [a.test, never.test]")}
+	now, next := above, above
+	now.User, next.User = says(Abstain, "now"), says(Allow, "next")
+	env := Environment{Inspection: true, Layers: now, ShadowLayers: next}
+	p := compiled(t, "rego: [now, {path: next, mode: shadow}]", env)
+	for ask, want := range map[string]string{"a.test": "allow by next", "never.test": "deny rule-deny by deny[0]", "out.test": "deny rule-deny by ceiling"} {
+		if got := saying(p.Shadow().Decide(t.Context(), asking(t, ask))); got != want {
+			t.Errorf("%s: the shadow says %q, want %q", ask, got, want)
+		}
+	}
+	f, err := ParseFile("f", []byte("version: 1\nrego: [{path: next, mode: shadow}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Compile(Environment{Layers: above, Shadow: says(Allow, "of the organisation")}); err == nil {
+		t.Error("what the user has in shadow was forgotten")
+	}
+}
+
+func TestOpinionsOfLayers(t *testing.T) {
+	env := Environment{Inspection: true, Evaluators: []Evaluator{voice{Verdict: Abstain}}, Layers: Layers{
+		Organisation: organisation(t, "deny: [a.test]\nceiling: [b.test]"), User: []Evaluator{voice{Verdict: Allow, Rule: "mine"}},
+		Projects: project(t, "deny: [c.test]"), Narrowing: map[string][]Narrowing{"default": {{Evaluator: voice{Verdict: Abstain}}}},
+	}}
+	r := asking(t, "a.test")
+	r.Sandbox.Name = "default"
+	var got []string
+	for _, o := range compiled(t, "allow: [a.test]", env).Opinions(t.Context(), r) {
+		got = append(got, strings.TrimSpace(string(o.Part)+" of "+string(o.Layer)+": "+saying(o.Decision)))
+	}
+	want := []string{
+		"baseline of builtin: abstain by", "file of organisation: deny rule-deny by deny[0]", "file of user: allow by allow[0]",
+		"sandbox of sandbox: abstain by", "sandbox of sandbox: abstain by", "further of organisation: abstain by",
+		"project of project: abstain by", "further of user: allow by mine", "ceiling of organisation: deny default-deny by default",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
 // A drawnStack is opinions of every layer.
 type drawnStack struct {
 	above, below, ceilings []fixed

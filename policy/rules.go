@@ -73,15 +73,17 @@ func (rs *rules) resolved(r *Request, alias string, addr netip.Addr) Decision {
 	return restricting(s.at(r, r.Destination.Port))
 }
 
-// restricting takes from an opinion what it allows.
+// restricting takes from an opinion what it allows. A budget stays, and a mark.
 func restricting(d Decision) Decision {
-	switch d.Verdict {
-	case Allow:
-		return Decision{Verdict: Abstain}
-	case Inspect:
-		return Decision{Verdict: Abstain, Needs: d.Needs, AllowedIf: d.AllowedIf}
+	if d.Verdict != Allow && d.Verdict != Inspect {
+		return d
 	}
-	return d
+	left := Decision{Verdict: Abstain, Log: d.Log}
+	left.Spend(d.MaxBytesUp, d.BudgetRule, d.BudgetLayer)
+	if d.Verdict == Inspect {
+		left.Needs, left.AllowedIf = d.Needs, d.AllowedIf
+	}
+	return left
 }
 
 func (rs *rules) find(name string, addr netip.Addr) (b [2]*bucket) {

@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Usage is what one sandbox has used until a request of it is decided. It counts
 // what the gate has let through before; the flow that is decided is not in it.
@@ -25,15 +28,14 @@ func (p *Policy) ReadsUsage() bool {
 	if p == nil {
 		return false
 	}
-	if p.Shadow().ReadsUsage() {
-		return true
-	}
-	for _, e := range p.evaluators {
-		if r, ok := e.(usageReader); ok && r.ReadsUsage() {
-			return true
-		}
-	}
-	return false
+	ceiling := func(c Ceiling) bool { return readsUsage(c.Evaluator) }
+	return p.Shadow().ReadsUsage() || slices.ContainsFunc(p.evaluators, readsUsage) ||
+		slices.ContainsFunc(p.below, readsUsage) || slices.ContainsFunc(p.ceilings, ceiling)
+}
+
+func readsUsage(e Evaluator) bool {
+	r, ok := e.(usageReader)
+	return ok && r.ReadsUsage()
 }
 
 // Spend has d let through no more than a rule does, of which most is the budget: the

@@ -274,6 +274,71 @@ func TestAnOrganisationsFileIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestABundleOfTheOrganisationIsRenewed keeps what stands beside it.
+func TestABundleOfTheOrganisationIsRenewed(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	key := newBundleSigner(t)
+	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0)))
+	w := serveRego(t, "allow: [\"never.test:*\", \"user.test:*\", \"out.test:*\"]\n", map[string]string{
+		"above/key.pem":           string(key.public),
+		"above/organisation.yaml": "version: 1\ndeny: [\"never.test:*\"]\nceiling: [\"user.test:*\", \"127.0.0.1:*\"]\n" + fetchedLine(s),
+	})
+	port := upstream(t)
+	for _, revision := range []string{"one", "two"} {
+		if revision == "two" {
+			s.set(answering(key.sign(t, packed(t, "two", "two.test"), 0)))
+			w.look(t)
+		}
+		for host, want := range map[string]int{revision + ".test": 200, "user.test": 200, "never.test": 403, "out.test": 403} {
+			if status, text := w.connect(t, host+":"+port); status != want {
+				t.Errorf("with %s, %s: %d %s", revision, host, status, text)
+			}
+		}
+		r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen && r.Dst.Host == revision+".test" })
+		if r.Decision.Layer != "organisation" || r.Decision.Rule != revision {
+			t.Errorf("the record says %+v", r.Decision)
+		}
+	}
+}
+
+func TestExplainAndLsKnowTheLayers(t *testing.T) {
+	c, p, err := layered(t, map[string]string{
+		"egressd.yaml":            "version: 1\nallow: [a.test]\nrego: [user.rego]\nsandboxes: [{name: web, token_file: t}]\n",
+		"user.rego":               "package egress\nallow contains {\"rule\": \"mine\"} if input.destination.host == \"a.test\"\n",
+		"above/organisation.yaml": "version: 1\n\n\ndeny: [never.test]\nrego: [org.rego]\n",
+		"above/org.rego":          "package egress\nceiling contains {\"rule\": \"top\"} if input.destination.host == \"b.test\"\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := explainOptions{}
+	e, err := o.explain(c, p, policy.Sandbox{Name: "web"}, "a.test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, v := range e.Opinions {
+		said = append(said, v.Part+" of "+string(v.Layer)+" "+v.Verdict)
+	}
+	want := "baseline of builtin abstain, organisation file of organisation abstain, file of user allow, sandbox of sandbox abstain, " +
+		"organisation rego[0] of organisation abstain, rego[0] of user allow, organisation rego[0] ceiling of organisation abstain"
+	if got := strings.Join(said, ", "); got != want || e.Rule != "ceiling" {
+		t.Errorf("rule %s: %s", e.Rule, got)
+	}
+	listed, err := c.listed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said = nil
+	for _, r := range listed {
+		said = append(said, r.Rule+" of "+string(r.Layer)+" "+r.Effect)
+	}
+	want = "baseline of builtin deny, allow[0] of user allow, deny[0] of organisation deny, d of organisation deny, mine of user allow, ceiling of organisation deny, default of builtin deny"
+	if got := strings.Join(said, ", "); got != want {
+		t.Errorf("listed are %s", got)
+	}
+}
+
 const someProject = "version: 1\nallow: [\"tree.test:*\"]\ndeny: [\"shut.test:*\"]\n"
 
 // serveProject starts a daemon whose sandbox app has a project in the folder tree.

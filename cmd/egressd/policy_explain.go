@@ -243,6 +243,8 @@ func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Dec
 		return "", "a line under allow of the sandbox: what it may reach is what stands there"
 	case d.Class == policy.PolicyError:
 		return "", "a policy that can be evaluated: the opinions say what failed"
+	case d.Rule == "ceiling":
+		return "", "a wider ceiling, or a rule of the organisation that allows it"
 	case len(d.AllowedIf) > 0:
 		return "", "another request: " + strings.Join(d.AllowedIf, ", or ")
 	case len(e.Written) == 0:
