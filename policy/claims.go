@@ -66,5 +66,5 @@ func agreeOpaque(d Decision, r *Request, looks bool) Decision {
 func echoes(method string) bool { return method == "TRACE" || method == "TRACK" }
 
 func refuseClaim(d Decision, class Class, reason string) Decision {
-	return Decision{Class: class, Rule: "baseline", Layer: Builtin, Reason: reason, Policy: d.Policy}
+	return Decision{Class: class, Rule: "baseline", Layer: Builtin, Reason: reason, Policy: d.Policy, Log: d.Log}
 }

@@ -410,6 +410,33 @@ func TestAProjectCountsAsItWasTrusted(t *testing.T) {
 	step("revoked", "is not trusted", 403, 200, 200)
 }
 
+// TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.
+func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	c, _, err := layered(t, map[string]string{
+		"egressd.yaml":            "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}]\n",
+		"web.rego":                "package egress.web\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
+		"above/organisation.yaml": "version: 1\nrego: [org.rego]\n",
+		"above/org.rego":          "package egress\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner{daemon: &daemon{path: c.path, config: c}}
+	r.hide(c, filepath.Join(state, "runs"))
+	trust := filepath.Join(state, "egressd", "trust")
+	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
+		t.Errorf("%v; hidden are %q", err, r.hidden)
+	}
+	folder := filepath.Dir(c.path)
+	for _, path := range []string{"egressd.yaml", "web.rego", "above/organisation.yaml", "above/org.rego"} {
+		if !slices.Contains(r.fixed(), filepath.Join(folder, path)) {
+			t.Errorf("%s can be changed; fixed are %q", path, r.fixed())
+		}
+	}
+}
+
 // TestAHostileTreeDoesNotHoldTheDaemonUp puts what would block or be endless in the
 // place of a project.
 func TestAHostileTreeDoesNotHoldTheDaemonUp(t *testing.T) {
