@@ -138,17 +138,20 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 // prospect reads what is left of one member of a set.
 func prospect(body ast.Body, pkg string, extra fields) (o opinion, reads fields, err error) {
 	var conditions []*ast.Expr
+	o.maxBytesUp = someBudget // unless it is seen that the member has none
 	for _, expr := range body {
 		value, isMember := memberOf(expr)
 		switch {
 		case !isMember:
 			conditions = append(conditions, expr)
-		case value.IsGround() && fieldsIn(value) == 0:
+		case ast.IsConstant(value.Value):
 			if o, err = opinionOf(value); err != nil {
 				return o, 0, err
 			}
 		default:
-			reads |= fieldsIn(value)
+			if reads |= fieldsIn(value); usesSupport(expr) {
+				reads |= extra
+			}
 			o.rule = literalRule(value)
 			o.inject, o.maxBytesUp = laterOptions(value)
 		}
@@ -215,11 +218,11 @@ const (
 )
 
 // laterOptions returns something for each option of a member that has to be known
-// before the request passes.
+// before the request passes. A member whose keys are not seen may have a budget.
 func laterOptions(t *ast.Term) (inject string, maxBytesUp int64) {
 	members, ok := t.Value.(ast.Object)
-	if !ok {
-		return "", 0
+	if !ok || slices.ContainsFunc(members.Keys(), func(key *ast.Term) bool { return !ast.IsConstant(key.Value) }) {
+		return "", someBudget
 	}
 	if members.Get(ast.InternedTerm("inject")) != nil {
 		inject = someCredential
