@@ -110,12 +110,9 @@ func newStriker(s *secret.Secret, end *egress.End) *striker {
 	return &striker{secret: s, body: s.NewRedactor(), end: end}
 }
 
-// withoutTrailer is for the body of a request that carries a credential: its
-// trailer could name the same field again.
+// withoutTrailer is for the body of a request: fields that come behind it were not
+// judged, and could name one again that was, or the one with the credential.
 func (x *exchange) withoutTrailer() *striker {
-	if x.secret == nil {
-		return nil
-	}
 	return &striker{secret: x.secret, noTrailer: true, end: &x.end}
 }
 

@@ -172,7 +172,18 @@ func idempotent(method string) bool {
 
 // sendHead writes the request anew, for the place that was decided.
 func (v *webVisit) sendHead(x *exchange) error {
-	out := http1.Fields{{Name: "Host", Value: hostField(x.dst, v.defaultPort())}}
+	out := x.appendFields(http1.Fields{{Name: "Host", Value: hostField(x.dst, v.defaultPort())}})
+	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
+	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
+	n, err := v.up.conn.Write(v.out)
+	x.end.Up += int64(n)
+	x.meter.Up.Add(int64(n))
+	return err
+}
+
+// appendFields appends the request's fields as they go up, which are those that a
+// policy is shown.
+func (x *exchange) appendFields(out http1.Fields) http1.Fields {
 	for _, f := range x.fields {
 		if !dropped(f.Name) {
 			out = append(out, f)
@@ -184,12 +195,7 @@ func (v *webVisit) sendHead(x *exchange) error {
 	if x.upgrade {
 		out = append(out, upgradeFields...)
 	}
-	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
-	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
-	n, err := v.up.conn.Write(v.out)
-	x.end.Up += int64(n)
-	x.meter.Up.Add(int64(n))
-	return err
+	return out
 }
 
 // dropped names the request fields that are written anew or not at all.

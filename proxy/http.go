@@ -302,7 +302,7 @@ func samePlace(a, b policy.Destination) bool { return a.Host == b.Host && a.Port
 
 func (v *webVisit) request(x *exchange) policy.Request {
 	head := &policy.HTTPRequest{
-		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: headerOf(x.req.Fields),
+		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: headerOf(x.appendFields(nil)),
 		BodySize: x.body.Length, Upgrade: x.upgrade,
 	}
 	if v.inside != nil {
@@ -311,7 +311,7 @@ func (v *webVisit) request(x *exchange) policy.Request {
 	return policy.Request{Via: v.via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
 }
 
-// headerOf is what a policy sees of the fields of a head. Host is none of it: it is
+// headerOf is what a policy sees of the fields that go up. Host is none of it: it is
 // judged as the destination.
 func headerOf(fields http1.Fields) map[string][]string {
 	header := make(map[string][]string, len(fields))
