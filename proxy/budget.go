@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"errors"
+	"net/http"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
 )
 
 // mayGoUp counts n more bytes of the request's body, or of the WebSocket that it
@@ -46,6 +48,16 @@ func overBudget(received, sent error) error {
 		return spoilt{sent}
 	}
 	return sent
+}
+
+// countHead counts the head of the request, which is no part of what its budget is
+// for.
+func (st *stream) countHead(r *http.Request, fields http1.Fields) {
+	st.head = int64(len(r.Method) + len(r.RequestURI) + len(r.Host))
+	for _, f := range fields {
+		st.head += int64(len(f.Name) + len(": \r\n") + len(f.Value))
+	}
+	st.answer.meter.Up.Add(st.head)
 }
 
 // mayGoUp is that of an exchange, for a stream of HTTP/2.

@@ -351,19 +351,35 @@ func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 			rw.(http.Flusher).Flush()
 			<-held
 		}, nil)
-		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "POST", o.url("allowed.test", "/public/x"), strings.NewReader(strings.Repeat("x", 5000)))
+		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "POST", o.url("allowed.test", "/public/x"), strings.NewReader(strings.Repeat("x", 5000)), "X-Data: "+strings.Repeat("x", 3000))
 		if _, err := io.ReadFull(resp.Body, make([]byte, 7000)); err != nil {
 			t.Error(err)
 		}
 		after := used()
 		up, down := after.BytesUp-before.BytesUp, after.BytesDown-before.BytesDown
-		if up < 5000 || up > 6000 || down < 7000 || down > 8000 {
+		if up < 8000 || up > 9000 || down < 7000 || down > 8000 {
 			t.Errorf("%d went up and %d down while the request was open", up, down)
 		}
 		if after.RequestsMinute <= before.RequestsMinute || after.DeniedMinute <= before.DeniedMinute {
 			t.Errorf("%+v after %+v", after, before)
 		}
 		close(held)
+	})
+}
+
+// TestHeadsAreCounted: data leaves in fields and paths as well as in bodies.
+func TestHeadsAreCounted(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInsideWorld(t, insidePolicy, nil)
+		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, nil)
+		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/"+strings.Repeat("p", 3000)), nil, "X-Data: "+strings.Repeat("x", 5000))
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "fine" {
+			t.Fatalf("%q, %v", body, err)
+		}
+		allowed := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRequest })
+		if end := w.recorded(t, closeOf(allowed)); end.Bytes.Up < 8000 || end.Bytes.Up > 9000 {
+			t.Errorf("%+v", end.Bytes)
+		}
 	})
 }
 

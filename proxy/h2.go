@@ -184,6 +184,7 @@ type stream struct {
 	fields http1.Fields
 	secret *secret.Secret
 	answer *streamAnswer
+	head   int64        // bytes of its head, as HTTP/1 would have them
 	up     atomic.Int64 // bytes of its body
 	end    egress.End
 
@@ -222,7 +223,7 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
 	defer func() {
-		st.end.Up = st.up.Load()
+		st.end.Up = st.head + st.up.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(relay.IdleTooLong)
 		}
@@ -349,6 +350,7 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Header["User-Agent"] = nil // or the library names itself
 	}
 	pr.Out.Trailer = nil // or its names go up, announced
+	st.countHead(pr.In, fields)
 	if pr.Out.Body != nil {
 		pr.Out.Body = &countedBody{ReadCloser: pr.Out.Body, answer: st.answer, passes: st.mayGoUp}
 	}

@@ -238,7 +238,7 @@ func TestHTTP2InATunnelIsDecided(t *testing.T) {
 		t.Errorf("another authority: %d", resp.StatusCode)
 	}
 	allowed := w.recorded(t, requestTo("/public/a"))
-	if end := w.recorded(t, closeOf(allowed)); end.HTTP.Status != 200 || end.Bytes.Up != 5 || end.Bytes.Down == 0 || end.Outcome != "closed" {
+	if end := w.recorded(t, closeOf(allowed)); end.HTTP.Status != 200 || end.Bytes.Up < 5 || end.Bytes.Down == 0 || end.Outcome != "closed" {
 		t.Errorf("ended %+v %+v", end, end.Bytes)
 	}
 	cc.Close()
