@@ -110,7 +110,7 @@ named contains {"rule": "m", "max_bytes_up": 20} if input.http.headers["x-a"][0]
 	})
 	condition := rapid.SampledFrom([]string{
 		`true`, `true`, `input.http.method == "POST"`, `not input.http.method == "POST"`, `input.tls.sni == "a.test"`, `input.http.headers["x-a"][0] == "PUT"`,
-		`input.usage.bytes_up > 10`, `input.usage.bytes_up < 10`, `not input.http`, `most == 10`, `count(named) > 1`, `input.stage == "http"`, `input.stage == "tls"`,
+		`input.usage.bytes_up > 10`, `input.usage.bytes_up < 10`, `not input.http`, `most == 10`, `count(named) > 1`, `input.stage == "http"`,
 	})
 	for i := range rapid.IntRange(1, 4).Draw(rt, "rules") {
 		set := rapid.SampledFrom([]string{"allow", "allow", "allow", "deny", "ask"}).Draw(rt, "set")
