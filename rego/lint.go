@@ -13,8 +13,9 @@ import (
 )
 
 // Lint returns what a policy may say and hardly means: conditions on a host that
-// hold for hosts of other people too. It reads modules as they are written, tests
-// left out, and leaves what is no Rego to [Load].
+// hold for hosts of other people too, and negated ones that a request can do
+// without. It reads modules as they are written, tests left out, and leaves what is
+// no Rego to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {
@@ -26,6 +27,7 @@ func Lint(sources []Source) (found []policy.Problem) {
 			l.call(call)
 		}
 		l.negations(set.modules[name])
+		l.undefined(set.modules[name])
 		slices.SortFunc(l.found, func(a, b policy.Problem) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})

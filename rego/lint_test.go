@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -66,6 +67,23 @@ func TestLint(t *testing.T) {
 		{`{ some a in input.destination.addresses; not within("10.0.0.0/8", a) }`, "one address lies outside"},
 		{`{ some a in ["10.0.0.1"]; not net.contains("10.0.0.0/8", a) }`, ""},
 		{`not net.any(["10.0.0.0/8"], input.destination.addresses)`, ""},
+		{`not "yes" in input.http.headers["x-a"]`, `2:46: where a request has no input.http.headers["x-a"] this is undefined, and not true`},
+		{`not startswith(input.http.headers["x-a"][0], "a")`, "no input.http.headers"},
+		{`not input.http.body_size <= 10`, "no input.http.body_size"},
+		{`not input.http.body_size in {1, 2}`, "no input.http.body_size"},
+		{`not lower(input.http.query) == "a"`, "no input.http.query"},
+		{`not host.matches(input.tls.sni, "a.test")`, "no input.tls.sni"},
+		{`not input.destination.registrable in {"a.test"}`, "no input.destination.registrable"},
+		{`not input.sandbox.labels.team in {"a"}`, "no input.sandbox.labels.team"},
+		{`{ some name in ["x-a"]; not "yes" in input.http.headers[name] }`, "no input.http.headers"},
+		{`not input.http.headers["x-a"]`, ""},
+		{`not input.http.headers["x-a"][0] == "yes"`, ""},
+		{`not "x-a" in object.keys(input.http.headers)`, ""},
+		{`not count([v | some v in input.http.headers["x-a"]]) == 0`, ""},
+		{`not "yes" in object.get(input.http.headers, "x-a", [])`, ""},
+		{`not path.matches(input.http.path, "/x")`, ""},
+		{`not net.any(["10.0.0.0/8"], input.destination.addresses)`, ""},
+		{`"yes" in input.http.headers["x-a"]`, ""},
 	} {
 		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\ninside if net.cidr_contains(\"10.0.0.0/8\", input.destination.host)\nwithin(p, x) if net.contains(p, x)\n"
 		found := rego.Lint([]rego.Source{
@@ -107,5 +125,27 @@ func TestFormat(t *testing.T) {
 	}
 	if _, err := rego.Format(rego.Source{Name: "f.rego", Text: []byte("package egress\nallow {\n")}); err == nil || !strings.HasPrefix(err.Error(), "f.rego:") {
 		t.Error(err)
+	}
+}
+
+// TestLintKnowsWhatNotMeans compares what it says with what comes of it, for a request
+// that has nothing it can do without.
+func TestLintKnowsWhatNotMeans(t *testing.T) {
+	for _, condition := range []string{
+		`not "yes" in input.http.headers["x-a"]`, `not startswith(input.http.headers["x-a"][0], "a")`, `not input.http.headers["x-a"]`,
+		`not input.http.headers["x-a"][0] == "yes"`, `not "x-a" in object.keys(input.http.headers)`, `not input.http.headers["x-a"][0] != "yes"`,
+		`not count([v | some v in input.http.headers["x-a"]]) > 0`, `not "yes" in object.get(input.http.headers, "x-a", [])`,
+		`not input.http.body_size <= 10`, `not input.http.body_size == 10`, `not count(input.http.query) == 5`, `not input.http.query == lower("A")`,
+		`not host.matches(input.tls.sni, "a.test")`, `not input.tls.sni == "a.test"`, `not path.matches(input.http.path, "/x")`,
+		`not input.destination.registrable in {"a.test"}`, `not input.sandbox.labels.team in {"a"}`, `not input.http.method in {"GET"}`,
+	} {
+		text := "package egress\nallow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if " + condition
+		r := sends(t, "10.0.0.1:80", "POST", "/")
+		r.TLS, r.HTTP.BodySize = nil, -1
+		d := evaluate(t, load(t, text), r)
+		found := rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}})
+		if (d.Verdict == policy.Deny) != (len(found) == 0) {
+			t.Errorf("%s: %v, and lint says %v", condition, d.Verdict, found)
+		}
 	}
 }
