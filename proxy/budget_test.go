@@ -392,3 +392,22 @@ func (w watching) Evaluate(_ context.Context, r *policy.Request) (policy.Decisio
 }
 
 func (watching) ReadsUsage() bool { return true }
+
+// TestATunnelOverItsBudgetDoesNotEndInOrder, for a client of a TLS listener: what has
+// come down must not pass for all.
+func TestATunnelOverItsBudgetDoesNotEndInOrder(t *testing.T) {
+	w, o := newTLSWorld(t, false, nil), newTill(t)
+	o.origin = newOrigin(t, func(c net.Conn) {
+		io.WriteString(c, "begun")
+		o.read(c)
+		o.gone <- struct{}{}
+	})
+	w.spend(t, openPolicy+listed, 1000)
+	c := w.enter(t, nil)
+	c.send(tunnelTo(o.origin, tokenField)).established().expect("begun").send(opaque + strings.Repeat("x", 1000))
+	<-o.gone
+	if got, orderly := c.end(); got != "" || orderly {
+		t.Errorf("read %q, and an end in order: %v", got, orderly)
+	}
+	overBudgetEnd(t, w.world, 1000)
+}

@@ -74,7 +74,7 @@ type frontKeeper struct {
 // Ended implements [relay.Keeper].
 func (k *frontKeeper) Ended(e relay.End) {
 	switch e.Why {
-	case relay.WasCut:
+	case relay.WasCut, relay.OverBudget:
 		k.front.broken(wasCut)
 	case relay.Broken, relay.IdleTooLong, relay.TooOld:
 		k.front.broken(unfinished)
