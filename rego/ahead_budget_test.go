@@ -2,6 +2,7 @@ package rego_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -115,6 +116,70 @@ named contains {"rule": "m", "max_bytes_up": 20} if input.http.headers["x-a"][0]
 	for i := range rapid.IntRange(1, 4).Draw(rt, "rules") {
 		set := rapid.SampledFrom([]string{"allow", "allow", "allow", "deny", "ask"}).Draw(rt, "set")
 		text += fmt.Sprintf("%s contains m%d if {\n\tm%d := %s\n\t%s\n\t%s\n}\n", set, i, i, members.Draw(rt, "member"), condition.Draw(rt, "a"), condition.Draw(rt, "b"))
+	}
+	return text
+}
+
+// TestWhatPassesUnreadIsAllTheSameLater has the sandbox use more while a tunnel is
+// open: what is then said of a request in it depends on the request in no way.
+func TestWhatPassesUnreadIsAllTheSameLater(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := anyPolicyOfUsage(rt)
+		e, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{Deadline: patient})
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, text)
+		}
+		tunnel := sends(t, "a.test:443", "GET", "/")
+		tunnel.HTTP, tunnel.Usage = nil, &policy.Usage{BytesUp: 5}
+		ahead, err := e.Evaluate(t.Context(), &tunnel)
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, text)
+		}
+		if ahead.Verdict != policy.Allow || ahead.Needs != 0 {
+			return
+		}
+		for _, used := range []int64{5, 15, 25} {
+			var first policy.Decision
+			for i, method := range []string{"GET", "POST", "PUT"} {
+				r := tunnel
+				r.Usage = &policy.Usage{BytesUp: used, RequestsMinute: used}
+				r.HTTP = &policy.HTTPRequest{Method: method, Path: "/" + method}
+				d, err := e.Evaluate(t.Context(), &r)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if i == 0 {
+					first = d
+				}
+				if d.Verdict != first.Verdict || d.MaxBytesUp != first.MaxBytesUp {
+					rt.Fatalf("after %d: %v with %d for GET, %v with %d for %s\n%s", used, first.Verdict, first.MaxBytesUp, d.Verdict, d.MaxBytesUp, method, text)
+				}
+			}
+		}
+	})
+}
+
+func anyPolicyOfUsage(rt *rapid.T) string {
+	text := `package egress
+much if input.usage.bytes_up > 10
+much if { input.usage.requests_minute > 20; input.http.method == "PUT" }
+rate := "fast" if input.usage.requests_minute > 20 else := "slow" if input.http.method != "GET" else := "none"
+left := 20 - input.usage.bytes_up
+late(m) if { much; m == "POST" }
+allow contains {"rule": "all"}
+`
+	condition := rapid.SampledFrom([]string{
+		`true`, `input.http.method == "POST"`, `not input.http.method == "POST"`, `input.usage.bytes_up > 10`, `not input.usage.bytes_up < 20`,
+		`much`, `not much`, `rate == "fast"`, `rate == "slow"`, `rate != "fast"`, `left < 0`, `late(input.http.method)`, `not late(input.http.method)`,
+		`count([1 | much; input.http.method == "PUT"]) == 1`, `every m in [input.http.method] { m != "PUT" }`, `input.tls.sni == "a.test"`,
+		`sum([input.usage.bytes_up, count(input.http.method)]) > 18`, `object.get(input.usage, "bytes_up", 0) > 20`, `input.stage == "http"`,
+	})
+	for i := range rapid.IntRange(1, 3).Draw(rt, "rules") {
+		member := rapid.SampledFrom([]string{
+			`deny contains {"rule": "r"}`, `ask contains {"rule": "r"}`, `allow contains {"rule": "r", "max_bytes_up": 10}`,
+			`allow contains object.union({"rule": "r"}, {"max_bytes_up": count(rate)})`,
+		}).Draw(rt, "member")
+		text += fmt.Sprintf("%s if {\n\t%s\n\t%s\n}\n", strings.Replace(member, `"r"`, fmt.Sprintf(`"r%d"`, i), 1), condition.Draw(rt, "a"), condition.Draw(rt, "b"))
 	}
 	return text
 }
