@@ -136,6 +136,11 @@ func (f *Feed) Lapse() time.Time {
 // it brings is good for [Feed.Accept], an error for [Feed.Fail]. No error quotes
 // what the server sent at length, or the token.
 func (f *Feed) Fetch(ctx context.Context) (*Arrival, error) {
+	a, err := f.fetch(ctx)
+	return a, shorten(err)
+}
+
+func (f *Feed) fetch(ctx context.Context) (*Arrival, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchWithin)
 	defer cancel()
 	token, err := f.source.token()
@@ -164,6 +169,10 @@ func (f *Feed) Fetch(ctx context.Context) (*Arrival, error) {
 // tooEarly is how far the clock of who signs may be ahead of ours.
 const tooEarly = 10 * time.Minute
 
+// maxRevision bounds what a bundle calls itself, in bytes: it is kept, recorded and
+// shown.
+const maxRevision = 1 << 10
+
 // judge says whether what was fetched may follow the bundle of state.
 func (f *Feed) judge(got *fetched, state *State) (*Arrival, error) {
 	now := time.Now()
@@ -175,6 +184,8 @@ func (f *Feed) judge(got *fetched, state *State) (*Arrival, error) {
 		return nil, fmt.Errorf("it was issued at %s, which is yet to come", b.Issued.UTC().Format(time.RFC3339))
 	case b.Issued.Before(state.Issued):
 		return nil, olderError(b, state)
+	case len(b.Revision) > maxRevision:
+		return nil, fmt.Errorf("its revision has more than %d bytes", maxRevision)
 	}
 	return &Arrival{Bundle: b, Newer: true, content: got.body, etag: got.etag}, nil
 }
@@ -207,7 +218,7 @@ func (f *Feed) Accept(a *Arrival) error {
 func (f *Feed) Fail(why error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.Tried, f.state.Seen, f.state.Error = time.Now().Round(0), f.clock.now(), why.Error()
+	f.state.Tried, f.state.Seen, f.state.Error = time.Now().Round(0), f.clock.now(), clip(why.Error())
 	return f.keep()
 }
 

@@ -157,3 +157,28 @@ func plain(err error) error {
 	}
 	return err
 }
+
+// maxErrorText bounds what is said of a failure, in bytes. Errors of tar, TLS and
+// HTTP quote what they do not like, as long as it is; the state that one is kept in
+// has to be read again, or the last good bundle would be forgotten by it.
+const maxErrorText = 1 << 10
+
+// A shortened error says the beginning of what another one does.
+type shortened struct{ error }
+
+func (s shortened) Error() string { return clip(s.error.Error()) }
+func (s shortened) Unwrap() error { return s.error }
+
+func shorten(err error) error {
+	if err == nil || len(err.Error()) <= maxErrorText {
+		return err
+	}
+	return shortened{err}
+}
+
+func clip(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+}

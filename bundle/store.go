@@ -105,6 +105,9 @@ func (s store) write(state *State, content []byte) error {
 	if err != nil {
 		return err
 	}
+	if len(text) >= maxStateBytes {
+		return fmt.Errorf("%s would be larger than %d KiB, and not be read again", stateName, maxStateBytes>>10)
+	}
 	if err := os.MkdirAll(s.folder, 0o700); err != nil {
 		return err
 	}
