@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -55,12 +54,6 @@ type daemon struct {
 
 	policy   *policy.Policy // in force
 	arrivals chan arrival   // what was fetched of its bundles
-}
-
-// A boundListener is a listener that is open, and what the file calls it.
-type boundListener struct {
-	net.Listener
-	name string
 }
 
 // A tailoring is what makes a daemon that serves one program differ from one that

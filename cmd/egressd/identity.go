@@ -136,17 +136,16 @@ const (
 // admitUsers lets everybody connect to the sockets at which the kernel says who
 // they are, and is asked.
 func (d *daemon) admitUsers(c *config) error {
-	for _, name := range c.allListeners() {
-		path, unix := strings.CutPrefix(name, policy.UnixListener)
-		if !unix {
+	for _, l := range d.listening {
+		if l.file == nil {
 			continue
 		}
 		mode := ofGroup
-		if c.asksForUsers(name) {
+		if c.asksForUsers(l.name) {
 			mode = ofEveryone
 		}
-		if err := os.Chmod(path, mode); err != nil {
-			return failed(err, "let egressd own "+path)
+		if err := l.file.chmod(mode); err != nil {
+			return failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
 	return nil

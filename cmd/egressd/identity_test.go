@@ -142,3 +142,43 @@ func TestClientAuthoritiesAreReadAgain(t *testing.T) {
 		t.Errorf("other authorities: %v", err)
 	}
 }
+
+// TestAModeIsForTheSocketThatWasOpened has somebody who can write in a socket's
+// folder put a link in its place: what the link leads to keeps its mode.
+func TestAModeIsForTheSocketThatWasOpened(t *testing.T) {
+	dir := t.TempDir()
+	path, socket, secret := filepath.Join(dir, "egressd.yaml"), filepath.Join(dir, "s"), filepath.Join(dir, "secret")
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy := fmt.Sprintf("version: 1\nlisten: {proxy: [\"unix:%s\"]}\naudit: {dir: audit}\nupstream: {dns: [\"127.0.0.1:9\"]}\nallow: [a.example]\n", socket)
+	write(secret, "x")
+	write(path, policy)
+	d, err := newDaemon(io.Discard, path, tailoring{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if err := d.start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.stop(0)
+	moved := filepath.Join(dir, "moved")
+	if err := os.Rename(socket, moved); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, socket); err != nil {
+		t.Fatal(err)
+	}
+	write(path, policy+"sandboxes: [{name: u, uid: [7]}]\n")
+	if err := d.apply(context.Background(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{secret: 0o600, moved: 0o666} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has the mode %v, %v; want %v", filepath.Base(name), info.Mode().Perm(), err, want)
+		}
+	}
+}

@@ -28,7 +28,7 @@ func (d *daemon) listen() error {
 		if err != nil {
 			return failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.path)
 		}
-		d.listening = append(d.listening, boundListener{l, name})
+		d.listening = append(d.listening, l)
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
 			own = append(own, tcp.AddrPort())
 		}
@@ -40,22 +40,32 @@ func (d *daemon) listen() error {
 	return d.admitUsers(d.config)
 }
 
-func openListener(name string) (net.Listener, error) {
+func openListener(name string) (boundListener, error) {
+	l := boundListener{name: name}
 	path, unix := strings.CutPrefix(name, policy.UnixListener)
 	if !unix {
-		return net.Listen("tcp", strings.TrimPrefix(name, policy.TLSListener))
+		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, policy.TLSListener))
+		l.Listener = tcp
+		return l, err
 	}
 	if err := clearSocket(path); err != nil {
-		return nil, err
+		return l, err
 	}
 	if err := makeFolder(filepath.Dir(path)); err != nil {
-		return nil, err
+		return l, err
 	}
-	l, err := net.Listen("unix", path)
+	socket, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	return l, os.Chmod(path, ofGroup)
+	l.Listener = socket
+	if l.file, err = holdSocket(path); err == nil {
+		err = l.file.chmod(ofGroup)
+	}
+	if err != nil {
+		return l, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // makeFolder makes a folder where there is none. Others may pass through it,
