@@ -98,24 +98,48 @@ func host(p sandbox.Peer) netip.Addr {
 func (s *Server) beginFront(f *front, from netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := 0
-	for _, n := range s.shaking {
-		all += n
-	}
-	if s.stopping || len(s.fronts) >= s.limits.Connections || all >= shakingMost || s.shaking[from] >= shakingOfSource {
+	if s.stopping || len(s.fronts) >= s.limits.Connections || len(s.shaking[from]) >= shakingOfSource {
 		return false
 	}
-	s.shaking[from]++
+	s.shaking[from] = append(s.shaking[from], f)
+	s.makeRoom()
 	s.fronts[f] = struct{}{}
 	s.fronting.Add(1)
 	f.loop = s.loops[len(s.fronts)%len(s.loops)]
 	return true
 }
 
-func (s *Server) shaken(from netip.Addr) {
+// makeRoom breaks off one handshake where there are too many: the oldest of an
+// address that has the most. A host may have more addresses than it takes to have all
+// of them, and nobody else is to be kept out by it. It is called with mu held.
+func (s *Server) makeRoom() {
+	all := 0
+	var crowd netip.Addr
+	for from, under := range s.shaking {
+		all += len(under)
+		if len(under) > len(s.shaking[crowd]) {
+			crowd = from
+		}
+	}
+	if all > shakingMost {
+		oldest := s.shaking[crowd][0]
+		s.calm(crowd, oldest)
+		abort(oldest.raw)
+	}
+}
+
+// shaken notes the end of a handshake.
+func (s *Server) shaken(from netip.Addr, f *front) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shaking[from]--; s.shaking[from] == 0 {
+	s.calm(from, f)
+}
+
+// calm takes f from the handshakes under way, where it is among them. It is called
+// with mu held.
+func (s *Server) calm(from netip.Addr, f *front) {
+	left := slices.DeleteFunc(s.shaking[from], func(other *front) bool { return other == f })
+	if s.shaking[from] = left; len(left) == 0 {
 		delete(s.shaking, from)
 	}
 }
@@ -145,7 +169,7 @@ func (f *front) serve(p sandbox.Peer, with *TLSListener) {
 	f.tls = tls.Server(f.below, with.config())
 	f.raw.SetDeadline(time.Now().Add(s.limits.Hello))
 	err := f.tls.Handshake()
-	s.shaken(host(p))
+	s.shaken(host(p), f)
 	switch {
 	case err != nil && !f.below.any: // as with other listeners, one that says nothing leaves no trace
 		return
@@ -173,6 +197,8 @@ func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
 	var network net.Error
 	var op *net.OpError
 	switch {
+	case errors.Is(err, net.ErrClosed):
+		return policy.TooManyFlows, "too many TLS handshakes are under way, and many of this address"
 	case errors.As(err, &record), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return policy.MalformedRequest, why
 	case errors.As(err, &op) && op.Op == "remote error": // an alert from the client

@@ -370,6 +370,35 @@ func TestTLSHandshakesOfOneAddressAreBounded(t *testing.T) {
 	w.settles(t)
 }
 
+// TestManyAddressesKeepNobodyOut has one host hold as many handshakes as there may
+// be, from as many addresses as it takes. Another gets in, in the place of the
+// oldest of an address that has many.
+func TestManyAddressesKeepNobodyOut(t *testing.T) {
+	w := newTLSWorld(t, false, nil)
+	from := func(last byte) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
+		c, err := d.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for i := range shakingMost {
+		from(byte(10 + i%16))
+	}
+	if err := tls.Client(from(9), &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1"}).Handshake(); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for from, under := range w.shaking {
+		if want := shakingMost / 16; len(under) > want {
+			t.Errorf("%s has %d handshakes under way, want %d at most", from, len(under), want)
+		}
+	}
+}
+
 // TestUnixPeerIsItsUser identifies this process by its uid, and records it.
 func TestUnixPeerIsItsUser(t *testing.T) {
 	w, o := newTLSWorld(t, false, nil), echo(t)

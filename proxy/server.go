@@ -92,8 +92,8 @@ type Server struct {
 	hosted    map[net.Conn]struct{}
 	doors     []net.Listener // of TLS
 	fronts    map[*front]struct{}
-	fronting  sync.WaitGroup     // fronts
-	shaking   map[netip.Addr]int // TLS handshakes under way, by source
+	fronting  sync.WaitGroup          // fronts
+	shaking   map[netip.Addr][]*front // TLS handshakes under way, by source, the oldest first
 }
 
 // ErrClosed is what Serve returns after Shutdown.
@@ -177,7 +177,7 @@ func (s *Server) prepare() {
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
-	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr]int{}
+	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr][]*front{}
 	for range max(1, s.loopCount()) {
 		loop, err := relay.NewLoop()
 		if err != nil {
