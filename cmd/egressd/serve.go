@@ -78,10 +78,10 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 // ctx is done.
 func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
-	d.age(ctx)
 	trees := time.NewTicker(d.trees)
 	defer trees.Stop()
 	for {
+		d.age(ctx)
 		d.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -94,7 +94,6 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case a := <-d.arrivals:
 			d.arrive(ctx, a)
 		case <-d.ageing():
-			d.age(ctx)
 		case <-trees.C:
 			if d.config.projectsMoved() {
 				d.reload(ctx, "a project changed", false)

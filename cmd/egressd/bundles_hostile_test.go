@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestWhatLapsesDuringAReloadIsCut has a bundle expire while a reload waits for the
+// server of another one. The tunnels that it allowed do not go on until the daemon
+// happens to look again.
+func TestWhatLapsesDuringAReloadIsCut(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	key := newBundleSigner(t)
+	tarball := key.sign(t, packed(t, "one", "one.test"), 2*time.Second)
+	expired := time.After(3 * time.Second)
+	slow := serveBundle(t, func(w http.ResponseWriter, r *http.Request) {
+		<-expired
+		http.NotFound(w, r)
+	})
+	w := serveRego(t, "rego: [{bundle: policy.tar.gz, key: key.pem}]\n", map[string]string{"key.pem": string(key.public), "policy.tar.gz": string(tarball)})
+	far := silent(t)
+	c, err := net.Dial("tcp", w.proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "CONNECT one.test:%s HTTP/1.1\r\nHost: one.test:%s\r\n\r\n", far, far)
+	if _, err := io.ReadFull(c, make([]byte, 12)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, "egressd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, "egressd.yaml", string(text[:len(text)-len("]\n")])+fmt.Sprintf(", {bundle: %q, key: key.pem}]\n", slow.URL))
+	c.SetReadDeadline(time.Now().Add(3*time.Second + lookEvery*6/10))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the tunnel was not cut")
+	}
+}
