@@ -48,9 +48,13 @@ func (s *Source) Label() string {
 	return u.String()
 }
 
+// Shares reports whether s and other are kept in one place. Two feeds of them would
+// each remove what the other has.
+func (s *Source) Shares(other *Source) bool { return s.identity("") == other.identity("") }
+
 // Same reports whether a feed of s can go on as one of other.
 func (s *Source) Same(other *Source) bool {
-	return s.identity("") == other.identity("") && bytes.Equal(s.CA, other.CA) && s.TokenFile == other.TokenFile &&
+	return s.Shares(other) && bytes.Equal(s.CA, other.CA) && s.TokenFile == other.TokenFile &&
 		s.Refresh == other.Refresh && s.MaxAge == other.MaxAge
 }
 

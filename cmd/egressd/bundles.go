@@ -102,9 +102,14 @@ func (c *config) openFeeds(open feeds) error {
 		if err != nil {
 			return misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.path)
 		}
-		if all.find(f.Source()) == nil {
-			all = append(all, f)
+		if all.find(f.Source()) != nil {
+			continue
 		}
+		if slices.ContainsFunc(all, func(other *feed) bool { return other.Source().Shares(f.Source()) }) {
+			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())
+			return misused(err, "correct rego in "+c.path)
+		}
+		all = append(all, f)
 	}
 	c.feeds = all
 	return nil

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,4 +45,25 @@ func TestWhatLapsesDuringAReloadIsCut(t *testing.T) {
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the tunnel was not cut")
 	}
+}
+
+// TestOneBundleHasOneAge refuses to have a bundle kept by two feeds: each would remove
+// what the other has on disk, and put the older time of issue in its place.
+func TestOneBundleHasOneAge(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	key := newBundleSigner(t)
+	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0)))
+	rego := func(refresh string) string {
+		return fmt.Sprintf("rego:\n- {bundle: %[1]q, key: key.pem, refresh: 1h}\n- {bundle: %[1]q, key: key.pem, refresh: %s, mode: shadow}\n", s.URL, refresh)
+	}
+	w := serveRego(t, rego("1h"), map[string]string{"key.pem": string(key.public)})
+	if len(w.config.feeds) != 1 {
+		t.Errorf("one bundle has %d feeds", len(w.config.feeds))
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, "egressd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, "egressd.yaml", strings.Replace(string(text), rego("1h"), rego("2h"), 1))
+	w.hear(t, "is there already, with another ca, token_file, refresh or max_age")
 }
