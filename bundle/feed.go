@@ -51,7 +51,8 @@ type Arrival struct {
 
 // Open returns the feed of a source with what folder keeps of it from before, for
 // the daemon that owner stands for. It asks no server and writes nothing. A bundle
-// that was damaged on disk is as one that is not there: see [Feed.Good].
+// that was damaged on disk is as one that is not there: see [Feed.Good]. Who lets it
+// decide asks [Feed.Private] first.
 func Open(folder, owner string, s Source) (*Feed, error) {
 	u, err := s.check()
 	if err != nil {
@@ -87,6 +88,15 @@ func (f *Feed) load() {
 	}
 	state.Source = f.source.Label()
 	f.state, f.clock = state, clockFrom(state.Seen)
+}
+
+// Private returns why what was kept on disk may be another's than that of egressd's
+// user: the folder, or the one around it, is, or others can write there.
+func (f *Feed) Private() error {
+	if err := f.store.check(); err != nil {
+		return fmt.Errorf("bundle %s: %w", f.source.Label(), err)
+	}
+	return nil
 }
 
 // Source is what the feed was opened for.

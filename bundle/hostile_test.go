@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -86,4 +88,25 @@ func TestARevisionIsShort(t *testing.T) {
 	take(t, f)
 	s.set(body(key.sign(t, strings.Repeat("r", maxStateBytes), time.Now(), 0), ""))
 	refuses(t, f, "its revision")
+}
+
+// TestAStoreOfOthersIsNotRead has somebody who can write where bundles are kept put
+// an older one there, which was good once.
+func TestAStoreOfOthersIsNotRead(t *testing.T) {
+	key := newSigner(t)
+	folder := filepath.Join(t.TempDir(), "bundles")
+	s := serve(t, httptest.NewServer, body(key.sign(t, "old", time.Now(), 0), ""))
+	f := open(t, folder, s.source(key))
+	take(t, f)
+	for _, at := range []string{folder, f.store.folder} {
+		for _, mode := range []os.FileMode{0o777, 0o720} {
+			must(t, os.Chmod(at, mode))
+			if err := open(t, folder, s.source(key)).Private(); err == nil || !strings.Contains(err.Error(), "others can write") {
+				t.Errorf("%s with mode %o: %v", at, mode, err)
+			}
+		}
+		must(t, os.Chmod(at, 0o700))
+	}
+	must(t, open(t, folder, s.source(key)).Private())
+	must(t, open(t, filepath.Join(folder, "new"), s.source(key)).Private())
 }

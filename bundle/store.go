@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -51,6 +52,28 @@ const (
 	contentSuffix = ".tar.gz"
 	maxStateBytes = 64 << 10
 )
+
+// check refuses a folder, or one around it, in which others may have put an older
+// state: what is there counts before any server was asked.
+func (s store) check() error {
+	for _, folder := range []string{filepath.Dir(s.folder), s.folder} {
+		info, err := os.Stat(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s belongs to another user; remove it, or give it to the user that egressd runs as", folder)
+		}
+		if info.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf("others can write in %s; chmod go-w %s, and remove what is in it if somebody may have been there", folder, folder)
+		}
+	}
+	return nil
+}
 
 // read returns what is kept; a zero state where nothing is. A bundle that is not
 // what was stored is an error, and comes with the state all the same.

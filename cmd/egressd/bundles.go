@@ -105,6 +105,9 @@ func (c *config) openFeeds(open feeds) error {
 		if all.find(f.Source()) != nil {
 			continue
 		}
+		if err := f.Private(); err != nil {
+			return failed(err, "egressd policy status, once that is as it should be")
+		}
 		if slices.ContainsFunc(all, func(other *feed) bool { return other.Source().Shares(f.Source()) }) {
 			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())
 			return misused(err, "correct rego in "+c.path)

@@ -67,3 +67,21 @@ func TestOneBundleHasOneAge(t *testing.T) {
 	w.write(t, "egressd.yaml", strings.Replace(string(text), rego("1h"), rego("2h"), 1))
 	w.hear(t, "is there already, with another ca, token_file, refresh or max_age")
 }
+
+// TestAStoreOfOthersDoesNotDecide has a folder of bundles in which others can write.
+func TestAStoreOfOthersDoesNotDecide(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	key := newBundleSigner(t)
+	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0)))
+	w := serveRego(t, fetchedLine(s), map[string]string{"key.pem": string(key.public)})
+	folder, err := bundlesDir()
+	if err == nil {
+		err = os.Chmod(folder, 0o777)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&config{path: w.config.path, file: w.config.file}).openFeeds(nil); err == nil || !strings.Contains(err.Error(), "others can write in "+folder) {
+		t.Errorf("opened: %v", err)
+	}
+}
