@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -221,10 +222,11 @@ func (f *File) stack(env *Environment, presets []*File) (*Policy, error) {
 		above, own = own, nil
 	}
 	p.evaluators = append(p.evaluators, above...)
-	p.below = append(own, projects...)
+	p.below = append(own, projects.opening()...)
+	p.narrowing = projects.closed()
 	p.evaluators = append(p.evaluators, f.sandboxLayer())
 	if len(l.Narrowing) > 0 {
-		p.evaluators = append(p.evaluators, narrowLayer(l.Narrowing))
+		p.narrowing = append(p.narrowing, narrowLayer(l.Narrowing))
 	}
 	p.evaluators = append(p.evaluators, env.Evaluators...)
 	p.below = append(p.below, l.User...)
@@ -245,10 +247,7 @@ func (f *File) lines() ([]Evaluator, error) {
 }
 
 // projects is the opinion of all projects. One opens nothing without a ceiling.
-func (l *Layers) projects(ceiled bool) ([]Evaluator, error) {
-	if len(l.Projects) == 0 {
-		return nil, nil
-	}
+func (l *Layers) projects(ceiled bool) (projectLayer, error) {
 	layer := projectLayer{}
 	for name, one := range l.Projects {
 		lines, err := one.File.lines()
@@ -257,7 +256,22 @@ func (l *Layers) projects(ceiled bool) ([]Evaluator, error) {
 		}
 		layer[name] = &openProject{append(lines, one.Evaluators...), one.Opens && ceiled}
 	}
-	return []Evaluator{layer}, nil
+	return layer, nil
+}
+
+// opening are the projects that open something.
+func (l projectLayer) opening() []Evaluator { return l.that(true) }
+
+// closed are those that do not.
+func (l projectLayer) closed() []Evaluator { return l.that(false) }
+
+func (l projectLayer) that(opens bool) []Evaluator {
+	some := maps.Clone(l)
+	maps.DeleteFunc(some, func(_ string, p *openProject) bool { return p.opens != opens })
+	if len(some) == 0 {
+		return nil
+	}
+	return []Evaluator{some}
 }
 
 // ceilings are those of the files and the others.

@@ -224,6 +224,7 @@ func TestNarrowingOpensNothing(t *testing.T) {
 	narrow := func(exhaustive bool, v voice) Environment {
 		return Environment{Inspection: true, Layers: Layers{Narrowing: map[string][]Narrowing{"web": {{v, exhaustive}}}}}
 	}
+	asks := voice{Verdict: Ask, Class: AskRejected, Rule: "a"}
 	lines := "allow: [a.test]\nsandboxes: [{name: web, token_file: t}, {name: other, token_file: u}]"
 	for _, row := range []struct {
 		name string
@@ -236,6 +237,8 @@ func TestNarrowingOpensNothing(t *testing.T) {
 		{"silence of what lists all", narrow(true, voice{Verdict: Abstain}), "a.test for web: deny default-deny by default"},
 		{"a deny", narrow(false, voice{Verdict: Deny, Class: RuleDeny, Rule: "d"}), "a.test for web: deny rule-deny by d"},
 		{"what depends on the request", narrow(true, voice{Verdict: Inspect, Needs: NeedsMethod}), "a.test for web: inspect by allow[0]"},
+		{"a question about what others allow", narrow(false, asks), "a.test for web: ask ask-rejected by a"},
+		{"a question about what nobody else allows", narrow(false, asks), "b.test for web: deny default-deny by default"},
 		{"a deny for another", narrow(true, voice{Verdict: Deny}), "a.test for other: allow by allow[0]"},
 		{"nonsense", narrow(false, voice{Verdict: Abstain + 1}), "a.test for web: deny policy-error by policy-error"},
 	} {
@@ -247,6 +250,25 @@ func TestNarrowingOpensNothing(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.name, got, want)
 		}
 	}
+}
+
+// TestWhatOpensNothingAsksAboutNothingElse has questions of those that open nothing:
+// whoever answers them would open something after all.
+func TestWhatOpensNothingAsksAboutNothingElse(t *testing.T) {
+	tree := project(t, "ask: [mine.test, out.test, nobody.test]")
+	closed := map[string]WorkingTree{"default": {File: tree["default"].File}}
+	narrow := map[string][]Narrowing{"default": {{Evaluator: voice{Verdict: Ask, Class: AskRejected, Rule: "a"}}}}
+	asked := func(mine, out, nobody string) []judgement {
+		return []judgement{{"mine.test", mine}, {"out.test", out}, {"nobody.test", nobody}}
+	}
+	user, ceiling := "allow: [mine.test, out.test]\n", "ceiling: [mine.test]"
+	in := func(l Layers) Environment { return Environment{Layers: l} }
+	question, shut, outside := "ask ask-rejected by ask[0]", "deny default-deny by default", "deny rule-deny by ceiling"
+	judge(t, compiled(t, user, in(Layers{Projects: tree})), asked(question, "ask ask-rejected by ask[1]", shut))
+	judge(t, compiled(t, user+ceiling, in(Layers{Projects: closed})), asked(question, outside, shut))
+	judge(t, compiled(t, user+"ceiling: [mine.test, nobody.test]", in(Layers{Projects: tree})), asked(question, outside, "ask ask-rejected by ask[2]"))
+	judge(t, compiled(t, user+ceiling, in(Layers{Narrowing: narrow})), asked("ask ask-rejected by a", outside, shut))
+	judge(t, compiled(t, "default: allow\n"+ceiling, in(Layers{Narrowing: narrow})), asked("ask ask-rejected by a", outside, outside))
 }
 
 func TestAFileWhoseRegoWasForgottenDoesNotCompile(t *testing.T) {
@@ -420,8 +442,8 @@ func TestOpinionsOfLayers(t *testing.T) {
 	}
 	want := []string{
 		"baseline of builtin: abstain by", "file of organisation: deny rule-deny by deny[0]", "file of user: allow by allow[0]",
-		"sandbox of sandbox: abstain by", "sandbox of sandbox: abstain by", "further of organisation: abstain by",
-		"project of project: abstain by", "further of user: allow by mine", "ceiling of organisation: deny default-deny by default",
+		"sandbox of sandbox: abstain by", "further of organisation: abstain by",
+		"project of project: abstain by", "further of user: allow by mine", "sandbox of sandbox: abstain by", "ceiling of organisation: deny default-deny by default",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

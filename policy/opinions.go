@@ -68,6 +68,10 @@ func (p *Policy) Opinions(ctx context.Context, r *Request) (all []Opinion) {
 			others = append(others, more...)
 		}
 	}
+	for _, e := range p.narrowing {
+		_, more := opinionsOf(ctx, e, r, PerSandbox)
+		others = append(others, more...)
+	}
 	for _, c := range p.ceilings {
 		o := opinionOf(ctx, PartCeiling, c.Evaluator, r)
 		o.Layer = c.Layer

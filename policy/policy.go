@@ -29,6 +29,7 @@ type Policy struct {
 	evaluators []Evaluator
 	below      []Evaluator // those of the layers below the organisation, where they are apart
 	ceilings   []Ceiling   // what evaluators of below, and the default, may open
+	narrowing  []Evaluator // those that open nothing, not even by asking
 	fallback   Verdict     // Deny, or Allow where the operator wrote "default: allow"
 	ech        bool        // the operator wrote "ech: allow" for the whole file
 	inspection bool
@@ -72,7 +73,8 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	}
 	d, looks := hear(ctx, r, p.evaluators)
 	d, more := p.hearBelow(ctx, r, d)
-	looks = looks || more
+	narrower, most := hear(ctx, r, p.narrowing) // last: a question about what nobody opens is none
+	d, looks = combine(d, narrower), looks || more || most
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}

@@ -30,7 +30,7 @@ func (p *Policy) ReadsUsage() bool {
 	}
 	ceiling := func(c Ceiling) bool { return readsUsage(c.Evaluator) }
 	return p.Shadow().ReadsUsage() || slices.ContainsFunc(p.evaluators, readsUsage) ||
-		slices.ContainsFunc(p.below, readsUsage) || slices.ContainsFunc(p.ceilings, ceiling)
+		slices.ContainsFunc(p.below, readsUsage) || slices.ContainsFunc(p.narrowing, readsUsage) || slices.ContainsFunc(p.ceilings, ceiling)
 }
 
 func readsUsage(e Evaluator) bool {
