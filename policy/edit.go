@@ -93,6 +93,9 @@ func (p Pattern) Samples() iter.Seq[Destination] {
 	}
 }
 
+// OneHost reports whether p names a single host, so that its samples are all of it.
+func (p Pattern) OneHost() bool { return p.kind == exactHost || p.isSingle() }
+
 func (p Pattern) sampleHosts() []Destination {
 	switch p.kind {
 	case exactHost:

@@ -89,16 +89,16 @@ func (r *reader) checkText(text []byte) {
 			r.failAt(at, "a tab; indent with spaces")
 		case c == utf8.RuneError && size == 1:
 			r.failAt(at, "a byte that is not UTF-8; save the file as UTF-8")
-		case deceptive(c):
+		case Deceptive(c):
 			r.failAt(at, "the invisible character U+%04X; remove it", c)
 		}
 		at.column++
 	}
 }
 
-// deceptive reports whether c moves, hides or breaks the text around it:
+// Deceptive reports whether c moves, hides or breaks the text around it:
 // controls, the line breaks of Unicode, and what sets the direction.
-func deceptive(c rune) bool {
+func Deceptive(c rune) bool {
 	return c < ' ' || 0x7f <= c && c < 0xa0 || c == 0x61c || 0x200b <= c && c <= 0x200f ||
 		0x2028 <= c && c <= 0x202e || 0x2060 <= c && c <= 0x206f || c == 0xfeff
 }

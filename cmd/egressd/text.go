@@ -14,7 +14,8 @@ import (
 
 // printable returns s with every character escaped that a terminal could take
 // for a command or that could make a line read otherwise than it is: control
-// characters, direction overrides, combining marks, and broken UTF-8.
+// characters, direction overrides, combining marks, letters without a shape, and
+// broken UTF-8.
 func printable(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -22,7 +23,7 @@ func printable(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case unicode.IsPrint(r) && !unicode.IsMark(r):
+		case unicode.IsPrint(r) && !unicode.IsMark(r) && !unicode.Is(blank, r):
 			b.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
@@ -33,6 +34,9 @@ func printable(s string) string {
 	}
 	return b.String()
 }
+
+// blank are characters that count as letters and symbols, and show nothing.
+var blank = &unicode.RangeTable{R16: []unicode.Range16{{0x115f, 0x1160, 1}, {0x2800, 0x2800, 1}, {0x3164, 0x3164, 1}, {0xffa0, 0xffa0, 1}}}
 
 // asciiJSON returns a line of JSON with every non-ASCII character written as
 // its escape: the same value, and nothing that a terminal acts on. A line

@@ -18,6 +18,7 @@ func TestPrintable(t *testing.T) {
 		"zero\u200bwidth":      `zero\u{200b}width`,
 		"c1 \u009b31m":         `c1 \u{9b}31m`,
 		"combining a\u0301":    `combining a\u{301}`,
+		"blank \u3164\u2800":   `blank \u{3164}\u{2800}`,
 		"broken \xff utf-8":    `broken \xff utf-8`,
 		"del \x7f":             `del \x7f`,
 		"tag \U000e0041 plane": `tag \u{e0041} plane`,

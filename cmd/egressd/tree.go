@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -78,6 +79,21 @@ func (t tree) parse(dir string) (*policy.File, error) {
 		}
 	}
 	return file, nil
+}
+
+// legible refuses what a person could read otherwise than it is meant: characters
+// that end a line or turn it around, as in [policy.ParseFile], and in names too.
+func (t tree) legible() error {
+	for _, f := range t {
+		text := strings.ReplaceAll(string(f.Text), "\r\n", "\n")
+		for i, line := range append([]string{f.Name}, strings.Split(text, "\n")...) {
+			line = strings.ReplaceAll(line, "\t", " ")
+			if at := strings.IndexFunc(line, policy.Deceptive); at >= 0 || !utf8.ValidString(line) {
+				return fmt.Errorf("line %d of %s holds an invisible character, or is not UTF-8", i, printable(f.Name))
+			}
+		}
+	}
+	return nil
 }
 
 // A treeReader reads what the sandbox may be writing at the same time: it follows no

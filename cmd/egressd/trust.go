@@ -145,7 +145,10 @@ func (o *trustOptions) look(store trustStore, arg string) (*trustView, error) {
 	if err != nil {
 		return nil, misused(err, "correct "+filepath.Join(dir, treeFolder, treeFile))
 	}
-	v := &trustView{Dir: dir, State: projectUntrusted, Digest: found.digest(), tree: found, Rules: []ruleView{}}
+	if err := found.legible(); err != nil {
+		return nil, misused(fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err), "remove it, then egressd trust "+shellWord(arg))
+	}
+	v := &trustView{Dir: dir, State: projectUntrusted, Digest: found.digest(), tree: found, Whose: sandboxes, Rules: []ruleView{}}
 	if was != nil {
 		v.State = projectChanged
 		if was.Files.equal(found) {
@@ -197,8 +200,13 @@ func (c *config) treesAt(arg string) (dir string, sandboxes []string) {
 // too: those of a trusted project refuse a reload when they are red.
 func (c *config) foresee(v *trustView, file *policy.File) error {
 	next := *c
-	p := &project{sandbox: v.Sandbox, dir: v.Dir, state: projectTrusted, file: file, pin: &pin{Dir: v.Dir, Files: v.tree}}
-	next.projects = []*project{p}
+	p := &project{dir: v.Dir, state: projectTrusted, file: file, pin: &pin{Dir: v.Dir, Files: v.tree}}
+	next.projects = []*project{}
+	for _, name := range v.Whose {
+		one := *p
+		one.sandbox = name
+		next.projects = append(next.projects, &one)
+	}
 	compiled, err := next.compile()
 	if err != nil {
 		return err
@@ -207,7 +215,7 @@ func (c *config) foresee(v *trustView, file *policy.File) error {
 		v.notes = append(v.notes, "it "+text)
 	}
 	for _, rule := range file.Allow {
-		v.Rules = append(v.Rules, ruleViewOf(rule.ID, rule.Pattern, compiled, v.Sandbox))
+		v.Rules = append(v.Rules, loosestView(rule.ID, rule.Pattern, compiled, v.Whose))
 	}
 	for _, name := range file.Presets {
 		text, err := policy.PresetText(name)
@@ -219,7 +227,7 @@ func (c *config) foresee(v *trustView, file *policy.File) error {
 			return err
 		}
 		for _, rule := range preset.Allow {
-			v.Rules = append(v.Rules, ruleViewOf("preset:"+name, rule.Pattern, compiled, v.Sandbox))
+			v.Rules = append(v.Rules, loosestView("preset:"+name, rule.Pattern, compiled, v.Whose))
 		}
 	}
 	if len(file.Rego) > 0 {

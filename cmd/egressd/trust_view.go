@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -14,7 +16,8 @@ import (
 // A trustView is what is said about one working tree.
 type trustView struct {
 	Dir     string       `json:"dir"`
-	Sandbox string       `json:"sandbox,omitempty"` // the first whose project it is
+	Sandbox string       `json:"sandbox,omitempty"`   // the first of them
+	Whose   []string     `json:"sandboxes,omitempty"` // whose project it is
 	State   projectState `json:"state"`
 	Digest  string       `json:"digest"`
 	Files   []treeChange `json:"files"`
@@ -47,8 +50,20 @@ type ruleView struct {
 // maxSamples bounds how many destinations stand for one rule.
 const maxSamples = 64
 
-// ruleViewOf asks about what stands for a pattern, as a sandbox. A pattern that
-// stands for every host is opened in part at most.
+// loosestView is what becomes of a rule for the sandbox that it opens the most for.
+func loosestView(id string, pattern policy.Pattern, p *policy.Policy, sandboxes []string) ruleView {
+	views := make([]ruleView, len(sandboxes))
+	for i, name := range sandboxes {
+		views[i] = ruleViewOf(id, pattern, p, name)
+	}
+	return slices.MaxFunc(views, func(a, b ruleView) int { return cmp.Compare(a.rank(), b.rank()) })
+}
+
+func (r *ruleView) rank() int { return slices.Index([]string{"no", "partly", "yes"}, r.Opens) }
+
+// ruleViewOf asks about what stands for a pattern, as a sandbox. Of a pattern that
+// holds more than was asked about, nothing says that all of it stays shut, and of
+// "*" not that all of it is opened.
 func ruleViewOf(id string, pattern policy.Pattern, p *policy.Policy, sandbox string) ruleView {
 	view := ruleView{Rule: id, Pattern: pattern.String()}
 	asked, open := 0, 0
@@ -56,14 +71,14 @@ func ruleViewOf(id string, pattern policy.Pattern, p *policy.Policy, sandbox str
 		if asked++; asked > maxSamples {
 			break
 		}
-		d := p.Decide(context.Background(), &policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Via: policy.ViaConnect, Destination: dst})
-		switch {
-		case d.Verdict == policy.Allow:
+		d := p.Decide(context.Background(), &policy.Request{
+			Sandbox: policy.Sandbox{Name: sandbox}, Via: policy.ViaConnect, Destination: dst, Usage: new(policy.Usage), Time: time.Now(),
+		})
+		if d.Verdict == policy.Allow {
 			open++
 			continue
-		case d.Verdict == policy.Inspect:
-			view.Some = true
 		}
+		view.Some = view.Some || onRequests(d)
 		if view.Destination == "" {
 			view.Destination, view.AllowedIf = dst.String(), d.AllowedIf
 			view.By, view.Layer, view.Reason = d.Rule, d.Layer, d.Reason
@@ -72,12 +87,18 @@ func ruleViewOf(id string, pattern policy.Pattern, p *policy.Policy, sandbox str
 	switch {
 	case asked > 0 && open == asked:
 		view.Opens = "yes"
-	case open > 0, view.Some, asked == 0:
+	case open > 0, view.Some, asked == 0, asked > maxSamples, !pattern.OneHost():
 		view.Opens = "partly"
 	default:
 		view.Opens = "no"
 	}
 	return view
+}
+
+// onRequests reports whether some requests may pass: where a tunnel shows none, those
+// outside of tunnels.
+func onRequests(d policy.Decision) bool {
+	return d.Verdict == policy.Inspect || d.Class == policy.MethodDenied || d.Class == policy.PathDenied
 }
 
 func changesOf(was *pin, now tree) (all []treeChange) {
@@ -114,7 +135,7 @@ func (v *trustView) print(stdout, stderr io.Writer, asJSON bool) error {
 	colours := paletteFor(stdout)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s\n", printable(filepath.Join(v.Dir, treeFolder)), v.State)
-	field(&b, "sandbox", v.Sandbox)
+	field(&b, "sandbox", strings.Join(v.Whose, ", "))
 	field(&b, "digest", v.Digest)
 	for _, f := range v.Files {
 		b.WriteString(f.diff())
@@ -142,13 +163,14 @@ func (r *ruleView) whyText() string {
 	case r.Destination == "":
 		return ": opens what the ceiling has room for"
 	}
-	return fmt.Sprintf(": opened in part; %s stays shut by %s", r.Destination, by)
+	return printable(fmt.Sprintf(": opened in part at most; %s stays shut by %s", r.Destination, by))
 }
 
 // maxDiffLines is how long a file may be that is compared line by line.
 const maxDiffLines = 3000
 
-// diff shows the change of a file, and the whole of one that is new or long.
+// diff shows the change of a file. Of one that is long it shows all that was there and
+// all that is: what was taken out may be what denied.
 func (c *treeChange) diff() string {
 	text := func(s *string) string {
 		if s == nil {
@@ -161,7 +183,7 @@ func (c *treeChange) diff() string {
 	case c.Was != nil && c.Text != nil && was == now:
 		return ""
 	case c.Was != nil && strings.Count(was, "\n")+strings.Count(now, "\n") > maxDiffLines:
-		was = ""
+		return unifiedDiff("trusted/"+c.Name, c.Name, was, "") + unifiedDiff("trusted/"+c.Name, c.Name, "", now)
 	}
 	return unifiedDiff("trusted/"+c.Name, c.Name, was, now)
 }
