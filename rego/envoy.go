@@ -18,7 +18,11 @@ import (
 // apart beside it.
 var envoyShape = shape{
 	schema: "schema/envoy.json",
-	asked:  []string{"envoy.authz.allow", "istio.authz.allow"},
+	lacks: []string{
+		"parsed_body", "truncated_body", "raw_body", "rawBody", "context_extensions", "contextExtensions",
+		"metadata_context", "metadataContext", "route_metadata_context", "routeMetadataContext", "tls_session", "tlsSession",
+	},
+	asked: []string{"envoy.authz.allow", "istio.authz.allow"},
 	parts: []shapePart{
 		{"version", readsVersion},
 		{"attributes.source", readsSandboxName},

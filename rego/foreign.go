@@ -18,6 +18,7 @@ import (
 // and how their answer is read. They decide about HTTP requests alone.
 type shape struct {
 	schema string      // the file
+	lacks  []string    // names that the other gate gives, and that say nothing else
 	asked  []string    // what is asked: the first of these that the policy has
 	parts  []shapePart // which fields the input is made of
 
@@ -78,7 +79,11 @@ func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 	e := newEvaluator(o)
 	e.whole, e.foreign = c, s
 	e.reads, e.looks = c.readsBy(asked, s.fieldsIn)|readsMethod, true // a request is all that it decides about
-	if problems := append(set.undefined(c.compiler), unseen(c.compiler, e.reads)...); len(problems) > 0 {
+	absent, err := s.absent(c.compiler)
+	if err != nil {
+		return nil, err
+	}
+	if problems := slices.Concat(set.undefined(c.compiler), unseen(c.compiler, e.reads), absent); len(problems) > 0 {
 		return nil, problems
 	}
 	return e, nil

@@ -181,6 +181,12 @@ func TestForeignPoliciesAreCheckedWhenLoaded(t *testing.T) {
 		{"the client's address", "envoy", "package envoy.authz\nallow if not input.attributes.source.address.socketAddress.address == \"10.0.0.1\"", "undefined ref"},
 		{"a credential", "envoy", "package envoy.authz\nallow if not input.attributes.request.http.headers.authorization", "authorization"},
 		{"a credential by a variable", "envoy", "package envoy.authz\nallow if { h := input.attributes.request.http.headers; not h.Cookie }", "Cookie"},
+		{"a body by object.get", "envoy", "package envoy.authz\nallow if not object.get(input, [\"parsed_body\", \"admin\"], false)", "parsed_body"},
+		{"a body in a function", "envoy", "package envoy.authz\nallow if not admin(input)\nadmin(i) if i.parsed_body.admin", "parsed_body"},
+		{"a body by its name", "envoy", "package envoy.authz\nallow if { key := \"parsed_body\"; not input[key].admin }", "parsed_body"},
+		{"what a route says, by a loop", "envoy", "package envoy.authz\nallow if not off\noff if { some k, _ in input.attributes; k == \"contextExtensions\" }", "contextExtensions"},
+		{"the client's address by object.get", "envoy", "package envoy.authz\nallow if not object.get(input.attributes, [\"source\", \"address\"], false)", "input.attributes.source.address"},
+		{"a part by object.get", "authbridge", "package authbridge.outbound\nrequest if object.get(input, \"identity\", \"\") == \"\"", "input.identity"},
 		{"an identity", "authbridge", "package authbridge.outbound\nrequest if not input.identity.subject == \"x\"", "identity"},
 		{"another package", "envoy", "package app\nallow := true", "envoy.authz.allow"},
 		{"egressd's sets", "envoy", "package egress\nallow contains {\"rule\": \"r\"}", "envoy.authz.allow"},
@@ -193,6 +199,24 @@ func TestForeignPoliciesAreCheckedWhenLoaded(t *testing.T) {
 				t.Errorf("said %v, want %q", err, row.want)
 			}
 		})
+	}
+}
+
+// TestForeignPoliciesMayAskForWhatIsThere has object.get of parts that exist, and of
+// headers, which may.
+func TestForeignPoliciesMayAskForWhatIsThere(t *testing.T) {
+	for _, text := range []string{
+		`object.get(input.attributes.request.http.headers, "x-admin", "") == ""`,
+		`object.get(input, ["attributes", "request", "http", "headers", "x-admin"], "") == ""`,
+		`object.get(input, ["parsed_query", "page"], [])[0] == "2"`,
+		`object.get(input.attributes.request, "http", {}).method == "GET"`,
+		`{ key := "parsed_path"; object.get(input, key, [])[0] == "v1" }`,
+	} {
+		e := mustLoadFor(t, "envoy", "package envoy.authz\nallow if "+text)
+		r := request(t, "api.test:443", "GET", "/v1/items/7?page=2")
+		if d, err := e.Evaluate(t.Context(), &r); err != nil || d.Verdict != policy.Allow {
+			t.Errorf("%s: %v, %v", text, d.Verdict, err)
+		}
 	}
 }
 

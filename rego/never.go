@@ -22,7 +22,7 @@ func (set *sourceSet) emptyLists(c *ast.Compiler) (problems policy.FileError) {
 		if strings.HasPrefix(name, libraryPrefix) {
 			continue
 		}
-		given := dataGiven(c.Modules[name])
+		given := givenFrom(ast.DefaultRootRef, c.Modules[name])
 		ast.WalkExprs(c.Modules[name], func(x *ast.Expr) bool {
 			list := listOf(x)
 			if list == nil {
@@ -42,9 +42,9 @@ func (set *sourceSet) emptyLists(c *ast.Compiler) (problems policy.FileError) {
 	return slices.Compact(problems)
 }
 
-// dataGiven returns the variables that the compiler has put in the place of a
-// document of data. No two of a module have the same name.
-func dataGiven(m *ast.Module) map[ast.Var]ast.Ref {
+// givenFrom returns the variables that the compiler has put in the place of a
+// document below root, data or the input. No two of a module have the same name.
+func givenFrom(root ast.Ref, m *ast.Module) map[ast.Var]ast.Ref {
 	given := map[ast.Var]ast.Ref{}
 	ast.WalkExprs(m, func(x *ast.Expr) bool {
 		if !x.IsEquality() {
@@ -53,7 +53,7 @@ func dataGiven(m *ast.Module) map[ast.Var]ast.Ref {
 		for _, pair := range [...][2]*ast.Term{{x.Operand(0), x.Operand(1)}, {x.Operand(1), x.Operand(0)}} {
 			v, isVar := pair[0].Value.(ast.Var)
 			ref, isRef := pair[1].Value.(ast.Ref)
-			if isVar && isRef && ref.HasPrefix(ast.DefaultRootRef) {
+			if isVar && isRef && ref.HasPrefix(root) {
 				given[v] = ref
 			}
 		}
