@@ -38,6 +38,12 @@ func TestLookingAheadSeesIntoEverything(t *testing.T) {
 		{"the stage and the method", always + `deny contains {"rule": "d"} if { input.stage == "http"; input.http.method == "POST" }`},
 		{"the stage by what it is not", always + `deny contains {"rule": "d"} if { input.stage != "name"; input.stage != "address"; input.stage != "tls"; input.http.method == "POST" }`},
 		{"the stage alone", always + `deny contains {"rule": "d"} if { input.stage == "http"; input.destination.host == "a.test" }`},
+		{"an allow of a tunnel, and of some requests in it", `allow contains {"rule": "tunnel"} if input.stage != "http"
+			allow contains {"rule": "read"} if { input.stage == "http"; input.http.method == "GET" }`},
+		{"an allow of a tunnel, and of no request in it", `allow contains {"rule": "tunnel"} if input.stage in {"name", "address", "tls"}`},
+		{"an allow of a tunnel below a rule", `early if not input.http.method
+			early if input.stage != "http"
+			allow contains {"rule": "tunnel"} if early`},
 		{"an allow for what can be seen", `allow contains {"rule": "a"} if { input.stage == "http"; input.destination.host == "a.test" }`},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -191,7 +191,7 @@ func TestTheCacheTellsStagesApart(t *testing.T) {
 		{
 			"the stage itself",
 			`{"rule": "r"} if input.stage == "name"`, to(t, "a.test:443"), resolved,
-			func(a, b policy.Decision) bool { return a.Verdict == policy.Allow && b.Verdict == policy.Abstain },
+			func(a, b policy.Decision) bool { return a.Verdict == policy.Inspect && b.Verdict == policy.Abstain },
 		},
 		{
 			"a credential inside TLS, and in clear",

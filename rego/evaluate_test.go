@@ -295,7 +295,7 @@ func TestPartsThatComeLater(t *testing.T) {
 		{"any way in", `input.via == "connect"`, asks(t, "a.test"), policy.Allow},
 		{"the type of a question", `input.dns.type == "A"`, asks(t, "a.test"), policy.Allow},
 		{"another type of question", `input.dns.type == "TXT"`, asks(t, "a.test"), policy.Abstain},
-		{"the stage", `input.stage == "name"`, to(t, "a.test:443"), policy.Allow},
+		{"the stage", `input.stage == "name"`, to(t, "a.test:443"), policy.Inspect},
 		{"the version", `input.version == 1`, to(t, "a.test:443"), policy.Allow},
 		{"what is absent is not empty", `input.http.query == ""`, plain, policy.Abstain},
 	} {

@@ -39,8 +39,15 @@ func (e *Evaluator) ahead(ctx context.Context, c *compiled, r *policy.Request, u
 }
 
 // addLater adds what will be said at the stage of the request. What depends on
-// nothing there, and is not said already, depends on whether there is a request.
+// nothing there, and is not said already, depends on whether there is a request. An
+// allow that is not said there any more allows no request: in a tunnel that nobody
+// looks into it would allow them all.
 func (os *opinions) addLater(later *opinions) {
+	if _, stays := certain(later.allow); !stays {
+		for i := range os.allow {
+			os.allow[i].needs |= policy.NeedsMethod
+		}
+	}
 	os.deny = withLater(os.deny, later.deny)
 	os.ask = withLater(os.ask, later.ask)
 	os.allow = withLater(os.allow, later.allow)
