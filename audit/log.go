@@ -30,6 +30,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 var (
@@ -152,7 +154,7 @@ func makeDirectory(dir string) error {
 	if err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Dir(dir))
+	return durable.SyncFolder(filepath.Dir(dir))
 }
 
 // Open opens the log in dir and goes on where it ends. A torn last line, which

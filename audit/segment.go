@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // A DamageError says where a log does not hold together.
@@ -85,7 +87,7 @@ func createSegment(dir string, number int) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
-	if err := syncDirectory(dir); err != nil {
+	if err := durable.SyncFolder(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), f.Close(), os.Remove(path))
 	}
 	return &segment{f, number}, nil
@@ -101,14 +103,6 @@ func openSegment(dir string, number int) (*segment, error) {
 		return nil, errors.Join(fmt.Errorf("open segment: %w", err), f.Close())
 	}
 	return &segment{f, number}, nil
-}
-
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // consecutive checks that no segment is missing.
@@ -217,7 +211,7 @@ func moveTorn(path string, offset int64) (torn Torn, err error) {
 		return torn, err
 	}
 	torn, err = describeTorn(path, offset, f)
-	if err := errors.Join(err, f.Sync(), f.Close(), syncDirectory(filepath.Dir(path))); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close(), durable.SyncFolder(filepath.Dir(path))); err != nil {
 		return torn, err
 	}
 	torn.Moved = true

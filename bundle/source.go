@@ -6,12 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -95,17 +94,12 @@ func (s *Source) token() (string, error) {
 	if s.TokenFile == "" {
 		return "", nil
 	}
-	f, err := os.Open(s.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("its token: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenBytes+1))
+	text, err := durable.Read(s.TokenFile, maxTokenBytes)
 	token := strings.TrimRight(string(text), "\r\n")
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("its token: %w", err)
-	case token == "" || len(text) > maxTokenBytes || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+	case token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return "", fmt.Errorf("its token: %s does not hold one word", s.TokenFile)
 	}
 	return token, nil

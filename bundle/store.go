@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // A State is what is known of a bundle, as it is kept on disk.
@@ -78,7 +79,7 @@ func (s store) check() error {
 // read returns what is kept; a zero state where nothing is. A bundle that is not
 // what was stored is an error, and comes with the state all the same.
 func (s store) read() (state State, content []byte, err error) {
-	text, err := readBounded(filepath.Join(s.folder, stateName), maxStateBytes)
+	text, err := durable.Read(filepath.Join(s.folder, stateName), maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil, nil
 	}
@@ -92,7 +93,7 @@ func (s store) read() (state State, content []byte, err error) {
 		return state, nil, nil
 	}
 	path := filepath.Join(s.folder, filepath.Base(state.Content)+contentSuffix)
-	content, err = readBounded(path, maxBundleBytes)
+	content, err = durable.Read(path, maxBundleBytes)
 	if err == nil && sumOf(content) != state.Content {
 		err = fmt.Errorf("%s is damaged", path)
 	}
@@ -100,19 +101,6 @@ func (s store) read() (state State, content []byte, err error) {
 		return state, nil, err
 	}
 	return state, content, nil
-}
-
-func readBounded(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d KiB", path, most>>10)
-	}
-	return text, err
 }
 
 func sumOf(content []byte) string {
@@ -135,35 +123,14 @@ func (s store) write(state *State, content []byte) error {
 		return err
 	}
 	if content != nil {
-		if err := s.replace(state.Content+contentSuffix, content); err != nil {
+		if err := durable.Replace(filepath.Join(s.folder, state.Content+contentSuffix), content, 0o600); err != nil {
 			return err
 		}
 	}
-	if err := s.replace(stateName, append(text, '\n')); err != nil || content == nil {
+	if err := durable.Replace(filepath.Join(s.folder, stateName), append(text, '\n'), 0o600); err != nil || content == nil {
 		return err
 	}
 	return s.sweep(state.Content + contentSuffix)
-}
-
-// replace puts text into the file of that name in one step.
-func (s store) replace(name string, text []byte) error {
-	f, err := os.CreateTemp(s.folder, ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), filepath.Join(s.folder, name)); err != nil {
-		return err
-	}
-	d, err := os.Open(s.folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // sweep removes the bundles but the one of that name, and what an end in the
@@ -175,7 +142,7 @@ func (s store) sweep(kept string) error {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if name != kept && (strings.HasSuffix(name, contentSuffix) || strings.HasPrefix(name, ".new-")) {
+		if name != kept && (strings.HasSuffix(name, contentSuffix) || strings.HasPrefix(name, durable.Left)) {
 			err = errors.Join(err, os.Remove(filepath.Join(s.folder, name)))
 		}
 	}

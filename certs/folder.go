@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // CertificateFile is the name of the authority's certificate in its folder.
@@ -106,7 +108,7 @@ func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(dir))
+	return durable.SyncFolder(filepath.Dir(dir))
 }
 
 // locked runs do while no other process, and nobody else in this one, uses the
@@ -254,16 +256,7 @@ func rename(dir, from, to string) error {
 	if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
 		return err
 	}
-	return syncFolder(dir)
-}
-
-// syncFolder makes the names in a folder last.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncFolder(dir)
 }
 
 func ignoreMissing(err error) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/bundle"
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -50,7 +51,7 @@ func (c *config) localBundle(s *policy.RegoSource, enter func(folder string)) (*
 	}
 	var key *rego.BundleKey
 	if s.Key != "" {
-		text, err := readUpTo(c.relative(s.Key), maxKeyBytes)
+		text, err := durable.Read(c.relative(s.Key), maxKeyBytes)
 		if err != nil {
 			return nil, fmt.Errorf("its key: %w", err)
 		}
@@ -99,12 +100,12 @@ func (c *config) readPins(p *regoPart) error {
 func (c *config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
 	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
 	if s.Key != "" {
-		if from.Key.PEM, err = readUpTo(c.relative(s.Key), maxKeyBytes); err != nil {
+		if from.Key.PEM, err = durable.Read(c.relative(s.Key), maxKeyBytes); err != nil {
 			return from, fmt.Errorf("its key: %w", err)
 		}
 	}
 	if s.CA != "" {
-		if from.CA, err = readUpTo(c.relative(s.CA), maxConfigBytes); err != nil {
+		if from.CA, err = durable.Read(c.relative(s.CA), maxConfigBytes); err != nil {
 			return from, fmt.Errorf("its ca: %w", err)
 		}
 	}
@@ -112,15 +113,6 @@ func (c *config) bundleSource(s *policy.RegoSource) (from bundle.Source, err err
 		from.TokenFile = c.relative(s.TokenFile)
 	}
 	return from, nil
-}
-
-// readUpTo reads a file that is not larger than most, whole or not at all.
-func readUpTo(path string, most int64) ([]byte, error) {
-	text, err := readBounded(path, most+1)
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d KiB", path, most>>10)
-	}
-	return text, err
 }
 
 // readTarball reads a bundle that is a file, or a folder with the files that
@@ -135,7 +127,7 @@ func readTarball(path string, enter func(folder string)) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is neither a file nor a folder", path)
 	}
-	return readUpTo(path, maxBundleBytes)
+	return durable.Read(path, maxBundleBytes)
 }
 
 // bundleNames are the files of a bundle that are hidden ones.
@@ -191,7 +183,7 @@ func packFile(w *tar.Writer, folder, path string, left *int64) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a file", path)
 	}
-	text, err := readUpTo(path, *left)
+	text, err := durable.Read(path, *left)
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
 
@@ -276,7 +276,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return failed(err, "egressd ca bundle -o FILE, with a full path")
 	}
-	if err := writeBundle(path, text); err != nil {
+	if err := durable.Replace(path, text, 0o644); err != nil {
 		return failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
 	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: byName(trustVariables(path))})
@@ -301,21 +301,4 @@ func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
 	printTrust(stderr, v.Path, o.suffix())
 	_, err := io.WriteString(stdout, v.PEM)
 	return err
-}
-
-// writeBundle replaces path in one step by a file that everybody may read.
-func writeBundle(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*.pem")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/netip"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -125,12 +125,7 @@ func userPlaces(variable, fallback, name string) []string {
 const maxConfigBytes = 2 << 20
 
 func readConfig(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxConfigBytes))
+	return durable.Read(path, maxConfigBytes)
 }
 
 // compile makes the policy of this configuration as far as it can be known
@@ -270,14 +265,12 @@ const maxTokenBytes = 4096
 // newline at its end.
 func (c *config) token(s *policy.SandboxRules) (string, error) {
 	path := c.relative(s.TokenFile)
-	f, err := os.Open(path)
+	text, err := durable.Read(path, maxTokenBytes)
 	if err != nil {
 		return "", failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
 	token := strings.TrimRight(string(text), "\r\n")
-	if err != nil || token == "" {
+	if token == "" {
 		return "", failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
 	}
 	return token, nil

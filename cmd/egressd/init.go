@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
 
@@ -121,16 +122,7 @@ func writePolicy(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*.yaml")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return durable.Replace(path, text, 0o600)
 }
 
 func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {

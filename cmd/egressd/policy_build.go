@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -258,17 +259,5 @@ func putFile(path string, text []byte, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
+	return durable.Replace(path, text, mode)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -14,7 +15,7 @@ import (
 // What is read of a key and of a bundle, at most.
 const (
 	maxKeyBytes    = 64 << 10
-	maxBundleBytes = 16<<20 + 1 // one more than rego reads, which then says so
+	maxBundleBytes = 16 << 20
 )
 
 // signOptions are how a bundle is signed.
@@ -39,7 +40,7 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 	if o.valid != 0 && o.valid < time.Second {
 		return nil, misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
 	}
-	key, err := readBounded(o.key, maxKeyBytes)
+	key, err := durable.Read(o.key, maxKeyBytes)
 	if err != nil {
 		return nil, misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
 	}
@@ -59,19 +60,6 @@ func warnOfLooseKey(stderr io.Writer, path string) {
 		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable(path), info.Mode().Perm())
 		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", printable(shellWord(path)))
 	}
-}
-
-func readBounded(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most))
-	if err != nil {
-		return nil, err
-	}
-	return text, nil
 }
 
 func newPolicySignCommand() *cobra.Command {
@@ -103,7 +91,7 @@ func signFile(stderr io.Writer, path, output string, o *signOptions) error {
 	if output == "" {
 		output = path
 	}
-	packed, err := readBounded(path, maxBundleBytes)
+	packed, err := durable.Read(path, maxBundleBytes)
 	if err != nil {
 		return misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shellWord(path))
 	}

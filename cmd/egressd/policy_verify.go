@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -41,10 +42,10 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 		return misused(errors.New("there is no key to verify with"), "egressd policy verify "+shellWord(path)+" --key KEY")
 	}
 	var err error
-	if key.PEM, err = readBounded(keyPath, maxKeyBytes); err != nil {
+	if key.PEM, err = durable.Read(keyPath, maxKeyBytes); err != nil {
 		return misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
 	}
-	packed, err := readBounded(path, maxBundleBytes)
+	packed, err := durable.Read(path, maxBundleBytes)
 	if err != nil {
 		return misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
 	}

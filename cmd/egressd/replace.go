@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // replaceFile puts text in the place of old, which the file at path has to hold
@@ -36,7 +38,7 @@ func replaceFile(path string, old, text []byte) (target string, err error) {
 	if err := os.Rename(f.Name(), target); err != nil {
 		return "", err
 	}
-	return target, syncFolder(filepath.Dir(target))
+	return target, durable.SyncFolder(filepath.Dir(target))
 }
 
 // takeAfter gives f the owner and the mode of another file. The mode is last:
@@ -57,13 +59,4 @@ func takeAfter(f *os.File, info os.FileInfo) error {
 		}
 	}
 	return f.Chmod(info.Mode().Perm())
-}
-
-// syncFolder makes a rename in a folder last.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // A pin is what somebody trusted in a working tree: a copy of it.
@@ -96,19 +98,7 @@ func (s trustStore) put(p *pin) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(s), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), s.path(p.Dir)); err != nil {
-		return err
-	}
-	return syncFolder(string(s))
+	return durable.Replace(s.path(p.Dir), text, 0o600)
 }
 
 // remove takes the pin of a working tree away, and reports whether there was one.

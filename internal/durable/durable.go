@@ -1,0 +1,62 @@
+// Package durable reads and replaces whole files: whoever reads one that is
+// replaced finds the old text or the new, after a crash too, and nothing that is too
+// large, or was cut, is ever taken for whole.
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Left begins the names of what a crash in the middle of [Replace] leaves in the folder.
+const Left = ".new-"
+
+// Replace writes the file at path in one step, in the place of one that may be there.
+// Its folder has to exist. A symbolic link is replaced, not followed. Mode is
+// not subject to the umask. With an error the file is what it was, unless it is that of
+// the last step: then the new one is there, and may not survive a crash.
+func Replace(path string, text []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), Left+"*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncFolder(filepath.Dir(path))
+}
+
+// SyncFolder makes the names in a folder last.
+func SyncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Read reads a file of at most so many bytes, whole or not at all.
+func Read(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, most)
+	}
+	return text, nil
+}
