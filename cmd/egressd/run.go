@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -246,6 +247,7 @@ func (r *runner) hide(c *config, runs string) {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
+	r.hideBundles(c)
 	for _, s := range c.file.Sandboxes {
 		if s.TokenFile != "" {
 			r.hidden = append(r.hidden, c.relative(s.TokenFile))
@@ -257,6 +259,24 @@ func (r *runner) hide(c *config, runs string) {
 		}
 		if i.Inject.Env != "" {
 			r.cut = append(r.cut, i.Inject.Env)
+		}
+	}
+}
+
+// hideBundles hides what is kept of bundles that are fetched, which the program could
+// turn back to older ones, and by what egressd asks for them.
+func (r *runner) hideBundles(c *config) {
+	sources, _ := c.sources()
+	for _, source := range sources {
+		if source.TokenFile != "" {
+			r.hidden = append(r.hidden, c.relative(source.TokenFile))
+		}
+		if !source.Fetched() {
+			continue
+		}
+		if dir, err := bundlesDir(); err == nil && !slices.Contains(r.hidden, dir) {
+			_ = os.MkdirAll(dir, 0o700)
+			r.hidden = append(r.hidden, dir)
 		}
 	}
 }
@@ -366,7 +386,11 @@ func (r *runner) fixed() []string {
 	}
 	sources, _ := c.sources()
 	for _, source := range sources {
-		for _, path := range []string{source.Path, source.Key, source.CA} {
+		paths := []string{source.Path, source.Key, source.CA}
+		if !source.Fetched() {
+			paths = append(paths, source.Bundle)
+		}
+		for _, path := range paths {
 			if path != "" {
 				all = append(all, c.relative(path))
 			}
