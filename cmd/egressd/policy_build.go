@@ -103,8 +103,8 @@ func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.S
 	return sources, nil
 }
 
-// ofConfig reads the plain files and folders of the policy file, which are a policy together,
-// and says what else there is.
+// ofConfig reads the plain files and folders of the policy file that are in force, which are
+// a policy together, and says what else there is.
 func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, err error) {
 	cfg, err := loadConfig(o.config)
 	if err != nil {
@@ -115,9 +115,12 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 		return nil, err
 	}
 	for _, p := range parts {
-		if p.file == cfg.path && plainSource(p.source) && p.sandbox == "" {
+		switch {
+		case p.source.Shadow:
+			fmt.Fprintf(stderr, "egressd: warning: %s is in shadow, and is not packed\n", p.at)
+		case p.file == cfg.path && plainSource(p.source) && p.sandbox == "":
 			sources = append(sources, p.sources...)
-		} else {
+		default:
 			fmt.Fprintf(stderr, "egressd: warning: %s is a policy for itself, and is not packed\n", p.at)
 		}
 	}
