@@ -285,8 +285,6 @@ func (d *daemon) renew(ctx context.Context, f *feed) error {
 	return d.enforce(ctx, made, "renewed "+d.path, why)
 }
 
-const maxNote = 1000
-
 // refused says once why a feed brought nothing good.
 func (d *daemon) refused(f *feed, why error) {
 	if err := f.Fail(why); err != nil {
@@ -313,7 +311,7 @@ func (d *daemon) heard(f *feed) {
 }
 
 func (d *daemon) note(text string) {
-	if err := d.gate.RejectPolicy(text[:min(len(text), maxNote)]); err != nil {
+	if err := d.gate.RejectPolicy(clipped(text)); err != nil {
 		d.complain(fmt.Errorf("record what became of a bundle: %w", err))
 	}
 }

@@ -271,7 +271,7 @@ func (d *daemon) noteProjects() error {
 	return nil
 }
 
-// clipped is a note of a length that a record has room for.
+// clipped is a note of a length, in bytes, that a record has room for.
 func clipped(note string) string { return note[:min(len(note), 1000)] }
 
 // A change is all that a reload puts in force.
@@ -366,7 +366,10 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	}
 	d.config = next.config
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
-	return d.noteProjects()
+	if err := d.noteProjects(); err != nil {
+		d.complain(err) // what the change itself is, is recorded
+	}
+	return nil
 }
 
 // complain tells the operator of what went wrong beside the work.

@@ -15,7 +15,7 @@ import (
 )
 
 func newPolicyLibraryCommand() *cobra.Command {
-	var dir string
+	var config, dir string
 	cmd := &cobra.Command{
 		Use:   "library [-o DIR] [PATH…]",
 		Short: "Write what other tools need to read a policy",
@@ -37,15 +37,16 @@ Rego.`,
 		Example: `  egressd policy library policy/
   egressd policy library -o build/library policy/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return writeLibrary(cmd.ErrOrStderr(), dir, args)
+			return writeLibrary(cmd.ErrOrStderr(), config, dir, args)
 		},
 	}
+	configFlag(cmd, &config)
 	cmd.Flags().StringVarP(&dir, "output", "o", "library", "the folder to write")
 	return cmd
 }
 
-func writeLibrary(stderr io.Writer, dir string, paths []string) error {
-	sources, err := librarySources(paths)
+func writeLibrary(stderr io.Writer, config, dir string, paths []string) error {
+	sources, err := librarySources(config, paths)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func writeLibrary(stderr io.Writer, dir string, paths []string) error {
 
 // librarySources reads the files and folders at paths; with none, what the policy file
 // names, where there is one.
-func librarySources(paths []string) ([]rego.Source, error) {
+func librarySources(config string, paths []string) ([]rego.Source, error) {
 	if len(paths) > 0 {
 		sources, err := readRego(paths)
 		if err != nil {
@@ -70,7 +71,7 @@ func librarySources(paths []string) ([]rego.Source, error) {
 		}
 		return sources, nil
 	}
-	c, err := loadConfig("")
+	c, err := loadConfig(config)
 	if err != nil {
 		return nil, misused(err, "egressd policy library PATH, with files or folders of Rego")
 	}
