@@ -68,3 +68,26 @@ func TestRunsBesideEachOther(t *testing.T) {
 		t.Errorf("%v, the log of the last run: %q", err, out)
 	}
 }
+
+// TestRunKeepsThePolicyAndTrustWhereTheyAre: what was moved aside with the folder above
+// it could be replaced for the next run.
+func TestRunKeepsThePolicyAndTrustWhereTheyAre(t *testing.T) {
+	for user := range users {
+		d := newDaemon(t, runPolicy)
+		before, err := os.ReadFile(d.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := d.runAs(t, user, `mkdir work; echo text >work/a; mv work/a b && cat b
+echo >`+d.config+`; rm -f `+d.config+`; mv egressd/trust aside; mv egressd aside; mkdir egressd/trust/x
+here=$PWD; cd ..; mv "$here" "$here.aside" && mkdir "$here" && echo 'default: allow' >`+d.config+`
+ls -d "$here" "$here/egressd/trust"`)
+		want := "text\n" + d.dir + "\n" + filepath.Join(d.dir, "egressd", "trust") + "\n"
+		if r.out != want {
+			t.Errorf("as %s: it printed %q, want %q (%s)", user, r.out, want, r.talk)
+		}
+		if after, err := os.ReadFile(d.config); err != nil || !bytes.Equal(after, before) {
+			t.Errorf("as %s: the policy is now %q: %v", user, after, err)
+		}
+	}
+}

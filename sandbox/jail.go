@@ -108,7 +108,7 @@ type Program struct {
 	Argv, Env []string
 
 	// Hidden are files and folders that are not there for the program, or are
-	// empty. What does not exist is passed over.
+	// empty, and stay so. What does not exist is passed over.
 	Hidden []string
 
 	// Covered are files that read otherwise for the program, and cannot be

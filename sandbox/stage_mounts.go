@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +59,10 @@ func rearrange(plan jailPlan, p Program) error {
 			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}
-	return closeRoom(room)
+	if err := closeRoom(room); err != nil {
+		return err
+	}
+	return anchor(slices.Concat(p.Hidden, p.Fixed))
 }
 
 // hideAll hides every path. The first folder among them, or /tmp where there is
