@@ -410,65 +410,6 @@ func TestAProjectCountsAsItWasTrusted(t *testing.T) {
 	step("revoked", "is not trusted", 403, 200, 200)
 }
 
-// TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.
-func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
-	state := t.TempDir()
-	t.Setenv("XDG_STATE_HOME", state)
-	c, _, err := layered(t, map[string]string{
-		"egressd.yaml":            "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}]\n",
-		"web.rego":                "package egress.web\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
-		"above/organisation.yaml": "version: 1\nrego: [org.rego]\n",
-		"above/org.rego":          "package egress\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := runner{daemon: &daemon{path: c.path, config: c}}
-	r.hide(c, filepath.Join(state, "runs"))
-	trust := filepath.Join(state, "egressd", "trust")
-	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
-		t.Errorf("%v; hidden are %q", err, r.hidden)
-	}
-	folder := filepath.Dir(c.path)
-	for _, path := range []string{"egressd.yaml", "web.rego", "above/organisation.yaml", "above/org.rego"} {
-		if !slices.Contains(r.fixed(), filepath.Join(folder, path)) {
-			t.Errorf("%s can be changed; fixed are %q", path, r.fixed())
-		}
-	}
-}
-
-// TestBundlesAreKeptFromAProgramThatSharesTheUser: it could write one that is a file, or
-// turn one that was fetched back to an older one.
-func TestBundlesAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
-	state, folder := t.TempDir(), t.TempDir()
-	t.Setenv("XDG_STATE_HOME", state)
-	path := filepath.Join(folder, "egressd.yaml")
-	text := `version: 1
-rego:
-  - {bundle: own.tar.gz}
-  - {bundle: "https://policy.example/egress.tar.gz", key: key.pem, token_file: fetch.token}
-`
-	c, err := newConfig(path, []byte(text), filepath.Join(folder, "absent.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := runner{daemon: &daemon{path: path, config: c}}
-	r.hide(c, filepath.Join(state, "runs"))
-	kept := filepath.Join(state, "egressd", "bundles")
-	if info, err := os.Stat(kept); err != nil || !info.IsDir() {
-		t.Errorf("there is no folder that the program could not make: %v", err)
-	}
-	for _, path := range []string{kept, filepath.Join(folder, "fetch.token")} {
-		if !slices.Contains(r.hidden, path) {
-			t.Errorf("%s can be seen; hidden are %q", path, r.hidden)
-		}
-	}
-	want := []string{path, filepath.Join(folder, "own.tar.gz"), filepath.Join(folder, "key.pem")}
-	if fixed := r.fixed(); !slices.Equal(fixed, want) {
-		t.Errorf("fixed are %q, not %q", fixed, want)
-	}
-}
-
 // TestAHostileTreeDoesNotHoldTheDaemonUp puts what would block or be endless in the
 // place of a project.
 func TestAHostileTreeDoesNotHoldTheDaemonUp(t *testing.T) {

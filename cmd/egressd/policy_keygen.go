@@ -17,6 +17,7 @@ import (
 
 func newPolicyKeygenCommand() *cobra.Command {
 	var name, kind string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "keygen [-o NAME]",
 		Short: "Make a pair of keys to sign bundles with",
@@ -30,14 +31,17 @@ the configuration of an OPA server does not.`,
 		Example: `  egressd policy keygen
   egressd policy keygen -o team-net`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return makeKeys(cmd.ErrOrStderr(), name, kind) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return makeKeys(cmd.OutOrStdout(), cmd.ErrOrStderr(), name, kind, asJSON)
+		},
 	}
 	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` that the files begin with")
 	cmd.Flags().StringVar(&kind, "type", "p256", "p256 or ed25519")
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func makeKeys(stderr io.Writer, name, kind string) error {
+func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 	private, public, err := newKeys(kind)
 	if err != nil {
 		return err
@@ -55,6 +59,12 @@ func makeKeys(stderr io.Writer, name, kind string) error {
 			return failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
 		}
 		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(f.path))
+		if !asJSON {
+			continue
+		}
+		if err := printJSON(stdout, written{Path: f.path, Written: true}); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", printable(shellWord(key)))
 	return nil

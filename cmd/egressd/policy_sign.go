@@ -65,6 +65,7 @@ func warnOfLooseKey(stderr io.Writer, path string) {
 func newPolicySignCommand() *cobra.Command {
 	var o signOptions
 	var output string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "sign BUNDLE --key KEY",
 		Short: "Sign a bundle",
@@ -75,16 +76,17 @@ to another file with -o. What egressd would not read it does not sign.`,
   egressd policy sign bundle.tar.gz --key policy.key.pem --key-id team-net -o signed.tar.gz`,
 		Args: oneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return signFile(cmd.ErrOrStderr(), args[0], output, &o)
+			return signFile(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], output, &o, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY` in PEM, which is not encrypted")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write instead of the bundle itself")
 	o.flags(cmd)
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func signFile(stderr io.Writer, path, output string, o *signOptions) error {
+func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJSON bool) error {
 	if o.key == "" {
 		return misused(errors.New("there is no key to sign with"), "egressd policy sign "+shellWord(path)+" --key KEY, or egressd policy keygen")
 	}
@@ -102,5 +104,8 @@ func signFile(stderr io.Writer, path, output string, o *signOptions) error {
 		return failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
 	}
 	fmt.Fprintf(stderr, "egressd: signed %s\n", printable(output))
+	if asJSON {
+		return printJSON(stdout, written{Path: output, Written: true})
+	}
 	return nil
 }

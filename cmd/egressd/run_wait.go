@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -34,8 +35,10 @@ func (s *signals) release() { signal.Stop(s.arrived) }
 // is sent to egressd alone is passed on.
 func (r *runner) wait(s *signals) (int, error) {
 	ended := make(chan struct{})
+	var forwarding sync.WaitGroup
+	defer forwarding.Wait()
 	defer close(ended)
-	go func() {
+	forwarding.Go(func() {
 		for {
 			select {
 			case got := <-s.arrived:
@@ -44,7 +47,7 @@ func (r *runner) wait(s *signals) (int, error) {
 				return
 			}
 		}
-	}()
+	})
 	status, err := r.jail.Wait(r.stopped)
 	switch {
 	case err != nil:
