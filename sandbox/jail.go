@@ -127,7 +127,7 @@ func NewJail(o JailOptions) (*Jail, error) {
 	}
 	j := &Jail{control: os.NewFile(uintptr(fds[0]), "jail")}
 	defer syscall.Close(fds[1])
-	if err := j.send(jailPlan{o.IPv4, o.IPv6, o.Redirect}); err != nil {
+	if err := j.send(jailPlan(o)); err != nil {
 		j.control.Close()
 		return nil, &SetupError{"control socket", err}
 	}

@@ -31,9 +31,7 @@ func Stage() {
 	}
 	unix.CloseOnExec(control)
 	s := &stage{control: control}
-	if err := s.run(); err != nil {
-		s.tell(err)
-	}
+	s.tell(s.run())
 	os.Exit(exitSetup)
 }
 
