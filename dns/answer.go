@@ -24,6 +24,7 @@ var errBroken = errors.New("broken message")
 type reply struct {
 	family  uint16 // typeA or typeAAAA
 	kind    Kind   // zero: there are addresses
+	exists  bool   // where kind is NotFound: the name does, without addresses
 	addrs   []netip.Addr
 	aliases []string
 	ttl     time.Duration // how long this holds, as far as the upstream says
@@ -54,7 +55,7 @@ func (r *reply) read(msg []byte, end int, name string) {
 	default:
 		r.follow(msg, answers, negative, name)
 	}
-	if rcode == miekg.RcodeNameError && r.kind == 0 {
+	if rcode == miekg.RcodeNameError && (r.kind == 0 || r.kind == NotFound) {
 		*r = reply{family: r.family, kind: NotFound, ttl: min(r.ttl, negative)}
 	}
 }
@@ -85,7 +86,7 @@ func (r *reply) follow(msg []byte, answers []record, negative time.Duration, nam
 		r.addrs = append(r.addrs, addr)
 	}
 	if len(r.addrs) == 0 {
-		r.kind, r.ttl = NotFound, min(r.ttl, negative)
+		r.kind, r.exists, r.ttl = NotFound, true, min(r.ttl, negative)
 	}
 }
 

@@ -36,6 +36,8 @@ func (k Kind) Error() string {
 type Error struct {
 	Name string // as it was asked for, canonical or not
 	Kind Kind
+
+	Exists bool // the name does, where Kind is NotFound: it has no address
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("lookup %q: %v", e.Name, e.Kind) }

@@ -81,6 +81,7 @@ type entry struct {
 	addrs   []netip.Addr
 	aliases []string
 	kind    Kind
+	exists  bool      // where kind is NotFound: the name does, without addresses
 	expires time.Time // zero: not to be kept
 }
 
@@ -105,6 +106,18 @@ func (f *Forwarder) Cached(name string) (addrs []netip.Addr, aliases []string, o
 		return nil, nil, false
 	}
 	return e.addrs, e.aliases, true
+}
+
+// Life returns for how long what the cache holds of name still holds; 0 where it
+// holds nothing.
+func (f *Forwarder) Life(name string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.fresh(name)
+	if !ok {
+		return 0
+	}
+	return time.Until(e.expires)
 }
 
 // Lookup returns the addresses of name, at least one and at most 32, and the
@@ -136,7 +149,7 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr
 		}
 	}
 	if e.kind != 0 {
-		return nil, nil, &Error{Name: name, Kind: e.kind}
+		return nil, nil, &Error{Name: name, Kind: e.kind, Exists: e.exists}
 	}
 	return e.addrs, e.aliases, nil
 }

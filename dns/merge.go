@@ -25,7 +25,7 @@ func (f *Forwarder) merge(v6, v4 reply) entry {
 	case anyFailure(v4.kind):
 		return entry{kind: v4.kind}
 	}
-	return entry{kind: NotFound, expires: expiry(min(v6.ttl, v4.ttl, maxNegativeTTL))}
+	return entry{kind: NotFound, exists: v6.exists || v4.exists, expires: expiry(min(v6.ttl, v4.ttl, maxNegativeTTL))}
 }
 
 // lifetime returns how long the addresses of the replies may be kept. That a

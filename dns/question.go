@@ -29,6 +29,8 @@ var refusals = map[policy.Class]how{
 	policy.DNSTypeDenied:    {dns.RcodeRefused, dns.ExtendedErrorCodeFiltered},
 	policy.DNSBudget:        {dns.RcodeRefused, dns.ExtendedErrorCodeOther},
 	policy.AuditUnavailable: {dns.RcodeServerFailure, dns.ExtendedErrorCodeOther},
+	policy.AddressDenied:    {dns.RcodeRefused, dns.ExtendedErrorCodeFiltered},
+	policy.NetworkDNS:       {dns.RcodeServerFailure, edeNetworkError},
 }
 
 func howOf(c policy.Class) how {
@@ -40,18 +42,13 @@ func howOf(c policy.Class) how {
 
 // answer makes the response to q, which has one question.
 func (h *handler) answer(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
-	if ok, over := h.budget.take(time.Now()); !ok {
+	if ok, over := h.budget.Take(1, time.Now()); !ok {
 		return h.overBudget(peer, q, over)
 	}
 	question := q.Question[0]
 	name, err := policy.ParseName(question.Name)
 	if err != nil {
-		var bad *policy.DestinationError
-		why := "the name cannot be used"
-		if errors.As(err, &bad) {
-			why = bad.Problem
-		}
-		return refusedTo(q, h.server.Gate.Refuse(peer, policy.ViaDNS, []byte(question.Name), policy.MalformedHost, why))
+		return refusedTo(q, h.server.Gate.Refuse(peer, policy.ViaDNS, []byte(question.Name), policy.MalformedHost, problemOf(err)))
 	}
 	if m := known(q, name); m != nil {
 		return m
@@ -64,6 +61,15 @@ func (h *handler) answer(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
 		return addressed(q, a.IPv4)
 	}
 	return addressed(q, a.IPv6)
+}
+
+// problemOf says what is wrong with a name.
+func problemOf(err error) string {
+	var bad *policy.DestinationError
+	if errors.As(err, &bad) {
+		return bad.Problem
+	}
+	return "the name cannot be used"
 }
 
 // typeText names the type that is asked for, and the class where that is not

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -83,7 +84,7 @@ func (s *Server) prepare() { s.limits = s.Limits.filled() }
 func (s *Server) serve(d *dns.Server, release func() error, name string) error {
 	s.start.Do(s.prepare)
 	defer release()
-	b := &budget{rate: float64(s.limits.PerSecond), most: float64(s.limits.Burst)}
+	b := &tokens.Bucket{Rate: float64(s.limits.PerSecond), Most: float64(s.limits.Burst)}
 	h := &handler{server: s, name: name, budget: b}
 	started := make(chan struct{})
 	d.Handler, d.MsgAcceptFunc, d.MsgInvalidFunc = h, h.accept, h.invalid
@@ -138,7 +139,7 @@ func (s *Server) Shutdown() {
 type handler struct {
 	server *Server
 	name   string
-	budget *budget
+	budget *tokens.Bucket
 }
 
 // accept has only plain queries parsed. What it turns away is recorded: it may be
@@ -162,7 +163,7 @@ func (h *handler) invalid(m []byte, _ error) { h.refuse(m, "the message cannot b
 
 // refuse records what is no question, as long as the budget lasts.
 func (h *handler) refuse(raw []byte, why string) {
-	if ok, _ := h.budget.take(time.Now()); ok {
+	if ok, _ := h.budget.Take(1, time.Now()); ok {
 		h.server.Gate.Refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, raw, policy.MalformedRequest, why)
 	}
 }
@@ -220,38 +221,4 @@ type fewConn struct {
 func (c *fewConn) Close() error {
 	defer c.release()
 	return c.Conn.Close()
-}
-
-// A budget is a number of tokens that fills up again with time.
-type budget struct {
-	rate, most float64
-
-	mu     sync.Mutex
-	tokens float64
-	spent  int // refused since the last time that was said
-	last   time.Time
-	told   time.Time
-}
-
-// take takes a token. Where there is none, over is from time to time the number
-// that have been refused since it last was.
-func (b *budget) take(now time.Time) (ok bool, over int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.last.IsZero() {
-		b.tokens = b.most
-	} else {
-		b.tokens = min(b.most, b.tokens+now.Sub(b.last).Seconds()*b.rate)
-	}
-	b.last = now
-	if b.tokens >= 1 {
-		b.tokens--
-		return true, 0
-	}
-	b.spent++
-	if now.Sub(b.told) < time.Second {
-		return false, 0
-	}
-	over, b.spent, b.told = b.spent, 0, now
-	return false, over
 }

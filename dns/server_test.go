@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -237,34 +236,6 @@ func TestTooManyQuestionsAreRefused(t *testing.T) {
 	if refused < 5 {
 		t.Errorf("%d of 12 were refused", refused)
 	}
-}
-
-// TestABudgetFillsUpAgain spends, and waits.
-func TestABudgetFillsUpAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := budget{rate: 10, most: 2}
-		take := func() (bool, int) { return b.take(time.Now()) }
-		for range 2 {
-			if ok, _ := take(); !ok {
-				t.Fatal("refused with tokens left")
-			}
-		}
-		if ok, over := take(); ok || over != 1 {
-			t.Errorf("%v, %d", ok, over)
-		}
-		if ok, over := take(); ok || over != 0 {
-			t.Errorf("told twice in a second: %v, %d", ok, over)
-		}
-		time.Sleep(time.Second)
-		for range 2 {
-			if ok, _ := take(); !ok {
-				t.Error("it did not fill up")
-			}
-		}
-		if ok, over := take(); ok || over != 2 {
-			t.Errorf("%v, %d of 2", ok, over)
-		}
-	})
 }
 
 // TestIdleConnectionsMakeRoom fills the connections that there may be with silent

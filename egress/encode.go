@@ -105,12 +105,15 @@ func (e *encoder) question(f *Flow) {
 
 func (e *encoder) destination(f *Flow) {
 	dst := &f.request.Destination
-	if dst.Host == "" || f.request.DNS != nil {
+	asked := f.request.DNS != nil
+	if dst.Host == "" || asked && f.decision.AddressClass == "" {
 		return
 	}
 	e.open("dst")
 	e.str("host", dst.Host)
-	e.num("port", int64(dst.Port))
+	if !asked { // which is about no port
+		e.num("port", int64(dst.Port))
+	}
 	e.addrs(dst.Addrs)
 	if dialled := f.dialled.addrPort(); dialled.IsValid() {
 		e.key("addr")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -48,6 +49,8 @@ type Config struct {
 	// Synthetic is where the addresses that Assign hands out come from. It has
 	// none by default.
 	Synthetic SyntheticRange
+	// Questions bound what one sandbox may ask by Inquire.
+	Questions QuestionLimits
 	// Tally counts what is recorded; nil: nobody wants to know.
 	Tally *Tally
 }
@@ -62,9 +65,11 @@ type Gate struct {
 	shared   decisions
 	requests requests
 	compared comparisons
-	shut     atomic.Bool
-	life     context.Context // until Shut
-	die      context.CancelFunc
+
+	strangers tokens.Bucket // records of messages of nobody
+	shut      atomic.Bool
+	life      context.Context // until Shut
+	die       context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -104,7 +109,9 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
+	c.Questions = c.Questions.filled()
 	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}}
+	g.strangers.Rate, g.strangers.Most = 20, 100 // records
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }

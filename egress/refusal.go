@@ -15,7 +15,13 @@ type Refusal struct {
 	Destination policy.Destination // zero where none could be parsed
 	Method      string             // of an HTTP request that was seen
 	Decision    policy.Decision
+
+	cause error
 }
+
+// Unwrap returns what the resolver said, where a name server is to say it on, or
+// nil. It is not for the text of a reply.
+func (r *Refusal) Unwrap() error { return r.cause }
 
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)

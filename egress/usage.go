@@ -12,6 +12,7 @@ import (
 // sandbox that was ever identified.
 type slot struct {
 	meter relay.Meter
+	asks  asker
 
 	mu     sync.Mutex // guards what follows
 	open   int64
@@ -134,6 +135,15 @@ func (s *slot) besides(began, now time.Duration, request bool) policy.Usage {
 		}
 	}
 	return u
+}
+
+// sum is the usage of the sandbox with all that is open at a time of the gate's
+// clock.
+func (s *slot) sum(now time.Duration) policy.Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent.advance(int64(now / time.Second))
+	return s.usage()
 }
 
 // counted makes sure that a policy that looks at usage is given it: that of the

@@ -85,8 +85,9 @@ type Listen struct {
 	// empty.
 	Transparent []string
 
-	// DNS answers queries over UDP and TCP. Not supported by this version:
-	// always empty.
+	// DNS answers queries over UDP and TCP, each on an address and a port. A
+	// sandbox is known there by its source address, or is the only one. Default:
+	// none.
 	DNS []string
 
 	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
@@ -277,6 +278,17 @@ type Limits struct {
 	// it is closed, and its client has to ask again. From 1m to 720h, and never
 	// without an end. Default: 24h.
 	TunnelLifetime time.Duration
+
+	// DNSQueriesPerSecond is how many questions one sandbox may ask listen.dns
+	// over a longer time, and five times as many at once; more are refused with
+	// dns-budget. Default: 200.
+	DNSQueriesPerSecond int
+
+	// DNSNameBytes is how much the names that one sandbox has looked up below one
+	// registered domain may tell in an hour, in bytes, estimated from their
+	// number, length and randomness; more are refused with dns-budget.
+	// Default: 4096.
+	DNSNameBytes int
 }
 
 // defaults returns what a file that says only "version: 1" means.
@@ -291,6 +303,7 @@ func defaults() File {
 			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
 			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
 			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour,
+			DNSQueriesPerSecond: 200, DNSNameBytes: 4096,
 		},
 	}
 }

@@ -102,6 +102,9 @@ func (r *reader) checkListeners(f *File) {
 	for i, text := range f.Listen.Proxy {
 		once(fmt.Sprintf("listen.proxy[%d]", i), text)
 	}
+	for i, text := range f.Listen.DNS {
+		once(fmt.Sprintf("listen.dns[%d]", i), text)
+	}
 	once("listen.admin", f.Listen.Admin)
 	for i, s := range f.Sandboxes {
 		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)
@@ -121,7 +124,7 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
 		"transparent":  r.notYet("a transparent listener", "leave transparent empty and set HTTPS_PROXY in the sandbox"),
-		"dns":          r.notYet("a DNS listener", "leave dns empty; the proxy resolves names itself"),
+		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
 		"admin":        r.listener("listen.admin", &l.Admin),
 		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
 		"server_names": r.list("listen.server_names", &l.ServerNames, r.serverName),
@@ -164,6 +167,9 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
 		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
 		"tunnel_lifetime":   r.lifetime("limits.tunnel_lifetime", &l.TunnelLifetime),
+
+		"dns_queries_per_second": number(r, "limits.dns_queries_per_second", &l.DNSQueriesPerSecond, 1, 1<<20),
+		"dns_name_bytes":         number(r, "limits.dns_name_bytes", &l.DNSNameBytes, 64, 1<<30),
 	})
 }
 

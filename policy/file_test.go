@@ -34,7 +34,7 @@ func TestTheSampleFile(t *testing.T) {
 	want := Limits{
 		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, HeadTimeout: 5 * time.Second,
 		HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
-		TunnelLifetime: 2 * time.Hour,
+		TunnelLifetime: 2 * time.Hour, DNSQueriesPerSecond: 50, DNSNameBytes: 1024,
 	}
 	if diff := cmp.Diff(want, f.Limits); diff != "" {
 		t.Error(diff)
@@ -183,7 +183,14 @@ var badFiles = []struct {
 	{"a ceiling that needs what is never inspected", "version: 1\ntls: {never: [a.test]}\nceiling: [{host: a.test, methods: [GET]}]", `ceiling[0]: methods of a.test needs a look into tunnels`},
 	{"a rule named ceiling", "version: 1\nallow: [{host: a.test, id: ceiling}]", `allow[0].id cannot be "ceiling", which egressd itself uses`},
 	{"a transparent listener", "version: 1\nlisten: {transparent: ['127.0.0.1:1']}", `a transparent listener is not supported by this version;`},
-	{"a DNS listener", "version: 1\nlisten: {dns: ['127.0.0.1:53']}", `a DNS listener is not supported by this version;`},
+	{"a DNS listener on a socket", "version: 1\nlisten: {dns: ['unix:/run/dns']}", `listen.dns[0]: "unix:/run/dns" is not an address and a port; write 127.0.0.1:53 or [::1]:53`},
+	{"a DNS listener over TLS", "version: 1\nlisten: {dns: ['tls:127.0.0.1:853']}", `listen.dns[0]: "tls:127.0.0.1:853" is not`},
+	{"a DNS listener by name", "version: 1\nlisten: {dns: ['localhost:53']}", `listen.dns[0]: "localhost:53" is not`},
+	{"a DNS listener without a port", "version: 1\nlisten: {dns: ['127.0.0.1']}", `listen.dns[0]: "127.0.0.1" is not`},
+	{"a DNS listener in a mapped address", "version: 1\nlisten: {dns: ['[::ffff:127.0.0.1]:53']}", `listen.dns[0]: "[::ffff:127.0.0.1]:53" is not`},
+	{"a DNS listener where the proxy is", "version: 1\nlisten: {dns: ['127.0.0.1:3128']}", `listen.dns[0] is 127.0.0.1:3128, and so is listen.proxy[0]`},
+	{"no questions at all", "version: 1\nlimits: {dns_queries_per_second: 0}", `limits.dns_queries_per_second`},
+	{"names that tell nothing", "version: 1\nlimits: {dns_name_bytes: 63}", `limits.dns_name_bytes`},
 	{"an upstream proxy", "version: 1\nupstream: {proxy: 'http://p.test:3128'}", `upstream.proxy is not supported by this version;`},
 
 	{"a bad pattern that is never inspected", "version: 1\ntls: {never: ['https://a.test/']}", `f:2:15: tls.never[0]: "https://a.test/" is not a pattern`},

@@ -98,7 +98,7 @@ func (p *Policy) byDefault(r *Request) Decision {
 	if p.fallback == Allow {
 		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech, Upgrade: true}
 	}
-	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: fmt.Sprintf("no rule allows %s", r.Destination)}
+	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: "no rule allows " + whereTo(r)}
 }
 
 // inspects reports whether a tunnel to d can be looked into, judged by the host

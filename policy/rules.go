@@ -35,42 +35,46 @@ const (
 // addresses and aliases that it resolved to by those that deny or ask: an
 // allowed address allows no name.
 func (rs *rules) Evaluate(_ context.Context, r *Request) (Decision, error) {
+	if r.DNS != nil {
+		return rs.atSomePort(r), nil
+	}
 	dst := &r.Destination
 	d := rs.asked(r)
+	rs.resolvedTo(dst, func(s search) { d = combine(d, restricting(s.at(r, dst.Port))) })
+	return d, nil
+}
+
+// resolvedTo calls yield with a search for each address and alias that dst was
+// resolved to, and for the IPv4 address in each.
+func (rs *rules) resolvedTo(dst *Destination, yield func(search)) {
+	about := func(alias string, addr netip.Addr) {
+		yield(search{rules: rs, buckets: rs.find(alias, addr), silence: permissive, resolved: true})
+	}
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
-			d = combine(d, rs.resolved(r, "", addr))
+			about("", addr)
 		}
 		if v4 := EmbeddedIPv4(addr); v4.IsValid() {
-			d = combine(d, rs.resolved(r, "", v4))
+			about("", v4)
 		}
 	}
 	if v4 := EmbeddedIPv4(dst.Addr); v4.IsValid() {
-		d = combine(d, rs.resolved(r, "", v4))
+		about("", v4)
 	}
 	for _, alias := range dst.Aliases {
-		d = combine(d, rs.resolved(r, alias, netip.Addr{}))
+		about(alias, netip.Addr{})
 	}
-	return d, nil
 }
 
 // asked judges the host that was asked for.
 func (rs *rules) asked(r *Request) Decision {
-	s := search{rules: rs, buckets: rs.find(r.Destination.Host, r.Destination.Addr), silence: rs.silence}
-	if r.DNS != nil {
-		return s.atSomePort(r)
-	}
+	s := rs.searchFor(&r.Destination)
 	return s.at(r, r.Destination.Port)
 }
 
-// resolved judges what the host turned out to be. A pattern "*" is about what
-// is asked for, and says nothing here.
-func (rs *rules) resolved(r *Request, alias string, addr netip.Addr) Decision {
-	s := search{rules: rs, buckets: rs.find(alias, addr), silence: permissive, resolved: true}
-	if r.DNS != nil {
-		return restricting(s.atSomePort(r))
-	}
-	return restricting(s.at(r, r.Destination.Port))
+// searchFor finds the rules about the host that was asked for.
+func (rs *rules) searchFor(dst *Destination) search {
+	return search{rules: rs, buckets: rs.find(dst.Host, dst.Addr), silence: rs.silence}
 }
 
 // restricting takes from an opinion what it allows. A budget stays, and a mark.
@@ -220,50 +224,6 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 
 func (s *search) inspect(o outlook, why string) Decision {
 	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why}
-}
-
-// atSomePort decides a DNS question: a name may be resolved where any port of
-// it may be reached in any way.
-func (s *search) atSomePort(r *Request) Decision {
-	best := Decision{Verdict: Abstain}
-	for i, port := range s.boundaries() {
-		d := s.at(r, port)
-		if d.Verdict == Inspect {
-			d.Verdict, d.Needs, d.AllowedIf = Allow, 0, nil
-		}
-		if i == 0 || looser(d, best) {
-			best = d
-		}
-	}
-	best.Needs = 0
-	return best
-}
-
-// looser compares opinions of one list, in which silence allows nothing but
-// leaves the word to others.
-func looser(a, b Decision) bool {
-	if b.Verdict == Allow {
-		return false
-	}
-	return a.Verdict == Allow || a.Verdict > b.Verdict
-}
-
-// boundaries returns a port out of each stretch of ports over which the answer
-// cannot change.
-func (s *search) boundaries() []uint16 {
-	ports := []uint16{1, 80, 443}
-	for _, b := range s.buckets {
-		for ; b != nil; b = b.next {
-			for _, r := range b.rules {
-				ports = append(ports, max(r.ports.first, 1))
-				if r.ports.last < 65535 {
-					ports = append(ports, r.ports.last+1)
-				}
-			}
-		}
-	}
-	slices.Sort(ports)
-	return slices.Compact(ports)
 }
 
 // decide is the decision of a rule.

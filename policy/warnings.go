@@ -32,6 +32,9 @@ func (f *File) Doubts(others ...*File) []Problem {
 	for i := range f.Allow {
 		w.allow(&f.Allow[i])
 	}
+	for i, text := range f.Listen.DNS {
+		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
+	}
 	w.idle("listen.admin", f.Listen.Admin != "")
 	return w.said
 }

@@ -157,6 +157,7 @@ func (c *config) compileWith(self func() []netip.Addr, listeners func() []netip.
 // listeners are the TCP listeners that the file names by address.
 func (c *config) listeners() []netip.AddrPort {
 	texts := append(slices.Clone(c.file.Listen.Proxy), c.file.Listen.Admin)
+	texts = append(texts, c.file.Listen.DNS...)
 	for _, s := range c.file.Sandboxes {
 		texts = append(texts, s.Listen)
 	}

@@ -44,11 +44,13 @@ type daemon struct {
 	resolver  *resolver
 	gate      *egress.Gate
 	server    *proxy.Server
+	filter    *dns.Filter
 	with      *proxy.Inspection // that is in use, or nil
 	keys      keyring
 	room      []byte // see inspection
 	serving   sync.WaitGroup
 	listening []boundListener
+	nameDoors []nameDoor
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
@@ -115,7 +117,9 @@ func (d *daemon) build() error {
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally,
+		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
+	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
 	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Limits: proxy.Limits{
 		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
@@ -163,6 +167,7 @@ func (d *daemon) start(ctx context.Context) error {
 		})
 		fmt.Fprintf(d.talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
+	d.serveNames()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	return nil
 }
@@ -387,6 +392,9 @@ func (c *config) samePlaces(before *config) error {
 // places are the listeners and whose they are.
 func (c *config) places() []string {
 	all := slices.Clone(c.file.Listen.Proxy)
+	for _, name := range c.file.Listen.DNS {
+		all = append(all, "dns "+name)
+	}
 	for _, s := range c.file.Sandboxes {
 		if s.Listen != "" {
 			all = append(all, s.Name+" "+s.Listen)
@@ -401,6 +409,7 @@ func (d *daemon) close() {
 	for _, l := range d.listening {
 		l.Close()
 	}
+	d.closeNames()
 	if d.log != nil {
 		d.log.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/egressd/egressd/dns"
 )
@@ -28,6 +29,9 @@ func newResolver(c *config) (*resolver, error) {
 func newForwarder(c *config) (*dns.Forwarder, error) {
 	upstreams, err := nameServers(c.file.Upstream.DNS)
 	if err != nil {
+		return nil, misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+	}
+	if err := c.asksItself(upstreams); err != nil {
 		return nil, misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
 	return &dns.Forwarder{Upstreams: upstreams}, nil
@@ -61,6 +65,9 @@ func nameServers(names []string) ([]netip.AddrPort, error) {
 func (r *resolver) Cached(name string) ([]netip.Addr, []string, bool) {
 	return r.forwarder.Load().Cached(name)
 }
+
+// life is for how long what was said of a name still holds.
+func (r *resolver) life(name string) time.Duration { return r.forwarder.Load().Life(name) }
 
 // Lookup implements [egress.Resolver].
 func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {

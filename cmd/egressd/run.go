@@ -215,7 +215,7 @@ func (r *runner) change(c *config) error {
 	if len(c.file.Sandboxes) == 0 {
 		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
-	c.file.Listen.Proxy = nil
+	c.file.Listen.Proxy, c.file.Listen.DNS = nil, nil
 	for i := range c.file.Sandboxes {
 		s := &c.file.Sandboxes[i]
 		s.Listen, s.UIDs, s.Sources, s.Certificate = "", nil, nil, ""

@@ -113,6 +113,7 @@ func (d *daemon) stop(drain time.Duration) error {
 		note = "stopped: " + err.Error()
 		fmt.Fprintf(d.talk, "egressd: %v\n", err)
 	}
+	d.filter.Shutdown()
 	d.serving.Wait()
 	return d.gate.Note("stop", note)
 }

@@ -1,0 +1,186 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// FilterLimits bound what sandboxes can make a [Filter] hold. Zero fields have
+// the stated defaults. How much each may ask is the gate's to bound.
+type FilterLimits struct {
+	InFlight    int           // questions that wait for an answer, over UDP; 512
+	Connections int           // over TCP, of all listeners; 256
+	PerSource   int           // of those, from one address; 32
+	Idle        time.Duration // for a whole message to come, and a response to go; 10 s
+}
+
+// A Filter is the name server of sandboxes that are pointed at egressd: it tells
+// the addresses of names that the sandbox may reach, asks for them in words of
+// its own, and refuses the rest without asking anyone.
+//
+// What it takes is one question (RFC 1035, opcode QUERY), and what it answers are
+// addresses, A or AAAA, at the name that was asked for: aliases are followed, and
+// not told. Nothing of an upstream's message is handed on. HTTPS and SVCB records
+// (RFC 9460) do not exist for any name: their addresses, ports and keys would lead
+// around what was decided. Other types are refused.
+//
+// Fields may not be changed once it serves.
+type Filter struct {
+	Gate   *egress.Gate
+	Limits FilterLimits
+
+	// Life is for how long what the gate's resolver says of a name still holds;
+	// nil: unknown. What is answered lives between a second and five minutes.
+	Life func(name string) time.Duration
+
+	listening
+}
+
+const (
+	leastTTL = time.Second
+	mostTTL  = 300 * time.Second
+)
+
+// Extended errors of RFC 8914 for what is no refusal.
+const (
+	edeNoReachableAuthority = 22
+	edeNetworkError         = 23
+)
+
+// A turn is one message on its way to an answer.
+type turn struct {
+	filter *Filter
+	peer   sandbox.Peer
+	message
+	inquiry  *egress.Inquiry
+	stranger bool // nobody knows who asked
+}
+
+// begin reads msg and answers what needs nobody else: all but done is false where
+// the answer has to be waited for.
+func (f *Filter) begin(peer sandbox.Peer, msg []byte) (t *turn, a answer, done, silent bool) {
+	t = &turn{filter: f, peer: peer}
+	m, bad := readMessage(msg)
+	t.message = m
+	q := policy.Question{}
+	if bad == (flaw{}) {
+		q = policy.Question{Name: m.name, Type: typeText(dns.Question{Qtype: m.kind, Qclass: m.class})}
+	}
+	inquiry, err := f.Gate.Inquire(peer, q)
+	if err != nil {
+		t.stranger = classOf(err) == policy.UnknownSandbox
+		return t, refusedBy(err), true, bad.silent
+	}
+	t.inquiry = inquiry
+	if bad != (flaw{}) {
+		a = refusedBy(inquiry.Refuse(msg, bad.class, bad.why))
+		if a.rcode != dns.RcodeServerFailure { // which says that there is no record
+			a.rcode = bad.rcode
+		}
+		return t, a, true, bad.silent
+	}
+	if a, known := t.known(); known {
+		return t, a, true, false
+	}
+	told, wait, err := inquiry.AnswerNow()
+	if wait {
+		return t, a, false, false
+	}
+	return t, t.answered(told, err), true, false
+}
+
+// finish answers what has to be waited for.
+func (t *turn) finish(ctx context.Context) answer {
+	return t.answered(t.inquiry.Answer(ctx))
+}
+
+// busy answers where too many wait already.
+func (t *turn) busy() answer {
+	return refusedBy(t.inquiry.Refuse(nil, policy.DNSBudget, "too many questions wait for an answer"))
+}
+
+// known answers for names whose answer is the same everywhere; see the function
+// of that name.
+func (t *turn) known() (answer, bool) {
+	if t.class != dns.ClassINET || t.kind != typeA && t.kind != typeAAAA {
+		return answer{}, false
+	}
+	a := answer{ttl: mostTTL}
+	switch {
+	case t.name == "localhost" || strings.HasSuffix(t.name, ".localhost"):
+		a.addrs = t.ofFamily([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()})
+	case t.name == "use-application-dns.net":
+		a.rcode = dns.RcodeNameError
+	case t.name == "ipv4only.arpa":
+	default:
+		return answer{}, false
+	}
+	if err := t.inquiry.Local(); err != nil {
+		return refusedBy(err), true
+	}
+	return a, true
+}
+
+// answered makes an answer of what the gate says.
+func (t *turn) answered(told egress.Answer, err error) answer {
+	if err != nil {
+		return refusedBy(err)
+	}
+	a := answer{ttl: leastTTL, addrs: t.ofFamily(told.Addrs)}
+	if len(a.addrs) > 0 && t.filter.Life != nil {
+		a.ttl = min(max(t.filter.Life(t.name), leastTTL), mostTTL)
+	}
+	return a
+}
+
+// ofFamily returns those of addrs that are of the type that was asked for. All of
+// one are the slice itself.
+func (t *turn) ofFamily(addrs []netip.Addr) []netip.Addr {
+	other := func(a netip.Addr) bool { return a.Is4() != (t.kind == typeA) }
+	if !slices.ContainsFunc(addrs, other) {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), other)
+}
+
+func classOf(err error) policy.Class {
+	var r *egress.Refusal
+	if errors.As(err, &r) {
+		return r.Decision.Class
+	}
+	return policy.PolicyError
+}
+
+// refusedBy renders what the gate refuses, and what the network did not bring.
+func refusedBy(err error) answer {
+	var r *egress.Refusal
+	var failed *Error
+	switch {
+	case errors.As(err, &failed) && failed.Kind == NotFound:
+		a := answer{}
+		if !failed.Exists {
+			a.rcode = dns.RcodeNameError
+		}
+		return a
+	case !errors.As(err, &r):
+		return answer{rcode: dns.RcodeServerFailure}
+	}
+	h := howOf(r.Decision.Class)
+	switch {
+	case r.Decision.Class == policy.NetworkDNS && errors.Is(err, Timeout):
+		h.ede = edeNoReachableAuthority
+	case r.Decision.Layer == policy.Organisation && h.ede == dns.ExtendedErrorCodeBlocked:
+		h.ede = dns.ExtendedErrorCodeProhibited
+	}
+	return answer{rcode: h.rcode, ede: h.ede, text: strings.TrimSpace(string(r.Decision.Class) + " " + r.ID.String())}
+}

@@ -1,0 +1,327 @@
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// listening is what a [Filter] has open.
+type listening struct {
+	start    sync.Once
+	limits   FilterLimits
+	waits    chan struct{} // has room for what may wait
+	life     context.Context
+	die      context.CancelFunc
+	answers  sync.WaitGroup // and connections
+	mu       sync.Mutex     // guards what follows
+	open     map[io.Closer]struct{}
+	bySource map[netip.Addr]int // connections
+	streams  int
+	stopped  bool
+}
+
+func (f *Filter) prepare() {
+	f.limits = f.Limits
+	for n, value := range map[*int]int{&f.limits.InFlight: 512, &f.limits.Connections: 256, &f.limits.PerSource: 32} {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	if f.limits.Idle == 0 {
+		f.limits.Idle = 10 * time.Second
+	}
+	f.waits = make(chan struct{}, f.limits.InFlight)
+	f.life, f.die = context.WithCancel(context.Background())
+	f.open, f.bySource = map[io.Closer]struct{}{}, map[netip.Addr]int{}
+}
+
+// keep has Shutdown close c, and reports false where it was called already.
+func (f *Filter) keep(c io.Closer) bool {
+	f.start.Do(f.prepare)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.stopped {
+		f.open[c] = struct{}{}
+		f.answers.Add(1)
+	}
+	return !f.stopped
+}
+
+// release closes what was kept.
+func (f *Filter) release(c io.Closer) {
+	_ = c.Close()
+	f.mu.Lock()
+	delete(f.open, c)
+	f.mu.Unlock()
+	f.answers.Done()
+}
+
+func (f *Filter) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
+// Shutdown ends all Serve methods and waits for them. Questions that wait for an
+// answer get none.
+func (f *Filter) Shutdown() {
+	f.start.Do(f.prepare)
+	f.mu.Lock()
+	f.stopped = true
+	for c := range f.open {
+		_ = c.Close()
+	}
+	f.mu.Unlock()
+	f.die()
+	f.answers.Wait()
+}
+
+// peerAt is who sends from an address to the listener that is called name.
+func peerAt(from netip.AddrPort, name string) sandbox.Peer {
+	return sandbox.Peer{Addr: netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port()), Listener: name}
+}
+
+// ServeUDP answers what arrives at c, which it owns, from the address that it was
+// sent to, until [Filter.Shutdown]. name is what the configuration calls c.
+func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
+	if !f.keep(c) {
+		_ = c.Close()
+		return ErrServerClosed
+	}
+	defer f.release(c)
+	p, err := newPackets(c)
+	if err != nil {
+		return err
+	}
+	in, out := make([]byte, maxUDP+1), make([]byte, 0, maxUDP)
+	for {
+		n, from, err := p.read(in)
+		switch {
+		case f.isStoppedAfter(err):
+			return ErrServerClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // of a datagram, or of memory that may be there again
+			f.pause()
+			continue
+		case from.Addr().Port() == 0: // nobody could get a response
+			continue
+		}
+		out = f.packet(p, from, name, in[:n], out[:0])
+	}
+}
+
+// isStoppedAfter asks only where there is an error.
+func (f *Filter) isStoppedAfter(err error) bool { return err != nil && f.isStopped() }
+
+// packet answers one datagram, here or, where that takes time, beside. It returns
+// its buffer.
+func (f *Filter) packet(p *packets, from source, name string, msg, out []byte) []byte {
+	defer func() { _ = recover() }() // one message must not end the service of all
+	t, a, done, silent := f.begin(peerAt(from.Addr(), name), msg)
+	switch {
+	case silent:
+		return out
+	case done:
+		out = a.appendTo(out, &t.message, t.most(len(msg)))
+		p.write(out, from)
+		return out
+	}
+	select {
+	case f.waits <- struct{}{}:
+	default:
+		out = t.busy().appendTo(out, &t.message, t.size)
+		p.write(out, from)
+		return out
+	}
+	t.question = append([]byte(nil), t.question...)
+	from = from.clone()
+	f.answers.Go(func() {
+		defer func() { <-f.waits }()
+		p.write(t.patiently(f.life), from)
+	})
+	return out
+}
+
+// most is how long a response over UDP may be: to who is unknown no longer than
+// what was sent, whose sender may be another than it says.
+func (t *turn) most(sent int) int {
+	if t.stranger {
+		return min(sent, t.size)
+	}
+	return t.size
+}
+
+// patiently makes a response that has to be waited for.
+func (t *turn) patiently(ctx context.Context) (b []byte) {
+	defer func() {
+		if recover() != nil {
+			b = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &t.message, t.size)
+		}
+	}()
+	return t.finish(ctx).appendTo(nil, &t.message, t.size)
+}
+
+// ServeTCP is ServeUDP for connections (RFC 7766). On each, one question is
+// answered after the other.
+func (f *Filter) ServeTCP(l net.Listener, name string) error {
+	if !f.keep(l) {
+		_ = l.Close()
+		return ErrServerClosed
+	}
+	defer f.release(l)
+	for {
+		c, err := l.Accept()
+		switch {
+		case f.isStoppedAfter(err):
+			return ErrServerClosed
+		case err != nil:
+			if !temporary(err) {
+				return err
+			}
+			f.pause()
+			continue
+		}
+		f.accepted(c, name)
+	}
+}
+
+// temporary reports whether an error of Accept is about one connection, or about
+// descriptors that may be there again.
+func temporary(err error) bool {
+	t, ok := err.(interface{ Temporary() bool })
+	return ok && t.Temporary()
+}
+
+func (f *Filter) pause() {
+	select {
+	case <-f.life.Done():
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func (f *Filter) accepted(c net.Conn, name string) {
+	from, _ := c.RemoteAddr().(*net.TCPAddr)
+	if from == nil || !f.keep(c) {
+		_ = c.Close()
+		return
+	}
+	peer := peerAt(from.AddrPort(), name)
+	if !f.admit(peer.Addr.Addr()) {
+		if inquiry, err := f.Gate.Inquire(peer, policy.Question{}); err == nil {
+			_ = inquiry.Refuse(nil, policy.TooManyFlows, "too many connections to the name server are open")
+		}
+		f.release(c)
+		return
+	}
+	go func() {
+		defer f.release(c)
+		defer f.dismiss(peer.Addr.Addr())
+		f.stream(c, peer)
+	}()
+}
+
+func (f *Filter) admit(from netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streams >= f.limits.Connections || f.bySource[from] >= f.limits.PerSource {
+		return false
+	}
+	f.streams++
+	f.bySource[from]++
+	return true
+}
+
+func (f *Filter) dismiss(from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.streams--
+	if f.bySource[from]--; f.bySource[from] == 0 {
+		delete(f.bySource, from)
+	}
+}
+
+// stream answers what comes on c, until it has nothing more to say in time.
+func (f *Filter) stream(c net.Conn, peer sandbox.Peer) {
+	in, out := make([]byte, 512), []byte(nil)
+	for {
+		if c.SetDeadline(time.Now().Add(f.limits.Idle)) != nil {
+			return
+		}
+		msg, err := readFrame(c, in)
+		if err != nil {
+			if msg != nil {
+				f.unreadable(peer, msg)
+			}
+			return
+		}
+		b, ok := f.framed(peer, msg, append(out[:0], 0, 0))
+		if !ok || c.SetDeadline(time.Now().Add(f.limits.Idle)) != nil {
+			return
+		}
+		binary.BigEndian.PutUint16(b, uint16(len(b)-2))
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+		in, out = msg[:cap(msg)], b
+	}
+}
+
+// framed appends the response to msg. Where there is none, or something broke, the
+// connection ends.
+func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	t, a, done, silent := f.begin(peer, msg)
+	if silent {
+		return nil, false
+	}
+	if !done {
+		a = t.finish(f.life)
+	}
+	return a.appendTo(b, &t.message, 1<<16-1), true
+}
+
+// unreadable records what came of a message that was announced and did not come,
+// or is longer than a question can be.
+func (f *Filter) unreadable(peer sandbox.Peer, part []byte) {
+	if inquiry, err := f.Gate.Inquire(peer, policy.Question{}); err == nil {
+		_ = inquiry.Refuse(part, policy.MalformedRequest, "the message is longer than a question, or shorter than its length says")
+	}
+}
+
+// readFrame reads one message after its length (RFC 1035 section 4.2.2), into
+// room where it fits. Beside an error it returns what came of a message, or nil
+// where none was begun.
+func readFrame(r io.Reader, room []byte) ([]byte, error) {
+	var length [2]byte
+	if n, err := io.ReadFull(r, length[:]); err != nil {
+		if n > 0 {
+			return length[:n], err
+		}
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint16(length[:]))
+	if size > maxUDP {
+		return length[:], errBroken
+	}
+	if size > cap(room) {
+		room = make([]byte, size)
+	}
+	n, err := io.ReadFull(r, room[:size])
+	return room[:n], err
+}

@@ -1,0 +1,246 @@
+package egress
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// An Inquiry is one message of a sandbox to a name server that answers with the
+// addresses that names have. It is used by one goroutine at a time, and ends with
+// the first answer or error.
+//
+//	i, err := gate.Inquire(peer, question)
+//	a, wait, err := i.AnswerNow()
+//	if wait { a, err = i.Answer(ctx) } // where one can wait
+type Inquiry struct {
+	flow     *Flow
+	recorded bool // that the name may be looked up
+}
+
+// An Answer is the addresses that a sandbox may be told, of both families: none
+// where the question was not for addresses. They are shared: read them only.
+type Answer struct{ Addrs []netip.Addr }
+
+// Inquire identifies peer and takes what one message costs from its sandbox's
+// budget. q is what it asks, with a canonical name, or the zero value where it
+// could not be read. The error is a [*Refusal], and recorded; refusals that repeat
+// are recorded at most once a second with their number.
+func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
+	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
+	if q.Name != "" {
+		r.DNS = &q
+	}
+	f := g.newFlow(peer, r)
+	i := &Inquiry{flow: f}
+	who, err := g.config.Sandboxes.Identify(peer)
+	if err != nil {
+		ok, refused := g.strangers.Take(1, f.request.Time)
+		return nil, i.repeated(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()}, ok, refused)
+	}
+	f.request.Sandbox = who
+	slot := g.slotOf(who.Name)
+	if g.policy.Load().ReadsUsage() {
+		used := slot.sum(f.began)
+		f.request.Usage = &used
+	}
+	if ok, refused := slot.questions(g.config.Questions).Take(1, f.request.Time); !ok {
+		return nil, i.repeated(tooOften, false, refused)
+	}
+	if g.shut.Load() {
+		return nil, i.refuse(stopping)
+	}
+	return i, nil
+}
+
+// Refuse records that the message was refused before it could be put to the
+// policy, and returns the refusal to render: raw is what was sent, of which the
+// first 256 bytes are recorded.
+func (i *Inquiry) Refuse(raw []byte, class policy.Class, why string) *Refusal {
+	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why}
+	if i.flow.request.DNS != nil {
+		return i.refuse(d)
+	}
+	return i.malformed(d, raw)
+}
+
+// Local records that the question is answered without asking anyone, since its
+// answer is the same everywhere. The error is a [*Refusal].
+func (i *Inquiry) Local() error {
+	i.flow.policy = i.flow.gate.policy.Load()
+	i.flow.decision = &policy.Decision{Verdict: policy.Allow, Rule: "dns", Layer: policy.Builtin, Reason: "the answer is the same everywhere, and nobody is asked for it", Policy: i.flow.policy.Digest()}
+	return errorOf(i.flow.recordDecision())
+}
+
+// AnswerNow is Answer for who must not wait: it reports wait, having recorded
+// nothing, where the answer takes time. The error is a [*Refusal].
+func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
+	if !i.flow.gate.policy.Load().Prompt() {
+		return Answer{}, true, nil
+	}
+	ctx := context.Background()
+	if refusal := i.decideName(ctx); refusal != nil {
+		return Answer{}, false, refusal
+	}
+	if i.forAddresses() && !i.cached() {
+		return Answer{}, true, nil
+	}
+	a, refusal := i.judge(ctx)
+	return a, false, errorOf(refusal)
+}
+
+// Answer decides whether the sandbox may know the addresses of the name, which is
+// so where it may reach some port of it in some way; asks for them, once that is
+// recorded; and decides every address and every alias on the way: where one is
+// refused, there is no answer. The error is a [*Refusal], which wraps the
+// resolver's error where that failed.
+func (i *Inquiry) Answer(ctx context.Context) (Answer, error) {
+	if refusal := i.decideName(ctx); refusal != nil {
+		return Answer{}, refusal
+	}
+	if i.forAddresses() && !i.cached() {
+		if refusal := i.lookUp(ctx); refusal != nil {
+			return Answer{}, refusal
+		}
+	}
+	a, refusal := i.judge(ctx)
+	return a, errorOf(refusal)
+}
+
+// errorOf keeps a nil refusal from becoming an error that is not nil.
+func errorOf(r *Refusal) error {
+	if r == nil {
+		return nil
+	}
+	return r
+}
+
+// decideName decides before anything is known of the name.
+func (i *Inquiry) decideName(ctx context.Context) *Refusal {
+	f := i.flow
+	switch f.request.DNS.Type {
+	case "A", "AAAA", "HTTPS", "SVCB":
+	default:
+		return i.refuse(typeDenied)
+	}
+	if f.decide(ctx, f.request) != nil {
+		return f.denied(ctx)
+	}
+	return nil
+}
+
+// forAddresses reports whether the answer has addresses. For HTTPS and SVCB
+// (RFC 9460) it is always that there are none.
+func (i *Inquiry) forAddresses() bool {
+	kind := i.flow.request.DNS.Type
+	return kind == "A" || kind == "AAAA"
+}
+
+func (i *Inquiry) cached() (ok bool) {
+	f := i.flow
+	if f.gate.config.Resolver == nil {
+		return false
+	}
+	dst := &f.request.Destination
+	dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host)
+	return ok && len(dst.Addrs) > 0
+}
+
+// lookUp asks the resolver. What leaves the machine is in a durable record before
+// it does: a name can say anything.
+func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
+	f := i.flow
+	if f.gate.config.Resolver == nil {
+		return i.networkRefusal(nil)
+	}
+	dst, slot := &f.request.Destination, f.slot()
+	defer slot.doneWaiting()
+	if !slot.mayWait() {
+		return i.refuse(tooManyAtOnce)
+	}
+	if ok, refused := slot.told(f.gate.config.Questions, dst.Host, f.request.Time); !ok {
+		return i.repeated(tellsTooMuch, false, refused)
+	}
+	f.compare(ctx, f.request)
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	i.recorded = true
+	if f.Wait(ctx) != nil {
+		return f.refusal(unavailable)
+	}
+	ctx, cancel := f.gate.patience(ctx)
+	defer cancel()
+	var err error
+	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
+	switch {
+	case f.gate.shut.Load():
+		return i.refuse(stopping)
+	case err != nil || len(dst.Addrs) == 0:
+		return i.networkRefusal(err)
+	}
+	return nil
+}
+
+// networkRefusal is for a name that may be known and cannot be resolved.
+func (i *Inquiry) networkRefusal(err error) *Refusal {
+	if !i.recorded {
+		if refusal := i.flow.recordDecision(); refusal != nil {
+			return refusal
+		}
+	}
+	r := i.flow.networkRefusal(policy.NetworkDNS)
+	r.cause = err
+	return r
+}
+
+// judge decides what the name turned out to be.
+func (i *Inquiry) judge(ctx context.Context) (Answer, *Refusal) {
+	f := i.flow
+	if f.decide(ctx, f.request) != nil {
+		return Answer{}, f.denied(ctx)
+	}
+	if !i.recorded {
+		f.compare(ctx, f.request)
+		if refusal := f.recordDecision(); refusal != nil {
+			return Answer{}, refusal
+		}
+	}
+	return Answer{f.request.Destination.Addrs}, nil
+}
+
+// refuse records a refusal.
+func (i *Inquiry) refuse(d policy.Decision) *Refusal {
+	if i.flow.request.DNS == nil {
+		return i.malformed(d, nil)
+	}
+	return i.flow.refuse(d)
+}
+
+// malformed records the refusal of a message that holds no question.
+func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
+	f := i.flow
+	d.Policy = f.gate.Digest()
+	f.noteDenial()
+	f.decision = &d
+	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
+		return f.refusal(unavailable)
+	}
+	return f.refusal(d)
+}
+
+// repeated records a refusal that may come thousands of times a second: always
+// where ok, and else with the number of those that were not recorded.
+func (i *Inquiry) repeated(d policy.Decision, ok bool, refused int) *Refusal {
+	switch {
+	case ok:
+		return i.refuse(d)
+	case refused > 0:
+		d.Reason = timesRefused(d.Reason, refused)
+		return i.refuse(d)
+	}
+	i.flow.noteDenial()
+	return i.flow.refusal(d)
+}

@@ -1,0 +1,50 @@
+// Package tokens bounds how often something may be done: in bursts, and over
+// longer times.
+//
+//	b := tokens.Bucket{Rate: 200, Most: 1000}
+//	ok, refused := b.Take(1, time.Now())
+package tokens
+
+import (
+	"sync"
+	"time"
+)
+
+// A Bucket is a number of tokens that fills up again with time. It is full at
+// first, and safe for concurrent use; the zero Bucket never has any. Rate and
+// Most may not be changed once it is used.
+type Bucket struct {
+	Rate float64 // tokens a second
+	Most float64 // that it holds
+
+	mu     sync.Mutex // guards what follows
+	tokens float64
+	spent  int // refused since the last time that was said
+	last   time.Time
+	told   time.Time
+}
+
+// Take takes n tokens. Where there are not so many it takes none, and refused is
+// from time to time, at most once a second, how often that was so since it was
+// last said. Times may come in any order: none of them goes back.
+func (b *Bucket) Take(n float64, now time.Time) (ok bool, refused int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.last.IsZero():
+		b.tokens, b.last = b.Most, now
+	case now.After(b.last):
+		b.tokens = min(b.Most, b.tokens+now.Sub(b.last).Seconds()*b.Rate)
+		b.last = now
+	}
+	if b.tokens >= n {
+		b.tokens -= n
+		return true, 0
+	}
+	b.spent++
+	if now.Sub(b.told) < time.Second {
+		return false, 0
+	}
+	refused, b.spent, b.told = b.spent, 0, now
+	return false, refused
+}
