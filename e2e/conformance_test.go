@@ -10,7 +10,7 @@ func TestConformance(t *testing.T) {
 	all := vectors(t)
 	for _, name := range policies() {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, policyText(t, name))
+			d := start(t, withNames(policyText(t, name)))
 			before := d.descriptors()
 			for i := range all {
 				if all[i].Policy == name {
@@ -29,6 +29,8 @@ func (d *daemon) conforms(t *testing.T, v *vector) {
 		for _, door := range insideDoors(v) {
 			d.try(t, v, door, "")
 		}
+	case v.Ask != nil || v.Wire != nil:
+		d.asks(t, v)
 	case v.To == nil:
 		d.try(t, v, doorRaw, "")
 	}

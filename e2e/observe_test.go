@@ -142,6 +142,8 @@ func (d *daemon) recorded(src string, written int) bool {
 			open[r.Flow] = r.Decision != nil && r.Decision.Action == "allow"
 		case egress.KindRefused:
 			decided = true
+		case egress.KindDNS:
+			decided = decided || r.Via == "dns"
 		case egress.KindClose:
 			open[r.Flow] = false
 		}

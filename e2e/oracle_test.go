@@ -30,6 +30,9 @@ type sight struct {
 	records []egress.Record // of the client's connection
 	digest  string          // of the policy in force
 
+	asked question // of the name server, and what it said
+	said  []byte
+
 	alive bool // the process still runs
 	held  int  // sockets that it still has
 }
@@ -47,6 +50,8 @@ func judge(e *expectation, s *sight) []string {
 	j := &judgement{sight: s, expectation: e}
 	j.health()
 	switch {
+	case e.RCode != "":
+		j.named()
 	case e.Status != nil:
 		j.statuses()
 	case e.Reply != nil:

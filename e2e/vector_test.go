@@ -15,7 +15,7 @@ import (
 )
 
 // A vector is one case of testdata/conformance: what a sandbox does, and what
-// has to come of it. Either To or Send and Hex are given.
+// has to come of it. Either To, or Send and Hex, or Ask and Wire are given.
 type vector struct {
 	ID     string `json:"id"`
 	Says   string `json:"says"`
@@ -44,6 +44,12 @@ type vector struct {
 	// Inside is the destination of an inspected tunnel in which Send is sent,
 	// through the doors within it.
 	Inside string `json:"inside"`
+
+	// Ask are questions for names, each a case of its own: a type and a name in
+	// the form of zone files. Wire are whole messages in hexadecimal. Both go to
+	// the name server, over UDP and TCP.
+	Ask  []string `json:"ask"`
+	Wire []string `json:"wire"`
 
 	Expect expectation  `json:"expect"`
 	Or     *expectation `json:"or"` // what is as good
@@ -82,6 +88,13 @@ type expectation struct {
 	// Stays means that the connection is still open after the last answer.
 	Stays bool `json:"stays"`
 
+	// RCode is how a question is answered, "none" where it is not. Beside it Deny
+	// are the classes of which one is recorded, EDE is the extended error of the
+	// answer, and Addrs are the addresses in it.
+	RCode string   `json:"rcode"`
+	EDE   uint16   `json:"ede"`
+	Addrs []string `json:"addrs"`
+
 	// Host is dst.host in the record, where it is not To in lower case.
 	Host string `json:"host"`
 	// DstClass is dst.class in the record.
@@ -114,7 +127,7 @@ func vectors(t *testing.T) []vector {
 	for i := range all {
 		v := &all[i]
 		v.expand()
-		if v.ID == "" || v.Says == "" || !slices.Contains(policies(), v.Policy) || (len(v.To) == 0) == (len(v.Send)+len(v.Hex) == 0) {
+		if v.ID == "" || v.Says == "" || !slices.Contains(policies(), v.Policy) || (len(v.To) == 0) == (len(v.Send)+len(v.Hex)+len(v.Ask)+len(v.Wire) == 0) {
 			t.Fatalf("vector %q (%s) is not complete", v.ID, v.Says)
 		}
 	}
@@ -124,7 +137,7 @@ func vectors(t *testing.T) []vector {
 // expand replaces what stands for something long: {{ab*300}} is ab, 300 times.
 func (v *vector) expand() {
 	long := regexp.MustCompile(`(?s)\{\{(.+?)\*(\d+)\}\}`)
-	for _, texts := range [][]string{v.To, v.Send} {
+	for _, texts := range [][]string{v.To, v.Send, v.Ask, v.Wire} {
 		for i := range texts {
 			texts[i] = long.ReplaceAllStringFunc(texts[i], func(s string) string {
 				m := long.FindStringSubmatch(s)

@@ -87,6 +87,7 @@ func fill(m *dns.Msg, q dns.Question, name string, turn int, tcp bool) {
 		addRecord(m, "localhost.", "A 127.0.0.1")
 	case below && last == "loop":
 		addRecord(m, q.Name, "CNAME loop2.allowed.test.")
+		addRecord(m, "loop2.allowed.test.", "CNAME "+q.Name)
 	case below && last == "loop2":
 		addRecord(m, q.Name, "CNAME loop.allowed.test.")
 	case below && last == "nx":
