@@ -1,0 +1,217 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+func questionOf(name, kind string) policy.Question { return policy.Question{Name: name, Type: kind} }
+
+// inquire asks one question to the end.
+func (w *world) inquire(t *testing.T, name, kind string) (Answer, error) {
+	t.Helper()
+	i, err := w.Inquire(peer, questionOf(name, kind))
+	if err != nil {
+		return Answer{}, err
+	}
+	a, wait, err := i.AnswerNow()
+	if wait {
+		return i.Answer(t.Context())
+	}
+	return a, err
+}
+
+// TestNothingIsAskedForBeforeItIsRecorded has the resolver look into the log.
+func TestNothingIsAskedForBeforeItIsRecorded(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	seen := 0
+	w.Gate.config.Resolver = resolverFunc(func(name string) ([]netip.Addr, error) {
+		r := w.records(t, KindDNS)
+		if seen = len(r); seen != 1 || r[0].DNS.Name != name || r[0].Decision.Action != "allow" {
+			t.Errorf("when the resolver is asked the log has %+v", r)
+		}
+		if _, err := w.Gate.config.Log.Append([]byte(`{"kind":"x"}`)); err != nil {
+			t.Error(err)
+		}
+		return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+	})
+	a, err := w.inquire(t, "a.test", "A")
+	if err != nil || len(a.Addrs) != 1 || seen != 1 {
+		t.Errorf("%v, %v, %d", a, err, seen)
+	}
+	if n := len(w.records(t, KindDNS)); n != 1 {
+		t.Errorf("%d records of one question", n)
+	}
+}
+
+// A resolverFunc has nothing cached.
+type resolverFunc func(name string) ([]netip.Addr, error)
+
+func (resolverFunc) Cached(string) ([]netip.Addr, []string, bool) { return nil, nil, false }
+
+func (f resolverFunc) Lookup(_ context.Context, name string) ([]netip.Addr, []string, error) {
+	addrs, err := f(name)
+	return addrs, nil, err
+}
+
+// TestInquiriesThatAreRefused has each refusal recorded once, and no name looked up.
+func TestInquiriesThatAreRefused(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	_, err := w.inquire(t, "a.test", "A")
+	refusalOf(t, err, policy.RuleDeny)
+	_, err = w.inquire(t, "a.test", "TXT")
+	refusalOf(t, err, policy.DNSTypeDenied)
+	i, err := w.Inquire(peer, policy.Question{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusalOf(t, i.Refuse([]byte("\x00raw"), policy.MalformedRequest, "the test says so"), policy.MalformedRequest)
+	if r := w.records(t, KindRefused); len(r) != 1 || r[0].Raw != "\x00raw" || r[0].Sandbox != "default" {
+		t.Errorf("recorded %+v", r)
+	}
+	w.Shut()
+	_, err = w.inquire(t, "a.test", "A")
+	refusalOf(t, err, policy.PolicyNotLoaded)
+	if n := len(w.records(t, KindDNS)); n != 3 || w.zone.asked.Load() != 0 {
+		t.Errorf("%d records, %d lookups", n, w.zone.asked.Load())
+	}
+}
+
+// TestAPolicyThatComesWhileANameIsLookedUp changes the policy under a question.
+func TestAPolicyThatComesWhileANameIsLookedUp(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) {
+		if err := w.SetPolicy(t.Context(), policy.New(opinion(deny)), "meanwhile"); err != nil {
+			t.Error(err)
+		}
+		return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+	})
+	a, err := w.inquire(t, "a.test", "A")
+	refusalOf(t, err, policy.RuleDeny)
+	if a.Addrs != nil {
+		t.Errorf("beside the refusal came %v", a)
+	}
+}
+
+// TestTheResolversErrorIsHandedOn is what tells NXDOMAIN from a failure.
+func TestTheResolversErrorIsHandedOn(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	said := errors.New("no such name")
+	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) { return nil, said })
+	_, err := w.inquire(t, "a.test", "A")
+	refusalOf(t, err, policy.NetworkDNS)
+	if !errors.Is(err, said) || strings.Contains(err.Error(), said.Error()) {
+		t.Errorf("the refusal is %v", err)
+	}
+}
+
+// TestUsageIsGivenToPoliciesThatReadIt has no flow counted for a question.
+func TestUsageIsGivenToPoliciesThatReadIt(t *testing.T) {
+	w := newWorld(t, nil)
+	i, err := w.Inquire(peer, questionOf("a.test", "A"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := i.flow.slot().sum(i.flow.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
+		t.Errorf("usage is %+v", u)
+	}
+}
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// TestOrdinaryNamesAreWithinTheBudget looks up what programs look up.
+func TestOrdinaryNamesAreWithinTheBudget(t *testing.T) {
+	l := QuestionLimits{}.filled()
+	s := new(slot)
+	tell := func(name string, at time.Duration) {
+		t.Helper()
+		if ok, _ := s.told(l, name, noon.Add(at)); !ok {
+			t.Fatalf("%s was refused after %v", name, at)
+		}
+	}
+	for hour := range 24 * 60 { // a name of a minute's life, a day long, under three names
+		for _, name := range []string{"registry.npmjs.org", "api.github.com", "codeload.github.com"} {
+			tell(name, time.Duration(hour)*time.Minute)
+		}
+	}
+	for i := range 200 { // a browser at a site with many hosts, within a minute
+		tell(fmt.Sprintf("rr%d---sn-4g5ed%dz.googlevideo.com", i%7, i), 24*time.Hour+time.Duration(i)*300*time.Millisecond)
+	}
+	for i := range 2000 { // and at many sites
+		tell(fmt.Sprintf("www.site%d.com", i), 25*time.Hour)
+	}
+}
+
+// TestNamesThatCarryDataAreNot sends a file out in names, as fast as it may, in
+// labels of 63 random bytes, in short ones, and in two names that take turns.
+func TestNamesThatCarryDataAreNot(t *testing.T) {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
+	random := rand.New(rand.NewPCG(1, 2))
+	label := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = alphabet[random.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	for says, row := range map[string]struct {
+		name func() string
+		most int // names that may pass in an hour and a day of trying
+	}{
+		"long labels":  {func() string { return label(63) + "." + label(63) + "." + label(63) + ".attacker.test" }, 2 * 40},
+		"short labels": {func() string { return label(8) + ".attacker.test" }, 2 * 1200},
+		"two names":    {func() string { return label(1) + ".attacker.test" }, 2 * 17000},
+	} {
+		l := QuestionLimits{}.filled()
+		s, passed := new(slot), 0
+		for i := range 60_000 {
+			if ok, _ := s.told(l, row.name(), noon.Add(time.Duration(i)*60*time.Millisecond)); ok {
+				passed++
+			}
+		}
+		if passed > row.most || passed == 0 {
+			t.Errorf("%s: %d names passed in an hour, want at most %d", says, passed, row.most)
+		}
+	}
+}
+
+// TestDomainsBeyondCountingShareABudget asks below more domains than are counted
+// apart.
+func TestDomainsBeyondCountingShareABudget(t *testing.T) {
+	l := QuestionLimits{NameBytes: 64}.filled()
+	s, passed := new(slot), 0
+	for i := range domainsMost + 1000 {
+		if ok, _ := s.told(l, fmt.Sprintf("%s.d%d.test", strings.Repeat("ab", 20), i), noon); ok {
+			passed++
+		}
+	}
+	if passed < domainsMost || passed > domainsMost+20 {
+		t.Errorf("%d of %d passed", passed, domainsMost+1000)
+	}
+	if len(s.asks.domains) != domainsMost {
+		t.Errorf("%d domains are kept", len(s.asks.domains))
+	}
+}
+
+// TestWaitingQuestionsAreBounded asks for names that nobody answers for.
+func TestWaitingQuestionsAreBounded(t *testing.T) {
+	s := new(slot)
+	for i := range waitingMost + 1 {
+		if ok := s.mayWait(); ok != (i < waitingMost) {
+			t.Fatalf("question %d: %v", i, ok)
+		}
+	}
+	s.doneWaiting()
+	s.doneWaiting()
+	if !s.mayWait() {
+		t.Error("no room was made")
+	}
+}
