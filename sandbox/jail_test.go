@@ -37,6 +37,9 @@ func decide(t *testing.T, f []unix.SockFilter, c call) uint32 {
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 			a = binary.LittleEndian.Uint32(data[i.K:])
 			continue
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			a &= i.K
+			continue
 		case unix.BPF_RET | unix.BPF_K:
 			return i.K
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ:
@@ -45,6 +48,10 @@ func decide(t *testing.T, f []unix.SockFilter, c call) uint32 {
 			}
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGE:
 			if a >= i.K {
+				skip = int(i.Jt)
+			}
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT:
+			if a > i.K {
 				skip = int(i.Jt)
 			}
 		default:
@@ -75,6 +82,22 @@ func TestTheFilterOfSystemCalls(t *testing.T) {
 			}{
 				{"TCP", call{a.arch, a.socket, socket(2, 1, 0)}, allowed},
 				{"IPv6", call{a.arch, a.socket, socket(10, 2, 17)}, allowed},
+				{"TCP, closed on execve", call{a.arch, a.socket, socket(2, 1|0x80800, 6)}, allowed},
+				{"TCP by several paths", call{a.arch, a.socket, socket(2, 1, 262)}, allowed},
+				{"SCTP", call{a.arch, a.socket, socket(2, 1, 132)}, fails(unix.EPROTONOSUPPORT)},
+				{"SCTP, as the first of its type", call{a.arch, a.socket, socket(10, 5|0x80000, 0)}, fails(unix.ESOCKTNOSUPPORT)},
+				{"DCCP, as the first of its type", call{a.arch, a.socket, socket(2, 6, 0)}, fails(unix.ESOCKTNOSUPPORT)},
+				{"no type", call{a.arch, a.socket, socket(2, 0, 0)}, fails(unix.ESOCKTNOSUPPORT)},
+				{"UDP-Lite", call{a.arch, a.socket, socket(10, 2, 136)}, fails(unix.EPROTONOSUPPORT)},
+				{"GRE", call{a.arch, a.socket, socket(2, 3, 47)}, fails(unix.EPROTONOSUPPORT)},
+				{"ICMP", call{a.arch, a.socket, socket(2, 2, 1)}, allowed},
+				{"a key", call{a.arch, a.addKey, socket()}, fails(unix.ENOSYS)},
+				{"asking for a key", call{a.arch, a.addKey + 1, socket()}, fails(unix.ENOSYS)},
+				{"keyctl", call{a.arch, a.addKey + 2, socket()}, fails(unix.ENOSYS)},
+				{"its own limits", call{a.arch, a.prlimit, socket(0, 7, 0x7fff0000, 0)}, allowed},
+				{"another's limits", call{a.arch, a.prlimit, socket(42, 7, 0x7fff0000, 0)}, fails(unix.EPERM)},
+				{"another's limits, from a round address", call{a.arch, a.prlimit, socket(42, 7, 1<<32, 0)}, fails(unix.EPERM)},
+				{"reading another's limits", call{a.arch, a.prlimit, socket(42, 7, 0, 0x7fff0000)}, allowed},
 				{"Unix", call{a.arch, a.socket, socket(1, 1)}, allowed},
 				{"asking about routes", call{a.arch, a.socket, socket(16, 3, 0)}, allowed},
 				{"asking about sockets", call{a.arch, a.socket, socket(16, 3, 4)}, allowed},

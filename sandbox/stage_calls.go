@@ -15,6 +15,8 @@ type abi struct {
 	socketcall   uint32 // 0 where there is none
 	ioctl        uint32
 	ioUringSetup uint32 // with io_uring_enter and io_uring_register behind it
+	addKey       uint32 // with request_key and keyctl behind it
+	prlimit      uint32 // prlimit64
 	foreign      uint32 // numbers from here on are those of another ABI; 0: none are
 }
 
@@ -23,13 +25,13 @@ func abisOf(arch string) []abi {
 	switch arch {
 	case "amd64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, foreign: 0x40000000}, // x32
-			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425},
+			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, addKey: 248, prlimit: 302, foreign: 0x40000000}, // x32
+			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 286, prlimit: 340},
 		}
 	case "arm64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425},
-			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425},
+			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425, addKey: 217, prlimit: 261},
+			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 309, prlimit: 369},
 		}
 	}
 	return nil
@@ -40,6 +42,8 @@ func abisOf(arch string) []abi {
 // programs ask about their network by; virtual machines' (AF_VSOCK), the kernel's
 // ciphers (AF_ALG) and all others are not. io_uring could make any of them unseen.
 // TIOCSTI and TIOCLINUX would type into the terminal that egressd was started in.
+// Keys are asked for outside of every namespace: request_key(2) has the host's root
+// resolve names. Limits would be set to egressd itself, which has the same user.
 func filterCalls() error {
 	abis := abisOf(runtime.GOARCH)
 	if abis == nil {
@@ -87,25 +91,57 @@ func (a abi) body() filterText {
 	}
 	for n := range uint32(3) {
 		f = append(f, jump(unix.BPF_JEQ, a.ioUringSetup+n, 0, 1), fails(unix.ENOSYS))
+		f = append(f, jump(unix.BPF_JEQ, a.addKey+n, 0, 1), fails(unix.ENOSYS))
 	}
-	sockets, terminals := socketBody(), terminalBody()
-	f = append(f, jump(unix.BPF_JEQ, a.socket, 0, uint8(len(sockets))))
-	f = append(f, sockets...)
-	f = append(f, jump(unix.BPF_JEQ, a.ioctl, 0, uint8(len(terminals))))
-	f = append(f, terminals...)
+	f = f.call(a.socket, socketBody())
+	f = f.call(a.ioctl, terminalBody())
+	f = f.call(a.prlimit, limitBody())
 	return append(f, passes())
 }
 
+// call has one call decided by body, through which every way returns.
+func (f filterText) call(number uint32, body filterText) filterText {
+	return append(append(f, jump(unix.BPF_JEQ, number, 0, uint8(len(body)))), body...)
+}
+
 func socketBody() filterText {
-	f := filterText{load(offsetArgs)}
-	for _, family := range []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
-		f = append(f, jump(unix.BPF_JEQ, family, 0, 1), passes())
+	netlink, internet := netlinkBody(), internetBody()
+	f := filterText{load(offsetArgs), jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), passes()}
+	f = f.call(unix.AF_NETLINK, netlink)
+	f = append(f, jump(unix.BPF_JEQ, unix.AF_INET, 2, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 1, 0), fails(unix.EAFNOSUPPORT))
+	return append(f, internet...)
+}
+
+func netlinkBody() filterText {
+	return filterText{load(offsetArgs + 2*8)}.only(unix.EPROTONOSUPPORT, unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT)
+}
+
+// internetBody leaves the transports that are captured, and what says that one
+// may not have a raw socket. No protocol stands for the type's first one, which
+// could be SCTP's or DCCP's: so the type is looked at too.
+func internetBody() filterText {
+	const kinds = 0xf // the rest of the type are flags
+	f := filterText{load(offsetArgs + 8), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kinds}}
+	f = append(f, jump(unix.BPF_JGE, unix.SOCK_STREAM, 0, 1), jump(unix.BPF_JGT, unix.SOCK_RAW, 0, 1), fails(unix.ESOCKTNOSUPPORT), load(offsetArgs+2*8))
+	return f.only(unix.EPROTONOSUPPORT, unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP)
+}
+
+// only passes what was loaded last where it is one of values.
+func (f filterText) only(errno unix.Errno, values ...uint32) filterText {
+	for _, v := range values {
+		f = append(f, jump(unix.BPF_JEQ, v, 0, 1), passes())
 	}
-	f = append(f, jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0), fails(unix.EAFNOSUPPORT), load(offsetArgs+2*8))
-	for _, protocol := range []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT} {
-		f = append(f, jump(unix.BPF_JEQ, protocol, 0, 1), passes())
+	return append(f, fails(errno))
+}
+
+// limitBody lets a process set its own limits, and read those of others.
+func limitBody() filterText {
+	return filterText{
+		load(offsetArgs), jump(unix.BPF_JEQ, 0, 0, 1), passes(),
+		load(offsetArgs + 2*8), jump(unix.BPF_JEQ, 0, 0, 2),
+		load(offsetArgs + 2*8 + 4), jump(unix.BPF_JEQ, 0, 1, 0), fails(unix.EPERM),
+		passes(),
 	}
-	return append(f, fails(unix.EPROTONOSUPPORT))
 }
 
 func terminalBody() filterText {
