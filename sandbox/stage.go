@@ -193,9 +193,10 @@ func confine(keep int) error {
 		name string
 		do   func() error
 	}{
-		{"close inherited sockets", func() error { return closeSockets(keep) }},
+		{"close what leads out", func() error { return closeDoors(keep) }},
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{"scope of signals", scopeSignals},
 		{"filter of system calls", filterCalls},
 	}
 	for _, s := range steps {
@@ -225,10 +226,10 @@ func dropCapabilities() error {
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
 }
 
-// closeSockets closes what was inherited beyond the standard streams and leads to
-// a network: other descriptors may be meant for the program, as those of make(1)
-// are.
-func closeSockets(keep int) error {
+// closeDoors closes what was inherited beyond the standard streams and leads to a
+// network, or, as a folder does, past the jail's mounts: other descriptors may be
+// meant for the program, as those of make(1) are.
+func closeDoors(keep int) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
@@ -238,14 +239,31 @@ func closeSockets(keep int) error {
 		if err != nil || fd == keep {
 			continue
 		}
-		family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-		switch {
-		case err != nil || family == unix.AF_UNIX:
+		switch what := leadsTo(fd); {
+		case what == "":
 		case fd <= 2:
-			return fmt.Errorf("descriptor %d is a connection to the network outside", fd)
+			return fmt.Errorf("descriptor %d is %s", fd, what)
 		default:
 			unix.CloseOnExec(fd)
 		}
 	}
 	return nil
+}
+
+// leadsTo says what of the outside a descriptor leads to, or nothing.
+func leadsTo(fd int) string {
+	var file unix.Stat_t
+	if unix.Fstat(fd, &file) != nil {
+		return ""
+	}
+	switch file.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return "a folder as it is outside"
+	case unix.S_IFSOCK:
+		family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil || family != unix.AF_UNIX {
+			return "a connection to the network outside"
+		}
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -18,16 +19,35 @@ import (
 //
 // A symbolic link on the way cannot be kept: what it leads to is, under its own path.
 func anchor(paths []string) error {
-	folders := foldersAbove(paths)
-	for _, folder := range folders {
+	for _, folder := range foldersAbove(paths) {
 		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("keep %s where it is: %w", folder, err)
 		}
 	}
-	if cwd, err := os.Getwd(); err == nil && len(folders) > 0 {
-		_ = os.Chdir(cwd) // by the mounts that paths lead through: else renames from here would cross them
+	return nil
+}
+
+// reenter has the working directory be what its path leads to now: else renames
+// from there would cross the mounts that paths lead through, and it would lead past
+// them where it is in a folder that is hidden. One that was removed leads nowhere,
+// and stays.
+func reenter(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.Chdir(dir); err != nil {
+		return fmt.Errorf("the working directory is egressd's own: %w", err)
 	}
 	return nil
+}
+
+// workingDirectory is empty for one that was removed.
+func workingDirectory() (string, error) {
+	dir, err := os.Getwd()
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return dir, err
 }
 
 // foldersAbove are the folders above the paths that the user may rename, the outermost

@@ -37,6 +37,10 @@ func hideHelpers() error {
 // rearrange makes the mounts that a program is to have. They are seen by nobody
 // outside.
 func rearrange(plan jailPlan, p Program) error {
+	dir, err := workingDirectory()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
 	room, err := hideAll(p.Hidden)
 	if err != nil {
 		return err
@@ -62,7 +66,13 @@ func rearrange(plan jailPlan, p Program) error {
 	if err := closeRoom(room); err != nil {
 		return err
 	}
-	return anchor(slices.Concat(p.Hidden, p.Fixed))
+	if err := sealKernel(); err != nil {
+		return err
+	}
+	if err := anchor(slices.Concat(p.Hidden, p.Fixed)); err != nil {
+		return err
+	}
+	return reenter(dir)
 }
 
 // hideAll hides every path. The first folder among them, or /tmp where there is
