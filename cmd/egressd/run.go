@@ -54,8 +54,9 @@ there is none, and, with --fail-on-deny, 86 that the program succeeded but
 something was denied.
 
 The files of the machine are those of the user: what the policy and egressd
-itself keep there is hidden or fixed, other sockets in the file system, such as
-those of Docker, D-Bus or an ssh agent, are not. See the manual.`,
+itself keep there is hidden or fixed, and so are the sockets of those who would
+act for the program outside, such as Docker, D-Bus or tmux, unless --host-socket
+names them. Other sockets in the file system are there. See the manual.`,
 		Example: `  egressd run -- npm test
   egressd run --fail-on-deny -- make check
   egressd run -- bash`,
@@ -72,6 +73,7 @@ those of Docker, D-Bus or an ssh agent, are not. See the manual.`,
 	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
+	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	_ = cmd.RegisterFlagCompletionFunc("name", completeSandboxes(&o.config))
 	return cmd
@@ -97,6 +99,7 @@ func asSandboxFailure(err error) error {
 type runOptions struct {
 	config, policy, name        string
 	failOnDeny, quiet, redirect bool
+	doors                       []string // sockets of the machine that the program may have
 }
 
 // A runner is one program and the daemon that is there for it.
@@ -332,7 +335,7 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: r.hidden, Fixed: r.fixed()}
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: slices.Concat(r.hidden, doors(os.Getuid(), os.Environ(), r.doors)), Fixed: slices.Concat(r.fixed(), ownProgram())}
 	if r.with != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {

