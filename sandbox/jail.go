@@ -20,7 +20,8 @@ import (
 //	jail, err := sandbox.NewJail(sandbox.JailOptions{…})
 //	sockets, err := jail.Sockets()
 //	… serve them …
-//	err = jail.Exec(sandbox.Program{Argv: argv, Env: os.Environ()})
+//	attempts, err := jail.Prepare(sandbox.Program{Argv: argv, Env: os.Environ()})
+//	err = jail.Exec()
 //	status, err := jail.Wait(nil)
 //
 // What it does not do: pathname sockets of the host stay where they are in the
@@ -34,6 +35,7 @@ import (
 type Jail struct {
 	pid     int
 	control *os.File
+	program string
 }
 
 // JailOptions say what a jail is like.
@@ -95,9 +97,10 @@ type (
 		Step, Err  string // what went wrong, instead
 	}
 	jailFailure struct {
-		Problem string
-		Missing bool
-		Setup   bool // it is not the program's fault
+		Attempts []Attempt // what was tried, where nothing failed
+		Problem  string
+		Missing  bool
+		Setup    bool // it is not the program's fault
 	}
 )
 
@@ -116,6 +119,10 @@ type Program struct {
 	Covered map[string][]byte
 	// Fixed are files that the program cannot change, replace or remove.
 	Fixed []string
+
+	// Packets has Prepare begin connections and send datagrams to addresses for
+	// documentation, without waiting for what comes of them.
+	Packets bool
 }
 
 // NewJail begins to make a jail. That goes on beside the caller's own work until
@@ -250,27 +257,54 @@ func (j *Jail) Sockets() (*Sockets, error) {
 	return s, nil
 }
 
-// Exec starts p in the jail, without any privilege. The error is an [*ExecError]
-// where it is p's fault, else a [*SetupError].
-func (j *Jail) Exec(p Program) error {
+// Prepare has everything in the jail be as p will find it, without any privilege,
+// and returns the ways out that were tried there, whether or not one led out. The
+// error is an [*ExecError] where it is p's fault, else a [*SetupError].
+func (j *Jail) Prepare(p Program) ([]Attempt, error) {
+	j.program = p.Argv[0]
 	if err := j.send(p); err != nil {
+		return nil, &SetupError{"prepare the program", err}
+	}
+	f, err := j.answer("prepare the program")
+	switch {
+	case err != nil:
+		return nil, err
+	case f == nil || len(f.Attempts) == 0:
+		return nil, &SetupError{"prepare the program", errors.New("the process that becomes it ended")}
+	}
+	return f.Attempts, nil
+}
+
+// Exec starts what was prepared. Its errors are those of Prepare.
+func (j *Jail) Exec() error {
+	if err := j.send(true); err != nil {
 		return &SetupError{"start the program", err}
 	}
+	_, err := j.answer("start the program") // there is none where execve closed the socket
+	return err
+}
+
+// answer waits for what the inside says of a step: nil where it has closed the
+// socket.
+func (j *Jail) answer(step string) (*jailFailure, error) {
 	text, _, err := receiveAll(int(j.control.Fd()))
 	switch {
 	case err != nil:
-		return &SetupError{"start the program", err}
-	case len(text) == 0: // closed by execve
-		return nil
+		return nil, &SetupError{step, err}
+	case len(text) == 0:
+		return nil, nil
 	}
 	var f jailFailure
 	if err := json.Unmarshal(text, &f); err != nil {
-		return &SetupError{"start the program", err}
+		return nil, &SetupError{step, err}
 	}
-	if f.Setup {
-		return &SetupError{"start the program", errors.New(f.Problem)}
+	switch {
+	case f.Setup:
+		return nil, &SetupError{step, errors.New(f.Problem)}
+	case f.Problem != "":
+		return nil, &ExecError{Name: j.program, Problem: f.Problem, Missing: f.Missing}
 	}
-	return &ExecError{Name: p.Argv[0], Problem: f.Problem, Missing: f.Missing}
+	return &f, nil
 }
 
 // Signal sends the program a signal.

@@ -70,6 +70,9 @@ func (s *stage) run() error {
 	if err := confine(s.control); err != nil {
 		return err
 	}
+	if err := s.report(attempts(program)); err != nil {
+		return err
+	}
 	err = syscall.Exec(path, program.Argv, program.Env)
 	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
 }
@@ -115,6 +118,19 @@ func (s *stage) handOut(report jailReport, fds []int) error {
 		unix.Close(fd)
 	}
 	return err
+}
+
+// report sends what was tried, and waits for the word to go on.
+func (s *stage) report(all []Attempt) error {
+	text, err := json.Marshal(jailFailure{Attempts: all})
+	if err != nil {
+		return err
+	}
+	if err := sendAll(s.control, text); err != nil {
+		return err
+	}
+	var goOn bool
+	return s.receive(&goOn)
 }
 
 // tell says what went wrong, in the words that the other end waits for.

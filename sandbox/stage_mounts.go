@@ -41,6 +41,11 @@ func rearrange(plan jailPlan, p Program) error {
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
+	for _, path := range p.Fixed {
+		if err := fix(path); err != nil {
+			return fmt.Errorf("keep %s as it is: %w", path, err)
+		}
+	}
 	room, err := hideAll(p.Hidden)
 	if err != nil {
 		return err
@@ -56,11 +61,6 @@ func rearrange(plan jailPlan, p Program) error {
 	for path, text := range covered {
 		if err := cover(room, path, text); err != nil && !(path == resolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)
-		}
-	}
-	for _, path := range p.Fixed {
-		if err := fix(path); err != nil {
-			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}
 	if err := closeRoom(room); err != nil {

@@ -30,6 +30,8 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 	root.AddCommand(
 		newRunCommand(),
 		newServeCommand(),
+		newSelftestCommand(),
+		newDoctorCommand(),
 		newInitCommand(),
 		newEnvCommand(),
 		newCheckCommand(),

@@ -344,16 +344,28 @@ func (r *runner) exec(argv []string) error {
 		p.Covered = map[string][]byte{path: joinBundle(system, r.with.Authority.PEM())}
 		p.Env = withVariables(p.Env, trustVariables(path))
 	}
+	tried, err := r.jail.Prepare(p)
+	if err != nil {
+		return notStarted(err)
+	}
+	if err := refuseEscapes(tried); err != nil {
+		return err
+	}
 	how := "transparent"
 	if r.sockets.Redirected {
 		how = "transparent (NAT: datagrams are refused without a record)"
 	}
-	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…)\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"))
-	err := r.jail.Exec(p)
+	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
+	if err := r.jail.Exec(); err != nil {
+		return notStarted(err)
+	}
+	return nil
+}
+
+// notStarted says of a program whose fault it is, and what to type next.
+func notStarted(err error) error {
 	var program *sandbox.ExecError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &program) && program.Missing:
 		return &failure{code: exitNotFound, err: err, hint: "egressd run -- COMMAND, with the path of the program"}
 	case errors.As(err, &program):

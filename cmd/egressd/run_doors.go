@@ -64,7 +64,9 @@ func doors(uid int, environ, kept []string) []string {
 			all = append(all, socketPaths(value)...)
 		}
 	}
-	return slices.DeleteFunc(all, func(path string) bool { return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) }) })
+	return slices.DeleteFunc(all, func(path string) bool {
+		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
+	})
 }
 
 // isOrHolds reports whether path is that of a socket, by whatever name, or of a

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what keeps egressd from working here, or from holding",
+		Long: `Doctor looks at this machine, this shell's variables and egressd's own files: the
+namespaces that egressd run needs, the policy and who could write it, proxy
+variables that lead past egressd, sockets that lead out of a sandbox, the
+authority and who trusts it, the log and the clock. It changes nothing, and sends
+nothing.
+
+Each finding comes with what to do. It exits with 0 where there is none, with 1
+where there is one, and with 2 where it could not look.`,
+		Example: `  egressd doctor
+  egressd doctor --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.OutOrStdout())
+		},
+	}
+	configFlag(cmd, &o.config)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type doctorOptions struct {
+	config string
+	json   bool
+}
+
+// A symptom is what doctor says of one thing. Without a fix it is as it should be.
+type symptom struct {
+	Check string `json:"check"`
+	Says  string `json:"says"`
+	Fix   string `json:"fix,omitempty"`
+}
+
+func (o *doctorOptions) run(w io.Writer) error {
+	all := append(machineFindings(), socketFindings(doors(os.Getuid(), os.Environ(), nil))...)
+	cfg, err := loadConfig(o.config)
+	var none *noConfigError
+	switch {
+	case errors.As(err, &none):
+		all = append(all, symptom{"policy", none.Error(), "egressd init"})
+	case err != nil:
+		all = append(all, symptom{"policy", err.Error(), "egressd policy check"})
+	default:
+		all = append(all, cfg.findings(os.Getenv, time.Now())...)
+	}
+	return sayFindings(w, all, o.json)
+}
+
+// sayFindings prints all, and returns 1 as a status where one has a fix.
+func sayFindings(w io.Writer, all []symptom, asJSON bool) error {
+	var wrong int
+	for _, f := range all {
+		mark := "✓"
+		if f.Fix != "" {
+			mark = "✗"
+			wrong++
+		}
+		if asJSON {
+			text, err := json.Marshal(f)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\n", text)
+			continue
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, printable(f.Says))
+		if f.Fix != "" {
+			fmt.Fprintf(w, "  fix: %s\n", printable(f.Fix))
+		}
+	}
+	if wrong > 0 {
+		return status(exitFailed)
+	}
+	return nil
+}
+
+// machineFindings makes a sandbox, and says why where there can be none.
+func machineFindings() []symptom {
+	tried, redirected, err := selftest(false)
+	if err != nil {
+		return []symptom{{"sandbox", err.Error(), sandboxFix()}}
+	}
+	all := []symptom{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
+	if err := refuseEscapes(tried); err != nil {
+		all[0] = symptom{"sandbox", err.Error(), "egressd selftest"}
+	}
+	capture := symptom{Check: "capture", Says: "tproxy"}
+	if redirected {
+		capture = symptom{"capture", "NAT: the kernel has no tproxy, so that datagrams are refused without a record", "modprobe -a nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6, as root"}
+	}
+	all = append(all, capture)
+	if os.Geteuid() == 0 {
+		all = append(all, symptom{"user", "root: what a program in a sandbox writes into root's files, root will run outside", "start egressd as an ordinary user"})
+	}
+	return all
+}
+
+// sandboxFix is for the first setting of the kernel that forbids user namespaces.
+func sandboxFix() string {
+	for _, s := range []struct{ path, forbids, fix string }{
+		{"/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=15000"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with \"userns,\" for egressd"},
+	} {
+		if text, err := os.ReadFile(s.path); err == nil && strings.TrimSpace(string(text)) == s.forbids {
+			return s.fix + ", as root"
+		}
+	}
+	return "in a container, one whose seccomp profile allows user namespaces (Docker: --security-opt seccomp=unconfined); nf_tables in the kernel"
+}
+
+// socketFindings are sockets that egressd run hides, and that other sandboxes have
+// to keep away themselves.
+func socketFindings(paths []string) []symptom {
+	var open []string
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 && mayWrite(path) {
+			open = append(open, path)
+		}
+	}
+	if len(open) == 0 {
+		return []symptom{{Check: "sockets", Says: "none leads out that egressd knows of"}}
+	}
+	return []symptom{{"sockets", "who connects to " + strings.Join(open, ", ") + " has others act outside; egressd run hides them", "keep them out of containers and sandboxes that use proxy variables"}}
+}
+
+func mayWrite(path string) bool {
+	const write = 2
+	return syscall.Access(path, write) == nil
+}
+
+// findings are about what the policy file says, and the variables and files that
+// belong to it.
+func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
+	all := []symptom{c.policyFinding()}
+	all = append(all, c.variableFindings(getenv)...)
+	all = append(all, c.logFinding(), c.clockFinding(now))
+	return append(all, c.trustFindings(getenv)...)
+}
+
+// policyFinding is about who else could write the policy.
+func (c *config) policyFinding() symptom {
+	const fix = "chmod go-w "
+	for path := c.path; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return symptom{"policy", err.Error(), "egressd policy check"}
+		}
+		if others := info.Mode() & 0o022; others != 0 && info.Mode()&os.ModeSticky == 0 {
+			return symptom{"policy", "other users may write " + path, fix + path}
+		}
+		if path == filepath.Dir(path) {
+			break
+		}
+	}
+	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.path) {
+		return symptom{"policy", c.path + " lies in the working directory, which a program in a container may write", "mv " + c.path + " ~/.config/egressd/" + configName}
+	}
+	return symptom{Check: "policy", Says: c.path}
+}
+
+// variableFindings are about proxy variables: what they name, and what they leave
+// out.
+func (c *config) variableFindings(getenv func(string) string) []symptom {
+	var all []symptom
+	listeners := strings.Join(c.file.Listen.Proxy, " ")
+	var through bool
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
+		value := getenv(name)
+		if value == "" {
+			continue
+		}
+		address := value[strings.LastIndexAny(value, "/@")+1:]
+		if address == "" || !strings.Contains(listeners, address) {
+			all = append(all, symptom{"variables", name + " does not lead to a listener of the policy", `eval "$(egressd env)"`})
+			continue
+		}
+		through = true
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		if past := pastProxy(getenv(name)); through && len(past) > 0 {
+			all = append(all, symptom{"variables", name + " leads past egressd for " + strings.Join(past, ", "), `eval "$(egressd env)"`})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, symptom{Check: "variables", Says: "none leads elsewhere"})
+	}
+	return all
+}
+
+// pastProxy are the entries of NO_PROXY that are not the machine itself.
+func pastProxy(value string) (past []string) {
+	for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == ' ' }) {
+		switch one {
+		case "localhost", "127.0.0.1", "::1", "[::1]", "127.0.0.0/8", ".localhost":
+		default:
+			past = append(past, one)
+		}
+	}
+	return past
+}
+
+// logFinding is about who else could read or write the log.
+func (c *config) logFinding() symptom {
+	dir, err := c.auditDir()
+	if err != nil {
+		return symptom{"log", err.Error(), "egressd serve, which names its folder"}
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return symptom{Check: "log", Says: dir + " is there from the first start on"}
+	case err != nil:
+		return symptom{"log", err.Error(), "ls -ld " + dir}
+	case info.Mode()&0o077 != 0:
+		return symptom{"log", "other users may look into " + dir, "chmod 700 " + dir}
+	}
+	return symptom{Check: "log", Says: dir}
+}
+
+// clockFinding is about a clock that is behind what was written by it.
+func (c *config) clockFinding(now time.Time) symptom {
+	paths := []string{c.path}
+	if dir, err := c.auditDir(); err == nil {
+		segments, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is sound
+		paths = append(paths, segments...)
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.ModTime().After(now.Add(time.Minute)) {
+			return symptom{"clock", "it is behind the last change of " + path, "timedatectl set-ntp true"}
+		}
+	}
+	return symptom{Check: "clock", Says: now.UTC().Format(time.RFC3339)}
+}
+
+// trustFindings are about programs that do not read the system's certificates,
+// where the policy has TLS end at egressd.
+func (c *config) trustFindings(getenv func(string) string) []symptom {
+	if !c.inspects() {
+		return []symptom{{Check: "certificates", Says: "the policy looks into no TLS"}}
+	}
+	if _, err := c.caDir(); err != nil {
+		return []symptom{{"certificates", err.Error(), "egressd ca show"}}
+	}
+	all := []symptom{{Check: "certificates", Says: "egressd run tells programs of the authority; Java has to be told once: see egressd ca show"}}
+	if getenv("HTTPS_PROXY") == "" && getenv("https_proxy") == "" {
+		return all // nothing here goes through a proxy
+	}
+	for _, r := range []struct{ program, variable string }{{"node", "NODE_EXTRA_CA_CERTS"}, {"deno", "DENO_CERT"}, {"python3", "REQUESTS_CA_BUNDLE"}} {
+		if _, err := exec.LookPath(r.program); err == nil && getenv(r.variable) == "" {
+			all = append(all, symptom{"certificates", r.program + " may not read the system's bundle, and " + r.variable + " names none", `egressd ca bundle -o bundle.pem; eval "$(egressd env --ca "$PWD/bundle.pem")"`})
+		}
+	}
+	return all
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/sandbox"
+)
+
+func newSelftestCommand() *cobra.Command {
+	var asJSON, redirect bool
+	cmd := &cobra.Command{
+		Use:   "selftest",
+		Short: "Try to get out of a sandbox of this machine",
+		Long: `Selftest makes the sandbox that egressd run makes, and tries the ways out of it
+that are known, from inside and as restricted as a program would be; and it looks
+that connections and datagrams to anywhere arrive at egressd. Nothing leaves the
+machine. Run does the same before each program but for the packets, and refuses
+to start it where one of them succeeds.
+
+It exits with 0 where nothing got out, with 1 where something did, and with 2
+where no sandbox could be made.`,
+		Example: `  egressd selftest
+  egressd selftest --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tried, _, err := selftest(redirect)
+			if err != nil {
+				return asUsage(err)
+			}
+			return sayAttempts(cmd.OutOrStdout(), tried, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
+	return cmd
+}
+
+// asUsage gives an error the exit code by which it is told from an answer.
+func asUsage(err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return &failure{code: exitUsage, err: err, hint: f.hint}
+	}
+	return &failure{code: exitUsage, err: err}
+}
+
+// selftest makes a sandbox without a policy, behind which nobody dials, and says
+// whether NAT captures there.
+func selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err error) {
+	runtime.LockOSThread() // see runOptions.run
+	defer runtime.UnlockOSThread()
+	own4, own6 := egress.DefaultSynthetic().Own()
+	jail, err := sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: redirect})
+	if err != nil {
+		return nil, false, noSandbox(err)
+	}
+	defer jail.Close()
+	if err := guardMemory(); err != nil {
+		return nil, false, unconfined("guard its memory", err)
+	}
+	sockets, err := jail.Sockets()
+	if err != nil {
+		return nil, false, noSandbox(err)
+	}
+	defer closeSockets(sockets)
+	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Hidden: doors(os.Getuid(), os.Environ(), nil), Fixed: ownProgram(), Packets: true}
+	tried, err = jail.Prepare(p)
+	if err != nil {
+		return nil, false, noSandbox(err)
+	}
+	return append(tried, arrivals(sockets)...), sockets.Redirected, nil
+}
+
+func closeSockets(s *sandbox.Sockets) {
+	for _, l := range append(s.TCP, s.DNSStreams...) {
+		l.Close()
+	}
+	for _, c := range s.DNS {
+		c.Close()
+	}
+	for _, d := range s.UDP {
+		d.Close()
+	}
+}
+
+// arriveWithin is how long what was sent in the same machine may take.
+const arriveWithin = 2 * time.Second
+
+// arrivals looks that what was sent in the sandbox came to its sockets.
+func arrivals(s *sandbox.Sockets) (all []sandbox.Attempt) {
+	for _, l := range s.TCP {
+		all = append(all, arrived("a connection", l, func() (netip.AddrPort, error) {
+			c, err := l.Accept()
+			if err != nil {
+				return netip.AddrPort{}, err
+			}
+			defer c.Close()
+			return netip.ParseAddrPort(c.LocalAddr().String())
+		}, !s.Redirected))
+	}
+	for _, d := range s.UDP {
+		all = append(all, arrived("a datagram", d, func() (netip.AddrPort, error) {
+			g, err := d.Next()
+			return g.To, err
+		}, true))
+	}
+	return all
+}
+
+// arrived waits for one. Its address is known there unless NAT has changed it.
+func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) sandbox.Attempt {
+	late := time.AfterFunc(arriveWithin, func() { from.Close() })
+	defer late.Stop()
+	to, err := next()
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return sandbox.Attempt{Name: what, Escaped: "it did not arrive at egressd"}
+	case err != nil:
+		return sandbox.Attempt{Name: what, Escaped: err.Error()}
+	}
+	a := sandbox.Attempt{Name: what + " over " + familyOf(to.Addr())}
+	if known && !sandbox.IsAttempted(to) {
+		a.Escaped = "one to " + to.String() + " arrived instead"
+	}
+	return a
+}
+
+func familyOf(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// sayAttempts prints what was tried, and returns 1 as a status where one got out.
+func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
+	var out int
+	for _, a := range tried {
+		if a.Escaped != "" {
+			out++
+		}
+		if asJSON {
+			text, err := json.Marshal(a)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\n", text)
+			continue
+		}
+		if a.Escaped != "" {
+			fmt.Fprintf(w, "✗ %s: %s\n", a.Name, printable(a.Escaped))
+			continue
+		}
+		fmt.Fprintf(w, "✓ %s\n", a.Name)
+	}
+	if !asJSON {
+		fmt.Fprintf(w, "self-test %d/%d\n", len(tried)-out, len(tried))
+	}
+	if out > 0 {
+		return status(exitFailed)
+	}
+	return nil
+}
+
+// refuseEscapes is an error where something got out of a sandbox.
+func refuseEscapes(tried []sandbox.Attempt) error {
+	for _, a := range tried {
+		if a.Escaped != "" {
+			return failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
+		}
+	}
+	return nil
+}
