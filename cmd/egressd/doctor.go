@@ -174,10 +174,16 @@ func (c *config) policyFinding() symptom {
 			break
 		}
 	}
-	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.path) {
+	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.path) && !isOwnPlace(c.path) {
 		return symptom{"policy", c.path + " lies in the working directory, which a program in a container may write", "mv " + c.path + " ~/.config/egressd/" + configName}
 	}
 	return symptom{Check: "policy", Says: c.path}
+}
+
+// isOwnPlace reports whether a policy is where that of its user belongs.
+func isOwnPlace(path string) bool {
+	dir, err := os.UserConfigDir()
+	return err == nil && isOrHolds(dir, path)
 }
 
 // variableFindings are about proxy variables: what they name, and what they leave

@@ -51,6 +51,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"a policy that others write", func() { os.Chmod(path, 0o666) }, nil, 0, "fix: chmod go-w " + path},
 		{"a folder that others write", func() { os.Chmod(path, 0o600); os.Chmod(dir, 0o777) }, nil, 0, "fix: chmod go-w " + dir},
 		{"the working directory", func() { os.Chmod(dir, 0o700); t.Chdir(dir) }, nil, 0, "✗ policy: " + path + " lies in the working directory"},
+		{"the user's own place, in the working directory", func() { t.Setenv("XDG_CONFIG_HOME", dir) }, nil, 0, "✓ policy: " + path},
 		{"inspection, behind a proxy", func() {
 			write(strings.Replace(plain, "[a.test]", "[{host: a.test, methods: [GET]}]", 1))
 		}, map[string]string{"HTTPS_PROXY": "http://127.0.0.1:3128"}, 0, "python3 may not read the system's bundle, and REQUESTS_CA_BUNDLE names none"},

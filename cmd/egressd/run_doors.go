@@ -87,9 +87,7 @@ func realPath(path string) string {
 func socketPaths(value string) (paths []string) {
 	for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ';' || r == ',' }) {
 		one = strings.TrimPrefix(strings.TrimPrefix(one, "unix:"), "path=")
-		if strings.HasPrefix(one, "//") {
-			one = strings.TrimPrefix(one, "//")
-		}
+		one = strings.TrimPrefix(one, "//")
 		if filepath.IsAbs(one) {
 			paths = append(paths, filepath.Clean(one))
 		}
