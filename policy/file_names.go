@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -35,5 +36,17 @@ func (w *warnings) nameListener(what, text string) {
 		w.say(w.file.places[what], "%s answers on every address of this host, to whoever can reach one of them; %s", what, advice)
 	case ClassOf(at.Addr()) == "":
 		w.say(w.file.places[what], "%s answers on a public address, to whoever can reach it; %s", what, advice)
+	}
+}
+
+// nobodyAsks warns of a name server to which no sandbox is known: a question brings
+// an address and nothing else.
+func (w *warnings) nobodyAsks() {
+	byAddress := func(s SandboxRules) bool {
+		return len(s.Sources) > 0 && s.TokenFile == "" && s.Certificate == "" && s.Listen == "" && len(s.UIDs) == 0
+	}
+	f := w.file
+	if len(f.Listen.DNS) > 0 && len(f.Sandboxes) > 0 && !slices.ContainsFunc(f.Sandboxes, byAddress) {
+		w.say(f.places["listen.dns[0]"], "listen.dns answers nobody: a question is known by its address alone, and no sandbox has only source")
 	}
 }

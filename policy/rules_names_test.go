@@ -68,3 +68,24 @@ func TestListenersForNamesAreWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// TestANameServerThatKnowsNobodyIsWarnedOf reads files with sandboxes and a name
+// server.
+func TestANameServerThatKnowsNobodyIsWarnedOf(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0,
+		"sandboxes: [{name: a, source: [10.0.0.0/8]}]":                                                  0,
+		"sandboxes: [{name: a, token_file: t}]":                                                         1,
+		"sandboxes: [{name: a, token_file: t, source: [10.0.0.0/8]}]":                                   1,
+		"sandboxes: [{name: a, token_file: t}, {name: b, source: [10.0.0.0/8]}]":                        0,
+		"sandboxes: [{name: a, uid: [1000]}, {name: b, certificate: b.test, source: [192.168.0.0/16]}]": 1,
+	} {
+		file, err := ParseFile("f", []byte("version: 1\nallow: [a.test]\nlisten: {proxy: ['unix:/p', 'tls:127.0.0.1:1'], client_ca: c.pem, dns: ['127.0.0.1:53']}\n"+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := file.Warnings(); len(said) != want {
+			t.Errorf("%q: %q", text, said)
+		}
+	}
+}

@@ -35,6 +35,7 @@ func (f *File) Doubts(others ...*File) []Problem {
 	for i, text := range f.Listen.DNS {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
 	}
+	w.nobodyAsks()
 	w.idle("listen.admin", f.Listen.Admin != "")
 	return w.said
 }

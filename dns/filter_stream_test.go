@@ -1,0 +1,143 @@
+package dns
+
+import (
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/egress"
+)
+
+func framedMessage(t *testing.T, q *dns.Msg) []byte {
+	t.Helper()
+	b, err := q.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte{byte(len(b) >> 8), byte(len(b))}, b...)
+}
+
+// connect opens a connection from one of the addresses of loopback.
+func (d *door) connect(t *testing.T, from string) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", d.tcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c
+}
+
+func (d *door) has(t *testing.T, class string) bool {
+	t.Helper()
+	return slices.ContainsFunc(d.records(t), func(r egress.Record) bool { return r.Decision.Class == class })
+}
+
+// TestQuestionsInARowAreAnsweredInOrder sends three at once on one connection.
+func TestQuestionsInARowAreAnsweredInOrder(t *testing.T) {
+	d := newDoor(t, setting{})
+	c := d.connect(t, "127.0.0.1")
+	var all []byte
+	names := []string{"a.allowed.test.", "evil.test.", "b.allowed.test."}
+	for _, name := range names {
+		all = append(all, framedMessage(t, questionFor(name, dns.TypeA))...)
+	}
+	if _, err := c.Write(all); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		b, err := readFrame(c, nil)
+		m := new(dns.Msg)
+		if err != nil || m.Unpack(b) != nil || m.Question[0].Name != name {
+			t.Fatalf("%s: %v, %v", name, m, err)
+		}
+	}
+}
+
+// TestOneAddressHasFewConnections opens more than it may.
+func TestOneAddressHasFewConnections(t *testing.T) {
+	d := newDoor(t, setting{limits: FilterLimits{PerSource: 2}})
+	ask := func(c net.Conn) error {
+		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
+		_, err := readFrame(c, nil)
+		return err
+	}
+	for range 2 {
+		if err := ask(d.connect(t, "127.0.0.1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask(d.connect(t, "127.0.0.1")); err == nil {
+		t.Error("a third connection was served")
+	}
+	if err := ask(d.connect(t, "127.0.0.2")); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	if !d.has(t, "too-many-flows") {
+		t.Error("no record says so")
+	}
+}
+
+// TestSlowAndLongMessagesEndTheConnection sends half a message, and one that is
+// longer than any question.
+func TestSlowAndLongMessagesEndTheConnection(t *testing.T) {
+	d := newDoor(t, setting{limits: FilterLimits{Idle: 200 * time.Millisecond}})
+	for says, sent := range map[string]string{
+		"nothing": "", "half a length": "\x00", "half a message": "\x00\x28half", "a long one": "\xff\xffx", "an empty one": "\x00\x00",
+	} {
+		c := d.connect(t, "127.0.0.1")
+		if _, err := io.WriteString(c, sent); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); len(b) > 0 || err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%s: %q, %v", says, b, err)
+		}
+	}
+	if !d.has(t, "malformed-request") {
+		t.Error("nothing is recorded")
+	}
+}
+
+// TestTooManyWait has one question wait, where there is room for no other.
+func TestTooManyWait(t *testing.T) {
+	asked4 := make(chan struct{}, 16)
+	d := newDoor(t, setting{limits: FilterLimits{InFlight: 1}, script: func(q *asked) {
+		if strings.HasPrefix(strings.ToLower(q.msg.Question[0].Name), "slow.") {
+			asked4 <- struct{}{}
+			return
+		}
+		scripted(q)
+	}})
+	d.ask(t, "udp", questionFor("a.allowed.test.", dns.TypeA)) // is cached from now on
+	waiting, err := net.Dial("udp", d.udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	slow, _ := questionFor("slow.allowed.test.", dns.TypeA).Pack()
+	for done := false; !done; { // until the one before has made room
+		if _, err := waiting.Write(slow); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked4:
+			done = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if _, text := extended(d.ask(t, "udp", questionFor("b.allowed.test.", dns.TypeA))); !strings.HasPrefix(text, "dns-budget") {
+		t.Errorf("with no room: %q", text)
+	}
+	if m := d.ask(t, "udp", questionFor("a.allowed.test.", dns.TypeA)); len(m.Answer) != 1 {
+		t.Errorf("what is cached: %s", summary(m))
+	}
+	if m := d.ask(t, "udp", questionFor("evil.test.", dns.TypeA)); m.Rcode != dns.RcodeRefused {
+		t.Errorf("what is denied: %s", summary(m))
+	}
+}
