@@ -54,6 +54,11 @@ type Server struct {
 	Gate   *egress.Gate
 	Limits ServerLimits
 
+	// Program says which program asks from an address, over network "udp" or "tcp",
+	// at another, which is not known for a datagram; it may be nil. It is called by
+	// any goroutine.
+	Program func(network string, from, to netip.AddrPort) *policy.Process
+
 	start    sync.Once
 	limits   ServerLimits
 	inFlight atomic.Int64
@@ -180,7 +185,15 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 			_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
 		}
 	}()
-	_ = w.WriteMsg(h.answer(peerOf(w.RemoteAddr(), h.name), q))
+	_ = w.WriteMsg(h.answer(h.peer(w), q))
+}
+
+func (h *handler) peer(w dns.ResponseWriter) sandbox.Peer {
+	p := peerOf(w.RemoteAddr(), h.name)
+	if who := h.server.Program; who != nil {
+		p.Process = who(w.RemoteAddr().Network(), p.Addr, peerOf(w.LocalAddr(), "").Addr)
+	}
+	return p
 }
 
 func peerOf(a net.Addr, name string) sandbox.Peer {

@@ -253,3 +253,31 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("read %v", m)
 	}
 }
+
+// TestWhoAsksIsRecorded has the program looked up by the address it asks from.
+func TestWhoAsksIsRecorded(t *testing.T) {
+	f := newFront(t, ServerLimits{})
+	asked := make(chan string, 8)
+	f.Program = func(network string, from, to netip.AddrPort) *policy.Process {
+		asked <- network + " " + from.String() + " " + to.String()
+		return &policy.Process{PID: 7, Exe: "/bin/tool"}
+	}
+	for _, network := range []string{"udp", "tcp"} {
+		at := map[string]string{"udp": f.udp, "tcp": f.tcp}[network]
+		c, err := dns.Dial(network, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		if err := c.WriteMsg(new(dns.Msg).SetQuestion("a.test.", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.ReadMsg(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-asked, network+" "+c.LocalAddr().String()+" "+at; got != want {
+			t.Errorf("asked for %q, want %q", got, want)
+		}
+	}
+}

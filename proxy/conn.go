@@ -25,6 +25,7 @@ type conn struct {
 	flow     *egress.Flow
 	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
+	finding bool // whose program it is of is being looked for
 	asked   bool // the head was taken: what comes next waits in the kernel
 	durable bool // the flow's record is
 	carried bool // tunnel stands
@@ -68,7 +69,7 @@ func (c *conn) Ready(e relay.Events) {
 	case c.asked && e.Broken():
 		c.gone()
 		return
-	case c.asked || !e.Readable():
+	case c.finding || c.asked || !e.Readable():
 		return
 	case c.captured != nil:
 		c.lookAt(e, false)

@@ -28,6 +28,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -72,6 +73,9 @@ type Server struct {
 	// Loops is how many event loops carry tunnels; 0 means one for each two
 	// processors.
 	Loops int
+	// Program says which program has a captured connection, as far as can be told
+	// within a few milliseconds; it may be nil. It is called by any goroutine.
+	Program func(from, to netip.AddrPort) *policy.Process
 
 	start    sync.Once
 	startErr error

@@ -55,7 +55,8 @@ func (s *Server) takeCaptured(in *listener, o *opening) {
 	c.beginCaptured(in)
 }
 
-// beginCaptured finds out where c was going, and goes on from there.
+// beginCaptured finds out where c was going, and who it is of, and goes on from
+// there.
 func (c *conn) beginCaptured(in *listener) {
 	to, err := in.original(c.fd)
 	c.captured.to = to
@@ -63,8 +64,30 @@ func (c *conn) beginCaptured(in *listener) {
 		c.drop()
 		return
 	}
+	who := c.server.Program
+	if who == nil || err != nil {
+		c.direct(in, err)
+		return
+	}
+	c.finding = true // one that breaks off until then is decided all the same
+	from, loop := c.peer.Addr, c.loop
+	c.server.running.Go(func() {
+		found := who(from, to)
+		loop.Post(func() {
+			if !c.over {
+				c.finding = false
+				c.peer.Process = found
+				c.direct(in, nil)
+			}
+		})
+	})
+}
+
+// direct goes on by where c was going, unless that was lost.
+func (c *conn) direct(in *listener, lost error) {
+	to := c.captured.to
 	gate := c.server.Gate
-	if err != nil || to == in.at || to.Addr().IsLoopback() {
+	if lost != nil || to == in.at || to.Addr().IsLoopback() {
 		gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(in.at)}, policy.AddressDenied, "a connection to egressd's own listener leads in a circle")
 		c.reset()
 		return

@@ -57,6 +57,9 @@ type Sockets struct {
 	DNSStreams []net.Listener   // connections to port 53 of anywhere
 	UDP        []*Datagrams     // datagrams to anywhere else; none where Redirected
 
+	// Programs are those behind the connections and datagrams. It may be nil.
+	Programs *Programs
+
 	// Redirected says that connections are redirected by NAT: the kernel tells
 	// where they were going by SO_ORIGINAL_DST. Else their own end has the
 	// address.
@@ -250,7 +253,7 @@ func (j *Jail) Sockets() (*Sockets, error) {
 	}
 	s := &Sockets{Redirected: report.Redirected}
 	for i, kind := range report.Sockets {
-		if err := s.add(kind, fds[i]); err != nil {
+		if err := s.add(kind, fds[i], j.pid); err != nil {
 			return nil, &SetupError{"sockets", err}
 		}
 	}

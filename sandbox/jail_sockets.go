@@ -22,6 +22,7 @@ const (
 	udp6Socket       socketKind = "udp6"
 	raw4Socket       socketKind = "raw4" // comes right behind udp4: answers are sent on it
 	raw6Socket       socketKind = "raw6"
+	diagSocket       socketKind = "diag" // asks about the others
 )
 
 // CapturePort is where captured connections and datagrams are taken in, on the
@@ -49,6 +50,7 @@ func jailSockets(ipv6, datagrams bool) []socketPlan {
 		{kind: tcp4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: CapturePort},
 		{kind: dns4Socket, family: unix.AF_INET, sort: unix.SOCK_DGRAM, port: dnsPort, anywhere: true},
 		{kind: dnsStream4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: dnsPort, anywhere: true},
+		{kind: diagSocket, family: unix.AF_NETLINK, sort: unix.SOCK_RAW, protocol: unix.NETLINK_SOCK_DIAG},
 	}
 	if ipv6 {
 		all = append(all,
@@ -135,8 +137,12 @@ func (p *socketPlan) address() unix.Sockaddr {
 	return a
 }
 
-// add takes a socket that came out of a jail.
-func (s *Sockets) add(kind socketKind, fd int) error {
+// add takes a socket that came out of the jail of a process.
+func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
+	if kind == diagSocket {
+		s.Programs, err = newPrograms(fd, pid)
+		return err
+	}
 	f := os.NewFile(uintptr(fd), string(kind))
 	switch kind {
 	case raw4Socket, raw6Socket:

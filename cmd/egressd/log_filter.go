@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,6 +89,12 @@ func (f *filter) addText(key, value string, text func(*egress.Record) string) er
 		f.kinds = append(f.kinds, value)
 	}
 	pattern := strings.ToLower(value)
+	if key == "proc" { // the file that is executed counts as well as what it is shown as
+		f.anyOf[key] = append(f.anyOf[key], func(r *egress.Record) bool {
+			return globMatch(pattern, strings.ToLower(recordProcess(r))) || globMatch(pattern, strings.ToLower(recordExe(r)))
+		})
+		return nil
+	}
 	if key == "flow" {
 		pattern += "*"
 	}
@@ -177,13 +182,6 @@ func recordPort(r *egress.Record) string {
 		return ""
 	}
 	return strconv.Itoa(int(r.Dst.Port))
-}
-
-func recordProcess(r *egress.Record) string {
-	if r.Process == nil || r.Process.Exe == "" {
-		return ""
-	}
-	return filepath.Base(r.Process.Exe)
 }
 
 func recordShadow(r *egress.Record) string {

@@ -25,7 +25,8 @@ const (
 type overview struct {
 	groups map[groupKey]*group
 	shadow shadowGroups
-	flags  string // for a fix to find the same log and policy
+	asking map[string]struct{} // the sandboxes that were seen
+	flags  string              // for a fix to find the same log and policy
 }
 
 // A groupKey is what the decisions of one line have in common.
@@ -49,6 +50,12 @@ func (o *overview) add(r *egress.Record) {
 		return
 	}
 	o.shadow.add(r)
+	if o.asking == nil {
+		o.asking = map[string]struct{}{}
+	}
+	if r.Sandbox != "" {
+		o.asking[r.Sandbox] = struct{}{}
+	}
 	key := groupKey{r.Decision.Action, recordDestination(r), recordWhat(r), recordWho(r), recordWhy(r)}
 	g := o.group(key)
 	g.count++
@@ -105,13 +112,21 @@ func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
 		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\t%s\n", s.last)
 		for _, g := range groups {
 			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.count, cell(g.destination), cell(g.what),
-				cell(g.who), cell(g.why), clock(g.last, now), cell(g.remark(o.flags)))
+				cell(o.who(g)), cell(g.why), clock(g.last, now), cell(g.remark(o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
 	return o.shadow.print(w, now, colours)
+}
+
+// who is the program alone where all that is shown is of one sandbox.
+func (o *overview) who(g *group) string {
+	if _, program, found := strings.Cut(g.groupKey.who, "/"); found && len(o.asking) == 1 {
+		return program
+	}
+	return g.groupKey.who
 }
 
 func (o *overview) section(action string) []*group {

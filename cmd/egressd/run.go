@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -312,10 +313,17 @@ func (r *runner) serve() {
 	if r.sockets.Redirected {
 		how = proxy.OriginalNAT
 	}
+	programs := r.sockets.Programs
+	r.server.Program = programs.Connected
 	for _, l := range r.sockets.TCP {
 		r.serving.Go(func() { r.complainOf(r.server.ServeTransparent(l, jailListener, how)) })
 	}
-	r.names = &dns.Server{Gate: r.gate}
+	r.names = &dns.Server{Gate: r.gate, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+		if network == "tcp" {
+			return programs.Connected(from, to)
+		}
+		return programs.Sent(from)
+	}}
 	for _, c := range r.sockets.DNS {
 		r.serving.Go(func() { r.complainOf(r.names.ServeUDP(c, jailListener)) })
 	}
@@ -323,7 +331,7 @@ func (r *runner) serve() {
 		r.serving.Go(func() { r.complainOf(r.names.ServeTCP(l, jailListener)) })
 	}
 	for _, d := range r.sockets.UDP {
-		r.serving.Go(func() { refuseDatagrams(r.gate, d) })
+		r.serving.Go(func() { refuseDatagrams(r.gate, programs, d) })
 	}
 }
 
@@ -421,6 +429,7 @@ func (r *runner) stop(why string) {
 	for _, d := range r.sockets.UDP {
 		d.Close()
 	}
+	r.sockets.Programs.Close()
 	at, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = r.server.Shutdown(at) // that something was still open is no error here

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// TestACapturedConnectionIsRecordedWithItsProgram has the program looked up by the
+// two ends that it has in the sandbox.
+func TestACapturedConnectionIsRecordedWithItsProgram(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	up := newOrigin(t, func(c net.Conn) { io.Copy(c, c) })
+	to := w.named(t, "allowed.test", up.port)
+	asked := make(chan [2]netip.AddrPort, 8)
+	w.Program = func(from, to netip.AddrPort) *policy.Process {
+		asked <- [2]netip.AddrPort{from, to}
+		return &policy.Process{PID: 7, Exe: "/bin/tool", Argv: []string{"tool", "x"}}
+	}
+	c := w.captured(t, to)
+	c.send("EHLO me\n").expect("EHLO me\n")
+	if got, own := <-asked, c.LocalAddr().(*net.TCPAddr).AddrPort(); got != [2]netip.AddrPort{own, to} {
+		t.Errorf("asked for %v, want %v to %v", got, own, to)
+	}
+	c.Close()
+	open := w.opened(t, "allowed.test")
+	if p := open.Process; p == nil || p.PID != 7 || p.Exe != "/bin/tool" || len(p.Argv) != 2 {
+		t.Errorf("recorded %+v", open.Process)
+	}
+	if end := w.recorded(t, ended("closed")); end.Process == nil || end.Process.PID != 7 {
+		t.Errorf("the end is recorded with %+v", end.Process)
+	}
+}
+
+// TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided breaks a connection off
+// while its program is being looked for.
+func TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	asked, gone := make(chan bool), make(chan bool)
+	w.Program = func(netip.AddrPort, netip.AddrPort) *policy.Process {
+		asked <- true
+		<-gone
+		return nil
+	}
+	c := w.captured(t, w.named(t, "evil.test", "22"))
+	<-asked
+	c.Conn.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	close(gone)
+	w.recorded(t, func(r egress.Record) bool {
+		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
+	})
+}

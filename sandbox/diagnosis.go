@@ -1,0 +1,195 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A diagnosis asks the kernel about the sockets of a network (sock_diag(7)). The
+// kernel answers at once.
+type diagnosis struct {
+	socket *os.File
+
+	mu sync.Mutex // one question at a time
+}
+
+func (d *diagnosis) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.socket.Close()
+}
+
+// A diagnosed socket is what the kernel says of one.
+type diagnosed struct {
+	state      byte
+	local, far netip.AddrPort
+	inode      uint32
+}
+
+// connected returns the inode of the end of a TCP connection that is at from, or
+// 0.
+func (d *diagnosis) connected(from, to netip.AddrPort) uint32 {
+	for _, s := range d.ask(question{protocol: unix.IPPROTO_TCP, family: familyOf(from), from: from, to: to}) {
+		// Where there is no such connection the kernel goes on to listeners.
+		if s.state != tcpListen && s.local == from && s.far == to {
+			return s.inode
+		}
+	}
+	return 0
+}
+
+const tcpListen = 10
+
+// bound returns the inode of the one UDP socket that sends from an address, or 0.
+// One for IPv6 may do so for IPv4 too.
+func (d *diagnosis) bound(from netip.AddrPort) (inode uint32) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		if family == unix.AF_INET && !from.Addr().Is4() {
+			continue
+		}
+		port := netip.AddrPortFrom(netip.Addr{}, from.Port())
+		for _, s := range d.ask(question{protocol: unix.IPPROTO_UDP, family: family, from: port, all: true}) {
+			switch {
+			case s.local.Port() != from.Port(), s.inode == 0:
+			case s.local.Addr() != from.Addr() && !s.local.Addr().IsUnspecified():
+			case inode != 0:
+				return 0
+			default:
+				inode = s.inode
+			}
+		}
+	}
+	return inode
+}
+
+func familyOf(a netip.AddrPort) byte {
+	if a.Addr().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// A question is about the socket with two ends, or about all that have those
+// ports.
+type question struct {
+	protocol, family byte
+	from, to         netip.AddrPort
+	all              bool
+}
+
+const (
+	netlinkHead  = 16
+	diagByFamily = 20
+)
+
+// message is q as a netlink message around a struct inet_diag_req_v2.
+func (q question) message() []byte {
+	const length = netlinkHead + 8 + 48
+	flags := uint16(unix.NLM_F_REQUEST)
+	if q.all {
+		flags |= unix.NLM_F_DUMP
+	}
+	b := binary.NativeEndian.AppendUint32(nil, length)
+	b = binary.NativeEndian.AppendUint16(b, diagByFamily)
+	b = binary.NativeEndian.AppendUint16(b, flags)
+	b = append(b, make([]byte, 8)...) // sequence and port
+	b = append(b, q.family, q.protocol, 0, 0)
+	b = append(b, 0xff, 0xff, 0xff, 0xff) // in any state
+	b = binary.BigEndian.AppendUint16(b, q.from.Port())
+	b = binary.BigEndian.AppendUint16(b, q.to.Port())
+	for _, a := range []netip.Addr{q.from.Addr(), q.to.Addr()} {
+		var field [16]byte
+		copy(field[:], a.AsSlice())
+		b = append(b, field[:]...)
+	}
+	b = append(b, 0, 0, 0, 0)                                                        // on any interface
+	return append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)[:length:length] // INET_DIAG_NOCOOKIE
+}
+
+// answersMost bounds how many messages are read for one question: a program can
+// have as many sockets on a port as it has addresses.
+const answersMost = 16
+
+func (d *diagnosis) ask(q question) (found []diagnosed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	raw, err := d.socket.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) { found = exchange(int(fd), q) }) // closed: nothing is found
+	return found
+}
+
+// exchange sends q and reads the answers that are there. Where more is left than
+// is read, nothing is known.
+func exchange(fd int, q question) (found []diagnosed) {
+	if unix.Sendto(fd, q.message(), unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
+		return nil
+	}
+	b := make([]byte, 16<<10)
+	for range answersMost {
+		n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
+		if err != nil {
+			return nil
+		}
+		more, done := diagnoses(b[:n])
+		found = append(found, more...)
+		if done || !q.all {
+			return found
+		}
+	}
+	drain(fd, b)
+	return nil
+}
+
+func drain(fd int, b []byte) {
+	for {
+		if n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT); err != nil || n == 0 {
+			return
+		}
+	}
+}
+
+// diagnoses reads the messages in b, and whether the last one ends the answer.
+func diagnoses(b []byte) (found []diagnosed, done bool) {
+	for len(b) >= netlinkHead {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < netlinkHead || length > len(b) {
+			return found, true
+		}
+		switch binary.NativeEndian.Uint16(b[4:]) {
+		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+			return found, true
+		case diagByFamily:
+			if s, ok := diagnosedIn(b[netlinkHead:length]); ok {
+				found = append(found, s)
+			}
+		}
+		b = b[min((length+3)&^3, len(b)):]
+	}
+	return found, false
+}
+
+// diagnosedIn reads a struct inet_diag_msg.
+func diagnosedIn(b []byte) (diagnosed, bool) {
+	if len(b) < 72 {
+		return diagnosed{}, false
+	}
+	s := diagnosed{state: b[1], inode: binary.NativeEndian.Uint32(b[68:])}
+	s.local = endIn(b[0], b[4:], b[8:])
+	s.far = endIn(b[0], b[6:], b[24:])
+	return s, true
+}
+
+func endIn(family byte, port, address []byte) netip.AddrPort {
+	addr := netip.AddrFrom16([16]byte(address[:16])).Unmap()
+	if family == unix.AF_INET {
+		addr = netip.AddrFrom4([4]byte(address[:4]))
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(port))
+}
