@@ -47,6 +47,12 @@ type JailOptions struct {
 	// Redirect has connections redirected by NAT also where the kernel can do
 	// without: datagrams then leave no trace.
 	Redirect bool
+
+	// HostPorts are ports of the jail's loopback at which connections are handed
+	// out instead of being the jail's own.
+	HostPorts []uint16
+	// Dialers has Sockets hand out what connects to servers in the jail.
+	Dialers bool
 }
 
 // Sockets are what a jail hands out: all that its program sends arrives there. The
@@ -56,6 +62,9 @@ type Sockets struct {
 	DNS        []net.PacketConn // datagrams to port 53 of anywhere
 	DNSStreams []net.Listener   // connections to port 53 of anywhere
 	UDP        []*Datagrams     // datagrams to anywhere else; none where Redirected
+
+	HostPorts map[uint16][]net.Listener // as in JailOptions
+	Dialers   *Dialers                  // nil where JailOptions want none
 
 	// Programs are those behind the connections and datagrams. It may be nil.
 	Programs *Programs
@@ -93,6 +102,8 @@ type (
 	jailPlan struct {
 		IPv4, IPv6 netip.Addr
 		Redirect   bool
+		HostPorts  []uint16
+		Dialers    bool
 	}
 	jailReport struct {
 		Sockets    []socketKind // in the order of the descriptors that come with it
@@ -199,10 +210,13 @@ func sendAll(fd int, text []byte) error {
 	return nil
 }
 
+// descriptorsOfMessage is how many the kernel lets one message carry (SCM_MAX_FD).
+const descriptorsOfMessage = 253
+
 // receiveAll is the other end of sendAll. An end without a message is an empty
 // one. Descriptors may come with its first packet.
 func receiveAll(fd int) (text []byte, fds []int, err error) {
-	packet, rights := make([]byte, 64<<10), make([]byte, 256)
+	packet, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(descriptorsOfMessage*4))
 	for len(text) < maxMessage {
 		n, oob, _, _, err := syscall.Recvmsg(fd, packet, rights, syscall.MSG_CMSG_CLOEXEC)
 		if errors.Is(err, syscall.EINTR) {

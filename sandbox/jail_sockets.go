@@ -4,6 +4,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +26,9 @@ const (
 	raw4Socket       socketKind = "raw4" // comes right behind udp4: answers are sent on it
 	raw6Socket       socketKind = "raw6"
 	diagSocket       socketKind = "diag" // asks about the others
+	dial4Socket      socketKind = "dial4"
+	dial6Socket      socketKind = "dial6"
+	hostPortSocket   socketKind = "hostport" // with ":" and the port behind it
 )
 
 // CapturePort is where captured connections and datagrams are taken in, on the
@@ -42,10 +48,39 @@ type socketPlan struct {
 	protocol int
 	port     int
 	anywhere bool // bound to all addresses, else to loopback
+	inside   bool // only for what is sent to the address that it is bound to
 }
 
 // jailSockets are the sockets of a jail.
-func jailSockets(ipv6, datagrams bool) []socketPlan {
+func jailSockets(plan jailPlan, ipv6, datagrams bool) []socketPlan {
+	return slices.Concat(captureSockets(ipv6, datagrams), hostPortSockets(plan.HostPorts, ipv6), dialSockets(plan.Dialers, ipv6))
+}
+
+func hostPortSockets(ports []uint16, ipv6 bool) (all []socketPlan) {
+	for _, port := range ports {
+		kind := hostPortSocket + socketKind(":"+strconv.Itoa(int(port)))
+		all = append(all, socketPlan{kind: kind, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: int(port), inside: true})
+		if ipv6 {
+			all = append(all, socketPlan{kind: kind, family: unix.AF_INET6, sort: unix.SOCK_STREAM, port: int(port), inside: true})
+		}
+	}
+	return all
+}
+
+func dialSockets(wanted, ipv6 bool) (all []socketPlan) {
+	for range dialersOfFamily {
+		if wanted {
+			all = append(all, socketPlan{kind: dial4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, inside: true})
+		}
+		if wanted && ipv6 {
+			all = append(all, socketPlan{kind: dial6Socket, family: unix.AF_INET6, sort: unix.SOCK_STREAM, inside: true})
+		}
+	}
+	return all
+}
+
+// captureSockets take in what is sent anywhere.
+func captureSockets(ipv6, datagrams bool) []socketPlan {
 	all := []socketPlan{
 		{kind: tcp4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: CapturePort},
 		{kind: dns4Socket, family: unix.AF_INET, sort: unix.SOCK_DGRAM, port: dnsPort, anywhere: true},
@@ -86,7 +121,7 @@ func (p *socketPlan) open() (int, error) {
 }
 
 func (p *socketPlan) prepare(fd int) error {
-	if p.sort == unix.SOCK_RAW {
+	if p.sort == unix.SOCK_RAW || p.kind == dial4Socket || p.kind == dial6Socket {
 		return nil
 	}
 	for _, o := range p.options() {
@@ -108,6 +143,12 @@ func (p *socketPlan) prepare(fd int) error {
 func (p *socketPlan) options() [][2]int {
 	six := p.family == unix.AF_INET6
 	all := [][2]int{{unix.SOL_SOCKET, unix.SO_REUSEADDR}}
+	if p.inside {
+		if six {
+			all = append(all, [2]int{unix.SOL_IPV6, unix.IPV6_V6ONLY})
+		}
+		return all
+	}
 	if six {
 		all = append(all, [2]int{unix.SOL_IPV6, unix.IPV6_V6ONLY}, [2]int{unix.SOL_IPV6, unix.IPV6_TRANSPARENT})
 	} else {
@@ -139,9 +180,16 @@ func (p *socketPlan) address() unix.Sockaddr {
 
 // add takes a socket that came out of the jail of a process.
 func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
-	if kind == diagSocket {
+	switch kind {
+	case diagSocket:
 		s.Programs, err = newPrograms(fd, pid)
 		return err
+	case dial4Socket:
+		s.addDialer(unix.AF_INET, fd)
+		return nil
+	case dial6Socket:
+		s.addDialer(unix.AF_INET6, fd)
+		return nil
 	}
 	f := os.NewFile(uintptr(fd), string(kind))
 	switch kind {
@@ -150,6 +198,9 @@ func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
 		return nil
 	}
 	defer f.Close()
+	if port, ok := strings.CutPrefix(string(kind), string(hostPortSocket)+":"); ok {
+		return s.addHostPort(port, f)
+	}
 	switch kind {
 	case tcp4Socket, tcp6Socket, dnsStream4Socket, dnsStream6Socket:
 		l, err := net.FileListener(f)
@@ -172,5 +223,28 @@ func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
 		}
 		return s.addDatagrams(c)
 	}
+	return nil
+}
+
+func (s *Sockets) addDialer(family, fd int) {
+	if s.Dialers == nil {
+		s.Dialers = new(Dialers)
+	}
+	s.Dialers.add(family, fd)
+}
+
+func (s *Sockets) addHostPort(text string, f *os.File) error {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return err
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return err
+	}
+	if s.HostPorts == nil {
+		s.HostPorts = map[uint16][]net.Listener{}
+	}
+	s.HostPorts[uint16(port)] = append(s.HostPorts[uint16(port)], l)
 	return nil
 }

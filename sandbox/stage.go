@@ -89,7 +89,7 @@ func build(plan jailPlan) (jailReport, []int, error) {
 		return report, nil, &SetupError{"packet filter", err}
 	}
 	var fds []int
-	for _, p := range jailSockets(ipv6, !report.Redirected) {
+	for _, p := range jailSockets(plan, ipv6, !report.Redirected) {
 		fd, err := p.open()
 		if err != nil {
 			return report, nil, &SetupError{"socket " + string(p.kind), err}

@@ -60,6 +60,7 @@ act for the program outside, such as Docker, D-Bus or tmux, unless --host-socket
 names them. Other sockets in the file system are there. See the manual.`,
 		Example: `  egressd run -- npm test
   egressd run --fail-on-deny -- make check
+  egressd run -p 3000 --host-port 5432 -- npm run dev
   egressd run -- bash`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,6 +72,8 @@ names them. Other sockets in the file system are there. See the manual.`,
 	configFlag(cmd, &o.config)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "the same as --config")
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, in rules and in the log (default: that of the working directory)")
+	cmd.Flags().StringArrayVarP(&o.publish, "publish", "p", nil, "a `[HOSTPORT:]PORT` of the sandbox that is reached on the host's loopback")
+	cmd.Flags().StringArrayVar(&o.hostPorts, "host-port", nil, "a `PORT` of the host's loopback that the sandbox reaches on its own")
 	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
@@ -99,6 +102,7 @@ func asSandboxFailure(err error) error {
 
 type runOptions struct {
 	config, policy, name        string
+	publish, hostPorts          []string
 	failOnDeny, quiet, redirect bool
 	doors                       []string // sockets of the machine that the program may have
 }
@@ -115,6 +119,9 @@ type runner struct {
 	names   *dns.Server
 	tally   egress.Tally
 	hidden  []string
+	ports   ports
+	inside  []publishedPort
+	given   []uint16 // ports of the host
 	cut     []string // names of variables that the program does not get
 	digest  string
 	serving sync.WaitGroup
@@ -134,9 +141,17 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	inside, err := parsePublished(o.publish)
+	if err != nil {
+		return err
+	}
+	given, err := parseHostPorts(o.hostPorts, inside)
+	if err != nil {
+		return err
+	}
 	runtime.LockOSThread() // the program is killed when the thread ends that began its sandbox
 	defer runtime.UnlockOSThread()
-	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}}
+	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given}
 	signals := catchSignals()
 	defer signals.release()
 	if err := r.prepare(ctx); err != nil {
@@ -168,7 +183,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	synthetic := egress.DefaultSynthetic()
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect}); err != nil {
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0}); err != nil {
 		return noSandbox(err)
 	}
 	defer func() {
@@ -220,6 +235,9 @@ func (r *runner) change(c *config) error {
 		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
 	c.file.Listen.Proxy, c.file.Listen.DNS = nil, nil
+	if err := allowHostPorts(c.file, name, r.given); err != nil {
+		return err
+	}
 	for i := range c.file.Sandboxes {
 		s := &c.file.Sandboxes[i]
 		s.Listen, s.UIDs, s.Sources, s.Certificate = "", nil, nil, ""
@@ -314,6 +332,7 @@ func (r *runner) serve() {
 		how = proxy.OriginalNAT
 	}
 	programs := r.sockets.Programs
+	r.ports.gate, r.ports.programs, r.ports.dialers = r.gate, programs, r.sockets.Dialers
 	r.server.Program = programs.Connected
 	for _, l := range r.sockets.TCP {
 		r.serving.Go(func() { r.complainOf(r.server.ServeTransparent(l, jailListener, how)) })
@@ -364,6 +383,9 @@ func (r *runner) exec(argv []string) error {
 		how = "transparent (NAT: datagrams are refused without a record)"
 	}
 	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
+	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
+		return err
+	}
 	if err := r.jail.Exec(); err != nil {
 		return notStarted(err)
 	}
@@ -429,6 +451,7 @@ func (r *runner) stop(why string) {
 	for _, d := range r.sockets.UDP {
 		d.Close()
 	}
+	r.ports.stop()
 	r.sockets.Programs.Close()
 	at, cancel := context.WithCancel(context.Background())
 	cancel()
