@@ -9,53 +9,81 @@ import (
 
 // TestRunRecordsPrograms has several programs ask for names, connect and send
 // datagrams. A program that is gone by then, or that is looked for for too long, is
-// left out, so that each has several chances; a wrong one is never recorded.
+// left out, so that each has many chances; a wrong one is never recorded.
 func TestRunRecordsPrograms(t *testing.T) {
 	d := newDaemon(t, runPolicy)
 	for user := range users {
 		for _, flags := range [][]string{nil, {"--redirect"}} {
 			t.Run(user+strings.Join(flags, ""), func(t *testing.T) {
-				r := d.runAs(t, user, `for i in 1 2 3 4 5; do
+				wants := recordedPrograms(len(flags) == 0)
+				for range 5 {
+					r := d.runAs(t, user, `for i in 1 2 3 4 5; do
 	curl -sS -m9 -o /dev/null http://me:hunter2@a.allowed.test/$i http://evil.test/
 	python3 -u -c 'import urllib.request as u; u.urlopen("http://b.allowed.test/").read()'
 	dig +short +time=3 +tries=1 @8.8.8.8 dug.test; dig +short +tcp +time=3 +tries=1 dug.test
 	echo x | socat -t1 - UDP:151.101.1.69:$i 2>/dev/null
 done`, flags...)
-				for _, want := range []struct {
-					says, program string
-					of            func(*egress.Record) bool
-				}{
-					{"a request", "curl", func(r *egress.Record) bool { return r.Kind == egress.KindRequest && r.Dst.Host == "a.allowed.test" }},
-					{"the end of one", "curl", func(r *egress.Record) bool {
-						return r.Kind == egress.KindClose && r.Dst != nil && r.Dst.Host == "a.allowed.test"
-					}},
-					{"a denied request", "curl", func(r *egress.Record) bool { return r.Kind == egress.KindRequest && r.Dst.Host == "evil.test" }},
-					{"a script's request", "python3", func(r *egress.Record) bool { return r.Kind == egress.KindRequest && r.Dst.Host == "b.allowed.test" }},
-					{"a question", "dig", func(r *egress.Record) bool { return r.DNS != nil && r.DNS.Name == "dug.test" }},
-					{"a datagram", "socat", func(r *egress.Record) bool { return len(flags) == 0 && r.Dst != nil && r.Dst.Host == evilIPv4 }},
-				} {
-					var all, found int
-					for i := range r.records {
-						rec := &r.records[i]
-						if !want.of(rec) {
-							continue
-						}
-						all++
-						if p := rec.Process; p != nil && p.Exe != "" {
-							found++
-							if !strings.Contains(p.Exe, "/"+want.program) || p.PID <= 1 {
-								t.Errorf("%s is recorded as one of %+v", want.says, p)
-							}
-							if text := strings.Join(p.Argv, " "); strings.Contains(text, "hunter2") {
-								t.Errorf("%s is recorded with %q", want.says, text)
-							}
-						}
-					}
-					if all > 0 && found == 0 || all == 0 && (want.program != "socat" || len(flags) == 0) {
-						t.Errorf("%s: %d records, %d with the program", want.says, all, found)
+					if missing := wants.look(t, r.records); missing == "" {
+						return
 					}
 				}
+				t.Errorf("never recorded with its program: %s", wants.look(t, nil))
 			})
 		}
+	}
+}
+
+// A programWant is a kind of record and the program that it has to name.
+type programWant struct {
+	says, program string
+	of            func(*egress.Record) bool
+	found         bool
+}
+
+type programWants []programWant
+
+func recordedPrograms(datagrams bool) programWants {
+	to := func(kind egress.Kind, host string) func(*egress.Record) bool {
+		return func(r *egress.Record) bool { return r.Kind == kind && r.Dst != nil && r.Dst.Host == host }
+	}
+	all := programWants{
+		{says: "a request", program: "curl", of: to(egress.KindRequest, "a.allowed.test")},
+		{says: "the end of one", program: "curl", of: to(egress.KindClose, "a.allowed.test")},
+		{says: "a denied request", program: "curl", of: to(egress.KindRequest, "evil.test")},
+		{says: "a script's request", program: "python3", of: to(egress.KindRequest, "b.allowed.test")},
+		{says: "a question", program: "dig", of: func(r *egress.Record) bool { return r.DNS != nil && r.DNS.Name == "dug.test" }},
+	}
+	if datagrams {
+		all = append(all, programWant{says: "a datagram", program: "socat", of: func(r *egress.Record) bool { return r.Dst != nil && r.Dst.Host == evilIPv4 }})
+	}
+	return all
+}
+
+// look notes which programs records name, and returns what is still missing.
+func (ws programWants) look(t *testing.T, records []egress.Record) string {
+	t.Helper()
+	var missing []string
+	for i := range ws {
+		w := &ws[i]
+		for j := range records {
+			if rec := &records[j]; w.of(rec) && rec.Process != nil && rec.Process.Exe != "" {
+				w.found = true
+				w.check(t, rec.Process)
+			}
+		}
+		if !w.found {
+			missing = append(missing, w.says)
+		}
+	}
+	return strings.Join(missing, ", ")
+}
+
+func (w *programWant) check(t *testing.T, p *egress.RecordProcess) {
+	t.Helper()
+	if !strings.Contains(p.Exe, "/"+w.program) || p.PID <= 1 {
+		t.Errorf("%s is recorded as one of %+v", w.says, p)
+	}
+	if text := strings.Join(p.Argv, " "); strings.Contains(text, "hunter2") {
+		t.Errorf("%s is recorded with %q", w.says, text)
 	}
 }

@@ -40,7 +40,7 @@ type holding struct {
 }
 
 const (
-	programPatience = 5 * time.Millisecond
+	programPatience = 20 * time.Millisecond // most often it takes some hundred microseconds
 	argumentReaders = 4
 	heldMost        = 16 << 10 // sockets remembered
 	knownMost       = 64       // processes tried before all others
