@@ -124,6 +124,9 @@ type Program struct {
 	// arguments.
 	Argv, Env []string
 
+	// Apart has the program see a file system of its own; nil: the host's.
+	Apart *Apart
+
 	// Hidden are files and folders that are not there for the program, or are
 	// empty, and stay so. What does not exist is passed over.
 	Hidden []string
@@ -174,7 +177,7 @@ func startStage(control int) (pid int, err error) {
 			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
-			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP},
+			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN},
 			Pdeathsig:   syscall.SIGKILL,
 		},
 	})

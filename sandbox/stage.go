@@ -67,7 +67,7 @@ func (s *stage) run() error {
 	if err != nil {
 		return err
 	}
-	if err := confine(s.control); err != nil {
+	if err := confine(s.control, program.Apart != nil); err != nil {
 		return err
 	}
 	if err := s.report(attempts(program)); err != nil {
@@ -204,12 +204,15 @@ func variableOf(env []string, name string) (value string) {
 // confine gives up, for good, what could undo the jail: privileges, those that a
 // program with set-user-ID would have, descriptors that lead out, and the system
 // calls that reach beyond a network namespace.
-func confine(keep int) error {
+//
+// apart says that descriptors must not lead to the host's folders either.
+func confine(keep int, apart bool) error {
 	steps := []struct {
 		name string
 		do   func() error
 	}{
 		{"close what leads out", func() error { return closeDoors(keep) }},
+		{"close inherited folders", func() error { return closeFolders(apart) }},
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"scope of signals", scopeSignals},

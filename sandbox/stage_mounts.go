@@ -37,12 +37,21 @@ func hideHelpers() error {
 // rearrange makes the mounts that a program is to have. They are seen by nobody
 // outside.
 func rearrange(plan jailPlan, p Program) error {
+	if p.Apart != nil {
+		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), resolvConf)); err != nil {
+			return err
+		}
+	}
 	dir, err := workingDirectory()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
 	for _, path := range p.Fixed {
-		if err := fix(path); err != nil {
+		err := fix(path)
+		if errors.Is(err, unix.ENOENT) && p.Apart != nil {
+			continue // the host has it where the program sees another folder
+		}
+		if err != nil {
 			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}

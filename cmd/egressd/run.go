@@ -57,7 +57,10 @@ something was denied.
 The files of the machine are those of the user: what the policy and egressd
 itself keep there is hidden or fixed, and so are the sockets of those who would
 act for the program outside, such as Docker, D-Bus or tmux, unless --host-socket
-names them. Other sockets in the file system are there. See the manual.`,
+names them. Other sockets in the file system are there. With --fs all but the
+working directory is read-only, temporary folders and /run are the program's own,
+without any socket of the machine, and what is written to HOME is gone at the
+end. See the manual.`,
 		Example: `  egressd run -- npm test
   egressd run --fail-on-deny -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
@@ -75,10 +78,12 @@ names them. Other sockets in the file system are there. See the manual.`,
 	cmd.Flags().StringArrayVarP(&o.publish, "publish", "p", nil, "a `[HOSTPORT:]PORT` of the sandbox that is reached on the host's loopback")
 	cmd.Flags().StringArrayVar(&o.hostPorts, "host-port", nil, "a `PORT` of the host's loopback that the sandbox reaches on its own")
 	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
+	cmd.Flags().BoolVar(&o.apart, "fs", false, "keep the file system from the program, but for the working directory")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
 	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
+	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
 	_ = cmd.RegisterFlagCompletionFunc("name", completeSandboxes(&o.config))
 	return cmd
 }
@@ -105,6 +110,7 @@ type runOptions struct {
 	publish, hostPorts          []string
 	failOnDeny, quiet, redirect bool
 	doors                       []string // sockets of the machine that the program may have
+	apart                       bool
 }
 
 // A runner is one program and the daemon that is there for it.
@@ -122,6 +128,7 @@ type runner struct {
 	ports   ports
 	inside  []publishedPort
 	given   []uint16 // ports of the host
+	apart   *sandbox.Apart
 	cut     []string // names of variables that the program does not get
 	digest  string
 	serving sync.WaitGroup
@@ -149,9 +156,13 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	if err != nil {
 		return err
 	}
+	apart, err := o.fileSystem()
+	if err != nil {
+		return err
+	}
 	runtime.LockOSThread() // the program is killed when the thread ends that began its sandbox
 	defer runtime.UnlockOSThread()
-	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given}
+	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	signals := catchSignals()
 	defer signals.release()
 	if err := r.prepare(ctx); err != nil {
@@ -303,28 +314,6 @@ func (r *runner) hideBundles(c *config) {
 	}
 }
 
-// runName is the sandbox that a program is: one of those that the file lists, or
-// any name where it lists none.
-func (c *config) runName(name string) (string, error) {
-	if len(c.file.Sandboxes) > 0 {
-		s, err := c.sandbox(name)
-		if err != nil {
-			return "", misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
-		}
-		return s.Name, nil
-	}
-	if name == "" {
-		if dir, err := os.Getwd(); err == nil && sandbox.PlainName(filepath.Base(dir)) {
-			return filepath.Base(dir), nil
-		}
-		return sandbox.Default, nil
-	}
-	if !sandbox.PlainName(name) {
-		return "", misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
-	}
-	return name, nil
-}
-
 // serve serves the jail's sockets until they are closed.
 func (r *runner) serve() {
 	how := proxy.Original(proxy.OriginalLocal)
@@ -362,7 +351,10 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Hidden: slices.Concat(r.hidden, doors(os.Getuid(), os.Environ(), r.doors)), Fixed: slices.Concat(r.fixed(), ownProgram())}
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: slices.Concat(r.hidden, doors(os.Getuid(), os.Environ(), r.doors)), Fixed: slices.Concat(r.fixed(), ownProgram())}
+	if r.apart != nil {
+		p.Env = withoutVariables(p.Env, hostServices)
+	}
 	if r.with != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
@@ -379,8 +371,11 @@ func (r *runner) exec(argv []string) error {
 		return err
 	}
 	how := "transparent"
+	if r.apart != nil {
+		how += " · files apart"
+	}
 	if r.sockets.Redirected {
-		how = "transparent (NAT: datagrams are refused without a record)"
+		how += " (NAT: datagrams are refused without a record)"
 	}
 	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/sandbox"
+)
+
+// hostServices are variables by which programs find services of the host that
+// --fs takes away: without them they do not look for these.
+var hostServices = []string{"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
+
+// fileSystem is the one that --fs asks for, or nil.
+func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
+	if !o.apart {
+		return nil, nil
+	}
+	work, err := os.Getwd()
+	if err == nil {
+		work, err = filepath.EvalSymlinks(work)
+	}
+	if err != nil {
+		return nil, failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
+	}
+	home, err := filepath.EvalSymlinks(os.Getenv("HOME"))
+	if err != nil || home == "/" || !filepath.IsAbs(home) {
+		home = ""
+	}
+	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
+		if kept != "" && within(kept, work) {
+			return nil, misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
+		}
+	}
+	return &sandbox.Apart{Work: work, Home: home, Private: privateFolders()}, nil
+}
+
+// within reports whether path is folder, or lies in it.
+func within(path, folder string) bool {
+	rest, err := filepath.Rel(folder, path)
+	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
+}
+
+// privateFolders are those in which programs keep what is nobody else's, and
+// services their sockets.
+func privateFolders() []sandbox.Private {
+	const everybody = os.ModeSticky | 0o777
+	all := []sandbox.Private{{Path: "/tmp", Mode: everybody}, {Path: "/var/tmp", Mode: everybody}, {Path: "/dev/shm", Mode: everybody}, {Path: "/run", Mode: 0o755}, {Path: "/var/run", Mode: 0o755}}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		all = append(all, sandbox.Private{Path: filepath.Clean(dir), Mode: 0o700, Make: true})
+	}
+	return all
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/egressd/egressd/sandbox"
+)
+
+// runName is the sandbox that a program is: one of those that the file lists, or
+// any name where it lists none.
+func (c *config) runName(name string) (string, error) {
+	if len(c.file.Sandboxes) > 0 {
+		s, err := c.sandbox(name)
+		if err != nil {
+			return "", misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
+		}
+		return s.Name, nil
+	}
+	if name == "" {
+		if dir, err := os.Getwd(); err == nil && sandbox.PlainName(filepath.Base(dir)) {
+			return filepath.Base(dir), nil
+		}
+		return sandbox.Default, nil
+	}
+	if !sandbox.PlainName(name) {
+		return "", misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
+	}
+	return name, nil
+}
