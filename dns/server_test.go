@@ -256,12 +256,13 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 
 // TestWhoAsksIsRecorded has the program looked up by the address it asks from.
 func TestWhoAsksIsRecorded(t *testing.T) {
-	f := newFront(t, ServerLimits{})
 	asked := make(chan string, 8)
-	f.Program = func(network string, from, to netip.AddrPort) *policy.Process {
+	who := func(network string, from, to netip.AddrPort) *policy.Process {
 		asked <- network + " " + from.String() + " " + to.String()
 		return &policy.Process{PID: 7, Exe: "/bin/tool"}
 	}
+	f := &front{Server: &Server{Gate: newFront(t, ServerLimits{}).Gate, Program: who}}
+	f.listen(t)
 	for _, network := range []string{"udp", "tcp"} {
 		at := map[string]string{"udp": f.udp, "tcp": f.tcp}[network]
 		c, err := dns.Dial(network, at)
