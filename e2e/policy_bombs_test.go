@@ -42,6 +42,9 @@ func TestBombsInAPolicy(t *testing.T) {
 		began := time.Now()
 		d.refuses(t, "PO-08", name+".allowed.test:443", policy.PolicyError)
 		t.Logf("%s: %v through every way in; %d KiB so far", name, time.Since(began), d.memory(t))
+		if said, _ := d.policyStatus(t); !strings.Contains(said, `"where":"`+name+`.allowed.test"`) {
+			t.Errorf("%s: policy status says %s", name, said)
+		}
 	}
 	d.othersGoOn(t)
 	if kib := d.memory(t); kib > 1<<20 {

@@ -23,9 +23,10 @@ func newPolicyStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Say which policy is in force, and how fresh its bundles are",
 		Long: `Status says which policy is in force and since when, whether egressd runs, which
-change of the policy was rejected last, and of each bundle its revision, when it
-was issued, fetched and last heard of, and whether it is stale. It reads the
-audit log and what egressd keeps on disk, needs no daemon, and asks no server.
+change of the policy was rejected last, how many decisions failed under the one
+in force (policy-error), and of each bundle its revision, when it was issued,
+fetched and last heard of, and whether it is stale. It reads the audit log and
+what egressd keeps on disk, needs no daemon, and asks no server.
 
 Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched or read,
 or the last reload was rejected; 2 it cannot be told.`,
@@ -52,6 +53,7 @@ type policyStatus struct {
 	Since    time.Time      `json:"since,omitzero"`
 	Source   string         `json:"source,omitempty"` // how it came into force
 	Rejected *rejection     `json:"rejected,omitempty"`
+	Failed   *failures      `json:"failed,omitempty"`
 	File     string         `json:"file_error,omitempty"` // why the policy file cannot be read now
 	Bundles  []bundleStatus `json:"bundles"`
 }
@@ -61,6 +63,14 @@ type rejection struct {
 	Time    time.Time `json:"time"`
 	Reason  string    `json:"reason"`
 	Current bool      `json:"current"` // nothing was put in force since
+}
+
+// failures are the decisions that the policy in force could not make: it denied
+// with policy-error.
+type failures struct {
+	Count int       `json:"count"`
+	Last  time.Time `json:"last"`
+	Where string    `json:"where"` // what was asked for, the last time
 }
 
 type bundleStatus struct {
@@ -140,7 +150,7 @@ func (s *policyStatus) readLog(dir string) (err error) {
 			return nil
 		case err != nil:
 			return failed(err, "keep a copy of "+dir+" as it is")
-		case !bytes.Contains(text, []byte(`"kind":"policy"`)):
+		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
 		r, err := decodeRecord(text)
@@ -153,19 +163,38 @@ func (s *policyStatus) readLog(dir string) (err error) {
 
 // follow takes in one record.
 func (s *policyStatus) follow(r *egress.Record) {
-	if r.Kind != egress.KindPolicy || r.Decision == nil {
+	switch {
+	case r.Decision == nil:
+		return
+	case r.Kind != egress.KindPolicy:
+		s.count(r)
 		return
 	}
 	done, _, _ := strings.Cut(r.Note, " ")
 	switch done {
 	case "loaded", "reloaded", "renewed":
-		s.Policy, s.Since, s.Source = r.Decision.Policy, r.Time, r.Note
+		s.Policy, s.Since, s.Source, s.Failed = r.Decision.Policy, r.Time, r.Note, nil
 		if s.Rejected != nil && done != "renewed" { // which does not read the file
 			s.Rejected.Current = false
 		}
 	case "rejected":
 		_, reason, _ := strings.Cut(r.Note, " ")
 		s.Rejected = &rejection{Time: r.Time, Reason: reason, Current: true}
+	}
+}
+
+// count takes in the record of a decision.
+func (s *policyStatus) count(r *egress.Record) {
+	if r.Decision.Class != string(policy.PolicyError) || r.Decision.Policy != s.Policy {
+		return
+	}
+	if s.Failed == nil {
+		s.Failed = new(failures)
+	}
+	s.Failed.Count++
+	s.Failed.Last = r.Time
+	if r.Dst != nil {
+		s.Failed.Where = r.Dst.Host
 	}
 }
 
@@ -223,6 +252,9 @@ func (s *policyStatus) print(w io.Writer, asJSON bool, now time.Time) error {
 	}
 	if s.Source != "" {
 		fmt.Fprintf(&b, "    %s\n", printable(s.Source))
+	}
+	if f := s.Failed; f != nil {
+		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.mark("deny"), f.Count, ago(f.Last, now), printable(f.Where))
 	}
 	if s.File != "" {
 		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.mark("deny"), printable(s.File))
