@@ -92,6 +92,7 @@ type Server struct {
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
 	stopping  bool
+	seeking   sync.WaitGroup // searches for the programs of captured connections
 	running   sync.WaitGroup // loops, and goroutines that serve a connection
 	hosted    map[net.Conn]struct{}
 	doors     []net.Listener // of TLS
@@ -206,6 +207,9 @@ func (in *listener) end() {
 	if in.ended {
 		return
 	}
+	if in.original != nil {
+		in.Ready(0) // what has come until now is of somebody who may be gone
+	}
 	in.ended = true
 	in.loop.Forget(in.fd)
 	in.loop.CloseFD(in.fd)
@@ -261,6 +265,9 @@ func (s *Server) take(loop *relay.Loop, o *opening) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
+	s.settle() // whoever has begun a connection is to be in the log
+	s.seeking.Wait()
+	s.settle()
 	for s.open.Load() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -280,6 +287,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("%d connections were cut", left)
 	}
 	return nil
+}
+
+// settle waits until the loops have done what they were given to do until now.
+func (s *Server) settle() {
+	for _, l := range s.loops {
+		done := make(chan struct{})
+		if l.Post(func() { close(done) }) {
+			<-done
+		}
+	}
 }
 
 func (s *Server) stopAccepting() {

@@ -71,7 +71,7 @@ func (c *conn) beginCaptured(in *listener) {
 	}
 	c.finding = true // one that breaks off until then is decided all the same
 	from, loop := c.peer.Addr, c.loop
-	c.server.running.Go(func() {
+	c.server.seeking.Go(func() {
 		found := who(from, to)
 		loop.Post(func() {
 			if !c.over {

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -51,6 +53,37 @@ func TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided(t *testing.T) {
 	c.Conn.(*net.TCPConn).SetLinger(0)
 	c.Close()
 	close(gone)
+	w.recorded(t, func(r egress.Record) bool {
+		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
+	})
+}
+
+// TestACaptureIsDecidedThoughTheServerStops stops it while a program is being looked
+// for.
+func TestACaptureIsDecidedThoughTheServerStops(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	asked, goOn := make(chan bool), make(chan bool)
+	w.Program = func(netip.AddrPort, netip.AddrPort) *policy.Process {
+		asked <- true
+		<-goOn
+		return nil
+	}
+	c := w.captured(t, w.named(t, "evil.test", "22"))
+	<-asked
+	stopped := make(chan error, 1)
+	go func() {
+		at, cancel := context.WithCancel(context.Background())
+		cancel()
+		stopped <- w.Shutdown(at)
+	}()
+	c.Close()
+	select {
+	case <-stopped:
+		t.Error("it did not wait")
+	case <-time.After(50 * time.Millisecond): // a broken one has stopped by then
+	}
+	close(goOn)
+	<-stopped
 	w.recorded(t, func(r egress.Record) bool {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
 	})

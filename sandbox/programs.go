@@ -20,10 +20,12 @@ import (
 // and for policies, never a proof: a program can hand its sockets to others, and be
 // gone before it is looked for. Then nothing is found.
 //
-// An answer takes a few milliseconds at most, whatever the jail's programs do. The
+// An answer takes a few milliseconds of work at most, whatever the jail's programs
+// do, and never longer than 20 ms, on a machine that has other things to do. The
 // methods are safe for concurrent use; those of a nil *Programs find nothing.
 type Programs struct {
 	diag     *diagnosis
+	root     int    // the first process in the jail
 	network  string // the jail's network namespace, as /proc names it
 	patience time.Duration
 	readers  chan struct{} // one for each read of arguments that is under way
@@ -44,8 +46,21 @@ const (
 	argumentReaders = 4
 	heldMost        = 16 << 10 // sockets remembered
 	knownMost       = 64       // processes tried before all others
-	descriptorsMost = 16 << 10 // looked at in one process
+	threadsMost     = 64       // of a process, whose children are looked at
+	childrenBytes   = 4096
+	processesMost   = 2048 // looked at for one answer
+	descriptorsMost = 4096 // looked at for one answer
 )
+
+// An effort is what may still be done for one answer.
+type effort struct {
+	until                  time.Time
+	processes, descriptors int
+}
+
+func (e *effort) over() bool {
+	return e.processes <= 0 || e.descriptors <= 0 || time.Now().After(e.until)
+}
 
 // newPrograms returns the programs of the jail whose network pid is in. diag is a
 // socket in there.
@@ -56,6 +71,7 @@ func newPrograms(diag int, pid int) (*Programs, error) {
 	}
 	return &Programs{
 		diag:     &diagnosis{socket: os.NewFile(uintptr(diag), "sock_diag")},
+		root:     pid,
 		network:  network,
 		patience: programPatience,
 		readers:  make(chan struct{}, argumentReaders),
@@ -94,8 +110,8 @@ func (p *Programs) behind(inode uint32) *policy.Process {
 	if inode == 0 {
 		return nil
 	}
-	until := time.Now().Add(p.patience)
-	pid, dir := p.holder(inode, until)
+	left := &effort{time.Now().Add(p.patience), processesMost, descriptorsMost}
+	pid, dir := p.holder(inode, left)
 	if pid == 0 {
 		return nil
 	}
@@ -104,13 +120,13 @@ func (p *Programs) behind(inode uint32) *policy.Process {
 	if exe, err := linkAt(dir, "exe"); err == nil {
 		found.Exe = exe[:min(len(exe), exeMost)]
 	}
-	found.Argv = p.arguments(dir, until)
+	found.Argv = p.arguments(dir, left.until)
 	return found
 }
 
 // holder returns the pid that holds inode, and its folder in /proc, which the
 // caller closes: through it another process that gets the number is never seen.
-func (p *Programs) holder(inode uint32, until time.Time) (pid, dir int) {
+func (p *Programs) holder(inode uint32, left *effort) (pid, dir int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h, ok := p.held[inode]; ok {
@@ -122,25 +138,29 @@ func (p *Programs) holder(inode uint32, until time.Time) (pid, dir int) {
 		}
 		delete(p.held, inode)
 	}
-	if pid, dir := p.among(slices.Clone(p.known), inode, until); pid != 0 {
+	if pid, dir := p.among(slices.Clone(p.known), inode, left); pid != 0 {
 		return pid, dir
 	}
-	return p.among(processes(), inode, until)
+	if pid, dir := p.among(descendants(p.root, left), inode, left); pid != 0 {
+		return pid, dir
+	}
+	return p.among(processes(), inode, left) // what has lost its parent
 }
 
 // among looks for inode in those of pids that are in the jail.
-func (p *Programs) among(pids []int, inode uint32, until time.Time) (pid, dir int) {
+func (p *Programs) among(pids []int, inode uint32, left *effort) (pid, dir int) {
 	for _, pid := range pids {
-		if time.Now().After(until) {
+		if left.over() {
 			break
 		}
+		left.processes--
 		dir := p.enter(pid)
 		if dir < 0 {
 			p.forget(pid)
 			continue
 		}
 		p.remember(pid)
-		if p.list(pid, dir, until); p.held[inode].pid == pid {
+		if p.list(pid, dir, left); p.held[inode].pid == pid {
 			return pid, dir
 		}
 		unix.Close(dir)
@@ -174,19 +194,19 @@ func (p *Programs) forget(pid int) {
 
 // list notes the sockets that a process holds: more of them are asked for soon,
 // mostly.
-func (p *Programs) list(pid, dir int, until time.Time) {
+func (p *Programs) list(pid, dir int, left *effort) {
 	fd, err := unix.Openat(dir, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
 	folder := os.NewFile(uintptr(fd), "fd")
 	defer folder.Close()
-	for seen := 0; seen < descriptorsMost && !time.Now().After(until); {
+	for left.descriptors > 0 && !time.Now().After(left.until) {
 		names, err := folder.Readdirnames(64)
 		if err != nil {
 			return
 		}
-		seen += len(names)
+		left.descriptors -= len(names)
 		for _, name := range names {
 			link, err := linkAt(fd, name)
 			if inode := socketInode(link); err == nil && inode != 0 {
@@ -237,14 +257,55 @@ func (p *Programs) arguments(dir int, until time.Time) []string {
 	}
 }
 
-// processes returns all pids, the newest first.
-func processes() []int {
-	folder, err := os.Open("/proc")
+// descendants returns a process and all that it and its children have started, as
+// far as left lets: on a machine with many processes that takes far less than to
+// list them all.
+func descendants(pid int, left *effort) []int {
+	all := []int{pid}
+	for next := 0; next < len(all) && len(all) < left.processes && !time.Now().After(left.until); next++ {
+		all = append(all, children(all[next])...)
+	}
+	slices.Reverse(all) // the last ones first
+	return all
+}
+
+// children returns what the threads of a process have started, as far as fits into
+// a few kilobytes.
+func children(pid int) (all []int) {
+	folder := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := namesIn(folder, threadsMost)
 	if err != nil {
 		return nil
 	}
+	text := make([]byte, childrenBytes)
+	for _, thread := range threads {
+		f, err := os.Open(folder + "/" + thread + "/children")
+		if err != nil {
+			continue
+		}
+		n, _ := f.Read(text)
+		f.Close()
+		for _, field := range strings.Fields(string(text[:n])) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				all = append(all, pid)
+			}
+		}
+	}
+	return all
+}
+
+func namesIn(path string, most int) ([]string, error) {
+	folder, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
 	defer folder.Close()
-	names, _ := folder.Readdirnames(-1)
+	return folder.Readdirnames(most)
+}
+
+// processes returns all pids, the newest first.
+func processes() []int {
+	names, _ := namesIn("/proc", -1)
 	var pids []int
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -206,6 +207,36 @@ func TestAnotherProcessIsFound(t *testing.T) {
 	}
 }
 
+// TestDescendantsAreFound has a child of a child.
+func TestDescendantsAreFound(t *testing.T) {
+	child := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var grandchild int
+	if _, err := fmt.Fscan(out, &grandchild); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { syscall.Kill(grandchild, syscall.SIGKILL); child.Process.Kill(); child.Wait() }()
+	soon := time.Now().Add(time.Minute)
+	all := descendants(os.Getpid(), &effort{soon, processesMost, 0})
+	for _, pid := range []int{os.Getpid(), child.Process.Pid, grandchild} {
+		if !slices.Contains(all, pid) {
+			t.Errorf("%d is not among %v", pid, all)
+		}
+	}
+	if all := descendants(os.Getpid(), &effort{soon, 1, 0}); len(all) != 1 {
+		t.Errorf("with little left they are %v", all)
+	}
+	if all := descendants(1<<30, &effort{soon, processesMost, 0}); len(all) != 1 {
+		t.Errorf("nobody has %v", all)
+	}
+}
+
 // TestProcessesOfOtherNetworksAreNotLookedAt looks for what another network has.
 func TestProcessesOfOtherNetworksAreNotLookedAt(t *testing.T) {
 	p := ownPrograms(t)
@@ -221,6 +252,31 @@ func TestProcessesOfOtherNetworksAreNotLookedAt(t *testing.T) {
 	p.Close()
 	if got := p.Connected(ends(client)); got != nil {
 		t.Errorf("found %+v after Close", got)
+	}
+}
+
+// TestTheEffortIsBounded looks where there is more than is looked at.
+func TestTheEffortIsBounded(t *testing.T) {
+	p := ownPrograms(t)
+	client, _ := connection(t, "tcp", "127.0.0.1:0")
+	from, to := ends(client)
+	inode := p.diag.connected(from, to)
+	soon := time.Now().Add(time.Minute)
+	for says, left := range map[string]*effort{
+		"no time": {time.Now().Add(-time.Second), processesMost, descriptorsMost}, "no process": {soon, 0, descriptorsMost}, "no descriptor": {soon, processesMost, 0},
+	} {
+		if pid, _ := p.among([]int{os.Getpid()}, inode, left); pid != 0 {
+			t.Errorf("%s left: found %d", says, pid)
+		}
+	}
+	left := &effort{soon, 1, descriptorsMost}
+	pid, dir := p.among([]int{os.Getpid(), os.Getpid()}, inode, left)
+	if pid != os.Getpid() {
+		t.Fatalf("found %d", pid)
+	}
+	unix.Close(dir)
+	if left.processes != 0 || left.descriptors == descriptorsMost {
+		t.Errorf("%+v is left", left)
 	}
 }
 
