@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -350,6 +351,17 @@ func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 			return status, nil
 		}
 	}
+}
+
+// Stopped reports whether the program, which was not waited for to its end, is
+// stopped now.
+func (j *Jail) Stopped() bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(j.pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	state := bytes.LastIndex(text, []byte(") ")) + 2 // behind the name, which may hold anything
+	return state >= 2 && state < len(text) && text[state] == 'T'
 }
 
 // Close ends the jail's program, if it runs, and waits for its end.

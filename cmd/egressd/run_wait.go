@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/egressd/egressd/egress"
@@ -69,10 +70,26 @@ func (r *runner) forward(s syscall.Signal) {
 
 // stopped has egressd stop where its program was, so that the shell takes the
 // terminal back, and has the program go on when egressd does.
+//
+// What the terminal stops is both, and what goes on is both, one after the other:
+// then egressd may see that the program has stopped when that is over, or nearly.
+// So it stops by itself only where the program stays as it is. A pause that was
+// spent stopped is one look of several.
 func (r *runner) stopped() {
+	for range stoppedLooks {
+		if !r.jail.Stopped() {
+			return
+		}
+		time.Sleep(stoppedPause)
+	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	r.jail.Signal(syscall.SIGCONT)
 }
+
+const (
+	stoppedLooks = 5
+	stoppedPause = 10 * time.Millisecond
+)
 
 // inForeground reports whether the terminal sends its signals to this process's
 // group.

@@ -132,10 +132,10 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 	files := tree{{treeFile, []byte("version: 1\n")}}
 	put := func() string {
 		t.Helper()
-		if err := store.put(&pin{Dir: "/work/tree", Digest: files.digest(), Files: files}); err != nil {
+		if err := store.put(&pin{Dir: "/home/me/tree", Digest: files.digest(), Files: files}); err != nil {
 			t.Fatal(err)
 		}
-		return store.path("/work/tree")
+		return store.path("/home/me/tree")
 	}
 	for name, spoil := range map[string]func(path string) error{
 		"readable by others": func(path string) error { return os.Chmod(path, 0o644) },
@@ -147,15 +147,15 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 			text, err := os.ReadFile(path)
 			return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(text), `"text":"d`, `"text":"e`, 1)), 0o600))
 		},
-		"that of another tree": func(path string) error { return os.Rename(path, store.path("/work/other")) },
+		"that of another tree": func(path string) error { return os.Rename(path, store.path("/home/me/other")) },
 	} {
 		path := put()
 		if err := spoil(path); err != nil {
 			t.Fatal(err)
 		}
-		dir := "/work/tree"
+		dir := "/home/me/tree"
 		if name == "that of another tree" {
-			dir = "/work/other"
+			dir = "/home/me/other"
 		}
 		if p, err := store.find(dir); err == nil || p != nil {
 			t.Errorf("%s: %v, %v", name, p, err)
@@ -165,7 +165,7 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 		}
 	}
 	put()
-	if p, err := store.find("/work/tree"); err != nil || p == nil || !p.Files.equal(files) {
+	if p, err := store.find("/home/me/tree"); err != nil || p == nil || !p.Files.equal(files) {
 		t.Errorf("%v, %v", p, err)
 	}
 	if p, err := store.find("/work/nothing"); err != nil || p != nil {
