@@ -25,10 +25,11 @@ var floors = map[string][]string{
 	"bundle":      {"internal/*", "policy", "rego"},
 	"sandbox":     {"internal/*", "policy"},
 	"egress":      {"internal/*", "policy", "audit", "sandbox"},
+	"records":     {"internal/*", "policy", "audit", "egress"},
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "proxy", "dns", "admin"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "proxy", "dns", "admin"},
 	"bench":       {},
 	"e2e":         {"internal/*", "policy", "egress"},
 }

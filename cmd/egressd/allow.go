@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -230,16 +231,16 @@ func (s *story) answeredBy(p policy.Pattern) error {
 	if s.decisive == nil || s.Decision.Action == "allow" {
 		return fmt.Errorf("%s was not refused", s.Flow)
 	}
-	host := refusedHost(s.decisive)
+	host := records.RefusedHost(s.decisive)
 	if host == "" {
-		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, recordWhy(s.decisive))
+		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, records.Why(s.decisive))
 	}
-	for _, text := range []string{host, recordDestination(s.decisive)} {
+	for _, text := range []string{host, records.Destination(s.decisive)} {
 		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, recordDestination(s.decisive), p)
+	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, records.Destination(s.decisive), p)
 }
 
 func (g *grant) warn(format string, arguments ...any) {

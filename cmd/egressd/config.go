@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hostaddr"
+	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
@@ -231,7 +232,7 @@ func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
 	if name == "" {
 		return nil, misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.path), "--sandbox "+names[0])
 	}
-	near := nearest(name, names)
+	near := spelling.Nearest(name, names)
 	if near == "" {
 		near = names[0]
 	}

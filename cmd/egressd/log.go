@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -71,7 +72,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return err
 	}
 	defer log.close()
-	if o.follow || o.json || f.wantsRecords() {
+	if o.follow || o.json || f.WantsRecords() {
 		return o.stream(ctx, log, f, stdout)
 	}
 	return o.summarise(log, f, stdout, stderr)
@@ -81,31 +82,33 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 // types them asks for more than a view.
 var unbuiltLogCommands = []string{"verify", "export", "summary"}
 
-// wantsRecords reports whether the filter asks for kinds of records that no
-// decision stands in, so that there is nothing to group.
-func (f *filter) wantsRecords() bool {
-	return slices.ContainsFunc(f.kinds, func(k string) bool {
-		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close"
-	})
+// parseFilter is [records.ParseFilter] for the words of a command.
+func parseFilter(words []string, now time.Time) (*records.Filter, error) {
+	f, err := records.ParseFilter(words, now)
+	var wrong *records.FilterError
+	if errors.As(err, &wrong) {
+		return nil, misused(wrong, wrong.Hint)
+	}
+	return f, err
 }
 
-func (o *logOptions) summarise(log *logReader, f *filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
 	view := overview{flags: o.flags()}
-	decisions := tally{emit: func(r *egress.Record) {
-		if f.match(r) {
-			view.add(r)
+	decisions := records.Tally{Emit: func(r *egress.Record) {
+		if f.Match(r) {
+			view.Add(r)
 		}
 	}}
 	err := log.each(func(_ []byte, r *egress.Record) error {
-		decisions.add(r)
+		decisions.Add(r)
 		return nil
 	})
-	decisions.flush(outcomeOpen)
+	decisions.Flush(records.OutcomeOpen)
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), paletteFor(stdout)), out.Flush()); err != nil {
 		return err
 	}
-	if err == nil && len(view.groups) == 0 {
+	if err == nil && view.Len() == 0 {
 		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.dir)
 	}
 	return err
@@ -113,7 +116,7 @@ func (o *logOptions) summarise(log *logReader, f *filter, stdout, stderr io.Writ
 
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *logReader, f *filter, stdout io.Writer) error {
+func (o *logOptions) stream(ctx context.Context, log *logReader, f *records.Filter, stdout io.Writer) error {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: paletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
@@ -130,8 +133,8 @@ func (o *logOptions) stream(ctx context.Context, log *logReader, f *filter, stdo
 
 // A streamer prints the records that pass a filter.
 type streamer struct {
-	filter  *filter
-	joiner  joiner
+	filter  *records.Filter
+	joiner  records.Joiner
 	out     *bufio.Writer
 	json    bool
 	colours palette
@@ -141,9 +144,9 @@ type streamer struct {
 }
 
 func (s *streamer) add(text []byte, r *egress.Record) error {
-	whole := s.joiner.complete(r)
-	s.joiner.follow(r)
-	if !s.filter.match(whole) {
+	whole := s.joiner.Complete(r)
+	s.joiner.Follow(r)
+	if !s.filter.Match(whole) {
 		return nil
 	}
 	shown := line(whole, time.Now(), s.colours)
@@ -181,12 +184,12 @@ func completeFilters(_ *cobra.Command, _ []string, word string) ([]string, cobra
 	var all []string
 	key, _, found := strings.Cut(word, ":")
 	if found {
-		for _, v := range filterValues[key] {
+		for _, v := range records.FilterValues[key] {
 			all = append(all, key+":"+v)
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}
-	for _, k := range filterKeys {
+	for _, k := range records.FilterKeys {
 		all = append(all, k+":")
 	}
 	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
 )
 
 // TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
@@ -58,7 +59,7 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 }
 
 func TestFollowStopsWhereNobodyReads(t *testing.T) {
-	s := streamer{filter: &filter{}, out: bufio.NewWriter(broken{}), live: true}
+	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(broken{}), live: true}
 	if err := s.add([]byte(`{}`), opened("A", "a.test", "deny")); err == nil {
 		t.Error("a failed write went unnoticed")
 	}
@@ -71,7 +72,7 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // TestStreamHoldsOnlyTheTail keeps memory flat however long the log is.
 func TestStreamHoldsOnlyTheTail(t *testing.T) {
 	var out bytes.Buffer
-	s := streamer{filter: &filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
+	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
 	for i := range 100 {
 		if err := s.add(fmt.Appendf(nil, "%d", i), opened("A", "a.test", "deny")); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -95,7 +95,7 @@ func (l *logReader) each(do func([]byte, *egress.Record) error) error {
 		if err != nil {
 			return failed(err, "keep a copy of "+l.dir+" as it is")
 		}
-		r, err := decodeRecord(text)
+		r, err := records.Decode(text)
 		if err != nil {
 			return failed(err, "keep a copy of "+l.dir+" as it is")
 		}
@@ -119,16 +119,4 @@ func (l *logReader) follow(ctx context.Context, do func([]byte, *egress.Record) 
 			return err
 		}
 	}
-}
-
-// decodeRecord reads one stored line.
-func decodeRecord(text []byte) (*egress.Record, error) {
-	var r egress.Record
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("a line of the audit log is not a record: %w", err)
-	}
-	if r.Kind == "" {
-		return nil, fmt.Errorf("record %d of the audit log has no kind", r.Seq)
-	}
-	return &r, nil
 }

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
 )
+
+var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func opened(flow, host, action string) *egress.Record {
 	r := &egress.Record{
@@ -27,78 +30,13 @@ func closed(of *egress.Record, up, down int64, outcome string) *egress.Record {
 	return &r
 }
 
-// tallied is what the overview makes of a log, one line a decision.
-func tallied(records ...*egress.Record) []string {
-	var lines []string
-	t := tally{emit: func(r *egress.Record) {
-		traffic := "–"
-		if r.Bytes != nil {
-			traffic = fmt.Sprintf("%d/%d", r.Bytes.Up, r.Bytes.Down)
-		}
-		lines = append(lines, fmt.Sprintf("%s %s %s %s %s", r.Flow, r.Kind, r.Decision.Action, traffic, r.Outcome))
-	}}
-	for _, r := range records {
-		t.add(r)
-	}
-	t.flush(outcomeOpen)
-	return lines
-}
-
-func TestTallyCountsEachDecisionOnce(t *testing.T) {
-	a, b := opened("A", "a.test", "allow"), opened("B", "b.test", "deny")
-	mismatch := closed(a, 0, 0, "name-mismatch")
-	mismatch.Decision = &egress.RecordDecision{Action: "deny", Class: "name-mismatch"}
-	cut := closed(a, 7, 8, "cut")
-	cut.Decision = mismatch.Decision
-	request := opened("A", "a.test", "allow")
-	request.Kind = egress.KindRequest
-	lookup := opened("A", "a.test", "allow")
-	lookup.Kind, lookup.DNS = egress.KindDNS, &egress.RecordDNS{Name: "a.test"}
-	query := opened("Q", "q.test", "allow")
-	query.Kind, query.Via = egress.KindDNS, "dns"
-	for _, row := range []struct {
-		name    string
-		records []*egress.Record
-		want    string
-	}{
-		{"an end gives its bytes to the decision", []*egress.Record{a, b, closed(a, 1, 2, "closed")}, "B open deny – ; A open allow 1/2 closed"},
-		{"what was refused after it was opened is a refusal", []*egress.Record{a, mismatch}, "A open deny 0/0 name-mismatch"},
-		{"what a new policy cut was allowed until then", []*egress.Record{a, cut}, "A open allow 7/8 cut"},
-		{"what has no end is open", []*egress.Record{a}, "A open allow – open"},
-		{"a restart ends what was open", []*egress.Record{a, {Kind: egress.KindStart}, opened("C", "c.test", "allow")}, "A open allow – cut; C open allow – open"},
-		{"each request of a flow counts, and the last has the bytes", []*egress.Record{request, request, closed(a, 3, 4, "closed")}, "A request allow – ; A request allow 3/4 closed"},
-		{"an end without its beginning counts where it says all", []*egress.Record{closed(a, 1, 1, "closed")}, "A close allow 1/1 closed"},
-		{"a name that egressd looked up itself is a part of its flow", []*egress.Record{lookup, a, closed(a, 5, 6, "closed")}, "A open allow 5/6 closed"},
-		{"a name that a sandbox looked up counts", []*egress.Record{query}, "Q dns allow – "},
-	} {
-		if got := strings.Join(tallied(row.records...), "; "); got != row.want {
-			t.Errorf("%s:\n got %s\nwant %s", row.name, got, row.want)
-		}
-	}
-}
-
-func TestJoinerForgetsFlowsThatEnd(t *testing.T) {
-	var j joiner
-	for i := range 1000 {
-		r := opened(fmt.Sprint(i), "a.test", "allow")
-		j.follow(r)
-		j.follow(closed(r, 0, 0, "closed"))
-	}
-	if len(j.open) != 0 {
-		t.Errorf("%d flows are remembered after their end", len(j.open))
-	}
-}
-
-func TestOverviewIsBounded(t *testing.T) {
+func TestNoFixIsOfferedForTheRest(t *testing.T) {
 	var o overview
-	for i := range maxGroups + 500 {
-		o.add(opened("F", fmt.Sprintf("h%d.test", i), "deny"))
+	for i := range records.MaxGroups + 500 {
+		o.Add(opened("F", fmt.Sprintf("h%d.test", i), "deny"))
 	}
-	if len(o.groups) != maxGroups+1 {
-		t.Errorf("%d groups are remembered, want %d", len(o.groups), maxGroups+1)
-	}
-	if rest := o.section("deny")[0]; rest.destination != "…" || rest.count != 500 || rest.remark("") != "" {
-		t.Errorf("the rest is %d of %q with the fix %q, want 500 of … without one", rest.count, rest.destination, rest.remark(""))
+	if rest := o.Section("deny")[0]; rest.Count != 500 || remark(rest, "") != "" {
+		t.Errorf("the rest is %d with the fix %q, want 500 without one", rest.Count, remark(rest, ""))
 	}
 }
 
@@ -107,7 +45,7 @@ func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 	r.HTTP = &egress.RecordHTTP{Method: "GET\x1b]0;owned\a\u202e", Path: "/"}
 	r.Sandbox = "ci\x9b"
 	var o overview
-	o.add(r)
+	o.Add(r)
 	var b strings.Builder
 	if err := o.print(&b, filterNow, palette{}); err != nil {
 		t.Fatal(err)
@@ -201,9 +139,9 @@ func TestFixIsThatOfTheLastRefusal(t *testing.T) {
 	last, first := opened("B", "a.test", "deny"), opened("A", "a.test", "deny")
 	last.Time = last.Time.Add(time.Second)
 	o := overview{flags: " --config x"}
-	o.add(last)
-	o.add(first)
-	if got, want := o.section("deny")[0].remark(o.flags), "egressd allow a.test --from B --save --config x"; got != want {
+	o.Add(last)
+	o.Add(first)
+	if got, want := remark(o.Section("deny")[0], o.flags), "egressd allow a.test --from B --save --config x"; got != want {
 		t.Errorf("the fix is %q, want %q", got, want)
 	}
 }
@@ -236,7 +174,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	end := closed(open, 0, 0, "client-refused-our-certificate")
 	end.Note = "write a.test under tls.never"
 	var o overview
-	o.add(end)
+	o.Add(end)
 	var table, told strings.Builder
 	if err := o.print(&table, filterNow, palette{}); err != nil {
 		t.Fatal(err)
@@ -250,5 +188,31 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	}
 	if !strings.Contains(told.String(), "note         write a.test under tls.never\n") {
 		t.Errorf("the story is\n%s", told.String())
+	}
+}
+
+// TestWhoIsTheProgramAloneInOneSandbox prints an overview of one sandbox, and of
+// two.
+func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
+	first := opened("A", "a.test", "deny")
+	first.Process = &egress.RecordProcess{Exe: "/usr/bin/curl"}
+	second := opened("B", "b.test", "deny")
+	second.Sandbox = "web"
+	show := func(records ...*egress.Record) string {
+		var o overview
+		for _, r := range records {
+			o.Add(r)
+		}
+		var text strings.Builder
+		if err := o.print(&text, filterNow, palette{}); err != nil {
+			t.Fatal(err)
+		}
+		return text.String()
+	}
+	if got := show(first); strings.Contains(got, "ci/") || !strings.Contains(got, " curl ") {
+		t.Errorf("one sandbox:\n%s", got)
+	}
+	if got := show(first, second); !strings.Contains(got, " ci/curl ") || !strings.Contains(got, " web ") {
+		t.Errorf("two sandboxes:\n%s", got)
 	}
 }

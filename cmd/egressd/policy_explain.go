@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -274,7 +275,7 @@ func offered(asked *policy.Request, d *policy.Decision) string {
 		return ""
 	}
 	dst := &asked.Destination
-	host := refusedHost(&egress.Record{
+	host := records.RefusedHost(&egress.Record{
 		Dst:      &egress.RecordDst{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
 		Decision: &egress.RecordDecision{Action: d.Verdict.Action(), Class: string(d.Class)},
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -82,7 +83,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	var since time.Time
 	if o.since != "" {
 		var err error
-		if since, err = parseMoment(o.since, now); err != nil {
+		if since, err = records.ParseMoment(o.since, now); err != nil {
 			return misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
@@ -221,7 +222,7 @@ func hitKeyOf(r *egress.Record) hitKey {
 // flow is about: the end of a flow is where it was refused after it was opened.
 func decides(r *egress.Record) bool {
 	switch {
-	case r.Decision == nil || isLookup(r):
+	case r.Decision == nil || records.IsLookup(r):
 		return false
 	case r.Kind == egress.KindClose:
 		return r.Decision.Action != "allow"

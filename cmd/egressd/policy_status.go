@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -153,7 +154,7 @@ func (s *policyStatus) readLog(dir string) (err error) {
 		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
-		r, err := decodeRecord(text)
+		r, err := records.Decode(text)
 		if err != nil {
 			return failed(err, "keep a copy of "+dir+" as it is")
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
 
@@ -61,7 +62,7 @@ func rootRun(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	err := fmt.Errorf("there is no command %q", args[0])
-	if near := nearest(args[0], commandNames(cmd)); near != "" {
+	if near := spelling.Nearest(args[0], commandNames(cmd)); near != "" {
 		return misused(err, "did you mean egressd "+near+"?")
 	}
 	return misused(err, "egressd help")
@@ -84,7 +85,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	names := commandNames(cmd)
-	near := nearest(args[0], names)
+	near := spelling.Nearest(args[0], names)
 	if near == "" {
 		near = names[0]
 	}

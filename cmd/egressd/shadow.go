@@ -7,6 +7,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 )
 
 // A shadowView is what the policy in shadow would say, where that differs.
@@ -50,7 +51,7 @@ func (v *shadowView) text() string {
 
 // shadowText says what a shadow would have done, and why.
 func shadowText(s *egress.RecordShadow) string {
-	text := "would " + shadowAction(s)
+	text := "would " + records.ShadowAction(s)
 	if s.Class != "" {
 		text += " (" + s.Class + ")"
 	}
@@ -59,14 +60,6 @@ func shadowText(s *egress.RecordShadow) string {
 		text += ": " + s.Reason
 	}
 	return text
-}
-
-// shadowAction is the action, or that a tunnel would be looked into.
-func shadowAction(s *egress.RecordShadow) string {
-	if s.Action == "allow" && s.Inspect {
-		return "inspect"
-	}
-	return s.Action
 }
 
 // digests names a policy, and its shadow, for a person.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
 )
 
 const strictRego = `package egress
@@ -121,11 +122,11 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	inspects := differing("C", "c.test", egress.RecordShadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
 	load := &egress.Record{Kind: egress.KindPolicy, Time: filterNow, Decision: &egress.RecordDecision{}, Shadow: &egress.RecordShadow{Policy: "sha256:1"}}
 	var view overview
-	decisions := tally{emit: view.add}
+	decisions := records.Tally{Emit: view.Add}
 	for _, r := range []*egress.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
-		decisions.add(r)
+		decisions.Add(r)
 	}
-	decisions.flush(outcomeOpen)
+	decisions.Flush(records.OutcomeOpen)
 	var out strings.Builder
 	if err := view.print(&out, filterNow, palette{}); err != nil {
 		t.Fatal(err)
@@ -148,23 +149,12 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	}
 	for filter, passes := range map[string]bool{"shadow:deny": true, "shadow:allow": false, "shadow:inspect": false} {
 		f, err := parseFilter([]string{filter}, filterNow)
-		if err != nil || f.match(a) != passes || f.match(inspects) != (filter == "shadow:inspect") || f.match(load) {
+		if err != nil || f.Match(a) != passes || f.Match(inspects) != (filter == "shadow:inspect") || f.Match(load) {
 			t.Errorf("%s: %v", filter, err)
 		}
 	}
 	if _, err := parseFilter([]string{"shadow:dney"}, filterNow); err == nil {
 		t.Error("a value that does not exist was taken")
-	}
-}
-
-func TestTheShadowTableIsBounded(t *testing.T) {
-	var s shadowGroups
-	for i := range maxGroups + 5 {
-		r := differing("A", strings.Repeat("a", i%50+1)+"."+strings.Repeat("b", i/50+1)+".test", egress.RecordShadow{Action: "deny"})
-		s.add(r)
-	}
-	if len(s) != maxGroups+1 {
-		t.Errorf("%d groups", len(s))
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/egressd/egressd/internal/spelling"
 )
 
 // printable returns s with every character escaped that a terminal could take
@@ -105,14 +103,3 @@ func (p palette) mark(action string) string {
 }
 
 func (p palette) bold(s string) string { return p.paint("1", s) }
-
-// nearest returns the candidate that s is most likely a misspelling of, or "".
-func nearest(s string, candidates []string) string {
-	best, limit := "", 1+len(s)/4
-	for _, c := range candidates {
-		if d := spelling.Distance(strings.ToLower(s), c); d <= limit {
-			best, limit = c, d-1
-		}
-	}
-	return best
-}

@@ -58,18 +58,6 @@ func TestASCIIJSONKeepsTheValue(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	candidates := []string{"host", "verdict", "sandbox", "since", "method"}
-	for in, want := range map[string]string{
-		"hots": "host", "Host": "host", "verdit": "verdict", "sandobx": "sandbox", "sinc": "since",
-		"x": "", "frobnicate": "",
-	} {
-		if got := nearest(in, candidates); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestShellQuoteIsOneWord(t *testing.T) {
 	for in, want := range map[string]string{
 		"":               "''",

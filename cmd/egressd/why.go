@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -175,7 +175,7 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.mark(d.Action), colours.bold(printable(d.Action)), cell(recordDestination(r)), printable(s.Flow))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.mark(d.Action), colours.bold(printable(d.Action)), cell(records.Destination(r)), printable(s.Flow))
 	field(&b, "asked", askedText(r))
 	field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	field(&b, "who", whoText(r))
@@ -289,35 +289,17 @@ func (s *story) endText() string {
 
 // fixFor returns the command that would allow what r refused, or "" where none
 // may be offered: a tool that always prints the command that opens the hole
-// trains people to paste it. Nothing is offered to a sandbox that has a list of
-// its own, since a line for all does not open that.
+// trains people to paste it.
 func fixFor(r *egress.Record) string {
-	host := refusedHost(r)
-	if host == "" || r.Flow == "" || r.Decision.Layer == string(policy.PerSandbox) {
+	host := records.Allowable(r)
+	if host == "" {
 		return ""
 	}
-	return "egressd allow " + patternWord(host) + " --from " + r.Flow + " --save"
+	return fixText(host, r.Flow)
 }
 
-// refusedHost returns the host that r refused because no rule speaks of it, as
-// a pattern: with its port where that is not one that a bare host means. It is
-// "" for whatever was refused otherwise, and for what is not public.
-func refusedHost(r *egress.Record) string {
-	if r.Decision == nil || r.Decision.Class != string(policy.DefaultDeny) || r.Dst != nil && r.Dst.Class != "" {
-		return ""
-	}
-	host := recordHost(r)
-	if _, _, err := policy.ParseHost(host); err != nil {
-		return ""
-	}
-	if port := recordPort(r); port != "" && port != "80" && port != "443" {
-		host = recordDestination(r)
-	}
-	pattern, err := policy.ParsePattern(host)
-	if err != nil || policy.InSpecialSpace(pattern) {
-		return ""
-	}
-	return host
+func fixText(host, flow string) string {
+	return "egressd allow " + patternWord(host) + " --from " + flow + " --save"
 }
 
 // completeIDs offers the newest ids of the log.
@@ -331,7 +313,7 @@ func (o *whyOptions) completeIDs(_ *cobra.Command, args []string, word string) (
 	var ids []string
 	_ = log.each(func(_ []byte, r *egress.Record) error { // completion has nobody to tell
 		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
-			ids = append(ids, r.Flow+"\t"+printable(recordDestination(r)+" "+recordWhy(r)))
+			ids = append(ids, r.Flow+"\t"+printable(records.Destination(r)+" "+records.Why(r)))
 			ids = ids[max(0, len(ids)-most):]
 		}
 		return nil

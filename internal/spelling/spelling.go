@@ -3,6 +3,8 @@
 // caller to say.
 package spelling
 
+import "strings"
+
 // Distance is the number of bytes to insert, drop, change, or swap with a
 // neighbour to get from a to b, each of them touched once. Case counts.
 func Distance(a, b string) int {
@@ -25,4 +27,15 @@ func Distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Nearest returns the candidate that s is most likely a misspelling of, or "".
+func Nearest(s string, candidates []string) string {
+	best, limit := "", 1+len(s)/4
+	for _, c := range candidates {
+		if d := Distance(strings.ToLower(s), c); d <= limit {
+			best, limit = c, d-1
+		}
+	}
+	return best
 }

@@ -28,3 +28,15 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	candidates := []string{"host", "verdict", "sandbox", "since", "method"}
+	for in, want := range map[string]string{
+		"hots": "host", "Host": "host", "verdit": "verdict", "sandobx": "sandbox", "sinc": "since",
+		"x": "", "frobnicate": "",
+	} {
+		if got := Nearest(in, candidates); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

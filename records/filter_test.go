@@ -1,4 +1,4 @@
-package main
+package records
 
 import (
 	"errors"
@@ -72,12 +72,12 @@ func TestFilter(t *testing.T) {
 		{[]string{"until:2026-11-20"}, false},
 		{[]string{"since:2026-11-20T11:30:00Z"}, true},
 	} {
-		f, err := parseFilter(row.words, filterNow)
+		f, err := ParseFilter(row.words, filterNow)
 		if err != nil {
 			t.Errorf("%q: %v", row.words, err)
 			continue
 		}
-		if got := f.match(sample()); got != row.want {
+		if got := f.Match(sample()); got != row.want {
 			t.Errorf("%q matches: %t, want %t", row.words, got, row.want)
 		}
 	}
@@ -86,11 +86,11 @@ func TestFilter(t *testing.T) {
 func TestFilterNeverMatchesWhatIsAbsent(t *testing.T) {
 	bare := &egress.Record{Kind: egress.KindStart, Process: &egress.RecordProcess{}}
 	for _, word := range []string{"x", "host:x", "port:0", "verdict:deny", "method:GET", "path:/", "proc:.", "up:0", "class:default-deny"} {
-		f, err := parseFilter([]string{word}, filterNow)
+		f, err := ParseFilter([]string{word}, filterNow)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.match(bare) {
+		if f.Match(bare) {
 			t.Errorf("%s matches a record without that part", word)
 		}
 	}
@@ -113,10 +113,18 @@ func TestFilterRefuses(t *testing.T) {
 		"since:-1h":        filterExamples["since"],
 		"until:2026-13-01": filterExamples["until"],
 	} {
-		_, err := parseFilter([]string{word}, filterNow)
-		var f *failure
-		if !errors.As(err, &f) || f.code != exitUsage || f.hint != hint {
-			t.Errorf("%q: got %+v, want exit code 2 and the hint %q", word, err, hint)
+		_, err := ParseFilter([]string{word}, filterNow)
+		var f *FilterError
+		if !errors.As(err, &f) || f.Hint != hint {
+			t.Errorf("%q: got %+v, want the hint %q", word, err, hint)
+		}
+	}
+}
+
+func TestWhatIsListedIsAFilter(t *testing.T) {
+	for _, key := range FilterKeys {
+		if _, text := textOf(key); !text && filterExamples[key] == "" {
+			t.Errorf("%s is listed as a filter and is none", key)
 		}
 	}
 }
@@ -141,13 +149,13 @@ func FuzzFilter(f *testing.F) {
 	f.Add("up:>1.5M")
 	f.Add("since:09:30")
 	f.Fuzz(func(t *testing.T, word string) {
-		filter, err := parseFilter([]string{word}, filterNow)
-		var fail *failure
-		if err != nil && (!errors.As(err, &fail) || fail.hint == "" || fail.code != exitUsage) {
+		filter, err := ParseFilter([]string{word}, filterNow)
+		var fail *FilterError
+		if err != nil && (!errors.As(err, &fail) || fail.Hint == "") {
 			t.Fatalf("%q: an error without a hint: %v", word, err)
 		}
 		if err == nil {
-			filter.match(sample())
+			filter.Match(sample())
 		}
 	})
 }

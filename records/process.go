@@ -1,4 +1,4 @@
-package main
+package records
 
 import (
 	"path/filepath"
@@ -11,11 +11,11 @@ import (
 // little. With a version behind it, it is the same program.
 var interpreters = []string{"node", "python", "ruby", "perl", "php", "bun", "deno"}
 
-// recordProcess is what a record's program is called: the file that is
+// Process is what a record's program is called: the file that is
 // executed, or, where that is an interpreter that has another name for itself, such
 // as npm, or the name that it was called by, such as python3, that name.
-func recordProcess(r *egress.Record) string {
-	exe := recordExe(r)
+func Process(r *egress.Record) string {
+	exe := Exe(r)
 	if !isInterpreter(exe) || len(r.Process.Argv) == 0 {
 		return exe
 	}
@@ -26,8 +26,8 @@ func recordProcess(r *egress.Record) string {
 	return exe
 }
 
-// recordExe is the name of the file that a record's program executes.
-func recordExe(r *egress.Record) string {
+// Exe is the name of the file that a record's program executes.
+func Exe(r *egress.Record) string {
 	if r.Process == nil || r.Process.Exe == "" {
 		return ""
 	}

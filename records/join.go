@@ -1,27 +1,27 @@
-package main
+package records
 
 import "github.com/egressd/egressd/egress"
 
 const (
-	// outcomeOpen is the outcome that a reader sees of a flow whose end is not
+	// OutcomeOpen is the outcome that a reader sees of a flow whose end is not
 	// in the log: it is still open. No record holds it.
-	outcomeOpen = "open"
+	OutcomeOpen = "open"
 
-	// outcomeCut is that of a flow that a later policy ended, or the end of
+	// OutcomeCut is that of a flow that a later policy ended, or the end of
 	// egressd itself. What passed until then was allowed.
-	outcomeCut = "cut"
+	OutcomeCut = "cut"
 )
 
-// A joiner puts the two records of a flow together as they come: the one that
+// A Joiner puts the two records of a flow together as they come: the one that
 // decided it and the one that ended it. It remembers only the flows that are
 // open.
-type joiner struct {
+type Joiner struct {
 	open map[string]*egress.Record
 }
 
-// complete returns r with what the record that opened its flow knew: a record
+// Complete returns r with what the record that opened its flow knew: a record
 // that ends a flow need not repeat where it went and why it was let through.
-func (j *joiner) complete(r *egress.Record) *egress.Record {
+func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	opened := j.open[r.Flow]
 	if r.Kind != egress.KindClose || opened == nil {
 		return r
@@ -29,7 +29,7 @@ func (j *joiner) complete(r *egress.Record) *egress.Record {
 	joined := *opened
 	joined.Seq, joined.Time, joined.Kind = r.Seq, r.Time, r.Kind
 	joined.Bytes, joined.Duration, joined.Outcome = r.Bytes, r.Duration, r.Outcome
-	if r.Decision != nil && r.Outcome != outcomeCut {
+	if r.Decision != nil && r.Outcome != OutcomeCut {
 		joined.Decision = r.Decision
 	}
 	if r.Shadow != nil {
@@ -47,8 +47,8 @@ func (j *joiner) complete(r *egress.Record) *egress.Record {
 	return &joined
 }
 
-// follow takes note of what r opens and ends.
-func (j *joiner) follow(r *egress.Record) {
+// Follow takes note of what r opens and ends.
+func (j *Joiner) Follow(r *egress.Record) {
 	switch {
 	case r.Kind == egress.KindStart: // what was open then ended with that process
 		clear(j.open)
@@ -67,44 +67,45 @@ func opensFlow(r *egress.Record) bool {
 		(r.Kind == egress.KindOpen || r.Kind == egress.KindRequest)
 }
 
-// A tally hands on each decision once, with what its flow came to.
-type tally struct {
-	joiner joiner
-	emit   func(*egress.Record)
+// A Tally hands on each decision once, with what its flow came to.
+type Tally struct {
+	Emit   func(*egress.Record)
+	joiner Joiner
 }
 
-func (t *tally) add(r *egress.Record) {
+// Add takes in the next record of the log.
+func (t *Tally) Add(r *egress.Record) {
 	earlier := t.joiner.open[r.Flow]
 	switch {
 	case r.Kind == egress.KindStart:
-		t.flush(outcomeCut)
+		t.Flush(OutcomeCut)
 	case r.Kind == egress.KindClose:
 		t.end(r, earlier)
-	case isLookup(r):
+	case IsLookup(r):
 	case !opensFlow(r):
-		t.emit(r)
+		t.Emit(r)
 	case earlier != nil: // the next request of the same flow
-		t.emit(earlier)
+		t.Emit(earlier)
 	}
-	t.joiner.follow(r)
+	t.joiner.Follow(r)
 }
 
-func (t *tally) end(r, earlier *egress.Record) {
+func (t *Tally) end(r, earlier *egress.Record) {
 	if earlier != nil {
-		whole := *t.joiner.complete(r)
+		whole := *t.joiner.Complete(r)
 		whole.Time, whole.Kind = earlier.Time, earlier.Kind
-		t.emit(&whole)
+		t.Emit(&whole)
 	} else if r.Decision != nil && r.Dst != nil { // the log begins in the middle of the flow
-		t.emit(r)
+		t.Emit(r)
 	}
 }
 
-// flush hands on the flows that were not seen to end.
-func (t *tally) flush(outcome string) {
+// Flush hands on the flows that were not seen to end.
+func (t *Tally) Flush(outcome string) {
 	for _, r := range t.joiner.open {
 		unended := *r
 		unended.Outcome = outcome
-		t.emit(&unended)
+		t.Emit(&unended)
 	}
 	clear(t.joiner.open)
 }

@@ -1,4 +1,4 @@
-package main
+package records
 
 import (
 	"strings"
@@ -27,11 +27,11 @@ func TestProgramsAreCalledWhatPeopleCallThem(t *testing.T) {
 		if row.argv0 != "" {
 			r.Process.Argv = []string{row.argv0}
 		}
-		if got := recordProcess(r); got != row.want {
+		if got := Process(r); got != row.want {
 			t.Errorf("%s, called %q: %q, want %q", row.exe, row.argv0, got, row.want)
 		}
 	}
-	if got := recordProcess(&egress.Record{}); got != "" {
+	if got := Process(&egress.Record{}); got != "" {
 		t.Errorf("no program is called %q", got)
 	}
 }
@@ -40,38 +40,12 @@ func TestProgramsAreCalledWhatPeopleCallThem(t *testing.T) {
 func TestTheFilterForProgramsTakesBothNames(t *testing.T) {
 	r := &egress.Record{Process: &egress.RecordProcess{Exe: "/usr/bin/node", Argv: []string{"npm..."}}}
 	for word, passes := range map[string]bool{"proc:npm": true, "proc:node": true, "proc:NPM": true, "proc:n*": true, "proc:curl": false} {
-		f, err := parseFilter([]string{word}, filterNow)
+		f, err := ParseFilter([]string{word}, filterNow)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.match(r) != passes {
+		if f.Match(r) != passes {
 			t.Errorf("%s: %v", word, !passes)
 		}
-	}
-}
-
-// TestWhoIsTheProgramAloneInOneSandbox prints an overview of one sandbox, and of
-// two.
-func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
-	first := opened("A", "a.test", "deny")
-	first.Process = &egress.RecordProcess{Exe: "/usr/bin/curl"}
-	second := opened("B", "b.test", "deny")
-	second.Sandbox = "web"
-	show := func(records ...*egress.Record) string {
-		var o overview
-		for _, r := range records {
-			o.add(r)
-		}
-		var text strings.Builder
-		if err := o.print(&text, filterNow, palette{}); err != nil {
-			t.Fatal(err)
-		}
-		return text.String()
-	}
-	if got := show(first); strings.Contains(got, "ci/") || !strings.Contains(got, " curl ") {
-		t.Errorf("one sandbox:\n%s", got)
-	}
-	if got := show(first, second); !strings.Contains(got, " ci/curl ") || !strings.Contains(got, " web ") {
-		t.Errorf("two sandboxes:\n%s", got)
 	}
 }

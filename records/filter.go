@@ -1,4 +1,4 @@
-package main
+package records
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/spelling"
 )
 
 // A condition is one thing that a filter asks of a record. The record is a
@@ -15,15 +16,16 @@ import (
 // it.
 type condition func(*egress.Record) bool
 
-// A filter is a set of conditions by key. A record passes when for every key
+// A Filter is a set of conditions by key. A record passes when for every key
 // at least one condition holds; the comparisons of one key must all hold.
-type filter struct {
+type Filter struct {
 	anyOf map[string][]condition
 	allOf []condition
 	kinds []string // the kinds that were asked for by name
 }
 
-func (f *filter) match(r *egress.Record) bool {
+// Match reports whether a joined record passes.
+func (f *Filter) Match(r *egress.Record) bool {
 	for _, c := range f.allOf {
 		if !c(r) {
 			return false
@@ -37,17 +39,36 @@ func (f *filter) match(r *egress.Record) bool {
 	return true
 }
 
-// parseFilter reads the words of a filter: "key:value", or a part of a host.
-// Times are relative to now.
-func parseFilter(words []string, now time.Time) (*filter, error) {
-	f := &filter{anyOf: map[string][]condition{}}
+// A FilterError is about a filter that was not understood.
+type FilterError struct {
+	Err  error
+	Hint string // what to type next
+}
+
+func (e *FilterError) Error() string { return e.Err.Error() }
+func (e *FilterError) Unwrap() error { return e.Err }
+
+func refused(err error, hint string) error { return &FilterError{err, hint} }
+
+// WantsRecords reports whether the filter asks for kinds of records that no
+// decision stands in, so that there is nothing to group.
+func (f *Filter) WantsRecords() bool {
+	return slices.ContainsFunc(f.kinds, func(k string) bool {
+		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close"
+	})
+}
+
+// ParseFilter reads the words of a filter: "key:value", or a part of a host.
+// Times are relative to now. An error is a [*FilterError].
+func ParseFilter(words []string, now time.Time) (*Filter, error) {
+	f := &Filter{anyOf: map[string][]condition{}}
 	for _, word := range words {
 		key, value, found := strings.Cut(word, ":")
 		if !found {
 			key, value = "host", "*"+word+"*"
 		}
 		if value == "" || word == "" {
-			return nil, misused(fmt.Errorf("the filter %q has no value", word), "egressd log host:example.com verdict:deny since:1h")
+			return nil, refused(fmt.Errorf("the filter %q has no value", word), "egressd log host:example.com verdict:deny since:1h")
 		}
 		if err := f.add(key, value, now); err != nil {
 			return nil, err
@@ -56,7 +77,7 @@ func parseFilter(words []string, now time.Time) (*filter, error) {
 	return f, nil
 }
 
-func (f *filter) add(key, value string, now time.Time) error {
+func (f *Filter) add(key, value string, now time.Time) error {
 	if text, ok := textOf(key); ok {
 		return f.addText(key, value, text)
 	}
@@ -71,19 +92,19 @@ func (f *filter) add(key, value string, now time.Time) error {
 		return unknownKey(key, value)
 	}
 	if err != nil {
-		return misused(fmt.Errorf("%s:%s: %w", key, value, err), filterExamples[key])
+		return refused(fmt.Errorf("%s:%s: %w", key, value, err), filterExamples[key])
 	}
 	f.allOf = append(f.allOf, c)
 	return nil
 }
 
-func (f *filter) addText(key, value string, text func(*egress.Record) string) error {
-	if known := filterValues[key]; known != nil && !slices.Contains(known, value) {
-		near := nearest(value, known)
+func (f *Filter) addText(key, value string, text func(*egress.Record) string) error {
+	if known := FilterValues[key]; known != nil && !slices.Contains(known, value) {
+		near := spelling.Nearest(value, known)
 		if near == "" {
 			near = known[0]
 		}
-		return misused(fmt.Errorf("%s:%s: the values are %s", key, value, strings.Join(known, ", ")), "egressd log "+key+":"+near)
+		return refused(fmt.Errorf("%s:%s: the values are %s", key, value, strings.Join(known, ", ")), "egressd log "+key+":"+near)
 	}
 	if key == "kind" {
 		f.kinds = append(f.kinds, value)
@@ -91,7 +112,7 @@ func (f *filter) addText(key, value string, text func(*egress.Record) string) er
 	pattern := strings.ToLower(value)
 	if key == "proc" { // the file that is executed counts as well as what it is shown as
 		f.anyOf[key] = append(f.anyOf[key], func(r *egress.Record) bool {
-			return globMatch(pattern, strings.ToLower(recordProcess(r))) || globMatch(pattern, strings.ToLower(recordExe(r)))
+			return globMatch(pattern, strings.ToLower(Process(r))) || globMatch(pattern, strings.ToLower(Exe(r)))
 		})
 		return nil
 	}
@@ -104,8 +125,8 @@ func (f *filter) addText(key, value string, text func(*egress.Record) string) er
 	return nil
 }
 
-// filterValues lists the values of the keys that have only a few.
-var filterValues = map[string][]string{
+// FilterValues lists the values of the keys that have only a few.
+var FilterValues = map[string][]string{
 	"verdict": {"deny", "allow", "ask"},
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
 	"shadow":  {"deny", "allow", "ask", "inspect"},
@@ -120,7 +141,8 @@ var filterExamples = map[string]string{
 	"until": "egressd log until:10m   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)",
 }
 
-var filterKeys = []string{
+// FilterKeys are the keys that a filter may ask for.
+var FilterKeys = []string{
 	"host", "port", "verdict", "class", "rule", "layer", "sandbox", "via", "method", "path", "proc",
 	"shadow", "marked", "kind", "flow", "outcome", "policy", "up", "down", "since", "until",
 }
@@ -128,21 +150,21 @@ var filterKeys = []string{
 func unknownKey(key, value string) error {
 	err := fmt.Errorf("there is no filter %q", key)
 	if strings.Contains(key, ".") {
-		return misused(err, fmt.Sprintf("egressd log host:%s port:%s", key, value))
+		return refused(err, fmt.Sprintf("egressd log host:%s port:%s", key, value))
 	}
-	if near := nearest(key, filterKeys); near != "" {
-		return misused(err, fmt.Sprintf("did you mean %s:%s?", near, value))
+	if near := spelling.Nearest(key, FilterKeys); near != "" {
+		return refused(err, fmt.Sprintf("did you mean %s:%s?", near, value))
 	}
-	return misused(err, "the filters are "+strings.Join(filterKeys, " "))
+	return refused(err, "the filters are "+strings.Join(FilterKeys, " "))
 }
 
 // textOf returns how to read the text that a key is about.
 func textOf(key string) (func(*egress.Record) string, bool) {
 	switch key {
 	case "host":
-		return recordHost, true
+		return Host, true
 	case "port":
-		return recordPort, true
+		return Port, true
 	case "method", "path":
 		return httpText(key), true
 	case "verdict", "class", "rule", "layer", "policy", "marked":
@@ -150,7 +172,7 @@ func textOf(key string) (func(*egress.Record) string, bool) {
 	case "shadow":
 		return recordShadow, true
 	case "proc":
-		return recordProcess, true
+		return Process, true
 	case "sandbox":
 		return func(r *egress.Record) string { return r.Sandbox }, true
 	case "via":
@@ -166,29 +188,11 @@ func textOf(key string) (func(*egress.Record) string, bool) {
 	}
 }
 
-func recordHost(r *egress.Record) string {
-	switch {
-	case r.Dst != nil && r.Dst.Host != "":
-		return r.Dst.Host
-	case r.DNS != nil:
-		return r.DNS.Name
-	default:
-		return ""
-	}
-}
-
-func recordPort(r *egress.Record) string {
-	if r.Dst == nil {
-		return ""
-	}
-	return strconv.Itoa(int(r.Dst.Port))
-}
-
 func recordShadow(r *egress.Record) string {
 	if r.Shadow == nil {
 		return ""
 	}
-	return shadowAction(r.Shadow)
+	return ShadowAction(r.Shadow)
 }
 
 func httpText(key string) func(*egress.Record) string {
@@ -301,7 +305,7 @@ func parseBytes(s string) (int64, error) {
 }
 
 func timeCondition(key, value string, now time.Time) (condition, error) {
-	limit, err := parseMoment(value, now)
+	limit, err := ParseMoment(value, now)
 	if err != nil {
 		return nil, err
 	}
@@ -311,9 +315,9 @@ func timeCondition(key, value string, now time.Time) (condition, error) {
 	return func(r *egress.Record) bool { return r.Time.Before(limit) }, nil
 }
 
-// parseMoment reads a time: so long ago ("90s", "1h30m", "2d"), today's clock
+// ParseMoment reads a time: so long ago ("90s", "1h30m", "2d"), today's clock
 // ("09:30"), a day, or RFC 3339. Clock and day are in now's zone.
-func parseMoment(s string, now time.Time) (time.Time, error) {
+func ParseMoment(s string, now time.Time) (time.Time, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
 			return now.AddDate(0, 0, -int(n)), nil
