@@ -1,0 +1,844 @@
+#!/usr/bin/env python3
+"""A second verifier of egressd's audit log, written from docs/audit-format.md.
+
+    verify.py DIR --key KEY [--checkpoint FILE]… [--index DIR] [--json]
+    verify.py --proof FILE --key KEY [--json]
+
+It shares no code with egressd and needs nothing but Python 3.9. It reads, and
+changes nothing. The exit codes are those of the page: 0 good, 1 tampered,
+2 truncated or inconsistent with a checkpoint from elsewhere, 3 a torn tail and
+nothing else, 4 unknown key or unsigned, 5 usage.
+"""
+
+import argparse
+import base64
+import binascii
+import fcntl
+import hashlib
+import json
+import os
+import re
+import sys
+
+GOOD, TAMPERED, TRUNCATED, TORN, UNKNOWN, USAGE = 0, 1, 2, 3, 4, 5
+
+MAX_LINE = 8192
+MAX_NOTE = 16384
+DASH = "\u2014 ".encode()
+
+NUMBER = rb"(?:0|[1-9][0-9]*)"
+TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+LINE = re.compile(rb'\{"v":1,"seq":(' + NUMBER + rb'),"time":"' + TIME + rb'","[\x20-\x7e]*\}')
+FILE = re.compile(r"([0-9]{8,})\.(log|ckpt|tree)")
+ORIGIN = re.compile(rb"egressd/[0-9a-f]{32}")
+
+
+class Finding(Exception):
+    """What a verification comes to, where it is not good."""
+
+    def __init__(self, code, text, first=None, end=None):
+        super().__init__(text)
+        self.code, self.text, self.first, self.end = code, text, first, end
+
+
+# --- Ed25519, RFC 8032, verification only ---------------------------------------
+
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+ROOT = pow(2, (P - 1) // 4, P)
+
+
+def _decompress(text):
+    y = int.from_bytes(text, "little")
+    sign, y = y >> 255, y & (1 << 255) - 1
+    if y >= P:
+        return None
+    u, v = (y * y - 1) % P, (D * y * y + 1) % P
+    x = u * pow(v, 3, P) * pow(u * pow(v, 7, P), (P - 5) // 8, P) % P
+    if v * x * x % P == -u % P:
+        x = x * ROOT % P
+    if v * x * x % P != u:
+        return None
+    if x == 0 and sign:
+        return None
+    if x & 1 != sign:
+        x = P - x
+    return x, y, 1, x * y % P
+
+
+def _add(p, q):
+    a = (p[1] - p[0]) * (q[1] - q[0]) % P
+    b = (p[1] + p[0]) * (q[1] + q[0]) % P
+    c = 2 * p[3] * q[3] * D % P
+    d = 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def _double(p):
+    a, b = p[0] * p[0] % P, p[1] * p[1] % P
+    c = 2 * p[2] * p[2] % P
+    h = a + b
+    e = h - (p[0] + p[1]) ** 2 % P
+    g = a - b
+    f = c + g
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def _compress(p):
+    inverse = pow(p[2], P - 2, P)
+    x, y = p[0] * inverse % P, p[1] * inverse % P
+    return (y | (x & 1) << 255).to_bytes(32, "little")
+
+
+BASE = _decompress((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"))
+
+
+def verifies(public, message, signature):
+    """Whether signature is one of message by public: RFC 8032 §5.1.7, without the cofactor."""
+    point = _decompress(public)
+    scalar = int.from_bytes(signature[32:], "little")
+    if point is None or scalar >= L:
+        return False
+    digest = hashlib.sha512(signature[:32] + public + message).digest()
+    challenge = int.from_bytes(digest, "little") % L
+    # [S]B + [k](-A), both at once, has to be R.
+    minus = (P - point[0], point[1], 1, P - point[3])
+    both = _add(BASE, minus)
+    at = (0, 1, 1, 0)
+    for bit in range(max(scalar.bit_length(), challenge.bit_length()) - 1, -1, -1):
+        at = _double(at)
+        one, other = scalar >> bit & 1, challenge >> bit & 1
+        if one and other:
+            at = _add(at, both)
+        elif one:
+            at = _add(at, BASE)
+        elif other:
+            at = _add(at, minus)
+    return _compress(at) == signature[:32]
+
+
+# --- forms ------------------------------------------------------------------------
+
+
+def unbase64(text, length=None):
+    """The bytes of canonical base64, or None."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if base64.b64encode(raw) != text or length is not None and len(raw) != length:
+        return None
+    return raw
+
+
+def number(text):
+    return int(text) if re.fullmatch(NUMBER, text) else None
+
+
+class Key:
+    """A public key: name, four bytes of hash, and 32 bytes."""
+
+    def __init__(self, text):
+        match = re.fullmatch(rb"([^\s+]+)\+([0-9a-f]{8})\+(\S+)", text)
+        raw = unbase64(match[3], 33) if match else None
+        if raw is None or raw[0] != 1:
+            raise ValueError("not a public key")
+        self.name, self.public = match[1], raw[1:]
+        self.hash = hashlib.sha256(self.name + b"\n\x01" + self.public).digest()[:4]
+        if self.hash.hex().encode() != match[2]:
+            raise ValueError("not a public key: its hash is another one")
+        if not ORIGIN.fullmatch(self.name):
+            raise ValueError("not the key of an audit log: " + self.name.decode("utf-8", "replace"))
+
+    def signed(self, note):
+        return any(
+            name == self.name and mark == self.hash and verifies(self.public, note.text, signature)
+            for name, mark, signature in note.signatures
+        )
+
+    def named(self, note):
+        return any(name == self.name and mark == self.hash for name, mark, _ in note.signatures)
+
+
+class Note:
+    """A signed note with a checkpoint. ValueError where it is not one in form."""
+
+    def __init__(self, raw, own):
+        """raw ends with the line feed of its last signature; own: it is of a .ckpt file."""
+        text, empty, rest = raw.partition(b"\n\n")
+        if not empty or not rest.endswith(b"\n") or len(raw) > MAX_NOTE:
+            raise ValueError("not a signed note")
+        raw.decode("utf-8")
+        self.text = text + b"\n"
+        self.signatures = [self._signature(line) for line in rest[:-1].split(b"\n")]
+        lines = text.split(b"\n")
+        if len(lines) < 3:
+            raise ValueError("not a checkpoint")
+        self.origin, self.size, self.root = lines[0], number(lines[1]), unbase64(lines[2], 32)
+        if not self.origin or self.size is None or self.root is None:
+            raise ValueError("not a checkpoint")
+        self.torn = self.next = self.seal = None
+        if own:
+            if len(self.signatures) != 1 or not ORIGIN.fullmatch(self.origin):
+                raise ValueError("not a checkpoint of an audit log")
+            self._extensions(lines[3:])
+
+    @staticmethod
+    def _signature(line):
+        name, space, text = line[len(DASH) :].partition(b" ")
+        raw = unbase64(text)
+        if not line.startswith(DASH) or not name or not space or raw is None or len(raw) < 5:
+            raise ValueError("not a signature")
+        return name, raw[:4], raw[4:] if len(raw) == 68 else b"\xff" * 64
+
+    def _extensions(self, lines):
+        def take(pattern):
+            match = re.fullmatch(pattern, lines[0]) if lines else None
+            if match:
+                lines.pop(0)
+            return match
+
+        if not take(rb"time " + TIME):
+            raise ValueError("a checkpoint without its time")
+        place = take(rb"segment (%b) (%b) (%b)" % (NUMBER, NUMBER, NUMBER))
+        if not place:
+            raise ValueError("a checkpoint without its segment")
+        self.segment, self.first, self.offset = (int(g) for g in place.groups())
+        torn = take(rb"torn ([1-9][0-9]*) ([0-9a-f]{64})")
+        following = take(rb"next (\S+)")
+        seal = take(rb"seal(?: (\S+))?")
+        if lines:
+            raise ValueError("an unknown line in a checkpoint")
+        if torn:
+            self.torn = int(torn[1]), torn[2].decode()
+        if following:
+            self.next = Key(following[1])
+            if self.next.name != self.origin:
+                raise ValueError("the next key has another name")
+        if seal:
+            self.seal = unbase64(seal[1] or b"")
+            if self.seal is None or len(self.seal) % 32 or (seal[1] is not None) != (self.size > 0):
+                raise ValueError("a seal that is none")
+        if self.seal is None and self.torn or self.seal is not None and not self.next:
+            raise ValueError("a seal without its key, or the other way round")
+
+
+# --- the tree ---------------------------------------------------------------------
+
+
+class Tree:
+    """The edge of an RFC 6962 tree."""
+
+    def __init__(self):
+        self.size, self.edge = 0, []
+
+    def append(self, digest, level=0):
+        self.size += 1 << level
+        self.edge.append((level, digest))
+        while len(self.edge) > 1 and self.edge[-1][0] == self.edge[-2][0]:
+            level, right = self.edge.pop()
+            left = self.edge.pop()[1]
+            self.edge.append((level + 1, node(left, right)))
+
+    def root(self):
+        if not self.edge:
+            return hashlib.sha256(b"").digest()
+        root = self.edge[-1][1]
+        for _, left in reversed(self.edge[:-1]):
+            root = node(left, root)
+        return root
+
+    def hashes(self):
+        return b"".join(digest for _, digest in self.edge)
+
+
+def leaf(line):
+    return hashlib.sha256(b"\x00" + line).digest()
+
+
+def node(left, right):
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def steps(start, end):
+    """The levels of the complete subtrees that start to end consists of."""
+    while start < end:
+        level = 0
+        while start % (2 << level) == 0 and start + (2 << level) <= end:
+            level += 1
+        yield level
+        start += 1 << level
+
+
+def well_formed(line):
+    """The seq of a line without its line feed, or None."""
+    match = LINE.fullmatch(line) if len(line) <= MAX_LINE else None
+    return int(match[1]) if match else None
+
+
+# --- the log ----------------------------------------------------------------------
+
+
+class Segment:
+    """The lines of one .log file, read once."""
+
+    def __init__(self, path):
+        self.file = open(path, "rb")
+        self.offset = 0  # after the lines that were taken
+        self.pending = None
+
+    def peek(self):
+        """The next line with its line feed, where it has one; at most a bit more than one may be long."""
+        if self.pending is None:
+            self.pending = self.file.readline(MAX_LINE + 2)
+        return self.pending
+
+    def take(self):
+        self.offset += len(self.pending)
+        self.pending = None
+
+    def rest(self):
+        """All bytes that were not taken: their number and SHA-256, and whether a whole line, and one that is well-formed, is behind the first one of them."""
+        digest, length, whole, good, first = hashlib.sha256(), 0, False, False, True
+        start = True
+        while True:
+            piece = self.peek()
+            self.pending = None
+            if not piece:
+                return length, digest.hexdigest(), whole, good
+            digest.update(piece)
+            length += len(piece)
+            ended = piece.endswith(b"\n")
+            whole = whole or ended
+            if ended and start and not first and well_formed(piece[:-1]) is not None:
+                good = True
+            if ended:
+                first = False
+            start = ended
+
+    def close(self):
+        self.file.close()
+
+
+class Verifier:
+    def __init__(self, folder, key, elsewhere):
+        self.folder, self.key = folder, key
+        self.root_key, self.keys = key, []
+        self.elsewhere = elsewhere
+        self.wanted = {note.size for note in elsewhere}
+        self.roots = {0: Tree().root()}
+        self.tree = Tree()
+        self.signed = 0  # size of the newest good note
+        self.notes = 0
+        self.torn = None
+        self.short = None
+        self.collect = None  # what to do with each line
+
+    def run(self):
+        self.list()
+        self.locked = held(os.path.join(self.folder, "lock"))
+        self.log()
+        self.compare()
+        if self.short:
+            raise Finding(TRUNCATED, self.short)
+        if self.torn and not self.locked:
+            raise Finding(TORN, self.torn)
+
+    def list(self):
+        self.files = {"log": set(), "ckpt": set(), "tree": set()}
+        for name in os.listdir(self.folder):
+            match = FILE.fullmatch(name)
+            if match and int(match[1]) > 0 and "%08d" % int(match[1]) == match[1]:
+                self.files[match[2]].add(int(match[1]))
+        if not any(self.files.values()):
+            raise Finding(USAGE, "%s holds no audit log" % self.folder)
+        self.last = max(self.files["log"] | self.files["ckpt"] | self.files["tree"])
+        self.last_notes = max(self.files["ckpt"], default=0)
+
+    def path(self, segment, kind):
+        return os.path.join(self.folder, "%08d.%s" % (segment, kind))
+
+    def tampered(self, text, end=None):
+        return Finding(TAMPERED, text, self.signed, end)
+
+    # The notes of one segment.
+
+    def read_notes(self, segment):
+        """The notes of a .ckpt file, one after the other; a torn end is taken note of."""
+        with open(self.path(segment, "ckpt"), "rb") as file:
+            held_back = b""
+            while True:
+                piece = file.read(1 << 16)
+                held_back += piece
+                while True:
+                    raw, held_back = cut_note(held_back)
+                    if raw is None:
+                        break
+                    yield raw
+                if len(held_back) > MAX_NOTE + 2:
+                    raise self.tampered("a checkpoint in %08d.ckpt does not end" % segment)
+                if not piece:
+                    break
+        if held_back:
+            if segment != self.last_notes or b"\n\n" in held_back.partition(b"\n\n")[2]:
+                raise self.tampered("%08d.ckpt ends in what is no checkpoint" % segment)
+            self.torn = "%08d.ckpt ends in %d bytes of an unfinished checkpoint" % (segment, len(held_back))
+
+    def check_note(self, raw, segment, first, size):
+        """A note of a .ckpt file, in form, signed and in its place."""
+        if self.notes == 0 and segment == 1:
+            self.first_note(raw)
+        try:
+            note = Note(raw, True)
+        except ValueError as e:
+            raise self.tampered("a checkpoint in %08d.ckpt: %s" % (segment, e))
+        if note.origin != self.key.name or not self.key.signed(note):
+            raise self.tampered("the signature of the checkpoint of size %d does not verify" % note.size, note.size)
+        if note.segment != segment or note.first != first or note.size < size:
+            raise self.tampered("the checkpoint of size %d is in the wrong place" % note.size, note.size)
+        if self.notes == 0 and note.size != 0:
+            raise self.tampered("the first checkpoint is not of size 0", note.size)
+        self.notes += 1
+        return note
+
+    def first_note(self, raw):
+        """The first note has to be by the root key: else it is another log, or another key."""
+        try:
+            note = Note(raw, False)
+        except ValueError:
+            return
+        if not self.key.named(note):
+            raise Finding(UNKNOWN, "the log is not signed by %s" % self.key.name.decode())
+
+    # The walk.
+
+    def log(self):
+        if not self.files["ckpt"]:
+            raise Finding(UNKNOWN, "the log is not signed")
+        removed = True  # only the first segments may be without lines
+        segment, sealed = 1, True
+        while segment <= self.last:
+            lines, notes = segment in self.files["log"], segment in self.files["ckpt"]
+            if not lines and segment in self.files["tree"] and not removed:
+                raise self.tampered("the lines of segment %d are gone, and earlier ones are there" % segment)
+            if not lines and not (segment in self.files["tree"]):
+                if any(later > segment for kind in ("log", "ckpt", "tree") for later in self.files[kind]):
+                    raise self.tampered("segment %d is missing" % segment)
+            if not notes:
+                break
+            removed = removed and not lines
+            sealed = self.signed_segment(segment, lines)
+            if not sealed and segment < self.last_notes:
+                raise self.tampered("segment %d is not sealed, and later ones are signed" % segment)
+            segment += 1
+        if self.notes == 0 and self.last_notes <= 1:
+            raise Finding(UNKNOWN, "the log is not signed")
+        if segment <= self.last_notes:
+            raise self.tampered("%08d.ckpt is missing" % segment)
+        if self.short:
+            return
+        if sealed and self.notes:
+            if segment in self.files["log"]:
+                raise self.tampered("segment %d has no checkpoint, and the one before is sealed" % segment)
+            self.short = "segment %d, which the last seal speaks of, is gone" % segment
+            return
+        self.unsigned(segment)
+
+    def signed_segment(self, segment, lines):
+        """Checks one segment that has notes; reports whether it is sealed."""
+        first, note = self.tree.size, None
+        self.roots_at()
+        source = Segment(self.path(segment, "log")) if lines else None
+        ranges = None if lines else self.read_ranges(segment)
+        size = first
+        try:
+            for raw in self.read_notes(segment):
+                if note is not None and note.seal is not None:
+                    raise self.tampered("a checkpoint follows the seal of segment %d" % segment)
+                note = self.check_note(raw, segment, first, size)
+                size = note.size
+                if self.short is None:
+                    self.reach(note, source, ranges)
+                if note.next:
+                    self.keys.append(self.key)
+                    self.key = note.next
+            if note is None and segment < self.last_notes:
+                raise self.tampered("%08d.ckpt is empty" % segment)
+            sealed = note is not None and note.seal is not None
+            if ranges is not None and (not sealed or next(ranges, None) is not None):
+                raise self.tampered("%08d.tree does not go with its checkpoints" % segment)
+            if sealed and self.short is None:
+                self.sealed(note, source)
+            elif not sealed and source and self.short is None:
+                self.tail(segment, source)
+            return sealed
+        finally:
+            if source:
+                source.close()
+
+    def reach(self, note, source, ranges):
+        """Reads on to where note was signed, and compares."""
+        while self.tree.size < note.size:
+            if ranges is not None:
+                self.range(note, ranges)
+                continue
+            due = self.tree.size
+            line = source.peek() if source else b""
+            if not line.endswith(b"\n") and len(line) <= MAX_LINE + 1:
+                return self.fewer(note)
+            if not line.endswith(b"\n") or well_formed(line[:-1]) != due:
+                raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
+            self.line(source)
+        if self.tree.root() != note.root or source and source.offset != note.offset:
+            raise self.tampered("what the checkpoint of size %d was signed for is not what is there" % note.size, note.size)
+        self.signed = note.size
+
+    def fewer(self, note):
+        """The lines end before note: they were cut off, or something in the middle is gone."""
+        if any(later > note.segment for later in self.files["log"]):
+            raise self.tampered("lines are missing from segment %d" % note.segment, note.size)
+        self.short = "the log ends after %d records, and its checkpoint speaks of %d" % (self.tree.size, note.size)
+
+    def line(self, source):
+        text = source.peek()[:-1]
+        source.take()
+        if self.collect:
+            self.collect(text)
+        self.tree.append(leaf(text))
+        self.roots_at()
+
+    def roots_at(self):
+        if self.tree.size in self.wanted:
+            self.roots[self.tree.size] = self.tree.root()
+
+    def read_ranges(self, segment):
+        with open(self.path(segment, "tree"), "rb") as file:
+            for line in file:
+                fields = line[:-1].split(b" ")
+                if not line.endswith(b"\n") or len(fields) < 3:
+                    raise self.tampered("%08d.tree is not what it was" % segment)
+                hashes = [unbase64(f, 32) for f in fields[2:]]
+                start, end = number(fields[0]), number(fields[1])
+                if start is None or end is None or None in hashes:
+                    raise self.tampered("%08d.tree is not what it was" % segment)
+                yield start, end, hashes
+
+    def range(self, note, ranges):
+        start, end, hashes = next(ranges, (None, None, None))
+        if start != self.tree.size or end != note.size or len(hashes) != sum(1 for _ in steps(start, end)):
+            raise self.tampered("the lines up to %d are gone, and so is what was kept of them" % note.size, note.size)
+        for level, digest in zip(steps(start, end), hashes):
+            self.tree.append(digest, level)
+        self.roots_at()
+
+    def sealed(self, note, source):
+        """The end of a sealed segment."""
+        if self.tree.hashes() != note.seal:
+            raise self.tampered("the seal of segment %d is not for what is there" % note.segment, note.size)
+        if not source:
+            return
+        length, digest, whole, _ = source.rest()
+        if whole or (length, digest) != (note.torn or (0, hashlib.sha256().hexdigest())):
+            raise self.tampered("something follows the end of segment %d" % note.segment, note.size)
+
+    def unsigned(self, segment):
+        """Segments behind the newest note: form and numbers alone."""
+        while segment <= self.last:
+            if segment not in self.files["log"]:
+                raise self.tampered("segment %d is missing" % segment)
+            source = Segment(self.path(segment, "log"))
+            try:
+                self.tail(segment, source)
+            finally:
+                source.close()
+            segment += 1
+
+    def tail(self, segment, source):
+        """The lines of a segment that is not sealed, behind its newest note."""
+        while True:
+            line = source.peek()
+            if not line:
+                return
+            if not line.endswith(b"\n") or well_formed(line[:-1]) != self.tree.size:
+                break
+            self.line(source)
+        length, _, whole, good = source.rest()
+        due = self.tree.size
+        if segment == max(self.files["log"]):
+            if good:
+                raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
+            self.torn = "%08d.log ends in %d bytes that are no record" % (segment, length)
+        elif whole:
+            raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
+
+    # Checkpoints from elsewhere.
+
+    def compare(self):
+        keys = self.keys + [self.key]
+        for note in self.elsewhere:
+            if note.origin != self.root_key.name:
+                raise Finding(UNKNOWN, "the checkpoint given is of another log")
+            by = [key for key in keys if key.named(note)]
+            if not by:
+                raise Finding(UNKNOWN, "the checkpoint given is signed by no key of this log")
+            if not any(key.signed(note) for key in by):
+                raise self.tampered("the signature of the checkpoint given does not verify", note.size)
+        for note in self.elsewhere:
+            if note.size > self.tree.size:
+                raise Finding(TRUNCATED, "the checkpoint given is for %d records, and %d are there" % (note.size, self.tree.size))
+            if self.roots.get(note.size) != note.root:
+                raise Finding(TRUNCATED, "the first %d records are not those that the checkpoint given is for" % note.size)
+
+
+def cut_note(text):
+    """Takes one note with its empty line off text: (note, rest), or (None, text)."""
+    first = text.find(b"\n\n")
+    second = text.find(b"\n\n", first + 2) if first >= 0 else -1
+    if second < 0:
+        return None, text
+    return text[: second + 1], text[second + 2 :]
+
+
+def held(path):
+    """Whether a writer holds the log's lock."""
+    try:
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def read_elsewhere(path):
+    """The notes of a file from elsewhere."""
+    with open(path, "rb") as file:
+        text = file.read()
+    notes = []
+    if not text.endswith(b"\n\n"):
+        text += b"\n"
+    while text:
+        raw, text = cut_note(text)
+        if raw is None:
+            raise Finding(USAGE, "%s is not a file of checkpoints" % path)
+        try:
+            notes.append(Note(raw, False))
+        except ValueError as e:
+            raise Finding(USAGE, "%s: %s" % (path, e))
+    if not notes:
+        raise Finding(USAGE, "%s holds no checkpoint" % path)
+    return notes
+
+
+class Report:
+    """What a verification came to."""
+
+    def __init__(self, code, text, **more):
+        self.code, self.text, self.more = code, text, more
+
+
+def verify(folder, key=None, checkpoints=(), index=None):
+    """Verifies the log in folder. key is the text of the root key, checkpoints are paths."""
+    walk = None
+    try:
+        if key is None:
+            raise Finding(UNKNOWN, "no key is given")
+        root, elsewhere = parse_key(key), []
+        for path in checkpoints:
+            elsewhere += read_elsewhere(path)
+        if index is not None:
+            root, more = find_run(folder, root, index)
+            elsewhere += more
+        walk = Verifier(folder, root, elsewhere)
+        walk.run()
+        code, text = GOOD, "good"
+    except Finding as found:
+        code, text = found.code, found.text
+        if found.first is not None:
+            return Report(code, text, first=found.first, end=found.end)
+    except OSError as e:
+        return Report(USAGE, str(e))
+    if walk is None:
+        return Report(code, text)
+    vouched = max((n.size for n in walk.elsewhere), default=0) if code in (GOOD, TORN) else 0
+    return Report(code, text, records=walk.tree.size, signed=walk.signed, unvouched=walk.tree.size - vouched)
+
+
+def parse_key(text):
+    try:
+        return Key(text.strip().encode())
+    except ValueError as e:
+        raise Finding(USAGE, str(e))
+
+
+def find_run(folder, root, index):
+    """The root key of a run, and the checkpoint that the index has of it."""
+    try:
+        with open(os.path.join(folder, "00000001.ckpt"), "rb") as file:
+            origin = file.readline(64).rstrip(b"\n").decode("ascii", "replace")
+    except FileNotFoundError:
+        raise Finding(UNKNOWN, "the log is not signed")
+    begun, ended = {}, {}
+
+    def collect(line):
+        if b'"kind":"run"' in line or b'"kind":"run-end"' in line:
+            record = json.loads(line)
+            if record.get("kind") == "run" and record.get("origin") == origin:
+                begun[record["run"]] = record["key"]
+            if record.get("kind") == "run-end" and record.get("run") in begun:
+                ended[record["run"]] = record["checkpoint"]
+
+    walk = Verifier(index, root, [])
+    walk.collect = collect
+    try:
+        walk.run()
+    except Finding as found:
+        if found.code != TORN:
+            raise Finding(found.code, "the index of runs: " + found.text)
+    if not begun:
+        raise Finding(UNKNOWN, "the index of runs does not know %s" % origin)
+    run, key = next(iter(begun.items()))
+    notes = []
+    if run in ended:
+        raw = ended[run].encode()
+        notes.append(Note(raw[:-1] if raw.endswith(b"\n\n") else raw, False))
+    return parse_key(key), notes
+
+
+# --- proofs -----------------------------------------------------------------------
+
+MEMBERS = ["v", "record", "index", "size", "hashes", "checkpoint", "chain"]
+
+
+def check_proof(text, key):
+    """Checks one proof without the log it is from."""
+    try:
+        root = parse_key(key) if key is not None else None
+        if root is None:
+            raise Finding(UNKNOWN, "no key is given")
+        proof = parse_proof(text)
+    except Finding as found:
+        return Report(found.code, found.text)
+    try:
+        prove(proof, root)
+    except Finding as found:
+        return Report(found.code, found.text)
+    except ValueError as e:
+        return Report(TAMPERED, str(e))
+    return Report(GOOD, "good", index=proof["index"], size=proof["size"])
+
+
+def parse_proof(text):
+    def once(pairs):
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise ValueError("a member stands twice")
+        return dict(pairs)
+
+    try:
+        proof = json.loads(text, object_pairs_hook=once)
+    except ValueError as e:
+        raise Finding(USAGE, "not a proof: %s" % e)
+    if not isinstance(proof, dict) or sorted(proof) != sorted(MEMBERS) or proof["v"] != 1 or isinstance(proof["v"], bool):
+        raise Finding(USAGE, "not a proof")
+    numbers, texts = (proof["index"], proof["size"]), [proof["record"], proof["checkpoint"]]
+    for name in ("hashes", "chain"):
+        if not isinstance(proof[name], list):
+            raise Finding(USAGE, "not a proof: %s" % name)
+        texts += proof[name]
+    if not all(type(n) is int and n >= 0 for n in numbers) or not all(isinstance(t, str) for t in texts):
+        raise Finding(USAGE, "not a proof")
+    return proof
+
+
+def prove(proof, root):
+    def note(text):
+        raw = text.encode()
+        return Note(raw[:-1] if raw.endswith(b"\n\n") else raw, True)
+
+    key, chain = root, [note(text) for text in proof["chain"]]
+    checkpoint = note(proof["checkpoint"])
+    if not root.named((chain + [checkpoint])[0]):
+        raise Finding(UNKNOWN, "the proof is not signed by this key")
+    for each in chain + [checkpoint]:
+        if each.origin != root.name or not key.signed(each):
+            raise ValueError("a signature does not verify")
+        if each is not checkpoint and not each.next:
+            raise ValueError("a checkpoint of the chain names no next key")
+        key = each.next or key
+    index, size, line = proof["index"], proof["size"], proof["record"].encode()
+    if well_formed(line) != index or not index < size or size != checkpoint.size:
+        raise ValueError("the record is not the one that is proved")
+    path = [unbase64(h.encode(), 32) for h in proof["hashes"]]
+    if None in path or climb(leaf(line), index, size, path) != checkpoint.root:
+        raise ValueError("the path does not lead to the root")
+
+
+def climb(at, index, size, path):
+    """The root that an audit path leads to: RFC 9162 §2.1.3.2, or None."""
+    last = size - 1
+    for other in path:
+        if last == 0:
+            return None
+        if index & 1 or index == last:
+            at = node(other, at)
+            while not index & 1 and index:
+                index, last = index >> 1, last >> 1
+        else:
+            at = node(at, other)
+        index, last = index >> 1, last >> 1
+    return at if last == 0 else None
+
+
+# --- the command ------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, "%s: error: %s\n" % (self.prog, message))
+
+
+def main(arguments=None):
+    parser = Parser(description="Verify an audit log of egressd without egressd.")
+    parser.add_argument("dir", nargs="?", metavar="DIR", help="folder of the log")
+    parser.add_argument("--key", metavar="KEY", help="the log's root key, or a file that holds it")
+    parser.add_argument("--checkpoint", metavar="FILE", action="append", default=[], help="a checkpoint that was kept elsewhere")
+    parser.add_argument("--index", metavar="DIR", help="the index of runs: then KEY is its root key, and DIR the log of a run")
+    parser.add_argument("--proof", metavar="FILE", help="check a proof for one record, instead of a log")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    o = parser.parse_args(arguments)
+    if (o.dir is None) == (o.proof is None):
+        parser.error("a folder or a proof is needed: verify.py DIR --key KEY")
+    try:
+        if o.key is not None and os.path.isfile(o.key):
+            with open(o.key, encoding="utf-8") as file:
+                o.key = file.read()
+        if o.proof is not None:
+            with open(o.proof, encoding="utf-8") as file:
+                report = check_proof(file.read(), o.key)
+        else:
+            report = verify(o.dir, o.key, o.checkpoint, o.index)
+    except (OSError, UnicodeDecodeError) as e:
+        report = Report(USAGE, str(e))
+    show(report, o.json)
+    return report.code
+
+
+def show(report, as_json):
+    if as_json:
+        print(json.dumps({"code": report.code, "says": report.text, **report.more}))
+        return
+    where = ""
+    if report.more.get("first") is not None:
+        where = " (records %d to %s)" % (report.more["first"], report.more["end"] if report.more["end"] is not None else "?")
+    print(("good" if report.code == GOOD else report.text) + where)
+    if "records" in report.more:
+        print("%(records)d records, %(signed)d signed, the last %(unvouched)d vouched for by nothing outside" % report.more)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
