@@ -24,6 +24,7 @@ type Counts struct {
 	Hosts    int
 	Up, Down int64 // payload bytes
 	Denied   []DeniedHost
+	Learned  int // of the requests, those that passed because of [policy.LearnRule]
 }
 
 // A DeniedHost is a host and how often it was denied; that its name was only
@@ -90,6 +91,9 @@ func (t *Tally) ended(f *Flow, end End) {
 		return
 	}
 	t.counts.Requests++
+	if f.decision.Rule == policy.LearnRule {
+		t.counts.Learned++
+	}
 	t.counts.Up += end.Up
 	t.counts.Down += end.Down
 	if t.hosts == nil {

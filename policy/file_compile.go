@@ -35,6 +35,11 @@ type Environment struct {
 
 	// Layers are the others that have a say.
 	Layers Layers
+
+	// Learn has what no rule of any layer speaks of pass, by the rule [LearnRule].
+	// Nothing else is loosened: what a rule refuses, what the list of a sandbox
+	// leaves out, what has no room in a ceiling, and the baseline.
+	Learn bool
 }
 
 // compilerVersion stands in digests. It changes whenever the same text comes
@@ -90,7 +95,11 @@ func (f *File) assemble(env *Environment, presets []*File) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.slow, p.digest = env.slow(), f.digest(presets, append(texts, env.Texts...))
+	texts = append(texts, env.Texts...)
+	if env.Learn {
+		texts = append(texts, []byte(LearnRule))
+	}
+	p.slow, p.digest = env.slow(), f.digest(presets, texts)
 	return p, nil
 }
 
@@ -232,10 +241,10 @@ func (f *File) runTests(p *Policy) error {
 
 // RunTest runs the test f.Tests[i] against p, and says what is wrong where it is
 // red. It judges the rules as they are written: as if every tunnel could be
-// inspected. The problem has the test's place either way.
+// inspected, and nothing were learned. The problem has the test's place either way.
 func (f *File) RunTest(ctx context.Context, p *Policy, i int) (_ Problem, green bool) {
 	inspecting := *p
-	inspecting.inspection = true
+	inspecting.inspection, inspecting.learning = true, false
 	at := f.Tests[i].at
 	problem := Problem{File: f.name, Line: at.line, Column: at.column}
 	if err := f.Tests[i].run(ctx, &inspecting); err != nil {

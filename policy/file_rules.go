@@ -149,7 +149,7 @@ func (r *reader) id(what string, rule *Rule) func(*yaml.Node) {
 		case !ok:
 		case !plainName(text):
 			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
-		case slices.Contains([]string{"default", "baseline", "none", "policy-error", "ceiling"}, text):
+		case slices.Contains([]string{"default", "baseline", "none", "policy-error", "ceiling", LearnRule}, text):
 			r.fail(n, "%s cannot be %q, which egressd itself uses in the log; choose another", what, text)
 		case r.ids[text].line > 0:
 			r.fail(n, "%s: a rule in line %d has the id %q too; choose another", what, r.ids[text].line, text)

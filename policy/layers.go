@@ -205,6 +205,7 @@ func (f *File) stack(env *Environment, presets []*File) (*Policy, error) {
 		evaluators: []Evaluator{baseline},
 		ceilings:   f.ceilings(l),
 		fallback:   f.Default,
+		learning:   env.Learn,
 		ech:        f.ech(),
 		inspection: env.Inspection,
 		never:      f.neverIndex(l.Organisation),

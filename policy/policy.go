@@ -31,6 +31,7 @@ type Policy struct {
 	ceilings   []Ceiling   // what evaluators of below, and the default, may open
 	narrowing  []Evaluator // those that open nothing, not even by asking
 	fallback   Verdict     // Deny, or Allow where the operator wrote "default: allow"
+	learning   bool        // what nobody speaks of is let pass, and called learned
 	ech        bool        // the operator wrote "ech: allow" for the whole file
 	inspection bool
 	never      *index // tunnels that are not looked into; nil where there are none
@@ -94,9 +95,15 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	return d
 }
 
+// LearnRule is the rule of what passed only because of [Environment.Learn].
+const LearnRule = "learn"
+
 func (p *Policy) byDefault(r *Request) Decision {
 	if p.fallback == Allow {
 		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech, Upgrade: true}
+	}
+	if p.learning {
+		return Decision{Verdict: Allow, Rule: LearnRule, Layer: User, Reason: "no rule speaks of " + whereTo(r) + ", which is let pass to be learned", ECH: p.ech, Upgrade: true}
 	}
 	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: "no rule allows " + whereTo(r)}
 }

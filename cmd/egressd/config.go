@@ -31,6 +31,8 @@ type config struct {
 
 	who []sandbox.Entry // in place of those that the file lists; nil: those
 
+	learn bool // what no rule speaks of passes
+
 	organisation *config    // the organisation's file; nil where there is none
 	projects     []*project // of its sandboxes; nil before they are read
 

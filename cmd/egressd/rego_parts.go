@@ -172,7 +172,7 @@ type assembly struct {
 // environment is what the policy of this configuration is made of beside its
 // file. It loads what the files name under rego into c.rules and c.parts.
 func (c *config) environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
-	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true}
+	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true, Learn: c.learn}
 	parts, err := c.regoParts(nil)
 	if err != nil {
 		return env, err

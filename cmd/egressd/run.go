@@ -64,6 +64,7 @@ end. See the manual.`,
 		Example: `  egressd run -- npm test
   egressd run --fail-on-deny -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
+  egressd run --learn -- npm ci && egressd suggest --run last
   egressd run -- bash`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,6 +79,7 @@ end. See the manual.`,
 	cmd.Flags().StringArrayVarP(&o.publish, "publish", "p", nil, "a `[HOSTPORT:]PORT` of the sandbox that is reached on the host's loopback")
 	cmd.Flags().StringArrayVar(&o.hostPorts, "host-port", nil, "a `PORT` of the host's loopback that the sandbox reaches on its own")
 	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
+	cmd.Flags().BoolVar(&o.learn, "learn", false, "let pass what no rule speaks of, and record it for egressd suggest")
 	cmd.Flags().BoolVar(&o.apart, "fs", false, "keep the file system from the program, but for the working directory")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
@@ -109,6 +111,7 @@ type runOptions struct {
 	config, policy, name        string
 	publish, hostPorts          []string
 	failOnDeny, quiet, redirect bool
+	learn                       bool
 	doors                       []string // sockets of the machine that the program may have
 	apart                       bool
 }
@@ -246,6 +249,7 @@ func (r *runner) change(c *config) error {
 		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
 	c.file.Listen.Proxy, c.file.Listen.DNS = nil, nil
+	c.learn = r.learn
 	if err := allowHostPorts(c.file, name, r.given); err != nil {
 		return err
 	}
@@ -381,6 +385,9 @@ func (r *runner) exec(argv []string) error {
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}
+	if r.learn {
+		fmt.Fprintln(r.talk, "egressd: warning: learning: what no rule speaks of is let pass")
+	}
 	if err := r.jail.Exec(); err != nil {
 		return notStarted(err)
 	}
@@ -469,7 +476,10 @@ func (r *runner) close() {
 func (r *runner) conclude(code int, took time.Duration) error {
 	c := r.tally.Counts()
 	fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
-	if len(c.Denied) > 0 {
+	switch {
+	case c.Learned > 0:
+		fmt.Fprintln(r.talk, "egressd: hint: egressd suggest --run last")
+	case len(c.Denied) > 0:
 		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
 	}
 	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {

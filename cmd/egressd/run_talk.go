@@ -58,6 +58,9 @@ func (t *heldTalk) release() {
 // summary is what a run came to, in a line.
 func summary(c egress.Counts, took time.Duration) string {
 	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", durationText(took), plural(c.Requests, "request"), plural(c.Hosts, "host"), bytesText(c.Down), bytesText(c.Up))
+	if c.Learned > 0 {
+		text += fmt.Sprintf(" %d learned.", c.Learned)
+	}
 	if len(c.Denied) == 0 {
 		return text
 	}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
+	"github.com/spf13/cobra"
+)
+
+func newSuggestCommand() *cobra.Command {
+	var o suggestOptions
+	cmd := &cobra.Command{
+		Use:   "suggest [FILTER…]",
+		Short: "Write the rules that a program would have needed while it was learned from",
+		Long: `Suggest reads what passed under egressd run --learn because no rule spoke of it,
+and prints lines for a policy: each host with its port, how often it was asked
+for, what went there, and tests that hold the rules to it.
+
+They are a draft. What a program did while it was learned from is not thereby
+right: read each line, and leave out what you cannot explain. Nothing is
+suggested for private addresses, which learning does not open. A filter is that
+of egressd log.`,
+		Example: `  egressd run --learn -- npm ci
+  egressd suggest --run last
+  egressd suggest --run last 'host:*.example.com'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilters,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type suggestOptions struct {
+	logSource
+	json bool
+}
+
+func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
+	f, err := parseFilter(words, time.Now())
+	if err != nil {
+		return err
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	var lessons records.Lessons
+	if err := log.decisions(f, lessons.Add); err != nil {
+		return err
+	}
+	all := lessons.All()
+	if len(all) == 0 {
+		return failed(fmt.Errorf("nothing was learned in %s", log.dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
+	}
+	if lessons.Beyond > 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many or not one host, are left out\n", plural(int(lessons.Beyond), "request"))
+	}
+	out := bufio.NewWriter(stdout)
+	if o.json {
+		for _, lesson := range all {
+			if err := printJSON(out, lessonOf(lesson)); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	return errors.Join(writeLessons(out, all), out.Flush())
+}
+
+// decisions calls do with every decision that passes a filter, and what its flow
+// came to.
+func (l *logReader) decisions(f *records.Filter, do func(*egress.Record)) error {
+	tally := records.Tally{Emit: func(r *egress.Record) {
+		if f.Match(r) {
+			do(r)
+		}
+	}}
+	err := l.each(func(_ []byte, r *egress.Record) error {
+		tally.Add(r)
+		return nil
+	})
+	tally.Flush(records.OutcomeOpen)
+	return err
+}
+
+// A lessonView is what suggest tells a script.
+type lessonView struct {
+	Allow    string   `json:"allow"`
+	Count    int64    `json:"count"`
+	Reached  int64    `json:"reached"`
+	Up       int64    `json:"up"`
+	Down     int64    `json:"down"`
+	Programs []string `json:"programs,omitempty"`
+	Warning  string   `json:"warning,omitempty"`
+	Flow     string   `json:"flow"`
+}
+
+func lessonOf(l *records.Lesson) lessonView {
+	view := lessonView{
+		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
+	}
+	if sharing := l.Pattern.Sharing(); sharing != "" {
+		view.Warning = view.Allow + " " + sharing
+	}
+	return view
+}
+
+// writeLessons writes a part of a policy file. What nobody answered at is written
+// as a comment.
+func writeLessons(w io.Writer, all []*records.Lesson) error {
+	var rules, tests strings.Builder
+	for _, l := range all {
+		view, mark := lessonOf(l), "  "
+		note := fmt.Sprintf("%s, %s up, %s down", plural(int(l.Count), "request"), bytesText(l.Up), bytesText(l.Down))
+		if len(l.Programs) > 0 {
+			note += ", by " + printable(strings.Join(l.Programs, ", "))
+		}
+		if l.Reached == 0 {
+			mark, note = "  # ", note+"; never reached"
+		}
+		if view.Warning != "" {
+			fmt.Fprintf(&rules, "  # careful: %s\n", printable(view.Warning))
+		}
+		fmt.Fprintf(&rules, "%s- %s # %s\n", mark, yamlText(view.Allow), note)
+		if l.Reached > 0 {
+			fmt.Fprintf(&tests, "  - %s\n", yamlText("allow "+view.Allow))
+		}
+	}
+	text := "# What no rule spoke of while it was let pass. Read each line; leave out what you cannot explain.\nallow:\n" + rules.String()
+	if tests.Len() > 0 {
+		text += "tests:\n" + tests.String()
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// plainYAML is text that YAML takes for a string without quotes.
+var plainYAML = regexp.MustCompile(`^(allow )?[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+
+func yamlText(s string) string {
+	if plainYAML.MatchString(s) {
+		return s
+	}
+	return `"` + s + `"`
+}

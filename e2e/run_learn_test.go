@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// typed runs a command of egressd about the state of d, and returns what it says.
+func (d *daemon) typed(t *testing.T, words ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), words...)
+	cmd.Dir = d.dir
+	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
+	text, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState.ExitCode() < 0 {
+		t.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+// TestRunLearns lets a program go where no rule speaks of, and nowhere else, and
+// makes rules of it that hold.
+func TestRunLearns(t *testing.T) {
+	d := newDaemon(t, "version: 1\nallow: [\"a.allowed.test\"]\ndeny: [\"*.denied.test\"]\n")
+	script := `curl -sS -m9 http://a.allowed.test/; curl -sS -m9 --cacert lab.pem https://b.allowed.test/; curl -sS -m9 http://b.allowed.test/
+for u in http://x.denied.test/ http://10.0.0.5/ http://internal.corp.test/; do curl -sS -m9 -o refused -w '%{http_code}\n' $u; done`
+	r := d.runAs(t, "user", script, "--learn")
+	if strings.Count(r.out, "origin") < 3 || strings.Count(r.out, "403") != 3 || !strings.Contains(r.talk, " 2 learned.") {
+		t.Fatalf("%q %q", r.out, r.talk)
+	}
+	if r.denied("x.denied.test", policy.RuleDeny) == 0 || r.denied("10.0.0.5", policy.AddressDenied) == 0 || r.denied("internal.corp.test", policy.AddressDenied) == 0 {
+		t.Errorf("%+v", r.records)
+	}
+
+	suggested, code := d.typed(t, "suggest", "--config", d.config, "--run", "last")
+	if code != 0 || !strings.Contains(suggested, "\n  - b.allowed.test:443 #") || !strings.Contains(suggested, "\n  - b.allowed.test:80 #") ||
+		strings.Contains(suggested, "a.allowed.test") || strings.Contains(suggested, "denied") || strings.Contains(suggested, "10.0.0.5") || strings.Contains(suggested, "- internal.corp.test") {
+		t.Fatalf("%d %s", code, suggested)
+	}
+	learned := filepath.Join(d.dir, "learned.yaml")
+	text := "version: 1\ndeny: [\"*.denied.test\"]\n" + strings.Replace(suggested, "allow:\n", "allow:\n  - a.allowed.test\n", 1)
+	if err := os.WriteFile(learned, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := d.typed(t, "replay", "--config", d.config, "--run", "last", "--policy", learned); code != 0 {
+		t.Errorf("what was learned decides otherwise: %d %s", code, out)
+	}
+	if out, code := d.typed(t, "replay", "--config", d.config, "--run", "last", "--policy", d.config); code != 1 || !strings.Contains(out, "b.allowed.test:443") || strings.Contains(out, "a.allowed.test") {
+		t.Errorf("without what was learned: %d %s", code, out)
+	}
+}
