@@ -22,14 +22,26 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// Decode reads one stored line.
-func Decode(text []byte) (*egress.Record, error) {
-	var r egress.Record
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("a line of the audit log is not a record: %w", err)
+// Decode reads one line of the log. The record is the caller's to keep.
+func Decode(line []byte) (*egress.Record, error) {
+	var c canonical
+	s := new(slot)
+	if err := c.decode(s, string(line)); err != nil {
+		return nil, err
 	}
-	if r.Kind == "" {
-		return nil, fmt.Errorf("record %d of the audit log has no kind", r.Seq)
+	return &s.Record, nil
+}
+
+// decode reads a line into s.
+func (c *canonical) decode(s *slot, line string) error {
+	if !c.read(s, line) {
+		*s = slot{lists: s.lists}
+		if err := json.Unmarshal([]byte(line), &s.Record); err != nil {
+			return fmt.Errorf("a line of the audit log is not a record: %w", err)
+		}
 	}
-	return &r, nil
+	if s.Kind == "" {
+		return fmt.Errorf("record %d of the audit log has no kind", s.Seq)
+	}
+	return nil
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // MaxGroups bounds what a sandbox can make an overview remember by asking
-// for ever new names. What comes after counts under the destination [Beyond].
+// for ever new names: that many lines are kept, and at times twice as many. What
+// the others come to is counted under the destination [Beyond].
 const (
 	MaxGroups = 10_000
 	Beyond    = "…"
@@ -20,10 +21,24 @@ const (
 
 // An Overview counts decisions by what they have in common. Its zero value is
 // empty.
+//
+// Its memory is bounded, see [MaxGroups]. When there are too many lines, those for
+// many names below one registered domain become one for the domain. If that is
+// not enough, the lines of each sandbox and verdict are ranked, so that no sandbox
+// hides what another one did, or what it was allowed behind what it was refused:
+// half of the room is for those that were most, half for those that sent most. A
+// line that was dropped may turn up again, and its count is then too small, see
+// [Overview.Exact].
 type Overview struct {
-	groups map[GroupKey]*Group
-	shadow shadowGroups
-	asking map[string]struct{} // the sandboxes that were seen
+	groups  map[string]*Group
+	folded  map[string]*Group // by domain, see domainKey
+	rest    map[string]*Group // what is counted under Beyond
+	fixed   bool              // there is to be no new line
+	most    int               // lines; [MaxGroups] where it is 0
+	dropped bool              // lines were dropped
+	text    []byte            // the key that is looked up
+	shadow  shadowGroups
+	asking  map[string]struct{} // the sandboxes that were seen
 }
 
 // A GroupKey is what the decisions of one line have in common.
@@ -41,59 +56,153 @@ type Group struct {
 	Refused  int64 // by the client, which did not trust our certificate
 	Cut      int64
 	Open     int64
+
+	sandbox, host string
+	port          uint16
+	many          bool   // it is about more than one destination
+	flow          []byte // of the last
+	layer         string // of the refusal that Allow is for
 }
 
-// Add takes in one decision, as a [Tally] hands it on.
+// named is the sandbox as far as a line tells it.
+func named(r *egress.Record) string {
+	if r.Sandbox == "default" {
+		return ""
+	}
+	return r.Sandbox
+}
+
+func portOf(r *egress.Record) uint16 {
+	if r.Dst == nil {
+		return 0
+	}
+	return r.Dst.Port
+}
+
+// times is how many decisions a record stands for.
+func times(r *egress.Record) int64 { return 1 }
+
+// decides reports whether r holds a decision about what a sandbox did.
+func decides(r *egress.Record) bool {
+	switch r.Kind {
+	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindClose:
+		return r.Decision != nil
+	}
+	return false
+}
+
+// Add takes in one decision, as a [Tally] hands it on, and keeps nothing of
+// r's.
 func (o *Overview) Add(r *egress.Record) {
-	if r.Decision == nil {
+	if !decides(r) {
 		return
 	}
 	o.shadow.add(r)
-	if o.asking == nil {
-		o.asking = map[string]struct{}{}
+	if _, known := o.asking[r.Sandbox]; !known && r.Sandbox != "" {
+		if o.asking == nil {
+			o.asking = map[string]struct{}{}
+		}
+		o.asking[strings.Clone(r.Sandbox)] = struct{}{}
 	}
-	if r.Sandbox != "" {
-		o.asking[r.Sandbox] = struct{}{}
-	}
-	key := GroupKey{r.Decision.Action, Destination(r), What(r), Who(r), Why(r)}
-	g := o.group(key)
-	g.Count++
+	o.group(r).add(r)
+}
+
+func (g *Group) add(r *egress.Record) {
+	n := times(r)
+	g.Count += n
 	if !r.Time.Before(g.Last) {
-		g.Last, g.Flow, g.Allow = r.Time, r.Flow, Allowable(r)
+		g.latest(r)
 	}
 	if r.Bytes != nil {
 		g.Up, g.Down = g.Up+r.Bytes.Up, g.Down+r.Bytes.Down
 	}
 	switch {
 	case r.Outcome == OutcomeOpen:
-		g.Open++
+		g.Open += n
 	case r.Outcome == OutcomeCut:
-		g.Cut++
+		g.Cut += n
 	case strings.HasPrefix(r.Outcome, "network-"):
-		g.Failed++
+		g.Failed += n
 	case r.Outcome == string(policy.CertificateRefused):
-		g.Refused++
+		g.Refused += n
 	}
 }
 
-func (o *Overview) group(key GroupKey) *Group {
+// latest takes note of the last decision. What would allow it depends on what a
+// group has in common, and on who refused it.
+func (g *Group) latest(r *egress.Record) {
+	if !g.many && (g.Last.IsZero() || g.layer != r.Decision.Layer) {
+		g.layer = strings.Clone(r.Decision.Layer)
+		g.Allow = strings.Clone(Allowable(r))
+	}
+	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
+}
+
+// group returns the line that r belongs to.
+func (o *Overview) group(r *egress.Record) *Group {
+	o.text = appendKey(o.text[:0], r)
+	if g := o.groups[string(o.text)]; g != nil {
+		return g
+	}
+	if len(o.folded) > 0 {
+		if g := o.folded[domainKey(keyOf(r), Host(r), named(r), portOf(r))]; g != nil {
+			return g
+		}
+	}
+	if o.fixed {
+		return o.beyond(keyOf(r), named(r))
+	}
 	if o.groups == nil {
-		o.groups = map[GroupKey]*Group{}
+		o.groups = map[string]*Group{}
 	}
-	g := o.groups[key]
-	if g == nil && len(o.groups) >= MaxGroups {
-		key.Destination, key.What, key.Who = Beyond, Beyond, Beyond
-		g = o.groups[key]
+	g := &Group{GroupKey: keyOf(r).clone(), sandbox: strings.Clone(named(r)), host: strings.Clone(Host(r)), port: portOf(r)}
+	o.groups[string(o.text)] = g
+	if len(o.groups) > 2*o.room() {
+		g.add(r) // so that it is ranked by it
+		o.shrink()
+		return &Group{}
 	}
+	return g
+}
+
+// appendKey appends a text that is the same for all records of one line. No
+// string of a record holds the byte that separates its parts.
+func appendKey(b []byte, r *egress.Record) []byte {
+	b = append(append(b, r.Decision.Action...), '\xff')
+	b = append(appendDestination(b, r), '\xff')
+	b = append(appendWhat(b, r), '\xff')
+	b = append(appendWho(b, r), '\xff')
+	return appendWhy(b, r)
+}
+
+func (o *Overview) room() int { return cmp.Or(o.most, MaxGroups) }
+
+func keyOf(r *egress.Record) GroupKey {
+	return GroupKey{r.Decision.Action, Destination(r), What(r), Who(r), Why(r)}
+}
+
+func (k GroupKey) clone() GroupKey {
+	return GroupKey{strings.Clone(k.Action), strings.Clone(k.Destination), strings.Clone(k.What), strings.Clone(k.Who), strings.Clone(k.Why)}
+}
+
+func (o *Overview) beyond(k GroupKey, sandbox string) *Group {
+	name := k.Action + "\xff" + k.Why + "\xff" + sandbox
+	g := o.rest[name]
 	if g == nil {
-		g = &Group{GroupKey: key}
-		o.groups[key] = g
+		if o.rest == nil {
+			o.rest = map[string]*Group{}
+		}
+		g = &Group{GroupKey: GroupKey{k.Action, Beyond, Beyond, sandbox, k.Why}.clone(), sandbox: strings.Clone(sandbox), many: true}
+		if sandbox == "" {
+			g.Who = Beyond
+		}
+		o.rest[name] = g
 	}
 	return g
 }
 
 // Len is the number of groups.
-func (o *Overview) Len() int { return len(o.groups) }
+func (o *Overview) Len() int { return len(o.groups) + len(o.folded) + len(o.rest) }
 
 // OneSandbox reports whether all that was added is of one sandbox.
 func (o *Overview) OneSandbox() bool { return len(o.asking) == 1 }
@@ -102,9 +211,12 @@ func (o *Overview) OneSandbox() bool { return len(o.asking) == 1 }
 // the newest.
 func (o *Overview) Section(action string) []*Group {
 	var groups []*Group
-	for g := range maps.Values(o.groups) {
-		if g.Action == action {
-			groups = append(groups, g)
+	for _, all := range []map[string]*Group{o.groups, o.folded, o.rest} {
+		for g := range maps.Values(all) {
+			if g.Action == action && g.Count > 0 {
+				g.Flow = string(g.flow)
+				groups = append(groups, g)
+			}
 		}
 	}
 	slices.SortFunc(groups, func(a, b *Group) int {

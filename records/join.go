@@ -1,6 +1,12 @@
 package records
 
-import "github.com/egressd/egressd/egress"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/egressd/egressd/egress"
+)
 
 const (
 	// OutcomeOpen is the outcome that a reader sees of a flow whose end is not
@@ -17,6 +23,12 @@ const (
 // open.
 type Joiner struct {
 	open map[string]*egress.Record
+
+	// Records that are lent, as by [Scan], are cloned by settle before they are
+	// gone, and what is joined of them is lent as well.
+	lent   bool
+	fresh  []string // flows that were opened since
+	joined egress.Record
 }
 
 // Complete returns r with what the record that opened its flow knew: a record
@@ -26,7 +38,11 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	if r.Kind != egress.KindClose || opened == nil {
 		return r
 	}
-	joined := *opened
+	joined := new(egress.Record)
+	if j.lent {
+		joined = &j.joined
+	}
+	*joined = *opened
 	joined.Seq, joined.Time, joined.Kind = r.Seq, r.Time, r.Kind
 	joined.Bytes, joined.Duration, joined.Outcome = r.Bytes, r.Duration, r.Outcome
 	if r.Decision != nil && r.Outcome != OutcomeCut {
@@ -44,7 +60,10 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	if r.TLS != nil {
 		joined.TLS = r.TLS
 	}
-	return &joined
+	if r.Note != "" {
+		joined.Note = r.Note
+	}
+	return joined
 }
 
 // Follow takes note of what r opens and ends.
@@ -59,7 +78,22 @@ func (j *Joiner) Follow(r *egress.Record) {
 			j.open = map[string]*egress.Record{}
 		}
 		j.open[r.Flow] = r
+		if j.lent {
+			j.fresh = append(j.fresh, r.Flow)
+		}
 	}
+}
+
+// settle makes the joiner's own what it was lent and still needs.
+func (j *Joiner) settle() {
+	for _, flow := range j.fresh {
+		if r := j.open[flow]; r != nil {
+			r = Clone(r)
+			delete(j.open, flow) // whose text is lent, too
+			j.open[r.Flow] = r
+		}
+	}
+	j.fresh = j.fresh[:0]
 }
 
 func opensFlow(r *egress.Record) bool {
@@ -92,17 +126,18 @@ func (t *Tally) Add(r *egress.Record) {
 
 func (t *Tally) end(r, earlier *egress.Record) {
 	if earlier != nil {
-		whole := *t.joiner.Complete(r)
+		whole := t.joiner.Complete(r)
 		whole.Time, whole.Kind = earlier.Time, earlier.Kind
-		t.Emit(&whole)
+		t.Emit(whole)
 	} else if r.Decision != nil && r.Dst != nil { // the log begins in the middle of the flow
 		t.Emit(r)
 	}
 }
 
-// Flush hands on the flows that were not seen to end.
+// Flush hands on the flows that were not seen to end, in their order.
 func (t *Tally) Flush(outcome string) {
-	for _, r := range t.joiner.open {
+	bySeq := func(a, b *egress.Record) int { return cmp.Compare(a.Seq, b.Seq) }
+	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
 		unended := *r
 		unended.Outcome = outcome
 		t.Emit(&unended)

@@ -1,7 +1,6 @@
 package records
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -30,58 +29,69 @@ func Port(r *egress.Record) string {
 }
 
 // Destination is the host with its port where there is one.
-func Destination(r *egress.Record) string {
+func Destination(r *egress.Record) string { return string(appendDestination(nil, r)) }
+
+func appendDestination(b []byte, r *egress.Record) []byte {
 	switch {
 	case r.Dst != nil && strings.Contains(r.Dst.Host, ":"):
-		return fmt.Sprintf("[%s]:%d", r.Dst.Host, r.Dst.Port)
+		b = append(append(append(b, '['), r.Dst.Host...), ']', ':')
 	case r.Dst != nil && r.Dst.Port != 0:
-		return fmt.Sprintf("%s:%d", r.Dst.Host, r.Dst.Port)
+		b = append(append(b, r.Dst.Host...), ':')
 	default:
-		return Host(r)
+		return append(b, Host(r)...)
 	}
+	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
 // What is the method where one was seen, else the way in.
-func What(r *egress.Record) string {
+func What(r *egress.Record) string { return string(appendWhat(nil, r)) }
+
+func appendWhat(b []byte, r *egress.Record) []byte {
 	switch {
 	case r.HTTP != nil && r.HTTP.Method != "":
-		return r.HTTP.Method
+		return append(b, r.HTTP.Method...)
 	case r.DNS != nil && r.DNS.Type != "":
-		return "dns " + r.DNS.Type
+		return append(append(b, "dns "...), r.DNS.Type...)
 	default:
-		return r.Via
+		return append(b, r.Via...)
 	}
 }
 
 // Who is the sandbox, and the program in it where that is known.
-func Who(r *egress.Record) string {
+func Who(r *egress.Record) string { return string(appendWho(nil, r)) }
+
+func appendWho(b []byte, r *egress.Record) []byte {
 	program := Process(r)
 	switch {
 	case program == "":
-		return r.Sandbox
+		return append(b, r.Sandbox...)
 	case r.Sandbox == "" || r.Sandbox == "default":
-		return program
+		return append(b, program...)
 	default:
-		return r.Sandbox + "/" + program
+		return append(append(append(b, r.Sandbox...), '/'), program...)
 	}
 }
 
 // Why is the class of a refusal, or the rule that allowed; a refusal
 // that names a rule or a kind of address says which.
-func Why(r *egress.Record) string {
+func Why(r *egress.Record) string { return string(appendWhy(nil, r)) }
+
+func appendWhy(b []byte, r *egress.Record) []byte {
 	d := r.Decision
+	detail := ""
 	switch {
 	case d == nil:
-		return ""
+		return b
 	case d.Class == "":
-		return d.Rule
+		return append(b, d.Rule...)
 	case r.Dst != nil && r.Dst.Class != "":
-		return d.Class + " (" + r.Dst.Class + ")"
+		detail = r.Dst.Class
 	case d.Layer != "builtin" && d.Rule != "" && d.Rule != "default":
-		return d.Class + " (" + d.Rule + ")"
+		detail = d.Rule
 	default:
-		return d.Class
+		return append(b, d.Class...)
 	}
+	return append(append(append(append(b, d.Class...), " ("...), detail...), ')')
 }
 
 // IsLookup reports whether r is a name that egressd looked up for a flow; the

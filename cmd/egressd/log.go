@@ -93,17 +93,8 @@ func parseFilter(words []string, now time.Time) (*records.Filter, error) {
 }
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
-	view := overview{flags: o.flags()}
-	decisions := records.Tally{Emit: func(r *egress.Record) {
-		if f.Match(r) {
-			view.Add(r)
-		}
-	}}
-	err := log.each(func(_ []byte, r *egress.Record) error {
-		decisions.Add(r)
-		return nil
-	})
-	decisions.Flush(records.OutcomeOpen)
+	found, err := log.overview(f)
+	view := overview{Overview: found, flags: o.flags()}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), paletteFor(stdout)), out.Flush()); err != nil {
 		return err
@@ -114,6 +105,27 @@ func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr
 	return err
 }
 
+// overview counts the decisions that pass a filter. It reads the log a second
+// time where there were more lines than could be kept. With an error comes what
+// was counted until then.
+func (l *logReader) overview(f *records.Filter) (*records.Overview, error) {
+	o := &records.Overview{}
+	count := func(r *egress.Record) {
+		if f.Match(r) {
+			o.Add(r)
+		}
+	}
+	err := l.decisions(count)
+	if err != nil || o.Exact() {
+		return o, err
+	}
+	if err := l.again(); err != nil {
+		return o, err
+	}
+	o = o.Again()
+	return o, l.decisions(count)
+}
+
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
 func (o *logOptions) stream(ctx context.Context, log *logReader, f *records.Filter, stdout io.Writer) error {
@@ -121,14 +133,14 @@ func (o *logOptions) stream(ctx context.Context, log *logReader, f *records.Filt
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
 	}
-	err := log.each(s.add)
+	err := log.joined(&s.joiner, s.add)
 	if !o.follow || err != nil {
 		return errors.Join(err, s.out.Flush())
 	}
 	if err := s.release(); err != nil {
 		return err
 	}
-	return log.follow(ctx, s.add)
+	return log.follow(ctx, &s.joiner, s.add)
 }
 
 // A streamer prints the records that pass a filter.
@@ -143,15 +155,13 @@ type streamer struct {
 	live    bool // each line is written out at once
 }
 
-func (s *streamer) add(text []byte, r *egress.Record) error {
-	whole := s.joiner.Complete(r)
-	s.joiner.Follow(r)
+func (s *streamer) add(text string, whole *egress.Record) error {
 	if !s.filter.Match(whole) {
 		return nil
 	}
-	shown := line(whole, time.Now(), s.colours)
-	if s.json {
-		shown = string(text)
+	shown := strings.Clone(text)
+	if !s.json {
+		shown = line(whole, time.Now(), s.colours)
 	}
 	if s.held != nil {
 		s.held = append(s.held, shown)

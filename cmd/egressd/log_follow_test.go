@@ -60,7 +60,7 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 
 func TestFollowStopsWhereNobodyReads(t *testing.T) {
 	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(broken{}), live: true}
-	if err := s.add([]byte(`{}`), opened("A", "a.test", "deny")); err == nil {
+	if err := s.add(`{}`, opened("A", "a.test", "deny")); err == nil {
 		t.Error("a failed write went unnoticed")
 	}
 }
@@ -74,7 +74,7 @@ func TestStreamHoldsOnlyTheTail(t *testing.T) {
 	var out bytes.Buffer
 	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
 	for i := range 100 {
-		if err := s.add(fmt.Appendf(nil, "%d", i), opened("A", "a.test", "deny")); err != nil {
+		if err := s.add(fmt.Sprintf("%d", i), opened("A", "a.test", "deny")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,9 @@ func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
 		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
 		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
 	} {
-		if err := s.add([]byte(string(r.Kind)+" "+r.Flow), r); err != nil {
+		whole := s.joiner.Complete(r)
+		s.joiner.Follow(r)
+		if err := s.add(string(r.Kind)+" "+r.Flow, whole); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"github.com/egressd/egressd/audit"
@@ -84,29 +83,56 @@ type logReader struct {
 
 func (l *logReader) close() { l.lines.Close() }
 
-// each calls do with every record that is in the log now: its line, which is
-// valid until do returns, and what it says.
-func (l *logReader) each(do func([]byte, *egress.Record) error) error {
-	for {
-		text, err := l.lines.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return failed(err, "keep a copy of "+l.dir+" as it is")
-		}
-		r, err := records.Decode(text)
-		if err != nil {
-			return failed(err, "keep a copy of "+l.dir+" as it is")
-		}
-		if err := do(text, r); err != nil {
-			return err
-		}
-	}
+// each calls do with every record that is in the log now: its line and what it
+// says, both lent until do returns.
+func (l *logReader) each(do func(string, *egress.Record) error) error {
+	return l.scan(do, func(do func(string, *egress.Record) error) error { return records.Scan(l.lines, do) })
 }
 
-// follow calls do with every record that comes, until ctx ends.
-func (l *logReader) follow(ctx context.Context, do func([]byte, *egress.Record) error) error {
+// joined is each with records that j has completed.
+func (l *logReader) joined(j *records.Joiner, do func(string, *egress.Record) error) error {
+	return l.scan(do, func(do func(string, *egress.Record) error) error { return records.ScanJoined(l.lines, j, do) })
+}
+
+// decisions calls do with every decision that is in the log now, and with what its
+// flow came to.
+func (l *logReader) decisions(do func(*egress.Record)) error {
+	return l.damage(records.ScanDecisions(l.lines, do))
+}
+
+// scan tells an error of do from one of the log.
+func (l *logReader) scan(do func(string, *egress.Record) error, scan func(func(string, *egress.Record) error) error) error {
+	var own error
+	err := scan(func(line string, r *egress.Record) error {
+		own = do(line, r)
+		return own
+	})
+	if own != nil {
+		return own
+	}
+	return l.damage(err)
+}
+
+func (l *logReader) damage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failed(err, "keep a copy of "+l.dir+" as it is")
+}
+
+// again reads the log from its beginning once more.
+func (l *logReader) again() error {
+	l.lines.Close()
+	lines, err := audit.NewReader(l.dir, 0)
+	if err != nil {
+		return l.damage(err)
+	}
+	l.lines = lines
+	return nil
+}
+
+// follow calls do with every record that comes, completed by j, until ctx ends.
+func (l *logReader) follow(ctx context.Context, j *records.Joiner, do func(string, *egress.Record) error) error {
 	for {
 		err := l.lines.Follow(ctx)
 		if ctx.Err() != nil {
@@ -115,7 +141,7 @@ func (l *logReader) follow(ctx context.Context, do func([]byte, *egress.Record) 
 		if err != nil {
 			return failed(err, "egressd log -f")
 		}
-		if err := l.each(do); err != nil {
+		if err := l.joined(j, do); err != nil {
 			return err
 		}
 	}

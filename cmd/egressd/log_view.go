@@ -13,7 +13,7 @@ import (
 
 // An overview is what the log comes to, for a terminal.
 type overview struct {
-	records.Overview
+	*records.Overview
 	flags string // for a fix to find the same log and policy
 }
 

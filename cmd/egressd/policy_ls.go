@@ -202,7 +202,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		}
 		rules[key] = append(rules[key], r)
 	}
-	return log.each(func(_ []byte, r *egress.Record) error {
+	return log.each(func(_ string, r *egress.Record) error {
 		if d := r.Decision; decides(r) && !r.Time.Before(since) {
 			hit(rules[hitKeyOf(r)], r.Time, d.Policy == digest)
 		}

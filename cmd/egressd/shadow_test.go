@@ -121,7 +121,7 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	ended := closed(opened("B", "a.test", "allow"), 1, 2, "closed") // whose policy was another by then
 	inspects := differing("C", "c.test", egress.RecordShadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
 	load := &egress.Record{Kind: egress.KindPolicy, Time: filterNow, Decision: &egress.RecordDecision{}, Shadow: &egress.RecordShadow{Policy: "sha256:1"}}
-	var view overview
+	view := overview{Overview: &records.Overview{}}
 	decisions := records.Tally{Emit: view.Add}
 	for _, r := range []*egress.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
 		decisions.Add(r)

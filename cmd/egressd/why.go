@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,7 +99,7 @@ type story struct {
 // findStory collects the records of the one flow whose id begins with prefix.
 func findStory(log *logReader, prefix string) (*story, error) {
 	found := map[string]*story{}
-	err := log.each(func(text []byte, r *egress.Record) error {
+	err := log.each(func(text string, r *egress.Record) error {
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
 			return nil
 		}
@@ -109,10 +108,10 @@ func findStory(log *logReader, prefix string) (*story, error) {
 			return errTooMany
 		}
 		if s == nil {
-			s = &story{Flow: r.Flow}
-			found[r.Flow] = s
+			s = &story{Flow: strings.Clone(r.Flow)}
+			found[s.Flow] = s
 		}
-		s.add(text, r)
+		s.add(text, records.Clone(r))
 		return nil
 	})
 	if err != nil && !errors.Is(err, errTooMany) {
@@ -139,7 +138,7 @@ func ambiguous(prefix string, found map[string]*story) error {
 	return misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
-func (s *story) add(text []byte, r *egress.Record) {
+func (s *story) add(text string, r *egress.Record) {
 	if r.Decision != nil && (s.Decision == nil || strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.decisive = r.Decision, r
 		s.Fix = fixFor(r)
@@ -154,7 +153,7 @@ func (s *story) add(text []byte, r *egress.Record) {
 		return
 	}
 	s.records = append(s.records, r)
-	s.Records = append(s.Records, json.RawMessage(bytes.Clone(text)))
+	s.Records = append(s.Records, json.RawMessage(text))
 }
 
 // strictness orders the actions of records.
@@ -311,7 +310,7 @@ func (o *whyOptions) completeIDs(_ *cobra.Command, args []string, word string) (
 	defer log.close()
 	const most = 20
 	var ids []string
-	_ = log.each(func(_ []byte, r *egress.Record) error { // completion has nobody to tell
+	_ = log.each(func(_ string, r *egress.Record) error { // completion has nobody to tell
 		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
 			ids = append(ids, r.Flow+"\t"+printable(records.Destination(r)+" "+records.Why(r)))
 			ids = ids[max(0, len(ids)-most):]
