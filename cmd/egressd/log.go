@@ -25,16 +25,20 @@ destination, the program and the reason in common; -f prints one line a record
 as they come, and --json the records as they are stored.
 
 A filter is key:value, and * in a value stands for any text. A word without a
-colon is a part of the host. Different keys must all hold; of one key given
-several times, any.
+colon is a part of the host, or an address. Different keys must all hold; of one
+key given several times, any. ! or - before a filter has it not hold, and "…"
+keeps a value together.
 
-  host:*.test  port:443  verdict:deny|allow|ask  class:default-deny  rule:gh-read
-  layer:user  sandbox:ci  via:connect  method:POST  path:/repos/*  proc:curl
-  kind:open  flow:01KB6ZQ4  outcome:network-*  policy:sha256:3f2a*
-  shadow:deny|allow|ask|inspect   what the policy in shadow would have done
-  up:>10k  down:<=1M  since:1h  since:2026-11-20  until:09:30`,
+  host:*.test  port:443  addr:10.0.0.0/8  verdict:deny|allow|ask
+  class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
+  sandbox:ci  proc:curl  via:connect  src:127.0.0.1  sni:*.test
+  method:POST  path:/repos/*  status:500..599  kind:open  flow:01KB6ZQ4
+  outcome:network-*  marked:yes  up:>10k  down:<=1M  took:>5s
+  since:1h  since:2026-11-20  until:09:30  run:last
+  shadow:deny|allow|ask|inspect   what the policy in shadow would have done`,
 		Example: `  egressd log verdict:deny since:1h
   egressd log -f sandbox:ci
+  egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeFilters,
@@ -63,11 +67,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	if o.tail < 0 {
 		return misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
 	}
-	f, err := parseFilter(words, time.Now())
-	if err != nil {
-		return err
-	}
-	log, err := o.open()
+	log, f, err := o.ask(words)
 	if err != nil {
 		return err
 	}
@@ -81,16 +81,6 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 // unbuiltLogCommands are words that must not be taken for a filter: whoever
 // types them asks for more than a view.
 var unbuiltLogCommands = []string{"verify", "export", "summary"}
-
-// parseFilter is [records.ParseFilter] for the words of a command.
-func parseFilter(words []string, now time.Time) (*records.Filter, error) {
-	f, err := records.ParseFilter(words, now)
-	var wrong *records.FilterError
-	if errors.As(err, &wrong) {
-		return nil, misused(wrong, wrong.Hint)
-	}
-	return f, err
-}
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := log.overview(f)

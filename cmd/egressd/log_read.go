@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
@@ -37,6 +40,55 @@ func (s *logSource) open() (*logReader, error) {
 		return nil, failed(err, "egressd log --dir DIR, as a user who may read it")
 	}
 	return &logReader{dir: dir, lines: r}, nil
+}
+
+// ask reads the words of a filter, and opens the log that they are about.
+func (s *logSource) ask(words []string) (*logReader, *records.Filter, error) {
+	f, err := parseFilter(words, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.Run != "" {
+		if s.dir != "" || s.run != "" && s.run != f.Run {
+			return nil, nil, misused(fmt.Errorf("run:%s, and another log by a flag", f.Run), "egressd log --run "+shellWord(f.Run))
+		}
+		s.run = f.Run
+	}
+	log, err := s.open()
+	return log, f, err
+}
+
+// parseFilter is [records.ParseFilter] for the words of a command.
+func parseFilter(words []string, now time.Time) (*records.Filter, error) {
+	f, err := records.ParseFilter(words, now)
+	var wrong *records.FilterError
+	if errors.As(err, &wrong) {
+		hint := wrong.Say
+		if wrong.Try != "" {
+			hint = "egressd log " + wrong.Try
+		}
+		return nil, misused(wrong, hint)
+	}
+	return f, err
+}
+
+// negated writes "-host:x" as "!host:x" where it is an argument of egressd log,
+// before it is taken for a flag. Behind "--" there are no flags.
+func negated(args []string) []string {
+	if len(args) == 0 || args[0] != "log" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, word := range args {
+		if word == "--" {
+			break
+		}
+		key, _, found := strings.Cut(word, ":")
+		if name, dashed := strings.CutPrefix(key, "-"); found && dashed && len(name) > 1 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == "" {
+			args[i] = "!" + word[1:]
+		}
+	}
+	return args
 }
 
 // directory finds the log without a configuration where there is none, since
