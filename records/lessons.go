@@ -3,6 +3,7 @@ package records
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -43,7 +44,7 @@ func (l *Lessons) Add(r *egress.Record) {
 		return
 	}
 	lesson.Count++
-	lesson.Flow = r.Flow
+	lesson.Flow = strings.Clone(r.Flow)
 	if r.Dst.Addr != "" {
 		lesson.Reached++
 	}
@@ -53,7 +54,7 @@ func (l *Lessons) Add(r *egress.Record) {
 	program := Process(r)
 	at, known := slices.BinarySearch(lesson.Programs, program)
 	if program != "" && !known && len(lesson.Programs) < maxPrograms {
-		lesson.Programs = slices.Insert(lesson.Programs, at, program)
+		lesson.Programs = slices.Insert(lesson.Programs, at, strings.Clone(program))
 	}
 }
 

@@ -100,12 +100,7 @@ func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr
 // was counted until then.
 func (l *logReader) overview(f *records.Filter) (*records.Overview, error) {
 	o := &records.Overview{}
-	count := func(r *egress.Record) {
-		if f.Match(r) {
-			o.Add(r)
-		}
-	}
-	err := l.decisions(count)
+	err := l.decisions(f, o.Add)
 	if err != nil || o.Exact() {
 		return o, err
 	}
@@ -113,7 +108,7 @@ func (l *logReader) overview(f *records.Filter) (*records.Overview, error) {
 		return o, err
 	}
 	o = o.Again()
-	return o, l.decisions(count)
+	return o, l.decisions(f, o.Add)
 }
 
 // stream prints records one a line: all of them, or the last few and then

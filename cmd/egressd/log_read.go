@@ -72,10 +72,10 @@ func parseFilter(words []string, now time.Time) (*records.Filter, error) {
 	return f, err
 }
 
-// negated writes "-host:x" as "!host:x" where it is an argument of egressd log,
+// negated writes "-host:x" as "!host:x" where it is an argument of a command that takes a filter,
 // before it is taken for a flag. Behind "--" there are no flags.
 func negated(args []string) []string {
-	if len(args) == 0 || args[0] != "log" {
+	if len(args) == 0 || !slices.Contains([]string{"log", "suggest", "replay"}, args[0]) {
 		return args
 	}
 	args = slices.Clone(args)
@@ -146,10 +146,14 @@ func (l *logReader) joined(j *records.Joiner, do func(string, *egress.Record) er
 	return l.scan(do, func(do func(string, *egress.Record) error) error { return records.ScanJoined(l.lines, j, do) })
 }
 
-// decisions calls do with every decision that is in the log now, and with what its
-// flow came to.
-func (l *logReader) decisions(do func(*egress.Record)) error {
-	return l.damage(records.ScanDecisions(l.lines, do))
+// decisions calls do with every decision that is in the log now and passes a
+// filter, and with what its flow came to. They are lent until do returns.
+func (l *logReader) decisions(f *records.Filter, do func(*egress.Record)) error {
+	return l.damage(records.ScanDecisions(l.lines, func(r *egress.Record) {
+		if f.Match(r) {
+			do(r)
+		}
+	}))
 }
 
 // scan tells an error of do from one of the log.

@@ -9,8 +9,8 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -65,10 +65,6 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if o.policy == "" {
 		return misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
 	}
-	f, err := parseFilter(words, time.Now())
-	if err != nil {
-		return err
-	}
 	cfg, err := loadConfig(o.policy)
 	if err != nil {
 		return err
@@ -77,7 +73,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err != nil {
 		return err
 	}
-	log, err := o.open()
+	log, f, err := o.ask(words)
 	if err != nil {
 		return err
 	}
@@ -169,12 +165,15 @@ func (r *replay) note(d difference, flow string) {
 			known = r.differing[d]
 		}
 		if known == nil {
+			for _, text := range []*string{&d.Sandbox, &d.Was, &d.WasRule} { // of a record that is lent
+				*text = strings.Clone(*text)
+			}
 			known = &differences{difference: d}
 			r.differing[d] = known
 		}
 	}
 	known.Count++
-	known.Flow = flow
+	known.Flow = strings.Clone(flow)
 }
 
 // replayable are the classes of what a policy decides by what the log holds. Empty

@@ -7,9 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -47,11 +45,7 @@ type suggestOptions struct {
 }
 
 func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
-	f, err := parseFilter(words, time.Now())
-	if err != nil {
-		return err
-	}
-	log, err := o.open()
+	log, f, err := o.ask(words)
 	if err != nil {
 		return err
 	}
@@ -77,22 +71,6 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		return out.Flush()
 	}
 	return errors.Join(writeLessons(out, all), out.Flush())
-}
-
-// decisions calls do with every decision that passes a filter, and what its flow
-// came to.
-func (l *logReader) decisions(f *records.Filter, do func(*egress.Record)) error {
-	tally := records.Tally{Emit: func(r *egress.Record) {
-		if f.Match(r) {
-			do(r)
-		}
-	}}
-	err := l.each(func(_ []byte, r *egress.Record) error {
-		tally.Add(r)
-		return nil
-	})
-	tally.Flush(records.OutcomeOpen)
-	return err
 }
 
 // A lessonView is what suggest tells a script.
