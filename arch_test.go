@@ -42,6 +42,7 @@ var owners = map[string]string{
 	"github.com/spf13/pflag":             "cmd/egressd",
 	"github.com/gaissmai/bart":           "policy",
 	"go.yaml.in/yaml/v3":                 "policy",
+	"golang.org/x/mod/sumdb":             "audit",
 	"golang.org/x/net/http2":             "proxy",
 	"golang.org/x/net/idna":              "policy",
 	"golang.org/x/net/publicsuffix":      "policy",

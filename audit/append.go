@@ -181,6 +181,7 @@ func (l *Log) write(n int) (admitted int, err error) {
 	}
 	l.end.offset += int64(size)
 	l.end.seq += int64(n)
+	l.grow(l.buffer[:size])
 	l.acknowledge()
 	if err != nil {
 		err = l.fail(err)
@@ -194,8 +195,10 @@ func (l *Log) acknowledge() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = l.end.seq
+	l.writtenMark = l.tree
 	if !l.armed {
 		l.armed = true
 		l.flush.Reset(flushAfter)
 	}
+	l.armNotary()
 }

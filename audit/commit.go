@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -173,12 +174,12 @@ func (l *Log) commit() {
 func (l *Log) sync() error {
 	l.mu.Lock()
 	r, segment, written, err := l.waiting, l.segment, l.written, l.err
-	clean := l.durable == written
+	clean, mark := l.durable == written, l.writtenMark
 	l.waiting, l.crowd = new(round), r.size
 	l.mu.Unlock()
 
 	if err == nil && !clean {
-		err = syncData(segment.File)
+		err = errors.Join(syncData(segment.File), linked(segment.File, segment.Name()))
 	}
 	if err != nil {
 		err = l.fail(err)
@@ -186,7 +187,7 @@ func (l *Log) sync() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && !clean {
-		l.durable = written
+		l.durable, l.durableMark = written, mark
 	}
 	l.answer(r, err)
 	return err

@@ -38,7 +38,7 @@ func TestAShortWriteTearsOneLine(t *testing.T) {
 	}
 	dir := t.TempDir()
 	signal.Ignore(syscall.SIGXFSZ)
-	l := create(t, dir, Options{})
+	l := create(t, dir, Options{unsigned: true})
 	first := appendTo(t, l, named("first"))
 	wait(t, l, first)
 	size := l.end.offset
@@ -70,7 +70,7 @@ func TestAShortWriteTearsOneLine(t *testing.T) {
 	if got := fmt.Sprint(names(t, dir)); got != "[first other after]" {
 		t.Errorf("the log holds %s", got)
 	}
-	if l := open(t, dir, Options{}); appendTo(t, l, named("next")) != 3 || l.Recovered() != nil {
+	if l := open(t, dir, Options{unsigned: true}); appendTo(t, l, named("next")) != 3 || l.Recovered() != nil {
 		t.Error("a segment that is followed by another is recovered once more")
 	}
 }

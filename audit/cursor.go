@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -137,4 +138,24 @@ func isTime(text []byte) bool {
 		}
 	}
 	return true
+}
+
+// lineFollows reports whether there is a well-formed line anywhere behind the one
+// that next has refused.
+func (c *cursor) lineFollows() (bool, error) {
+	lines := bufio.NewReaderSize(io.NewSectionReader(c.File, c.offset, 1<<62), 4*(maxLine+1))
+	begun := false // the line at hand was longer than the buffer
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return false, err
+		}
+		if _, bad := checkLine(bytes.TrimSuffix(line, []byte("\n"))); err == nil && !begun && bad == nil {
+			return true, nil
+		}
+		begun = err != nil
+	}
 }

@@ -344,11 +344,11 @@ func TestLinesThatAFailedWriteLeftAreCounted(t *testing.T) {
 }
 
 func TestFollowOutlivesRecovery(t *testing.T) {
-	dir := laid(t, append(filled(t, 1, Options{})[0], `{"v":1,"seq":1,"time":"torn`...))
+	dir := laid(t, append(filled(t, 1, Options{unsigned: true})[0], `{"v":1,"seq":1,"time":"torn`...))
 	r := reader(t, dir, 0)
 	follow(t, r, 1)
 	atEnd(t, r)
-	l := open(t, dir, Options{})
+	l := open(t, dir, Options{unsigned: true})
 	appendTo(t, l, named("instead"))
 	if got := follow(t, r, 1)[0]; !strings.Contains(got, "instead") {
 		t.Errorf("line %s", got)

@@ -61,12 +61,42 @@ type Options struct {
 	// SegmentBytes is the size at which a segment is followed by a new one;
 	// 64 MiB where it is 0. A segment is larger only where a single write was.
 	SegmentBytes int64
+
+	// Keys is the folder of the private keys, which nobody else may be able to
+	// read; log-keys beside the log where it is "". One folder can hold the keys
+	// of many logs.
+	Keys string
+	// Epoch is how long a key signs at most while there is something to sign; an
+	// hour where it is 0.
+	Epoch time.Duration
+	// Ephemeral keeps the keys in memory, where they end with the log, which
+	// cannot be opened again then. Create makes them, and the first checkpoint,
+	// beside the first records.
+	Ephemeral bool
+	// Vouch is called once by Create, before the first checkpoint is written, and
+	// where the log is ephemeral beside the first records: with the log's origin
+	// and its root key, for who keeps them elsewhere. An error makes the log admit
+	// nothing until a later call succeeds. It may be nil.
+	Vouch func(origin, root string) error
+
+	// Retain is what of the log is kept. The zero value keeps all.
+	Retain Retain
+	// Anchor is called with each checkpoint that is durable, a signed note, for who
+	// keeps it elsewhere. It must be quick, must not wait, must not call the log,
+	// and must not change or keep the bytes. It may be nil.
+	Anchor func(checkpoint []byte)
+	// Trouble is told what goes wrong beside the writing of records, and does not
+	// stop it. It must be quick and must not call the log. It may be nil.
+	Trouble func(error)
+
+	unsigned bool // neither tree nor checkpoints: for tests of what is below them
 }
 
 const (
 	defaultSegmentBytes = 64 << 20
 
 	flushAfter  = time.Second / 2 // unsynced records that nobody waits for are synced after this time
+	signAfter   = time.Second     // a record is in a checkpoint after this time and a little
 	retryAfter  = time.Second     // between two attempts of Append to go on after an error
 	keepBuffer  = 1 << 20         // a write buffer that grew larger is given back
 	directoryRW = 0o700
@@ -84,10 +114,17 @@ type Log struct {
 	stopped chan struct{} // it has
 	flush   *time.Timer   // runs flushDue
 
+	sign        chan struct{} // there may be something for the notary to do
+	signQuit    chan struct{} // the notary has to end
+	signStopped chan struct{} // it has
+	signTimer   *time.Timer   // runs signDue
+
 	// writing is held over numbering, dating and writing: seq, file order and
-	// acknowledgement agree. It is taken before syncing, and that before mu.
+	// acknowledgement agree. It is taken before syncing, that before signing, and
+	// that before mu.
 	writing  sync.Mutex
 	end      position  // after the last acknowledged record, in the current segment
+	tree     mark      // of the same records
 	buffer   []byte    // the lines of one write
 	date     []byte    // in them
 	retried  time.Time // when the log last tried to go on after an error
@@ -95,6 +132,10 @@ type Log struct {
 
 	// syncing is held over a sync, and over replacing or closing the segment.
 	syncing sync.Mutex
+
+	// signing is held over making checkpoints and writing them.
+	signing sync.Mutex
+	notary  *notary // nil where the log is not signed
 
 	// mu is held for moments only, never over I/O or a callback.
 	mu       sync.Mutex
@@ -110,6 +151,11 @@ type Log struct {
 	crowd    int      // how many waited for the last one
 	answered []*round // those whose answer is known, and that the committer has not yet told
 	torn     []Torn   // not yet reported by Recovered
+
+	signArmed   bool   // signTimer is running
+	writtenMark mark   // of written
+	durableMark mark   // of what is synced
+	sealed      []seal // segments that ended and wait for their seal
 }
 
 // A span is the seqs from from up to but not including to.
@@ -137,12 +183,30 @@ func Create(dir string, o Options) (*Log, error) {
 		if err != nil {
 			return fmt.Errorf("create audit log: %w", err)
 		}
-		if len(names) > 0 {
-			return fmt.Errorf("create audit log: %s: %w", names[0], fs.ErrExist)
+		notes, err := numbered(dir, ".ckpt")
+		if err != nil {
+			return fmt.Errorf("create audit log: %w", err)
 		}
-		l.segment, err = createSegment(dir, 1)
-		return err
+		if len(names)+len(notes) > 0 {
+			return fmt.Errorf("create audit log: there is one in %s: %w", dir, fs.ErrExist)
+		}
+		return l.begin()
 	})
+}
+
+// begin makes the first segment, and the key and the checkpoint that stand for it.
+func (l *Log) begin() (err error) {
+	if err := l.openNotary(); err != nil {
+		return fmt.Errorf("create audit log: %w", err)
+	}
+	if l.segment, err = createSegment(l.dir, 1); err != nil {
+		return err
+	}
+	l.tree = mark{segment: 1}
+	if l.notary == nil || l.options.Ephemeral {
+		return nil
+	}
+	return l.notary.sign(&l.tree, false)
 }
 
 // makeDirectory makes dir such that it is still there after a crash.
@@ -161,15 +225,24 @@ func makeDirectory(dir string) error {
 // is what a crash leaves behind, is moved to a file beside its segment:
 // see [Log.Recovered]. Open refuses a log that does not exist with an error
 // that wraps [fs.ErrNotExist], one that is open elsewhere with one that wraps
-// [ErrLocked], and one that does not hold together with a [*DamageError]. It
-// reads all of the last segment, and both ends of every other.
+// [ErrLocked], one that does not hold together with a [*DamageError], and one that
+// is not what its newest checkpoint says, or whose key is not there, with that or a
+// [*Refusal]. It reads all segments that have no seal yet, usually the last one, and
+// both ends of every other. An epoch of the log's keys begins with it.
 func Open(dir string, o Options) (*Log, error) {
 	names, err := Segments(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
-	if len(names) == 0 {
+	notes, err := numbered(dir, ".ckpt")
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	switch {
+	case len(names)+len(notes) == 0:
 		return nil, fmt.Errorf("open audit log: no segment in %s: %w", dir, fs.ErrNotExist)
+	case len(names) == 0:
+		return nil, &Refusal{"the audit log in " + dir + " has checkpoints, and its records are gone", "restore the newest state of the log, or " + setAside}
 	}
 	return start(dir, o, (*Log).resume)
 }
@@ -183,19 +256,33 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 	l := &Log{
 		dir: dir, options: o,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
+		sign: make(chan struct{}, 1), signQuit: make(chan struct{}), signStopped: make(chan struct{}),
 		queue: new(batch), waiting: new(round),
+	}
+	if o.Epoch <= 0 {
+		l.options.Epoch = defaultEpoch
 	}
 	var err error
 	if l.lock, err = lockDirectory(dir); err != nil {
 		return nil, err
 	}
 	if err := find(l); err != nil {
+		if l.segment != nil {
+			err = errors.Join(err, l.segment.Close())
+		}
+		l.leaveOffice()
 		return nil, errors.Join(err, l.lock.Close())
 	}
 	l.written, l.durable = l.end.seq, l.end.seq
-	l.armed = true
+	l.writtenMark, l.durableMark = l.tree, l.tree
+	l.armed, l.signArmed = true, true
 	l.flush = time.AfterFunc(flushAfter, l.flushDue)
+	l.signTimer = time.AfterFunc(signAfter, l.signDue)
 	go l.commitUntilQuit()
+	go l.signUntilQuit()
+	if l.notary != nil && l.notary.newest == nil {
+		l.wakeNotary()
+	}
 	return l, nil
 }
 
@@ -217,36 +304,6 @@ func lockDirectory(dir string) (*os.File, error) {
 		err = ErrLocked
 	}
 	return nil, errors.Join(fmt.Errorf("lock audit log: %s: %w", path, err), f.Close())
-}
-
-// resume checks that the segments hold together and makes the last one ready
-// for more.
-func (l *Log) resume() error {
-	names, err := Segments(l.dir)
-	if err != nil {
-		return fmt.Errorf("open audit log: %w", err)
-	}
-	if err := consecutive(names); err != nil {
-		return err
-	}
-	last := names[len(names)-1]
-	for _, name := range names[:len(names)-1] {
-		if l.end.seq, err = endsOf(name, l.end.seq); err != nil {
-			return err
-		}
-	}
-	if l.end, err = scan(last, l.end); err != nil {
-		return err
-	}
-	torn, err := moveTorn(last, l.end.offset)
-	if err != nil {
-		return fmt.Errorf("open audit log: %w", err)
-	}
-	if torn.Bytes > 0 {
-		l.torn = append(l.torn, torn)
-	}
-	l.segment, err = openSegment(l.dir, len(names))
-	return err
 }
 
 // Recovered returns the torn lines that were found since it was last called:
@@ -283,8 +340,11 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 
 	l.flush.Stop()
+	l.signTimer.Stop()
 	close(l.quit)
 	<-l.stopped
+	close(l.signQuit)
+	<-l.signStopped
 
 	l.mu.Lock()
 	err := l.err

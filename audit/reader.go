@@ -27,7 +27,8 @@ type Reader struct {
 }
 
 // NewReader returns a Reader of the log in dir that begins with the record
-// numbered from, which may be one that is yet to come. An error wraps
+// numbered from, which may be one that is yet to come, or with the first that
+// retention has left. An error wraps
 // [fs.ErrNotExist] where there is no log.
 func NewReader(dir string, from int64) (*Reader, error) {
 	paths, err := Segments(dir)
@@ -40,17 +41,19 @@ func NewReader(dir string, from int64) (*Reader, error) {
 	if err := consecutive(paths); err != nil {
 		return nil, err
 	}
-	r := &Reader{dir: dir, from: from, number: 1}
+	r := &Reader{dir: dir, from: from, number: segmentNumber(paths[0])}
 	for i, path := range paths {
 		seq, err := firstSeq(path)
 		if err != nil {
 			return nil, err
 		}
-		if seq > from {
+		// What is before the first one was removed, or there is nothing before it.
+		first := i == 0 && r.number > 1
+		if seq > from && !first {
 			break
 		}
 		if seq >= 0 {
-			r.number, r.seq = i+1, seq
+			r.number, r.seq = segmentNumber(path), seq
 		}
 	}
 	return r, nil
@@ -150,10 +153,27 @@ func (r *Reader) open() (err error) {
 		return nil
 	}
 	r.cursor, err = openCursor(segmentPath(r.dir, r.number), position{seq: r.seq})
-	if errors.Is(err, fs.ErrNotExist) {
-		return io.EOF // it was empty, and is being replaced
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return err
+	if _, err := os.Lstat(treePath(r.dir, r.number)); err == nil {
+		return r.skip()
+	}
+	return io.EOF // it was empty, and is being replaced
+}
+
+// skip goes on to the first segment that is there: those before were removed since
+// the Reader was made.
+func (r *Reader) skip() error {
+	next, err := NewReader(r.dir, r.from)
+	if err != nil {
+		return err
+	}
+	if next.number <= r.number {
+		return io.EOF
+	}
+	r.number, r.seq = next.number, next.seq
+	return r.open()
 }
 
 // advance goes on to the next segment, or returns io.EOF where there is none.

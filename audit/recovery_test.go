@@ -66,11 +66,11 @@ func hexSum(content []byte) string {
 }
 
 func TestATornLastLineIsMovedWhereverItIsTorn(t *testing.T) {
-	whole := filled(t, 3, Options{})[0]
+	whole := filled(t, 3, Options{unsigned: true})[0]
 	last := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
 	for cut := last + 1; cut < len(whole); cut++ {
 		dir := laid(t, whole[:cut])
-		l := open(t, dir, Options{})
+		l := open(t, dir, Options{unsigned: true})
 		want := Torn{Segment: "00000001.log", Offset: int64(last), Bytes: int64(cut - last), SHA256: hexSum(whole[last:cut]), Moved: true}
 		if got := l.Recovered(); len(got) != 1 || got[0] != want {
 			t.Fatalf("cut at %d: recovered %+v, want %+v", cut, got, want)
@@ -87,17 +87,17 @@ func TestATornLastLineIsMovedWhereverItIsTorn(t *testing.T) {
 			t.Fatalf("cut at %d: the log holds %s", cut, got)
 		}
 	}
-	l := open(t, laid(t, whole[:last]), Options{})
+	l := open(t, laid(t, whole[:last]), Options{unsigned: true})
 	if got := l.Recovered(); got != nil {
 		t.Errorf("cut between two lines: recovered %+v", got)
 	}
 }
 
 func TestTornLinesAreKeptOneAfterTheOther(t *testing.T) {
-	whole := filled(t, 1, Options{})[0]
+	whole := filled(t, 1, Options{unsigned: true})[0]
 	dir := laid(t, append(bytes.Clone(whole), "first"...))
 	for _, next := range []string{"second", ""} {
-		closeLog(t, open(t, dir, Options{}))
+		closeLog(t, open(t, dir, Options{unsigned: true}))
 		f, err := os.OpenFile(segmentPath(dir, 1), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -105,21 +105,21 @@ func TestTornLinesAreKeptOneAfterTheOther(t *testing.T) {
 		f.WriteString(next)
 		f.Close()
 	}
-	closeLog(t, open(t, dir, Options{}))
+	closeLog(t, open(t, dir, Options{unsigned: true}))
 	if got := string(readFile(t, filepath.Join(dir, "00000001.torn"))); got != "firstsecond" {
 		t.Errorf(".torn holds %q, want both", got)
 	}
 }
 
 func TestTornEndsThatAreNotShort(t *testing.T) {
-	whole := filled(t, 2, Options{})[0]
+	whole := filled(t, 2, Options{unsigned: true})[0]
 	for name, torn := range map[string][]byte{
 		"zeros that a file system left": make([]byte, 300<<10),
 		"exactly a buffer":              bytes.Repeat([]byte("x"), 8*(maxLine+1)),
 		"a line without its newline":    whole[:bytes.IndexByte(whole, '\n')],
 	} {
 		dir := laid(t, append(bytes.Clone(whole), torn...))
-		if got := open(t, dir, Options{}).Recovered(); len(got) != 1 || got[0].Bytes != int64(len(torn)) {
+		if got := open(t, dir, Options{unsigned: true}).Recovered(); len(got) != 1 || got[0].Bytes != int64(len(torn)) {
 			t.Errorf("%s: recovered %+v, want %d bytes", name, got, len(torn))
 		}
 		if got := readFile(t, segmentPath(dir, 1)); !bytes.Equal(got, whole) {
@@ -141,7 +141,7 @@ func TestWhatACrashOfRotationLeaves(t *testing.T) {
 		"a first segment that is empty":         {[][]byte{nil}, 0},
 	} {
 		dir := laid(t, row.segments...)
-		l := open(t, dir, Options{})
+		l := open(t, dir, Options{unsigned: true})
 		if got := appendTo(t, l, named("next")); got != row.next {
 			t.Errorf("%s: goes on with %d, want %d", name, got, row.next)
 		}
@@ -161,7 +161,7 @@ type damage struct {
 }
 
 func damages(t *testing.T) map[string]damage {
-	one := filled(t, 5, Options{})[0]
+	one := filled(t, 5, Options{unsigned: true})[0]
 	many := filled(t, 12, Options{SegmentBytes: 300})
 	line := bytes.SplitAfter(one, []byte("\n"))
 	second := len(line[0])
@@ -213,7 +213,7 @@ func TestOpenRefusesDamageAndChangesNothing(t *testing.T) {
 	for name, d := range damages(t) {
 		t.Run(name, func(t *testing.T) {
 			dir := laid(t, d.segments...)
-			_, err := Open(dir, Options{})
+			_, err := Open(dir, Options{unsigned: true})
 			var damage *DamageError
 			if !errors.As(err, &damage) {
 				t.Fatalf("open: %v, want a damage", err)
@@ -242,7 +242,7 @@ func TestOpenMissesASegment(t *testing.T) {
 			t.Fatal(err)
 		}
 		var damage *DamageError
-		if _, err := Open(dir, Options{}); !errors.As(err, &damage) || damage.Segment != segmentPath(dir, missing) {
+		if _, err := Open(dir, Options{unsigned: true}); !errors.As(err, &damage) || damage.Segment != segmentPath(dir, missing) {
 			t.Errorf("open without segment %d: %v", missing, err)
 		}
 		if _, err := NewReader(dir, 0); !errors.As(err, &damage) {
@@ -252,7 +252,7 @@ func TestOpenMissesASegment(t *testing.T) {
 }
 
 func TestOtherFilesAreNotSegments(t *testing.T) {
-	dir := laid(t, filled(t, 1, Options{})...)
+	dir := laid(t, filled(t, 1, Options{unsigned: true})...)
 	for _, name := range []string{"00000000.log", "2.log", "000000002.log", "-0000002.log", "00000002.torn", "00000002.log~", "x.log"} {
 		writeFile(t, filepath.Join(dir, name), []byte("x"))
 	}
@@ -305,7 +305,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		dir := laid(t, content)
 		lines, torn, ok := wellFormed(content)
-		l, err := Open(dir, Options{})
+		l, err := Open(dir, Options{unsigned: true})
 		if (err == nil) != ok {
 			t.Fatalf("open: %v; well formed: %v", err, ok)
 		}
@@ -322,6 +322,6 @@ func FuzzOpen(f *testing.F) {
 		if torn < len(content) && !bytes.Equal(readFile(t, filepath.Join(dir, "00000001.torn")), content[torn:]) {
 			t.Error("the torn line was not kept")
 		}
-		closeLog(t, open(t, dir, Options{}))
+		closeLog(t, open(t, dir, Options{unsigned: true}))
 	})
 }

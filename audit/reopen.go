@@ -47,19 +47,27 @@ func (l *Log) rotate() error {
 	if err != nil {
 		return err
 	}
-	l.replace(next)
+	l.replace(next, Torn{})
+	l.wakeNotary()
 	return nil
 }
 
-// replace makes next the current segment. It is called with writing and
-// syncing held. What is in the last one was synced or given up: an error of
-// closing it says nothing new.
-func (l *Log) replace(next *segment) {
+// replace makes next the current segment; torn is what ends the last one, which
+// waits for its seal then. It is called with writing and syncing held. What is in
+// the last one was synced or given up: an error of closing it says nothing new.
+func (l *Log) replace(next *segment, torn Torn) {
 	l.mu.Lock()
 	last := l.segment
 	l.segment = next
+	if l.notary != nil && next.number > last.number {
+		l.sealed = append(l.sealed, seal{l.tree, torn})
+	}
+	if torn.Bytes > 0 {
+		l.torn = append(l.torn, torn)
+	}
 	l.mu.Unlock()
 	l.end.offset = 0
+	l.tree.segment, l.tree.first, l.tree.bytes = next.number, l.end.seq, 0
 	_ = last.Close()
 }
 
@@ -100,8 +108,11 @@ func (l *Log) goOn() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	l.replace(next)
-	l.admit(torn)
+	l.replace(next, torn)
+	if err := l.attest(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	l.admit()
 	return nil
 }
 
@@ -121,7 +132,8 @@ func (l *Log) state() (closed bool, err error) {
 // and the next one has to come after them.
 func (l *Log) leave() (number int, torn Torn, err error) {
 	path := l.segment.Name()
-	end, err := scan(path, l.end)
+	tree := l.tree
+	end, err := scan(path, l.end, tree.add)
 	switch {
 	case l.end.offset == 0 && errors.Is(err, fs.ErrNotExist):
 		return l.segment.number, Torn{}, nil // an earlier attempt came as far as removing it
@@ -130,21 +142,19 @@ func (l *Log) leave() (number int, torn Torn, err error) {
 	case end.offset == 0:
 		return l.segment.number, Torn{}, os.Remove(path)
 	}
-	l.end = end
+	l.end, l.tree = end, tree
 	torn, err = describeTorn(path, end.offset, io.Discard)
 	return l.segment.number + 1, torn, err
 }
 
 // admit lets records in again.
-func (l *Log) admit(torn Torn) {
+func (l *Log) admit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = nil
-	if torn.Bytes > 0 {
-		l.torn = append(l.torn, torn)
-	}
 	if l.durable < l.end.seq {
 		l.lost = l.lost.cover(l.durable, l.end.seq)
 	}
 	l.written, l.durable = l.end.seq, l.end.seq
+	l.writtenMark, l.durableMark = l.tree, l.tree
 }

@@ -105,30 +105,47 @@ func openSegment(dir string, number int) (*segment, error) {
 	return &segment{f, number}, nil
 }
 
-// consecutive checks that no segment is missing.
+// consecutive checks that no segment is missing, but for the first ones that
+// retention has removed.
 func consecutive(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	dir, first := filepath.Dir(paths[0]), segmentNumber(paths[0])
+	for number := 1; number < first; number++ {
+		if _, err := os.Lstat(treePath(dir, number)); err != nil {
+			return missing(dir, number)
+		}
+	}
 	for i, path := range paths {
-		if segmentNumber(path) != i+1 {
-			return &DamageError{segmentPath(filepath.Dir(path), i+1), 0, "the segment is missing, and a later one is there"}
+		if segmentNumber(path) != first+i {
+			return missing(dir, first+i)
 		}
 	}
 	return nil
 }
 
-// scan checks every line of a segment from a position on, and returns the
-// position after the last whole one.
-func scan(path string, from position) (position, error) {
+func missing(dir string, number int) error {
+	return &DamageError{segmentPath(dir, number), 0, "the segment is missing, and a later one is there"}
+}
+
+// scan checks every line of a segment from a position on, hands it to each, and
+// returns the position after the last whole one.
+func scan(path string, from position, each func(line []byte)) (position, error) {
 	c, err := openCursor(path, from)
 	if err != nil {
 		return from, err
 	}
 	defer c.Close()
 	for {
-		if _, err := c.next(); err == io.EOF {
+		line, err := c.next()
+		if err == io.EOF {
 			return c.position, nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return from, err
 		}
+		each(line)
 	}
 }
 

@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// A lineSource is what there is of a segment.
+type lineSource interface {
+	// step adds the next line, or the next span of lines, to the walker's tree. It
+	// returns io.EOF at the end and a *DamageError for what is malformed.
+	step(w *walker) error
+	// rest describes what stands behind so many bytes, or behind the last step.
+	rest(offset int64) (Torn, error)
+	removed() bool
+	io.Closer
+}
+
+// segmentLines are the lines of a segment that is there.
+type segmentLines struct{ cursor *cursor }
+
+func (s *segmentLines) step(w *walker) error {
+	line, err := s.cursor.next()
+	if err != nil {
+		return err
+	}
+	h := tlog.RecordHash(line)
+	if w.found != nil {
+		w.found(w.tree.size, line)
+	}
+	w.tree.append(0, h, w.seen)
+	w.tree.bytes += int64(len(line) + 1)
+	w.compare(false)
+	return nil
+}
+
+func (s *segmentLines) rest(offset int64) (Torn, error) {
+	return describeTorn(s.cursor.Name(), offset, io.Discard)
+}
+
+func (s *segmentLines) removed() bool { return false }
+func (s *segmentLines) Close() error  { return s.cursor.Close() }
+
+// A spanFile is the tree of a segment that was removed.
+type spanFile struct {
+	*os.File
+	lines *bufio.Reader
+}
+
+func newSpanFile(f *os.File) *spanFile {
+	return &spanFile{f, bufio.NewReaderSize(f, 16<<10)} // 126 hashes in a line at most
+}
+
+var errSpan = errors.New("the line is not a part of a tree")
+
+func (s *spanFile) step(w *walker) error {
+	text, err := s.lines.ReadSlice('\n')
+	if err == io.EOF && len(text) == 0 {
+		return io.EOF
+	}
+	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+		return err
+	}
+	to, hashes, ok := parseSpan(string(text), w.tree.size)
+	if err != nil || !ok || w.tree.appendSpan(to, hashes, w.seen) != nil {
+		return &DamageError{s.Name(), 0, errSpan.Error()}
+	}
+	w.compare(false)
+	return nil
+}
+
+// parseSpan reads a line of a tree file.
+func parseSpan(line string, from int64) (to int64, hashes []tlog.Hash, ok bool) {
+	line, ok = strings.CutSuffix(line, "\n")
+	fields := strings.Split(line, " ")
+	if !ok || len(fields) < 3 {
+		return 0, nil, false
+	}
+	at, fromOK := parseNumber(fields[0])
+	to, toOK := parseNumber(fields[1])
+	if !fromOK || !toOK || at != from || to <= from {
+		return 0, nil, false
+	}
+	for _, field := range fields[2:] {
+		b, err := decode64(field)
+		if err != nil || len(b) != tlog.HashSize {
+			return 0, nil, false
+		}
+		hashes = append(hashes, tlog.Hash(b))
+	}
+	return to, hashes, true
+}
+
+func (s *spanFile) rest(int64) (Torn, error) {
+	n, err := io.Copy(io.Discard, s.lines)
+	return Torn{Bytes: n}, err
+}
+
+func (s *spanFile) removed() bool { return true }

@@ -1,0 +1,327 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const defaultEpoch = time.Hour
+
+// A mark is the log up to a record: its tree, and where in which segment that
+// ends.
+type mark struct {
+	edge
+	segment int
+	first   int64 // seq of the first record of the segment
+	bytes   int64 // of the records of the segment
+}
+
+// add adds a line, which has no newline.
+func (m *mark) add(line []byte) {
+	m.appendLine(line)
+	m.bytes += int64(len(line) + 1)
+}
+
+// A seal is a segment that has ended, and how.
+type seal struct {
+	mark
+	torn Torn
+}
+
+// A notary writes the checkpoints of a log. It is used with signing held.
+type notary struct {
+	dir     string
+	options *Options
+	keys    *keys
+	vouched bool
+
+	segment  int         // whose checkpoints it writes
+	file     noteFile    // of that segment
+	newest   *checkpoint // that is durable, or nil
+	note     []byte      // of newest
+	began    time.Time   // the epoch
+	adopting bool        // the next epoch's key is due
+}
+
+// openNotary makes the notary of a log that has no record.
+func (l *Log) openNotary() error {
+	if l.options.unsigned {
+		return nil
+	}
+	n := &notary{dir: l.dir, options: &l.options, segment: 1, file: noteFile{path: notePath(l.dir, 1)}, began: time.Now()}
+	folder := keyFolder(l.dir, l.options.Keys)
+	if l.options.Ephemeral {
+		folder = ""
+	}
+	var err error
+	if n.keys, err = createKeys(folder, newOrigin()); err != nil {
+		return err
+	}
+	l.notary = n
+	return nil
+}
+
+// ready does what has to be done before the next note, where that failed or was
+// put off.
+func (n *notary) ready() error {
+	if n.options.Vouch != nil && !n.vouched && n.newest == nil {
+		if err := n.options.Vouch(n.keys.origin, n.keys.root); err != nil {
+			return fmt.Errorf("have the log's key vouched for: %w", err)
+		}
+		n.vouched = true
+	}
+	if n.adopting {
+		if err := n.keys.adopt(); err != nil {
+			return err
+		}
+		n.adopting = false
+		n.began = time.Now()
+	}
+	return nil
+}
+
+// sign writes a checkpoint of m, and ends the epoch with it where handover says so.
+func (n *notary) sign(m *mark, handover bool) error {
+	return n.write(n.checkpoint(m), handover)
+}
+
+func (n *notary) checkpoint(m *mark) *checkpoint {
+	return &checkpoint{
+		origin: n.keys.origin, size: m.size, root: m.root(), time: time.Now().UTC().Format(timeLayout),
+		segment: m.segment, first: m.first, bytes: m.bytes,
+	}
+}
+
+// seal writes the last checkpoint of a segment, and goes on with the next segment.
+func (n *notary) seal(s *seal) error {
+	c := n.checkpoint(&s.mark)
+	c.torn, c.tornSum = s.torn.Bytes, s.torn.SHA256
+	c.sealed, c.edge = true, s.edge.bytes()
+	if err := n.write(c, true); err != nil {
+		return err
+	}
+	n.file.close()
+	n.segment++
+	n.file = noteFile{path: notePath(n.dir, n.segment)}
+	return n.ready()
+}
+
+// write makes c durable. With an error, nobody has seen it.
+func (n *notary) write(c *checkpoint, handover bool) (err error) {
+	if err := n.ready(); err != nil {
+		return err
+	}
+	if handover {
+		if c.next, err = n.keys.propose(); err != nil {
+			return err
+		}
+	}
+	note, err := n.keys.now.signNote(c)
+	if err != nil {
+		return fmt.Errorf("sign a checkpoint: %w", err)
+	}
+	if err := n.file.append(note); err != nil {
+		return err
+	}
+	n.newest, n.note, n.adopting = c, note, handover
+	if n.options.Anchor != nil {
+		n.options.Anchor(note)
+	}
+	return nil
+}
+
+// due reports whether the checkpoint of a segment's mark says something new.
+func (n *notary) due(m *mark) bool {
+	return m.segment == n.segment && (n.newest == nil || m.size > n.newest.size)
+}
+
+// attestTo seals what waits for that, and writes a checkpoint of m where there is
+// something new. It is called with signing held.
+func (l *Log) attestTo(m *mark) error {
+	if err := l.sealWaiting(); err != nil {
+		return err
+	}
+	n := l.notary
+	if n.due(m) {
+		if err := n.sign(m, time.Since(n.began) >= n.options.Epoch); err != nil {
+			return err
+		}
+	}
+	return n.ready()
+}
+
+// sealWaiting seals the segments that have ended.
+func (l *Log) sealWaiting() error {
+	n := l.notary
+	for {
+		l.mu.Lock()
+		waiting := l.sealed
+		l.mu.Unlock()
+		if len(waiting) == 0 {
+			return nil
+		}
+		sealed := n.segment
+		err := n.seal(&waiting[0])
+		if n.segment > sealed { // also where the new key could not be taken
+			l.mu.Lock()
+			l.sealed = slices.Delete(l.sealed, 0, 1)
+			l.mu.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// attest shows that checkpoints can be written before the log admits records again.
+// It is called with writing and syncing held.
+func (l *Log) attest() error {
+	if l.notary == nil {
+		return nil
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	return l.attestTo(&l.tree)
+}
+
+// notarize writes the checkpoints that are due. An error is that of the log, which
+// admits nothing then.
+func (l *Log) notarize() error {
+	if l.notary == nil {
+		return nil
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	l.mu.Lock()
+	err, m := l.err, l.durableMark
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	segment := l.notary.segment
+	if err := l.attestTo(&m); err != nil {
+		return l.fail(err)
+	}
+	if l.notary.segment > segment {
+		l.retain()
+	}
+	return nil
+}
+
+// Checkpoint syncs what was appended, writes a checkpoint of it where there is none,
+// and returns the newest: a signed note.
+func (l *Log) Checkpoint() ([]byte, error) {
+	l.syncing.Lock()
+	err := l.sync()
+	l.syncing.Unlock()
+	l.wakeCommitter()
+	if err == nil {
+		err = l.notarize()
+	}
+	return l.Newest(), err
+}
+
+// Newest returns the newest checkpoint that is durable, a signed note; nil where
+// there is none yet. It may be called after Close.
+func (l *Log) Newest() []byte {
+	if l.notary == nil {
+		return nil
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	return bytes.Clone(l.notary.note)
+}
+
+// Origin returns what tells this log from all others, and the public key of its
+// first epoch, which is what has to be known elsewhere to verify it.
+func (l *Log) Origin() (origin, root string) {
+	if l.notary == nil {
+		return "", ""
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	return l.notary.keys.origin, l.notary.keys.root
+}
+
+// grow adds the lines in text to the tree. It is called with writing held.
+func (l *Log) grow(text []byte) {
+	if l.notary == nil {
+		return
+	}
+	for len(text) > 0 {
+		i := bytes.IndexByte(text, '\n')
+		l.tree.add(text[:i])
+		text = text[i+1:]
+	}
+}
+
+// signDue is what the timer runs.
+func (l *Log) signDue() {
+	l.mu.Lock()
+	l.signArmed = false
+	l.mu.Unlock()
+	l.wakeNotary()
+}
+
+// armNotary sees to it that there is a checkpoint in due time. It is called with mu
+// held.
+func (l *Log) armNotary() {
+	if !l.signArmed && l.notary != nil {
+		l.signArmed = true
+		l.signTimer.Reset(signAfter)
+	}
+}
+
+func (l *Log) wakeNotary() {
+	select {
+	case l.sign <- struct{}{}:
+	default:
+	}
+}
+
+// signUntilQuit is the notary's goroutine: nobody waits for it but Close.
+func (l *Log) signUntilQuit() {
+	defer close(l.signStopped)
+	for {
+		select {
+		case <-l.sign:
+			_ = l.notarize() // an error is the log's
+			l.rearm()
+		case <-l.signQuit:
+			_ = l.notarize()
+			l.leaveOffice()
+			return
+		}
+	}
+}
+
+// rearm sets the timer again where a checkpoint did not hold all that is written.
+func (l *Log) rearm() {
+	if l.notary == nil {
+		return
+	}
+	l.signing.Lock()
+	newest := l.notary.newest
+	l.signing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && l.err == nil && (newest == nil || newest.size < l.written) {
+		l.armNotary()
+	}
+}
+
+// leaveOffice closes the file of checkpoints, and wipes the keys from memory.
+func (l *Log) leaveOffice() {
+	if l.notary == nil {
+		return
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	l.notary.file.close()
+	l.notary.keys.now.wipe()
+	if p := l.notary.keys.pending; p != nil {
+		p.now.wipe()
+	}
+}

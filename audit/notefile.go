@@ -1,0 +1,192 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/internal/durable"
+)
+
+func notePath(dir string, number int) string {
+	return strings.TrimSuffix(segmentPath(dir, number), ".log") + ".ckpt"
+}
+
+func treePath(dir string, number int) string {
+	return strings.TrimSuffix(segmentPath(dir, number), ".log") + ".tree"
+}
+
+// numbered returns the numbers of the files in dir that have an extension, in
+// their order.
+func numbered(dir, extension string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, e := range entries {
+		digits, ok := strings.CutSuffix(e.Name(), extension)
+		number, err := strconv.Atoi(digits)
+		if ok && err == nil && number > 0 && fmt.Sprintf("%08d", number) == digits {
+			all = append(all, number)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// A noteFile is the file of the checkpoints of one segment, open for appending.
+// After an error it is never written or synced again: the next note goes into a
+// fresh file that replaces it.
+type noteFile struct {
+	path string
+	f    *os.File // or nil: to be replaced
+	size int64    // of the notes that are durable
+}
+
+// append makes a note durable.
+func (n *noteFile) append(note []byte) error {
+	whole := append(slices.Clone(note), '\n')
+	if n.f == nil {
+		return n.replace(whole)
+	}
+	err := linked(n.f, n.path)
+	if err == nil {
+		_, err = n.f.Write(whole)
+	}
+	if err == nil {
+		err = syncData(n.f)
+	}
+	if err != nil {
+		n.close()
+		return fmt.Errorf("write a checkpoint: %w", err)
+	}
+	n.size += int64(len(whole))
+	return nil
+}
+
+// reopen opens the file for more where it ends with a whole note, and makes durable
+// what it holds. Otherwise the next note replaces it.
+func (n *noteFile) reopen() error {
+	info, err := os.Stat(n.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != n.size {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+		return err
+	}
+	if err := syncData(n.f); err != nil {
+		n.close()
+		return err
+	}
+	return nil
+}
+
+// replace writes the durable notes and one more into a fresh file.
+func (n *noteFile) replace(whole []byte) error {
+	before := make([]byte, n.size)
+	if n.size > 0 {
+		f, err := os.Open(n.path)
+		if err != nil {
+			return fmt.Errorf("write a checkpoint: %w", err)
+		}
+		_, err = io.ReadFull(f, before)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("write a checkpoint: %w", err)
+		}
+	}
+	if err := durable.Replace(n.path, append(before, whole...), fileRW); err != nil {
+		return fmt.Errorf("write a checkpoint: %w", err)
+	}
+	n.size += int64(len(whole))
+	f, err := os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("write a checkpoint: %w", err)
+	}
+	n.f = f
+	return nil
+}
+
+func (n *noteFile) close() {
+	if n.f != nil {
+		_ = n.f.Close() // what is in it was synced, or is given up
+		n.f = nil
+	}
+}
+
+// linked checks that a file is still the one at its path: what goes into one that
+// was removed or moved is lost.
+func linked(f *os.File, path string) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(mine, there) {
+		return fmt.Errorf("%s was replaced by another file", path)
+	}
+	return nil
+}
+
+// readNotes reads the notes of a file, without their signatures being checked. It
+// returns how many bytes they take.
+func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	r := newNoteReader(f)
+	for {
+		at := r.at
+		n, err := r.next()
+		if err == io.EOF || err == errTornNote {
+			return r.at, nil
+		}
+		if err != nil {
+			return 0, &DamageError{path, at, err.Error()}
+		}
+		c, err := readNote(n)
+		if err == nil {
+			err = do(n, c)
+		}
+		if err != nil {
+			return 0, &DamageError{path, at, err.Error()}
+		}
+	}
+}
+
+// originOf returns the origin of the log in dir.
+func originOf(dir string) (origin string, err error) {
+	numbers, err := numbered(dir, ".ckpt")
+	if err != nil {
+		return "", err
+	}
+	for _, number := range numbers {
+		f, err := os.Open(notePath(dir, number))
+		if err != nil {
+			return "", err
+		}
+		n, err := newNoteReader(f).next()
+		f.Close()
+		if err != nil {
+			continue
+		}
+		if c, err := readNote(n); err == nil {
+			return c.origin, nil
+		}
+	}
+	return "", fmt.Errorf("no checkpoint in %s: %w", filepath.Clean(dir), fs.ErrNotExist)
+}

@@ -1,0 +1,355 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/durable"
+)
+
+// resume checks that the log holds together and makes it ready for more.
+func (l *Log) resume() error {
+	names, err := Segments(l.dir)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	if err := consecutive(names); err != nil {
+		return err
+	}
+	r := &resumption{Log: l, names: names, last: segmentNumber(names[len(names)-1])}
+	if l.options.unsigned {
+		r.signed = 1<<63 - 1
+	} else if begun, err := r.readNotes(); err != nil || begun {
+		return err
+	}
+	if err := r.checkSealed(); err != nil {
+		return err
+	}
+	if err := r.readLines(); err != nil {
+		return err
+	}
+	if l.segment, err = openSegment(l.dir, r.last); err != nil || l.options.unsigned {
+		return err
+	}
+	return r.appoint()
+}
+
+// A resumption is a log that is being opened.
+type resumption struct {
+	*Log
+	names []string // of the segments that are there
+	last  int      // the number of the last one
+
+	from   int         // the number of the first one that has no seal
+	signed int64       // lines are in a checkpoint
+	newest *checkpoint // or nil where the log was not begun
+	note   []byte
+	notes  noteFile // of from
+	due    string   // the key that signs next
+}
+
+const setAside = "egressd serve --accept-damage, which sets the log aside as it is and begins a new one"
+
+// readNotes finds the newest checkpoint and the key that is due. A log that a crash
+// has left without anything in it is begun anew.
+func (r *resumption) readNotes() (begun bool, err error) {
+	numbers, err := numbered(r.dir, ".ckpt")
+	if err != nil {
+		return false, fmt.Errorf("open audit log: %w", err)
+	}
+	for i, number := range numbers {
+		if number != i+1 {
+			return false, &DamageError{notePath(r.dir, i+1), 0, "the checkpoints of the segment are missing, and later ones are there"}
+		}
+	}
+	for r.from = len(numbers); r.from > 0; r.from-- {
+		if err := r.readNoteFile(r.from); err != nil {
+			return false, err
+		}
+		if r.newest != nil {
+			break
+		}
+	}
+	switch {
+	case r.newest == nil:
+		return r.beginAnew()
+	case r.newest.sealed:
+		r.notes = noteFile{path: notePath(r.dir, r.from+1)}
+		if err := newMark(&r.tree, r.newest); err != nil {
+			return false, &DamageError{notePath(r.dir, r.from), 0, err.Error()}
+		}
+		r.from++
+	case r.from > 1:
+		before, err := sealOf(r.dir, r.from-1)
+		if err != nil {
+			return false, err
+		}
+		if r.due == "" {
+			r.due = before.next
+		}
+		if err := newMark(&r.tree, before); err != nil {
+			return false, &DamageError{notePath(r.dir, r.from-1), 0, err.Error()}
+		}
+	default:
+		r.tree = mark{segment: 1}
+	}
+	r.signed = r.newest.size
+	if r.from > r.last {
+		return false, r.short(r.end.seq)
+	}
+	return false, nil
+}
+
+// newMark makes of a seal the mark at the beginning of the segment after it.
+func newMark(m *mark, sealed *checkpoint) (err error) {
+	*m = mark{segment: sealed.segment + 1, first: sealed.size}
+	m.edge, err = newEdge(sealed.size, sealed.edge)
+	if err == nil && m.root() != sealed.root {
+		err = errEdge
+	}
+	return err
+}
+
+// beginAnew begins a log in which there is nothing.
+func (r *resumption) beginAnew() (begun bool, err error) {
+	info, err := os.Stat(r.names[0])
+	if err != nil {
+		return false, fmt.Errorf("open audit log: %w", err)
+	}
+	if len(r.names) > 1 || info.Size() > 0 || r.names[0] != segmentPath(r.dir, 1) {
+		return false, &Refusal{"the audit log in " + r.dir + " has no checkpoint: it was not signed, or its checkpoints were removed", "restore the checkpoints from a copy, or " + setAside}
+	}
+	if err := os.Remove(r.names[0]); err != nil {
+		return false, fmt.Errorf("open audit log: %w", err)
+	}
+	return true, r.begin()
+}
+
+// readNoteFile reads the checkpoints of a segment as far as they matter here. Only
+// the audit reads all of them.
+func (r *resumption) readNoteFile(number int) error {
+	path := notePath(r.dir, number)
+	size, err := readNotes(path, func(n []byte, c *checkpoint) error {
+		if before := r.newest; c.segment != number || before != nil && (c.size < before.size || before.sealed || c.origin != before.origin) {
+			return errors.New("the checkpoints are not in order")
+		}
+		r.newest, r.note = c, append(r.note[:0], n...)
+		if c.next != "" {
+			r.due = c.next
+		}
+		return nil
+	})
+	r.notes = noteFile{path: path, size: size}
+	return err
+}
+
+func (r *resumption) short(lines int64) error {
+	return &Refusal{fmt.Sprintf("the audit log in %s has %d records, and a checkpoint says that there were %d", r.dir, lines, r.signed),
+		"restore the newest state of the log, or " + setAside}
+}
+
+// checkSealed looks at both ends of the segments that are sealed.
+func (r *resumption) checkSealed() error {
+	if r.options.unsigned {
+		r.from = r.last
+	}
+	first := segmentNumber(r.names[0])
+	if first > r.from {
+		return missing(r.dir, r.from)
+	}
+	if first > 1 {
+		sealed, err := sealOf(r.dir, first-1)
+		if err != nil {
+			return err
+		}
+		r.end.seq = sealed.size
+	}
+	for _, name := range r.names[:r.from-first] {
+		var err error
+		if r.end.seq, err = endsOf(name, r.end.seq); err != nil {
+			return err
+		}
+	}
+	if r.notary == nil && r.options.unsigned {
+		return nil
+	}
+	if r.end.seq != r.tree.size {
+		return &DamageError{segmentPath(r.dir, r.from-1), 0, fmt.Sprintf("it ends with record %d, and its seal says that %d came before", r.end.seq-1, r.tree.size)}
+	}
+	return nil
+}
+
+// readLines reads the segments that have no seal, and compares them with the newest
+// checkpoint.
+func (r *resumption) readLines() error {
+	for number := r.from; ; number++ {
+		path := segmentPath(r.dir, number)
+		r.end.offset = 0
+		r.tree.segment, r.tree.first, r.tree.bytes = number, r.end.seq, 0
+		if err := r.readSegment(path, number == r.last); err != nil {
+			return err
+		}
+		if number == r.last {
+			break
+		}
+		torn, err := describeTorn(path, r.end.offset, io.Discard)
+		if err != nil {
+			return fmt.Errorf("open audit log: %w", err)
+		}
+		r.sealed = append(r.sealed, seal{r.tree, torn})
+	}
+	if r.signed > r.end.seq && !r.options.unsigned {
+		return r.short(r.end.seq)
+	}
+	torn, err := moveTorn(segmentPath(r.dir, r.last), r.end.offset)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	if torn.Bytes > 0 {
+		r.torn = append(r.torn, torn)
+	}
+	return nil
+}
+
+// readSegment reads the lines of one segment. In the last one, what stands behind
+// the newest checkpoint and is no line may be torn.
+func (r *resumption) readSegment(path string, last bool) error {
+	c, err := openCursor(path, r.end)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	defer c.Close()
+	if err := r.agree(path); err != nil {
+		return err
+	}
+	for {
+		line, err := c.next()
+		var damage *DamageError
+		if errors.As(err, &damage) && last && c.seq >= r.signed {
+			if more, readErr := c.lineFollows(); readErr != nil || more {
+				return errors.Join(err, readErr)
+			}
+			return nil
+		}
+		if err == io.EOF {
+			if c.offset == 0 && !last {
+				return &DamageError{path, 0, "the segment holds no whole line, and a later one is there"}
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.end = c.position
+		if !r.options.unsigned {
+			r.tree.add(line)
+		}
+		if err := r.agree(path); err != nil {
+			return err
+		}
+	}
+}
+
+// agree compares the tree with the newest checkpoint once it is as large.
+func (r *resumption) agree(path string) error {
+	c := r.newest
+	if c == nil || r.end.seq != c.size || r.tree.segment != c.segment {
+		return nil
+	}
+	if r.tree.root() != c.root || r.tree.bytes != c.bytes || r.tree.first != c.first {
+		return &DamageError{path, 0, fmt.Sprintf("its records up to %d are not those that were signed", c.size-1)}
+	}
+	return nil
+}
+
+// appoint makes the notary, seals what has ended, and begins an epoch.
+func (r *resumption) appoint() error {
+	k, err := loadKeys(keyFolder(r.dir, r.options.Keys), r.newest.origin, r.due)
+	if err != nil {
+		return err
+	}
+	signedBy := k.now.public()
+	if r.newest.next != "" {
+		signedBy = k.previous
+	}
+	if err := verifyNote(r.note, signedBy); err != nil {
+		return &DamageError{notePath(r.dir, r.newest.segment), 0, "its newest checkpoint is not signed by the key of this log: " + err.Error()}
+	}
+	r.sweep()
+	if err := r.notes.reopen(); err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	r.notary = &notary{
+		dir: r.dir, options: &r.options, keys: k, vouched: true,
+		segment: r.from, file: r.notes, newest: r.newest, note: r.note, began: time.Now(),
+	}
+	l := r.Log
+	err = l.sealWaiting()
+	if err == nil {
+		err = l.notary.sign(&l.tree, true)
+	}
+	if err == nil {
+		err = l.notary.ready()
+	}
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	l.retain()
+	return nil
+}
+
+// sweep removes what a crash has left of files that were being replaced.
+func (r *resumption) sweep() {
+	left, _ := filepath.Glob(filepath.Join(r.dir, durable.Left+"*"))
+	for _, path := range left {
+		_ = os.Remove(path)
+	}
+}
+
+// SetAside moves all files of the log in dir into a new folder in it, where they
+// stay as evidence, and destroys its key in the folder of keys, so that nothing more
+// is signed for it. It returns that folder. [Create] makes a new log then. An error
+// wraps [ErrLocked] where the log is being written.
+func SetAside(dir, folder string) (where string, err error) {
+	lock, err := lockDirectory(dir)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	where, err = os.MkdirTemp(dir, "damaged-"+time.Now().UTC().Format("20060102-150405")+"-")
+	if err != nil {
+		return "", fmt.Errorf("set the audit log aside: %w", err)
+	}
+	origin, originErr := originOf(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("set the audit log aside: %w", err)
+	}
+	// The newest first: what is left by a crash is not taken for a whole log.
+	for i := len(entries) - 1; i >= 0; i-- {
+		name := entries[i].Name()
+		if name == "lock" || strings.HasPrefix(name, "damaged-") {
+			continue
+		}
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(where, name)); err != nil {
+			return "", fmt.Errorf("set the audit log aside: %w", err)
+		}
+	}
+	if err := errors.Join(durable.SyncFolder(where), durable.SyncFolder(dir)); err != nil {
+		return "", fmt.Errorf("set the audit log aside: %w", err)
+	}
+	if originErr != nil {
+		if errors.Is(originErr, fs.ErrNotExist) {
+			return where, nil
+		}
+		return where, originErr
+	}
+	folder = keyFolder(dir, folder)
+	return where, errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")))
+}

@@ -1,0 +1,163 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/durable"
+)
+
+// A Retain says what of a log is kept. The oldest whole segments are removed while
+// one of its bounds is exceeded; a bound of 0 is none. What proves the rest to be
+// what it was stays, and so do the checkpoints.
+type Retain struct {
+	Bytes    int64         // of all segments, the one that is being written too
+	Age      time.Duration // since the segment was sealed
+	Segments int           // how many, with the one that is being written
+}
+
+func (r Retain) isZero() bool { return r == Retain{} }
+
+// retain removes the segments that are not kept. It is called with signing held.
+func (l *Log) retain() {
+	if l.options.Retain.isZero() {
+		return
+	}
+	if err := l.removeOldest(); err != nil && l.options.Trouble != nil {
+		l.options.Trouble(fmt.Errorf("remove the oldest part of the audit log: %w", err))
+	}
+}
+
+func (l *Log) removeOldest() error {
+	numbers, err := numbered(l.dir, ".log")
+	if err != nil {
+		return err
+	}
+	var total int64
+	sizes := make([]int64, len(numbers))
+	for i, number := range numbers {
+		info, err := os.Stat(segmentPath(l.dir, number))
+		if err != nil {
+			return err
+		}
+		sizes[i] = info.Size()
+		total += sizes[i]
+	}
+	for i, number := range numbers {
+		if number >= l.notary.segment {
+			return nil
+		}
+		last, err := sealOf(l.dir, number)
+		if err != nil {
+			return err
+		}
+		if !l.options.Retain.exceeded(len(numbers)-i, total, last.time) {
+			return nil
+		}
+		if err := removeSegment(l.dir, number); err != nil {
+			return err
+		}
+		total -= sizes[i]
+	}
+	return nil
+}
+
+func (r Retain) exceeded(segments int, total int64, sealed string) bool {
+	at, err := time.Parse(timeLayout, sealed)
+	return r.Segments > 0 && segments > r.Segments || r.Bytes > 0 && total > r.Bytes ||
+		r.Age > 0 && err == nil && time.Since(at) > r.Age
+}
+
+// sealOf returns the last checkpoint of a segment, which has to be its seal.
+func sealOf(dir string, number int) (last *checkpoint, err error) {
+	path := notePath(dir, number)
+	_, err = readNotes(path, func(_ []byte, c *checkpoint) error {
+		last = c
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case last == nil || !last.sealed || last.segment != number:
+		return nil, &DamageError{path, 0, "its last checkpoint does not seal the segment"}
+	}
+	return last, nil
+}
+
+// removeSegment puts the tree of a sealed segment in the place of its lines, once it
+// was seen that it leads to the same roots.
+func removeSegment(dir string, number int) error {
+	text, err := spansOf(dir, number)
+	if err != nil {
+		return err
+	}
+	if err := durable.Replace(treePath(dir, number), text, fileRW); err != nil {
+		return err
+	}
+	path := segmentPath(dir, number)
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	if err := os.Remove(strings.TrimSuffix(path, ".log") + ".torn"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return durable.SyncFolder(dir)
+}
+
+// spansOf returns the content of the tree file of a segment.
+func spansOf(dir string, number int) ([]byte, error) {
+	var e edge
+	if number > 1 {
+		before, err := sealOf(dir, number-1)
+		if err != nil {
+			return nil, err
+		}
+		if e, err = newEdge(before.size, before.edge); err != nil {
+			return nil, err
+		}
+	}
+	lines, err := openCursor(segmentPath(dir, number), position{seq: e.size})
+	if err != nil {
+		return nil, err
+	}
+	defer lines.Close()
+	var text bytes.Buffer
+	span := spanTree{from: e.size, to: e.size}
+	_, err = readNotes(notePath(dir, number), func(_ []byte, c *checkpoint) error {
+		for span.to < c.size {
+			line, err := lines.next()
+			if err == io.EOF {
+				err = errors.New("the segment is shorter")
+			}
+			if err != nil {
+				return err
+			}
+			span.appendLine(line)
+		}
+		if span.from < span.to {
+			writeSpan(&text, &e, &span)
+		}
+		if e.root() != c.root || c.size != e.size {
+			return errors.New("the lines of the segment are not those that were signed")
+		}
+		return nil
+	})
+	return text.Bytes(), err
+}
+
+// writeSpan ends a span: it becomes a line of text, and a part of e.
+func writeSpan(text *bytes.Buffer, e *edge, span *spanTree) {
+	fmt.Fprintf(text, "%d %d", span.from, span.to)
+	for _, n := range span.next() {
+		text.WriteString(" " + base64.StdEncoding.EncodeToString(n.hash[:]))
+		e.append(n.level, n.hash, nil)
+	}
+	text.WriteByte('\n')
+}

@@ -1,0 +1,360 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A signedLog is a small log of several segments and epochs.
+type signedLog struct {
+	dir, key string
+	anchors  []string // every checkpoint
+	records  int64
+}
+
+// signed makes a log of 30 records: a checkpoint every eight, two starts, and segments
+// of about fourteen records.
+func signed(t *testing.T, o Options) *signedLog {
+	t.Helper()
+	s := &signedLog{dir: filepath.Join(t.TempDir(), "audit"), records: 30}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 1000
+	}
+	o.Anchor = func(n []byte) { s.anchors = append(s.anchors, string(n)) }
+	l := create(t, s.dir, o)
+	_, s.key = l.Origin()
+	for i := range s.records {
+		if i == 13 {
+			closeLog(t, l)
+			l = open(t, s.dir, o)
+		}
+		appendTo(t, l, named(fmt.Sprint("record", i)))
+		if i%8 == 7 {
+			if _, err := l.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	closeLog(t, l)
+	return s
+}
+
+func (s *signedLog) verify(t *testing.T, given ...string) *Report {
+	t.Helper()
+	r, err := Verify(s.dir, s.key, []byte(strings.Join(given, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (s *signedLog) files(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := make(map[string][]byte)
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "lock" && !e.IsDir() {
+			all[e.Name()] = readFile(t, filepath.Join(s.dir, e.Name()))
+		}
+	}
+	return all
+}
+
+func TestALogThatIsGood(t *testing.T) {
+	s := signed(t, Options{})
+	r := s.verify(t)
+	if r.Code != Good || r.Records != 30 || r.Unsigned != 0 || r.Unvouched != 30 || r.Segments < 2 || r.Epochs < 4 || r.Newest != s.anchors[len(s.anchors)-1] {
+		t.Errorf("report %+v", r)
+	}
+	if r := s.verify(t, s.anchors...); r.Code != Good || r.Unvouched != 0 {
+		t.Errorf("with all checkpoints from outside: %+v", r)
+	}
+	for _, a := range s.anchors {
+		c, err := readNote([]byte(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.verify(t, a); r.Code != Good || r.Unvouched != 30-c.size {
+			t.Errorf("with the checkpoint of %d records: %+v", c.size, r)
+		}
+	}
+}
+
+// TestEveryBit flips every bit of every segment, one at a time, and one bit of every
+// byte of the checkpoints; with EGRESSD_AUDIT_BITS set, every bit of these too.
+func TestEveryBit(t *testing.T) {
+	s := signed(t, Options{})
+	all := os.Getenv("EGRESSD_AUDIT_BITS") != ""
+	for name, content := range s.files(t) {
+		path := filepath.Join(s.dir, name)
+		for bit := range 8 * len(content) {
+			if !all && strings.HasSuffix(name, ".ckpt") && bit%8 != bit/8%8 {
+				continue
+			}
+			flipped := bytes.Clone(content)
+			flipped[bit/8] ^= 1 << (bit % 8)
+			writeFile(t, path, flipped)
+			r := s.verify(t)
+			if r.Code == Good {
+				t.Fatalf("%s: bit %d flipped, and the log is good", name, bit)
+			}
+			if strings.HasSuffix(name, ".log") {
+				seq := seqAt(content, bit/8)
+				if r.Code == Tampered && (seq < *r.From || seq >= *r.To) || r.Code == TornTail {
+					t.Fatalf("%s: bit %d, of record %d: %+v from %d to %d", name, bit, seq, r, *r.From, *r.To)
+				}
+			}
+		}
+		writeFile(t, path, content)
+	}
+	if r := s.verify(t); r.Code != Good {
+		t.Fatalf("put back, the log is %+v", r)
+	}
+}
+
+// seqAt returns the number of the record that a byte of a segment belongs to.
+func seqAt(content []byte, at int) int64 {
+	start := bytes.LastIndexByte(content[:at], '\n') + 1
+	var line struct{ Seq int64 }
+	if err := json.Unmarshal(content[start:start+bytes.IndexByte(content[start:], '\n')], &line); err != nil {
+		panic(err)
+	}
+	return line.Seq
+}
+
+// TestEveryTruncation cuts every file at every byte.
+func TestEveryTruncation(t *testing.T) {
+	s := signed(t, Options{})
+	files := s.files(t)
+	last := ""
+	for name := range files {
+		if strings.HasSuffix(name, ".ckpt") {
+			last = max(last, name)
+		}
+	}
+	newest := s.anchors[len(s.anchors)-1]
+	for name, content := range files {
+		path := filepath.Join(s.dir, name)
+		for size := range content {
+			writeFile(t, path, content[:size])
+			r := s.verify(t)
+			// What cuts off checkpoints at their end makes them fewer; only what was kept
+			// outside tells, where that has more records than are left.
+			whole := name == last && (size == 0 || bytes.HasSuffix(content[:size], []byte("\n\n")) && bytes.Count(content[:size], []byte("\n\n"))%2 == 0)
+			if r.Code == Good && !whole {
+				t.Fatalf("%s cut at %d: %+v", name, size, r)
+			}
+			if whole {
+				if r := s.verify(t, newest); r.Code != Good && r.Code != Unknown {
+					t.Fatalf("%s cut at %d, with the newest checkpoint: %+v", name, size, r)
+				}
+			}
+		}
+		writeFile(t, path, content)
+	}
+}
+
+// TestCutAtARecord: the end of the log and its checkpoints are cut off together.
+func TestCutAtARecord(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 1 << 20})
+	log := bytes.SplitAfter(readFile(t, segmentPath(s.dir, 1)), []byte("\n"))
+	notes := readFile(t, notePath(s.dir, 1))
+	for kept := range s.records {
+		var left []byte
+		for _, a := range s.anchors {
+			c, err := readNote([]byte(a))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.size <= kept {
+				left = append(left, a+"\n"...)
+			}
+		}
+		if !bytes.HasPrefix(notes, left) {
+			t.Fatal("the anchors are not the notes")
+		}
+		writeFile(t, segmentPath(s.dir, 1), bytes.Join(log[:kept], nil))
+		writeFile(t, notePath(s.dir, 1), left)
+		if r := s.verify(t); r.Code != Good || r.Unvouched != kept || r.Records != kept {
+			t.Errorf("cut to %d records: %+v", kept, r)
+		}
+		if r := s.verify(t, s.anchors[len(s.anchors)-1]); r.Code != Truncated && r.Code != Unknown {
+			t.Errorf("cut to %d records, with a checkpoint of 30: %+v", kept, r)
+		}
+	}
+}
+
+func TestWhatIsDoneToFiles(t *testing.T) {
+	move := func(from, to string) func(*testing.T, *signedLog) {
+		return func(t *testing.T, s *signedLog) {
+			if err := os.Rename(filepath.Join(s.dir, from), filepath.Join(s.dir, to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	both := func(do ...func(*testing.T, *signedLog)) func(*testing.T, *signedLog) {
+		return func(t *testing.T, s *signedLog) {
+			for _, d := range do {
+				d(t, s)
+			}
+		}
+	}
+	edit := func(name string, change func([]byte) []byte) func(*testing.T, *signedLog) {
+		return func(t *testing.T, s *signedLog) {
+			path := filepath.Join(s.dir, name)
+			writeFile(t, path, change(readFile(t, path)))
+		}
+	}
+	copied := func(from, to string) func(*testing.T, *signedLog) {
+		return func(t *testing.T, s *signedLog) {
+			writeFile(t, filepath.Join(s.dir, to), readFile(t, filepath.Join(s.dir, from)))
+		}
+	}
+	last := fmt.Sprintf("%08d", len(numbersOf(t, signed(t, Options{}).dir)))
+	for name, row := range map[string]struct {
+		do   func(*testing.T, *signedLog)
+		want int
+	}{
+		"nothing":                            {func(*testing.T, *signedLog) {}, Good},
+		"a segment is gone":                  {move("00000002.log", "x"), Tampered},
+		"the first segment is gone":          {move("00000001.log", "x"), Tampered},
+		"the last segment is gone":           {move(last+".log", "x"), Truncated},
+		"the last segment is gone, with its": {both(move(last+".log", "x"), move(last+".ckpt", "y")), Truncated},
+		"the checkpoints of one are gone":    {move("00000002.ckpt", "x"), Tampered},
+		"the first checkpoints are gone":     {move("00000001.ckpt", "x"), Tampered},
+		"two segments are swapped":           {both(move("00000001.log", "x"), move("00000002.log", "00000001.log"), move("x", "00000002.log")), Tampered},
+		"a segment is there twice":           {copied("00000001.log", "00000002.log"), Tampered},
+		"a segment behind the end":           {copied(last+".log", "00000099.log"), Tampered},
+		"checkpoints are swapped":            {both(move("00000001.ckpt", "x"), move("00000002.ckpt", "00000001.ckpt"), move("x", "00000002.ckpt")), Unknown},
+		"a line is there twice":              {edit("00000002.log", func(b []byte) []byte { return append(bytes.SplitAfter(b, []byte("\n"))[0], b...) }), Tampered},
+		"a line is missing":                  {edit("00000002.log", func(b []byte) []byte { return b[bytes.IndexByte(b, '\n')+1:] }), Tampered},
+		"bytes behind a seal":                {edit("00000002.log", func(b []byte) []byte { return append(b, 'x') }), Tampered},
+		"bytes behind the end":               {edit(last+".log", func(b []byte) []byte { return append(b, "{\"v\":1,\"se"...) }), TornTail},
+		"bytes and newlines behind the end":  {edit(last+".log", func(b []byte) []byte { return append(b, "a\nb\nc\n\x00"...) }), TornTail},
+		"a part of a checkpoint":             {edit(last+".ckpt", func(b []byte) []byte { return append(b, "egressd/"...) }), TornTail},
+		"something behind a seal":            {edit("00000001.ckpt", func(b []byte) []byte { return append(b, b...) }), Tampered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := signed(t, Options{})
+			row.do(t, s)
+			if r := s.verify(t); r.Code != row.want {
+				t.Errorf("%+v, want %d", r, row.want)
+			}
+		})
+	}
+}
+
+func numbersOf(t *testing.T, dir string) []int {
+	t.Helper()
+	numbers, err := numbered(dir, ".log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return numbers
+}
+
+func TestOtherKeysAndOtherLogs(t *testing.T) {
+	s, other := signed(t, Options{}), signed(t, Options{})
+	key, anchor := other.key, other.anchors[3]
+	if r := s.verify(t, anchor); r.Code != Unknown {
+		t.Errorf("a checkpoint of another log: %+v", r)
+	}
+	for _, row := range []struct{ key, anchor string }{{key, ""}, {"", ""}, {newSigner(s.verify(t).Origin).public(), ""}} {
+		s.key = row.key
+		if r := s.verify(t); r.Code != Unknown {
+			t.Errorf("key %q: %+v", row.key, r)
+		}
+	}
+	for _, bad := range []string{"x", s.dir, key[1:], key + "=", key[:len(key)-4] + "AAAA"} {
+		if _, err := Verify(other.dir, bad, nil); err == nil {
+			t.Errorf("key %q is accepted", bad)
+		}
+	}
+	if _, err := Verify(t.TempDir(), key, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no log: %v", err)
+	}
+	if _, err := Verify(other.dir, key, []byte("x")); err == nil {
+		t.Error("what is no checkpoint is accepted")
+	}
+}
+
+// TestATailSignedAgain: who has the key of today signs a past of their own.
+func TestATailSignedAgain(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 1 << 20})
+	stolen, err := readKeys(keyPath(keyFolder(s.dir, ""), s.verify(t).Origin, ".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Replace(readFile(t, segmentPath(s.dir, 1)), []byte("record3"), []byte("record9"), 1)
+	writeFile(t, segmentPath(s.dir, 1), changed)
+	var m mark
+	m.segment = 1
+	for line := range bytes.Lines(changed) {
+		m.add(line[:len(line)-1])
+	}
+	n := &notary{keys: stolen, options: &Options{}}
+	c := n.checkpoint(&m)
+	forged, err := stolen.now.signNote(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := readFile(t, notePath(s.dir, 1))
+	writeFile(t, notePath(s.dir, 1), append(append(bytes.Clone(notes), forged...), '\n'))
+	if r := s.verify(t); r.Code != Tampered || *r.From > 3 || *r.To <= 3 {
+		t.Errorf("a record of an earlier epoch was changed: %+v", r)
+	}
+	// Nor can they sign all of it again: the root key is gone.
+	c.size, m = 0, mark{segment: 1}
+	first, err := stolen.now.signNote(n.checkpoint(&m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, notePath(s.dir, 1), append(append(append(first, '\n'), forged...), '\n'))
+	if r := s.verify(t); r.Code != Unknown {
+		t.Errorf("all checkpoints were made again: %+v", r)
+	}
+}
+
+// TestTheVectorOfTheDocument lays the log that docs/audit-format.md shows.
+func TestTheVectorOfTheDocument(t *testing.T) {
+	page := string(readFile(t, filepath.Join("..", "docs", "audit-format.md")))
+	dir := t.TempDir()
+	blocks := regexp.MustCompile("(?s)`(0000000[12]\\.(?:log|ckpt))`\n\n```\n(.*?\n)```\n").FindAllStringSubmatch(page, -1)
+	if len(blocks) != 4 {
+		t.Fatalf("the page has %d files, want 4", len(blocks))
+	}
+	for _, b := range blocks {
+		writeFile(t, filepath.Join(dir, b[1]), []byte(b[2]))
+	}
+	key := regexp.MustCompile(`egressd/00112233445566778899aabbccddeeff\+ba249c37\+\S+`).FindString(page)
+	s := &signedLog{dir: dir, key: key}
+	r := s.verify(t)
+	if r.Code != Good || r.Records != 4 || r.Epochs != 2 {
+		t.Fatalf("%+v", r)
+	}
+	c, err := readNote([]byte(r.Newest))
+	if err != nil || !strings.Contains(page, fmt.Sprintf("    %x\n", c.root[:])) {
+		t.Errorf("the page does not have the root %x: %v", c.root[:], err)
+	}
+	text, err := spansOf(dir, 1)
+	if err != nil || !strings.Contains(page, "```\n"+string(text)+"```\n") {
+		t.Errorf("the page does not have the tree file\n%s%v", text, err)
+	}
+	if err := removeSegment(dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.verify(t); r.Code != Good || r.Removed != 1 {
+		t.Errorf("without segment 1: %+v", r)
+	}
+}
