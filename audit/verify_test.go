@@ -91,21 +91,25 @@ func TestALogThatIsGood(t *testing.T) {
 	}
 }
 
-// TestEveryBit flips every bit of every segment, one at a time, and one bit of every
-// byte of the checkpoints; with EGRESSD_AUDIT_BITS set, every bit of these too.
+// TestEveryBit flips every bit of a segment, one at a time, and one bit of every byte
+// of its checkpoints; with EGRESSD_AUDIT_BITS set, every bit of a log of several
+// segments.
 func TestEveryBit(t *testing.T) {
-	s := signed(t, Options{})
+	o := Options{SegmentBytes: 1 << 20}
 	all := os.Getenv("EGRESSD_AUDIT_BITS") != ""
+	if all {
+		o = Options{}
+	}
+	s := signed(t, o)
 	for name, content := range s.files(t) {
 		path := filepath.Join(s.dir, name)
 		for bit := range 8 * len(content) {
 			if !all && strings.HasSuffix(name, ".ckpt") && bit%8 != bit/8%8 {
 				continue
 			}
-			flipped := bytes.Clone(content)
-			flipped[bit/8] ^= 1 << (bit % 8)
-			writeFile(t, path, flipped)
+			poke(t, path, bit/8, content[bit/8]^1<<(bit%8))
 			r := s.verify(t)
+			poke(t, path, bit/8, content[bit/8])
 			if r.Code == Good {
 				t.Fatalf("%s: bit %d flipped, and the log is good", name, bit)
 			}
@@ -116,10 +120,22 @@ func TestEveryBit(t *testing.T) {
 				}
 			}
 		}
-		writeFile(t, path, content)
 	}
 	if r := s.verify(t); r.Code != Good {
 		t.Fatalf("put back, the log is %+v", r)
+	}
+}
+
+// poke writes one byte of a file.
+func poke(t *testing.T, path string, at int, b byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte{b}, int64(at))
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
