@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 )
@@ -43,6 +44,7 @@ type notary struct {
 	note     []byte      // of newest
 	began    time.Time   // the epoch
 	adopting bool        // the next epoch's key is due
+	gone     bool        // the log is closed, and the keys are wiped
 }
 
 // openNotary makes the notary of a log that has no record.
@@ -197,6 +199,9 @@ func (l *Log) notarize() error {
 	l.mu.Lock()
 	err, m := l.err, l.durableMark
 	l.mu.Unlock()
+	if err == nil && l.notary.gone {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, os.ErrClosed)
+	}
 	if err != nil {
 		return err
 	}
@@ -319,6 +324,7 @@ func (l *Log) leaveOffice() {
 	}
 	l.signing.Lock()
 	defer l.signing.Unlock()
+	l.notary.gone = true
 	l.notary.file.close()
 	l.notary.keys.now.wipe()
 	if p := l.notary.keys.pending; p != nil {

@@ -227,6 +227,21 @@ type Audit struct {
 
 	// SegmentBytes is the size at which a new segment begins. Default: 64 MiB.
 	SegmentBytes int64
+
+	// KeyDir is the folder of the keys that sign the log, which no sandbox may see.
+	// Default: the command's state folder.
+	KeyDir string
+
+	// Retain says what of the log is kept. Default: all.
+	Retain Retain
+}
+
+// Retain is the section "audit.retain": the oldest segments are removed while one
+// of its bounds is exceeded. A bound of 0 is none.
+type Retain struct {
+	Bytes    int64         // of all segments
+	Age      time.Duration // since a segment ended
+	Segments int           // how many
 }
 
 // Upstream is the section "upstream". Proxy variables of the environment are

@@ -21,6 +21,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
 	e.text("audit.dir", &out.Audit.Dir)
+	e.text("audit.key_dir", &out.Audit.KeyDir)
 	out.Allow = e.injected(f.Allow)
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {

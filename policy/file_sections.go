@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -145,6 +146,12 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 		"dir":           r.path("audit.dir", &a.Dir),
 		"durability":    word(r, "audit.durability", &a.Durability, "disk", "process"),
 		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
+		"key_dir":       r.path("audit.key_dir", &a.KeyDir),
+		"retain": r.section("audit.retain", fields{
+			"bytes":    number(r, "audit.retain.bytes", &a.Retain.Bytes, 1<<20, 1<<50),
+			"age":      r.durationWithin("audit.retain.age", &a.Retain.Age, time.Hour, 10*366*24*time.Hour, "a duration from 1h, like 720h for thirty days"),
+			"segments": number(r, "audit.retain.segments", &a.Retain.Segments, 2, 1<<30),
+		}),
 	})
 }
 

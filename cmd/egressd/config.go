@@ -191,6 +191,28 @@ func (c *config) auditDir() (string, error) {
 	return defaultAuditDir()
 }
 
+// keyDir is where the keys are that sign the audit logs of this configuration.
+func (c *config) keyDir() (string, error) {
+	if dir := c.file.Audit.KeyDir; dir != "" {
+		return c.relative(dir), nil
+	}
+	return defaultKeyDir(c.auditDir)
+}
+
+// defaultKeyDir is beside the place where the audit log is by default, even where
+// the log is elsewhere, which a sandbox may be able to see. Where no folder for
+// state is known it is beside the log.
+func defaultKeyDir(log func() (string, error)) (string, error) {
+	beside, err := defaultAuditDir()
+	if err != nil {
+		beside, err = log()
+	}
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(beside), "log-keys"), nil
+}
+
 // defaultAuditDir is where the audit log is when no policy says otherwise:
 // in the user's state folder, or in the system's for root.
 func defaultAuditDir() (string, error) {

@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +45,7 @@ type daemon struct {
 	filter    *dns.Filter
 	with      *proxy.Inspection // that is in use, or nil
 	keys      keyring
+	accepted  string // damage of the log that the operator has accepted
 	room      []byte // see inspection
 	serving   sync.WaitGroup
 	listening []boundListener
@@ -65,6 +64,9 @@ type tailoring struct {
 	change    func(*config) error // of each configuration that is read; may be nil
 	synthetic egress.SyntheticRange
 	tally     *egress.Tally
+
+	acceptDamage bool                 // begin a new log in the place of one that does not hold together
+	log          func(*audit.Options) // changes how the log is written; may be nil
 }
 
 // load reads the configuration as this daemon takes it.
@@ -133,22 +135,19 @@ func (d *daemon) openLog() error {
 	if err != nil {
 		return err
 	}
-	options := audit.Options{SegmentBytes: d.config.file.Audit.SegmentBytes}
-	if d.config.file.Audit.Durability == "process" {
-		options.Durability = audit.Process
+	options, err := d.logOptions()
+	if err != nil {
+		return err
 	}
 	d.log, err = audit.Open(dir, options)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-			return failed(fmt.Errorf("audit log: %w", err), "set audit.dir in "+d.path+" to a folder that egressd may write")
-		}
-		d.log, err = audit.Create(dir, options)
+	if d.tailor.acceptDamage && isDamage(err) {
+		d.log, err = d.acceptAndBegin(dir, options, err)
 	}
-	switch {
-	case errors.Is(err, audit.ErrLocked):
-		return failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
-	case err != nil:
-		return failed(err, "egressd log --dir "+dir+", and set audit.dir in "+d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		d.log, err = d.createLog(dir, options)
+	}
+	if err != nil {
+		return d.explainLog(dir, err)
 	}
 	return nil
 }
@@ -208,6 +207,7 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
+	d.attest()
 	d.adopt(d.config)
 	for _, w := range d.config.warnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
@@ -218,6 +218,11 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 func (d *daemon) recordStart() error {
 	for _, torn := range d.log.Recovered() {
 		if err := d.gate.Note(egress.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
+			return failed(err, "free space for the audit log")
+		}
+	}
+	if d.accepted != "" {
+		if err := d.gate.Note(egress.KindRecovery, clipped(d.accepted)); err != nil {
 			return failed(err, "free space for the audit log")
 		}
 	}
@@ -353,6 +358,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 		return err
 	}
 	d.policy = next.policy
+	d.attest()
 	d.adopt(next.config)
 	if d.with = next.with; d.with == nil {
 		d.server.Inspect(nil)

@@ -134,6 +134,7 @@ type runner struct {
 	apart   *sandbox.Apart
 	cut     []string // names of variables that the program does not get
 	digest  string
+	index   runIndex
 	serving sync.WaitGroup
 }
 
@@ -209,7 +210,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err := confine(r.talk); err != nil {
 		return err
 	}
-	if r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, synthetic: synthetic, tally: &r.tally}); err != nil {
+	if r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, log: r.signRun, synthetic: synthetic, tally: &r.tally}); err != nil {
 		return err
 	}
 	p, err := r.begin(ctx)
@@ -264,7 +265,8 @@ func (r *runner) change(c *config) error {
 	}
 	r.hide(c, runs)
 	if r.folder == "" {
-		r.folder = filepath.Join(runs, newRunID(time.Now()))
+		r.index.run = newRunID(time.Now())
+		r.folder = filepath.Join(runs, r.index.run)
 	}
 	c.file.Audit.Dir = r.folder
 	return nil
@@ -284,6 +286,7 @@ func (r *runner) hide(c *config, runs string) {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
+	r.hideKeys(c, runs)
 	r.hideBundles(c)
 	for _, s := range c.file.Sandboxes {
 		if s.TokenFile != "" {
@@ -469,6 +472,7 @@ func (r *runner) stop(why string) {
 func (r *runner) close() {
 	if r.daemon != nil {
 		r.daemon.close()
+		r.attestRun()
 	}
 }
 

@@ -19,6 +19,7 @@ const drainFor = 10 * time.Second
 func newServeCommand() *cobra.Command {
 	var path string
 	var drain time.Duration
+	var accept bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the proxy that decides and records",
@@ -33,11 +34,12 @@ folder are read at the start only.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), cmd.ErrOrStderr(), path, drain)
+			return serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, tailoring{acceptDamage: accept})
 		},
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().DurationVar(&drain, "drain", drainFor, "how long open tunnels may go on after the signal to stop")
+	cmd.Flags().BoolVar(&accept, "accept-damage", false, "where the audit log does not hold together, set it aside and begin a new one, which says so")
 	return cmd
 }
 
@@ -48,7 +50,7 @@ folder are read at the start only.`,
 const collectAt = 50
 
 // serve runs the daemon until a signal ends it.
-func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration) error {
+func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration, t tailoring) error {
 	debug.SetGCPercent(collectAt)
 	if err := confine(talk); err != nil {
 		return err
@@ -59,7 +61,7 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	d, err := newDaemon(talk, path, tailoring{})
+	d, err := newDaemon(talk, path, t)
 	if err != nil {
 		return err
 	}

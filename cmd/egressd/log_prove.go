@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/spf13/cobra"
+)
+
+func newLogProveCommand() *cobra.Command {
+	var o proveOptions
+	cmd := &cobra.Command{
+		Use:   "prove ID|SEQ",
+		Short: "Prove that one record is in the log",
+		Long: `Prove prints a proof that a record is in the log: the first one of the flow with
+that id, or the one with that number. Whoever has the log's key can check the
+proof, without the log, by --check. The record has to be in a checkpoint, which
+it is a second or two after it was written.
+
+Exit codes of --check: 0 it is proved; 1 it is not; 4 another key begins the
+proof; 5 usage, or the file is not a proof.`,
+		Example: `  egressd log prove 01KB6ZQ4SZ > proof.json
+  egressd log prove --check proof.json --key egressd/8f0c…+6a1b22c3+AQ…`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.check != "" {
+				return asUnread(o.checkFile(cmd.OutOrStdout(), args))
+			}
+			return o.prove(cmd.OutOrStdout(), args)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	o.keyFlag(cmd)
+	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead, - for standard input")
+	return cmd
+}
+
+type proveOptions struct {
+	signedSource
+	check string
+}
+
+func (o *proveOptions) prove(stdout io.Writer, args []string) error {
+	if len(args) != 1 {
+		return misused(errors.New("log prove takes the id of a flow, or the number of a record"), "egressd log prove ID")
+	}
+	seq, err := o.number(args[0])
+	if err != nil {
+		return err
+	}
+	dir, err := o.directory()
+	if err != nil {
+		return err
+	}
+	key, _, err := o.find(dir)
+	if err != nil {
+		return err
+	}
+	p, err := audit.Prove(dir, key, seq)
+	var notGood *audit.NotGoodError
+	switch {
+	case errors.As(err, &notGood):
+		return failed(err, "egressd log verify "+shellWord(dir))
+	case errors.Is(err, audit.ErrNotSigned):
+		return failed(err, "the same in a second, while egressd serve runs")
+	case err != nil:
+		return failed(err, "egressd log --json, for the numbers of the records that are there")
+	}
+	return printJSON(stdout, p)
+}
+
+// number finds the record that is meant.
+func (o *proveOptions) number(text string) (int64, error) {
+	if seq, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return seq, nil
+	}
+	log, err := o.open()
+	if err != nil {
+		return 0, err
+	}
+	defer log.close()
+	found := int64(-1)
+	err = log.each(func(_ []byte, r *egress.Record) error {
+		if found < 0 && r.Flow != "" && strings.HasPrefix(r.Flow, text) {
+			found = r.Seq
+		}
+		return nil
+	})
+	if err == nil && found < 0 {
+		err = failed(fmt.Errorf("no record in %s is of a flow %q", log.dir, text), "egressd log -f, which shows ids")
+	}
+	return found, err
+}
+
+func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
+	if len(args) > 0 || o.key == "" {
+		return misused(errors.New("log prove --check needs the key of the log, and no record"), "egressd log prove --check FILE --key KEY")
+	}
+	key, err := o.keyOf("")
+	if err != nil {
+		return err
+	}
+	var in io.Reader = os.Stdin
+	if o.check != "-" {
+		f, err := os.Open(o.check)
+		if errors.Is(err, fs.ErrNotExist) {
+			return failed(err, "egressd log prove ID > FILE")
+		}
+		if err != nil {
+			return failed(err, "egressd log prove --check FILE")
+		}
+		defer f.Close()
+		in = f
+	}
+	p, err := audit.ParseProof(in)
+	if err != nil {
+		return misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
+	}
+	code, err := p.Check(key)
+	if code != audit.Good {
+		fmt.Fprintf(stdout, "not proved: %s\n", printable(err.Error()))
+		return status(code)
+	}
+	_, err = fmt.Fprintf(stdout, "proved: record %d of %d\n%s\n", p.Index, p.Size, p.Record)
+	return err
+}

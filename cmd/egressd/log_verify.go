@@ -1,0 +1,385 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/spf13/cobra"
+)
+
+// exitUnread is for log verify and log prove --check where there is nothing to judge.
+const exitUnread = 5
+
+// maxGiven is how large a file of checkpoints may be.
+const maxGiven = 256 << 20
+
+func newLogVerifyCommand() *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify [DIR]",
+		Short: "Verify that the log is what was written",
+		Long: `Verify reads the log from its first record to its last, also while egressd
+writes it, and compares it with its signed checkpoints. It needs the key that
+egressd log key prints on the machine that writes the log, and takes it from
+there where it is the same machine. A checkpoint that was kept elsewhere shows
+that nothing was cut off before it; without one, whoever has the folder and the
+key of today could have cut off the end.
+
+Exit codes: 0 good; 1 tampered, with the records among which it is; 2 truncated,
+or not the log of the given checkpoint; 3 only the last write was cut off, which
+the next start recovers; 4 the key is not known, or has not signed this log;
+5 usage, or the log could not be read. The format: docs/audit-format.md.`,
+		Example: `  egressd log verify
+  egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
+  egressd log verify --run last`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(flagError(cmd, err)) })
+	logFlags(cmd, &o.logSource)
+	o.keyFlag(cmd)
+	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+// asUnread gives errors of a command whose answer is its exit code the code that is
+// no answer.
+func asUnread(err error) error {
+	var answer status
+	var f *failure
+	if err == nil || errors.As(err, &answer) {
+		return err
+	}
+	if errors.As(err, &f) {
+		return &failure{code: exitUnread, err: err, hint: f.hint}
+	}
+	return &failure{code: exitUnread, err: err}
+}
+
+// A signedSource is a log and the key that it is verified with.
+type signedSource struct {
+	logSource
+	key string
+}
+
+func (o *signedSource) keyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.key, "key", "", "the log's public `KEY`, or a file that holds it (default: from this machine)")
+}
+
+type verifyOptions struct {
+	signedSource
+	checkpoint string
+	json       bool
+}
+
+func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
+	if len(args) > 1 || len(args) == 1 && (o.dir != "" || o.signedSource.run != "") {
+		return misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
+	}
+	if len(args) == 1 {
+		o.dir = args[0]
+	}
+	given, err := o.given()
+	if err != nil {
+		return err
+	}
+	report, dir, err := o.verify(given)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = printJSON(stdout, report)
+	} else {
+		err = o.print(stdout, stderr, report, dir)
+	}
+	if err == nil && report.Code != audit.Good {
+		err = status(report.Code)
+	}
+	return err
+}
+
+// given reads the checkpoints that were kept elsewhere.
+func (o *verifyOptions) given() ([]byte, error) {
+	if o.checkpoint == "" {
+		return nil, nil
+	}
+	given, err := durable.Read(o.checkpoint, maxGiven)
+	if err != nil {
+		return nil, failed(err, "egressd log verify --checkpoint FILE")
+	}
+	if len(strings.TrimSpace(string(given))) == 0 {
+		return nil, misused(fmt.Errorf("%s holds no checkpoint", o.checkpoint), "egressd log checkpoint, which prints one")
+	}
+	return given, nil
+}
+
+// verify finds the log, its key and, for a run, what the index of runs has of it.
+func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
+	dir, err := o.directory()
+	if err != nil {
+		return nil, "", err
+	}
+	key, ended, err := o.find(dir)
+	var notGood *audit.NotGoodError
+	switch {
+	case errors.As(err, &notGood): // the index is not good: so is what it vouches for
+		return notGood.Report, runsIndexBeside(filepath.Dir(dir)), nil
+	case err != nil:
+		return nil, "", err
+	}
+	if ended != "" {
+		given = append(append([]byte(ended+"\n"), given...), '\n')
+	}
+	report, err := audit.Verify(dir, key, given)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
+	}
+	if err != nil {
+		return nil, "", failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
+	}
+	return report, dir, nil
+}
+
+// find returns the root key of the log in dir, or "" where it is not known, and the
+// last checkpoint of a run that has ended.
+func (o *signedSource) find(dir string) (key, ended string, err error) {
+	if o.signedSourceIsRun() {
+		return o.findRun(dir)
+	}
+	key, err = o.keyOf(dir)
+	return key, "", err
+}
+
+func (o *signedSource) signedSourceIsRun() bool { return o.logSource.run != "" }
+
+// keyOf returns the key that was given, else the one that this machine knows.
+func (o *signedSource) keyOf(dir string) (string, error) {
+	if o.key == "" {
+		return o.known(dir)
+	}
+	key := o.key
+	if audit.CheckKey(key) != nil {
+		text, err := durable.Read(o.key, 4<<10)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", failed(err, "egressd log verify --key KEY")
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	if err := audit.CheckKey(key); err != nil {
+		return "", misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
+	}
+	return key, nil
+}
+
+// known returns the root key of a log of this machine, or "".
+func (o *signedSource) known(dir string) (string, error) {
+	keys, err := o.keyDir(dir)
+	if err != nil {
+		return "", err
+	}
+	key, err := audit.RootKey(dir, keys)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "", nil
+	}
+	return key, explainKey(err)
+}
+
+// explainKey gives an error about a key the line that says what to do.
+func explainKey(err error) error {
+	var refusal *audit.Refusal
+	if errors.As(err, &refusal) {
+		return failed(err, refusal.Fix)
+	}
+	return err
+}
+
+// keyDir finds the folder of keys without a configuration where there is none.
+func (o *signedSource) keyDir(dir string) (string, error) {
+	cfg, err := loadConfig(o.config)
+	if err == nil {
+		return cfg.keyDir()
+	}
+	var missing *noConfigError
+	if !errors.As(err, &missing) && o.dir == "" {
+		return "", err
+	}
+	return defaultKeyDir(func() (string, error) { return dir, nil })
+}
+
+// findRun verifies the index of runs, and returns what it has of the run in dir.
+func (o *signedSource) findRun(dir string) (key, ended string, err error) {
+	index := runsIndexBeside(filepath.Dir(dir))
+	root, err := o.keyOf(index)
+	if err != nil {
+		return "", "", err
+	}
+	report, err := audit.Verify(index, root, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
+	}
+	if err != nil {
+		return "", "", failed(err, "egressd log verify "+index)
+	}
+	if report.Code != audit.Good && report.Code != audit.TornTail {
+		report.Problem = "the index of runs: " + report.Problem
+		return "", "", &audit.NotGoodError{Report: report}
+	}
+	return runRecord(index, filepath.Base(dir))
+}
+
+// runRecord reads what the index has of a run.
+func runRecord(index, run string) (key, ended string, err error) {
+	r, err := audit.NewReader(index, 0)
+	if err != nil {
+		return "", "", failed(err, "egressd log verify "+index)
+	}
+	defer r.Close()
+	for {
+		line, err := r.Next()
+		if err == io.EOF {
+			return key, ended, nil
+		}
+		if err != nil {
+			return "", "", failed(err, "egressd log verify "+index)
+		}
+		var record struct{ Kind, Run, Key, Checkpoint string }
+		if err := json.Unmarshal(line, &record); err != nil || record.Run != run {
+			continue
+		}
+		switch {
+		case record.Kind == "run" && key == "":
+			key = record.Key
+		case record.Kind == "run-end" && ended == "":
+			ended = record.Checkpoint
+		}
+	}
+}
+
+func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir string) error {
+	var b strings.Builder
+	switch r.Code {
+	case audit.Good, audit.TornTail:
+		fmt.Fprintf(&b, "%s: %d records in %d segments, %d epochs of keys\n", r.Verdict, r.Records, r.Segments, r.Epochs)
+		if r.Removed > 0 {
+			fmt.Fprintf(&b, "%d segments were removed as audit.retain says; their hashes are there\n", r.Removed)
+		}
+		if r.Code == audit.TornTail {
+			fmt.Fprintf(&b, "%s: %d bytes are no record; the next start moves them aside\n", r.Problem, r.TornBytes)
+		}
+		if r.Unsigned > 0 {
+			fmt.Fprintf(&b, "the last %d records are in no checkpoint yet\n", r.Unsigned)
+		}
+		if r.Unvouched > 0 {
+			fmt.Fprintf(&b, "nothing outside vouches for the last %d records\n", r.Unvouched)
+			fmt.Fprintln(stderr, "egressd: hint: egressd log verify --checkpoint FILE, with one that was kept elsewhere")
+		}
+	default:
+		fmt.Fprintf(&b, "%s: %s\n", r.Verdict, r.Problem)
+		if r.From != nil {
+			fmt.Fprintf(&b, "the first record that is wrong is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
+		}
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable(verifyHint(r.Code, dir)))
+	}
+	_, err := io.WriteString(stdout, printableLines(b.String()))
+	return err
+}
+
+func verifyHint(code int, dir string) string {
+	if code == audit.Unknown {
+		return "egressd log verify " + shellWord(dir) + " --key KEY, with what egressd log key printed where the log was begun"
+	}
+	return "keep a copy of " + shellWord(dir) + " as it is"
+}
+
+// printableLines is text of several lines, each printable.
+func printableLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+func newLogKeyCommand() *cobra.Command {
+	var o signedSource
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the public key that verifies the log",
+		Long: `Key prints the first public key of the log, by which all later ones are known.
+Keep it where nobody who can write the log can write: it is what log verify
+and log prove --check need elsewhere. With --run it is the key of the index of
+runs, which is the same for all runs of the user.`,
+		Example: "  egressd log key > log-key.txt",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := o.directory()
+			if err != nil {
+				return err
+			}
+			if o.signedSourceIsRun() {
+				dir = runsIndexBeside(filepath.Dir(dir))
+			}
+			keys, err := o.keyDir(dir)
+			if err != nil {
+				return err
+			}
+			key, err := audit.RootKey(dir, keys)
+			if errors.Is(err, fs.ErrNotExist) {
+				return failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
+			}
+			if err != nil {
+				return explainKey(err)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]string{"key": key, "dir": dir})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
+			return err
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newLogCheckpointCommand() *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Print the newest checkpoint of the log",
+		Long: `Checkpoint verifies the log and prints its newest checkpoint: a signed note (C2SP
+tlog-checkpoint) that says how many records there are, and the hash of all.
+Kept elsewhere, it shows later that none of them was changed or cut off.`,
+		Example: "  egressd log checkpoint | ssh auditor 'cat >> checkpoints.txt'",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, dir, err := o.verify(nil)
+			if err != nil {
+				return err
+			}
+			if report.Code != audit.Good && report.Code != audit.TornTail {
+				return failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+shellWord(dir))
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), map[string]string{"checkpoint": report.Newest})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), report.Newest)
+			return err
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	o.keyFlag(cmd)
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
