@@ -140,6 +140,7 @@ func (t *turn) answered(told egress.Answer, err error) answer {
 	if len(a.addrs) > 0 && t.filter.Life != nil {
 		a.ttl = min(max(t.filter.Life(t.name), leastTTL), mostTTL)
 	}
+	t.inquiry.Told(a.addrs, a.ttl)
 	return a
 }
 

@@ -138,7 +138,11 @@ func (c *client) send(b []byte) error {
 // put carries out a vector through a door. What is wrong is in the exchange.
 func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, string) {
 	t.Helper()
-	conn, err := d.dial()
+	dial := d.dial
+	if isCaptured(door) {
+		dial = func() (net.Conn, error) { return d.dialCaptured(to) }
+	}
+	conn, err := dial()
 	if err != nil {
 		return &exchange{door: door, err: err}, ""
 	}
@@ -153,6 +157,8 @@ func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, strin
 		c.err = c.get(to)
 	case doorSOCKS, doorSOCKSIP:
 		c.err = c.socks(t, v, to)
+	case doorRedirect, doorTProxy:
+		c.err = c.captured(t, v, to)
 	case doorInside:
 		c.err = c.inside(t, d, v)
 	case doorInsideH2:
@@ -290,8 +296,11 @@ func (c *client) sendFirst(t *testing.T, v *vector) error {
 }
 
 // refusedBy reports whether what came through a tunnel is the proxy's own
-// farewell: the alert access_denied, or its page.
+// farewell: the alert access_denied, its page, or its word to ssh.
 func refusedBy(data string) bool {
+	if strings.HasPrefix(data, "SSH-2.0-egressd\r\n") {
+		return true
+	}
 	return len(data) == 7 && data[0] == 0x15 && data[6] == 49 || strings.Contains(data, "X-Egressd-Id: ")
 }
 

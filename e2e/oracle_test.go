@@ -50,6 +50,8 @@ func judge(e *expectation, s *sight) []string {
 	j := &judgement{sight: s, expectation: e}
 	j.health()
 	switch {
+	case isCaptured(s.door):
+		j.judgeCaptured()
 	case e.RCode != "":
 		j.named()
 	case e.Status != nil:
@@ -268,7 +270,7 @@ func (j *judgement) common(r *egress.Record) {
 	if r.Sandbox != j.sandbox {
 		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.sandbox)
 	}
-	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5", doorInside: "connect", doorInsideH2: "connect"}[j.door]
+	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5", doorInside: "connect", doorInsideH2: "connect", doorRedirect: "transparent", doorTProxy: "transparent"}[j.door]
 	if j.door != doorRaw && r.Kind != egress.KindRefused && r.Via != via && !(j.opened && r.Kind == egress.KindRequest) {
 		j.wrong("the record's via is %q, want %q", r.Via, via)
 	}

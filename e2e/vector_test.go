@@ -53,6 +53,10 @@ type vector struct {
 
 	Expect expectation  `json:"expect"`
 	Or     *expectation `json:"or"` // what is as good
+
+	// Captured is expected of a captured connection instead, where To is no part of
+	// what is asked for, but the name that Hello claims.
+	Captured *expectation `json:"captured"`
 }
 
 // An expectation says what has to be seen. One of Allow, Deny, Cut, and for

@@ -49,6 +49,9 @@ type Config struct {
 	// Synthetic is where the addresses that Assign hands out come from. It has
 	// none by default.
 	Synthetic SyntheticRange
+	// Answers has the gate remember which names a sandbox was told the addresses
+	// of, for Answered.
+	Answers bool
 	// Questions bound what one sandbox may ask by Inquire.
 	Questions QuestionLimits
 	// Tally counts what is recorded; nil: nobody wants to know.
@@ -75,6 +78,7 @@ type Gate struct {
 	flows flowList   // open ones
 	slots map[string]*slot
 	bound map[string]*bindings // synthetic addresses, by sandbox
+	told  map[string]*answers  // by sandbox
 }
 
 // mayLookUp notes that one more flow needs name, and reports whether the

@@ -81,8 +81,9 @@ type Listen struct {
 	// sandbox has a listener of its own.
 	Proxy []string
 
-	// Transparent takes redirected TCP. Not supported by this version: always
-	// empty.
+	// Transparent takes in connections that were going elsewhere, each on an
+	// address and a port of one family: "10.99.0.2:3129" where NAT has redirected
+	// them, "tproxy:127.0.0.1:3129" where tproxy has taken them. Default: none.
 	Transparent []string
 
 	// DNS answers queries over UDP and TCP, each on an address and a port. A

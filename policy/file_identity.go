@@ -11,10 +11,12 @@ import (
 )
 
 // TLSListener begins the text of a listener on which clients speak TLS first,
-// and UnixListener that of a socket.
+// UnixListener that of a socket, and TProxyListener that of one for connections
+// that tproxy has taken.
 const (
-	TLSListener  = "tls:"
-	UnixListener = "unix:"
+	TLSListener    = "tls:"
+	UnixListener   = "unix:"
+	TProxyListener = "tproxy:"
 )
 
 // SPIFFEScheme begins the name of a workload in the URI of its certificate.
@@ -200,7 +202,7 @@ func (r *reader) checkReach(f *File, s *SandboxRules, at string) {
 		r.failAt(r.places[at+".certificate"], "%s.certificate needs a TLS listener, and the sandbox has none to come by; add \"tls:127.0.0.1:3443\" to listen.proxy", at)
 	case s.Certificate != "" && f.Listen.ClientCA == "":
 		r.failAt(r.places[at+".certificate"], "%s.certificate needs authorities of client certificates; name their file under listen.client_ca", at)
-	case len(s.Sources) > 0 && !slices.ContainsFunc(by, isTCP):
-		r.failAt(r.places[at+".source"], "%s.source needs a TCP listener, and the sandbox has none to come by; add one to listen.proxy", at)
+	case len(s.Sources) > 0 && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || len(f.Listen.Transparent) == 0):
+		r.failAt(r.places[at+".source"], "%s.source needs a TCP listener, and the sandbox has none to come by; add one to listen.proxy or listen.transparent", at)
 	}
 }

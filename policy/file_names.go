@@ -39,14 +39,20 @@ func (w *warnings) nameListener(what, text string) {
 	}
 }
 
-// nobodyAsks warns of a name server to which no sandbox is known: a question brings
-// an address and nothing else.
+// nobodyAsks warns of a name server or a listener for captured connections to
+// which no sandbox is known: both bring an address and nothing else.
 func (w *warnings) nobodyAsks() {
 	byAddress := func(s SandboxRules) bool {
 		return len(s.Sources) > 0 && s.TokenFile == "" && s.Certificate == "" && s.Listen == "" && len(s.UIDs) == 0
 	}
 	f := w.file
-	if len(f.Listen.DNS) > 0 && len(f.Sandboxes) > 0 && !slices.ContainsFunc(f.Sandboxes, byAddress) {
+	if len(f.Sandboxes) == 0 || slices.ContainsFunc(f.Sandboxes, byAddress) {
+		return
+	}
+	if len(f.Listen.DNS) > 0 {
 		w.say(f.places["listen.dns[0]"], "listen.dns answers nobody: a question is known by its address alone, and no sandbox has only source")
+	}
+	if len(f.Listen.Transparent) > 0 {
+		w.say(f.places["listen.transparent[0]"], "listen.transparent lets nobody pass: a captured connection is known by its address alone, and no sandbox has only source")
 	}
 }

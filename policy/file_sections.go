@@ -94,7 +94,7 @@ func (r *reader) checkListeners(f *File) {
 		if text == "" || strings.HasSuffix(text, ":0") {
 			return
 		}
-		text = strings.TrimPrefix(text, TLSListener)
+		text = strings.TrimPrefix(strings.TrimPrefix(text, TLSListener), TProxyListener)
 		if before, ok := first[text]; ok {
 			r.failAt(r.places[what], "%s is %s, and so is %s; give each its own", what, printable(text), before)
 		}
@@ -102,6 +102,9 @@ func (r *reader) checkListeners(f *File) {
 	}
 	for i, text := range f.Listen.Proxy {
 		once(fmt.Sprintf("listen.proxy[%d]", i), text)
+	}
+	for i, text := range f.Listen.Transparent {
+		once(fmt.Sprintf("listen.transparent[%d]", i), text)
 	}
 	for i, text := range f.Listen.DNS {
 		once(fmt.Sprintf("listen.dns[%d]", i), text)
@@ -124,7 +127,7 @@ func hasKey(n *yaml.Node, key string) bool {
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
-		"transparent":  r.notYet("a transparent listener", "leave transparent empty and set HTTPS_PROXY in the sandbox"),
+		"transparent":  r.list("listen.transparent", &l.Transparent, r.captureListener),
 		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
 		"admin":        r.listener("listen.admin", &l.Admin),
 		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
@@ -215,6 +218,24 @@ func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 		}
 		if err := checkListener(text, what == "listen.admin"); err != nil {
 			r.fail(n, "%s: %v", what, err)
+			return
+		}
+		*into = text
+		r.places[what] = placeOf(n)
+	}
+}
+
+// captureListener reads address:port, for tproxy behind "tproxy:". Who uses it
+// needs to know its port, so 0 is none.
+func (r *reader) captureListener(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		at, err := netip.ParseAddrPort(strings.TrimPrefix(text, TProxyListener))
+		if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() || at.Port() == 0 {
+			r.fail(n, "%s: %q is not an address and a port; write 10.99.0.2:3129 or [fd99::2]:3129 for connections that NAT redirects, tproxy:127.0.0.1:3129 for those that tproxy takes", what, printable(text))
 			return
 		}
 		*into = text

@@ -76,6 +76,9 @@ type Server struct {
 	// Program says which program has a captured connection, as far as can be told
 	// within a few milliseconds; it may be nil. It is called by any goroutine.
 	Program func(from, to netip.AddrPort) *policy.Process
+	// Host are the addresses of the host on which ServeTransparent is called, as
+	// they are now; it may be nil. It is asked for every captured connection.
+	Host func() []netip.Addr
 
 	start    sync.Once
 	startErr error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,14 +20,17 @@ import (
 type Original func(fd int) (netip.AddrPort, error)
 
 // ServeTransparent is Serve for a listener at which connections arrive that were
-// going elsewhere. A connection to the listener itself is refused: it would lead
-// in a circle.
+// going elsewhere. A connection to the listener itself, at whatever address of
+// the host, is refused: it would lead in a circle. What was going to another port
+// of the host is decided as that address, and nothing that it claims to be counts.
 //
 // The name that a connection is for is the one that its address stands for
 // ([egress.Gate.Assigned]), or what its first bytes claim: a server name of TLS
 // or a Host of HTTP. A claim is no more than that: the gate decides it as
-// any other name, resolves it by itself and dials its own answer. Without a name
-// the address is what is asked for.
+// any other name, resolves it by itself and dials its own answer. On ports that are
+// not the web's, where the policy does not let the address itself be reached, it is
+// the name that the sandbox was told the address of ([egress.Gate.Answered]), before
+// any bytes are there. Without a name the address is what is asked for.
 func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
 	return s.serve(l, name, how)
 }
@@ -87,14 +91,19 @@ func (c *conn) beginCaptured(in *listener) {
 func (c *conn) direct(in *listener, lost error) {
 	to := c.captured.to
 	gate := c.server.Gate
-	if lost != nil || to == in.at || to.Addr().IsLoopback() {
-		gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(in.at)}, policy.AddressDenied, "a connection to egressd's own listener leads in a circle")
-		c.reset()
+	switch {
+	case lost != nil:
+		c.turnAway(in.at, "the kernel does not tell where the connection was going")
+		return
+	case in.is(to) || to.Addr().IsLoopback():
+		c.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
 	name, synthetic := gate.Assigned(c.peer, to.Addr())
 	c.captured.name = name
 	switch {
+	case in.server.isHost(to.Addr()):
+		c.askCaptured()
 	case synthetic && name == "":
 		c.refuse(gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}, policy.AddressDenied, "the address stands for no name, or no longer; ask for the name again"))
 	case web(to.Port()):
@@ -104,6 +113,23 @@ func (c *conn) direct(in *listener, lost error) {
 	default:
 		c.foresee()
 	}
+}
+
+// turnAway records that a connection leads nowhere, and resets it.
+func (c *conn) turnAway(at netip.AddrPort, why string) {
+	c.server.Gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(at)}, policy.AddressDenied, why)
+	c.reset()
+}
+
+// is reports whether who connects to at comes to this listener.
+func (in *listener) is(at netip.AddrPort) bool {
+	return at == in.at || in.at.Addr().IsUnspecified() && at.Port() == in.at.Port() && in.server.isHost(at.Addr())
+}
+
+// isHost reports whether packets to addr end at this host.
+func (s *Server) isHost(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
+	return s.Host != nil && (addr.IsUnspecified() || slices.ContainsFunc(s.Host(), func(own netip.Addr) bool { return own.Unmap().WithZone("") == addr }))
 }
 
 func web(port uint16) bool { return port == 443 || port == 80 }
@@ -120,7 +146,7 @@ func (c *conn) foresee() {
 			c.askCaptured()
 		default:
 			c.asked = false
-			c.look(c.server.limits.Hello)
+			c.byAnswer()
 		}
 	}
 	if gate.Prompt() {
@@ -132,6 +158,29 @@ func (c *conn) foresee() {
 		allowed := gate.Foresees(context.Background(), peer, r)
 		loop.Post(func() { then(allowed) })
 	})
+}
+
+// byAnswer goes on with the one name that the sandbox was told to have the address.
+// Without one, the first bytes have to show a name, which they never do where the
+// server speaks first.
+func (c *conn) byAnswer() {
+	to := c.captured.to
+	c.captured.name = c.server.Gate.Answered(c.peer, to.Addr())
+	if c.captured.name != "" || serverFirst(to.Port()) {
+		c.askCaptured()
+		return
+	}
+	c.look(c.server.limits.Hello)
+}
+
+// serverFirst reports whether clients of a port wait for its server, or ask it in
+// clear for TLS (STARTTLS): FTP, mail, XMPP. Their first bytes name no host.
+func serverFirst(port uint16) bool {
+	switch port {
+	case 21, 25, 110, 143, 587, 5222:
+		return true
+	}
+	return false
 }
 
 // look waits for the client's first bytes, without taking them.
@@ -263,11 +312,14 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	c.closeFlow(string(r.Decision.Class))
 	c.captured.refused = r
 	c.asked = false
-	patience := denyLooks
-	if web(c.captured.to.Port()) {
-		patience = c.server.limits.Hello
+	switch port := c.captured.to.Port(); {
+	case serverFirst(port):
+		c.reset()
+	case web(port):
+		c.look(c.server.limits.Hello)
+	default:
+		c.look(denyLooks)
 	}
-	c.look(patience)
 }
 
 // denyCaptured answers so that the program can tell policy from network trouble.

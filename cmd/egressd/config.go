@@ -160,13 +160,13 @@ func (c *config) compileWith(self func() []netip.Addr, listeners func() []netip.
 // listeners are the TCP listeners that the file names by address.
 func (c *config) listeners() []netip.AddrPort {
 	texts := append(slices.Clone(c.file.Listen.Proxy), c.file.Listen.Admin)
-	texts = append(texts, c.file.Listen.DNS...)
+	texts = append(append(texts, c.file.Listen.DNS...), c.file.Listen.Transparent...)
 	for _, s := range c.file.Sandboxes {
 		texts = append(texts, s.Listen)
 	}
 	var all []netip.AddrPort
 	for _, text := range texts {
-		if a, err := netip.ParseAddrPort(strings.TrimPrefix(text, policy.TLSListener)); err == nil {
+		if a, err := netip.ParseAddrPort(strings.TrimPrefix(strings.TrimPrefix(text, policy.TLSListener), policy.TProxyListener)); err == nil {
 			all = append(all, a)
 		}
 	}

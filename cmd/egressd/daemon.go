@@ -50,6 +50,7 @@ type daemon struct {
 	serving   sync.WaitGroup
 	listening []boundListener
 	nameDoors []nameDoor
+	captures  []captureDoor
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
@@ -119,6 +120,7 @@ func (d *daemon) build() error {
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally,
+		Answers:   len(d.config.file.Listen.Transparent) > 0,
 		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
@@ -166,6 +168,7 @@ func (d *daemon) start(ctx context.Context) error {
 		})
 		fmt.Fprintf(d.talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
+	d.serveCaptured()
 	d.serveNames()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	return nil
@@ -398,6 +401,9 @@ func (c *config) samePlaces(before *config) error {
 // places are the listeners and whose they are.
 func (c *config) places() []string {
 	all := slices.Clone(c.file.Listen.Proxy)
+	for _, name := range c.file.Listen.Transparent {
+		all = append(all, "transparent "+name)
+	}
 	for _, name := range c.file.Listen.DNS {
 		all = append(all, "dns "+name)
 	}
@@ -416,6 +422,7 @@ func (d *daemon) close() {
 		l.Close()
 	}
 	d.closeNames()
+	d.closeCaptured()
 	if d.log != nil {
 		d.log.Close()
 	}

@@ -36,7 +36,10 @@ func (d *daemon) listen() error {
 	if err := d.listenForNames(&own); err != nil {
 		return err
 	}
-	if len(names)+len(d.nameDoors) == 0 && d.tailor.change == nil {
+	if err := d.listenForCaptured(&own); err != nil {
+		return err
+	}
+	if len(names)+len(d.nameDoors)+len(d.captures) == 0 && d.tailor.change == nil {
 		return misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
 	}
 	d.own.Store(&own)

@@ -249,7 +249,7 @@ func (r *runner) change(c *config) error {
 	if len(c.file.Sandboxes) == 0 {
 		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
-	c.file.Listen.Proxy, c.file.Listen.DNS = nil, nil
+	c.file.Listen.Proxy, c.file.Listen.DNS, c.file.Listen.Transparent = nil, nil, nil
 	c.learn = r.learn
 	if err := allowHostPorts(c.file, name, r.given); err != nil {
 		return err

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy"
+)
+
+// A captureDoor is where connections arrive that were going elsewhere.
+type captureDoor struct {
+	net.Listener
+	name string // that the file gives it
+}
+
+// A captureKind is how the kernel tells where a connection was going.
+type captureKind struct {
+	name string
+	how  proxy.Original
+}
+
+// captureAt reads an entry of listen.transparent.
+func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
+	text, tproxy := strings.CutPrefix(name, policy.TProxyListener)
+	kind = captureKind{"redirect", proxy.OriginalNAT}
+	if tproxy {
+		kind = captureKind{"tproxy", proxy.OriginalLocal}
+	}
+	at, err = netip.ParseAddrPort(text)
+	return at, kind, err
+}
+
+// listenForCaptured opens what listen.transparent names, and adds it to own.
+func (d *daemon) listenForCaptured(own *[]netip.AddrPort) error {
+	for _, name := range d.config.file.Listen.Transparent {
+		l, err := openCapture(name)
+		switch {
+		case errors.Is(err, syscall.EPERM):
+			return failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
+		case err != nil:
+			return failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.path)
+		}
+		d.captures = append(d.captures, captureDoor{l, name})
+		*own = append(*own, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	if len(d.captures) > 0 {
+		d.server.Host = d.host.Addrs
+	}
+	return nil
+}
+
+// openCapture listens with sockets of one family: the kernel tells the original
+// destination of an IPv4 connection to IPv4 sockets alone.
+func openCapture(name string) (net.Listener, error) {
+	at, kind, err := captureAt(name)
+	if err != nil {
+		return nil, err
+	}
+	network, level, option := "tcp6", syscall.SOL_IPV6, ipv6Transparent
+	if at.Addr().Is4() {
+		network, level, option = "tcp4", syscall.SOL_IP, syscall.IP_TRANSPARENT
+	}
+	var lc net.ListenConfig
+	if kind.name == "tproxy" {
+		lc.Control = func(_, _ string, raw syscall.RawConn) error {
+			var refused error
+			err := raw.Control(func(fd uintptr) { refused = syscall.SetsockoptInt(int(fd), level, option, 1) })
+			return errors.Join(err, refused)
+		}
+	}
+	return lc.Listen(context.Background(), network, at.String())
+}
+
+// ipv6Transparent is IPV6_TRANSPARENT of linux/in6.h, which package syscall does not
+// have.
+const ipv6Transparent = 75
+
+// serveCaptured serves what listenForCaptured opened.
+func (d *daemon) serveCaptured() {
+	for _, door := range d.captures {
+		_, kind, _ := captureAt(door.name) // it has been read before
+		d.serving.Go(func() {
+			if err := d.server.ServeTransparent(door.Listener, door.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
+				fmt.Fprintf(d.talk, "egressd: error: %s is not served: %v\n", door.name, err)
+			}
+		})
+		fmt.Fprintf(d.talk, "egressd: listening on %s (transparent, %s)\n", door.Addr(), kind.name)
+	}
+}
+
+func (d *daemon) closeCaptured() {
+	for _, door := range d.captures {
+		door.Close()
+	}
+}
