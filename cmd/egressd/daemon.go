@@ -171,6 +171,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.serveCaptured()
 	d.serveNames()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
+	d.guardRules(ctx)
 	return nil
 }
 

@@ -156,6 +156,7 @@ func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
 	all := []symptom{c.policyFinding()}
 	all = append(all, c.variableFindings(getenv)...)
 	all = append(all, c.logFinding(), c.clockFinding(now))
+	all = append(all, c.captureFindings()...)
 	return append(all, c.trustFindings(getenv)...)
 }
 
