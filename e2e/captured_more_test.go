@@ -432,4 +432,3 @@ func (d *daemon) giveTo(uid int) error {
 		return os.Lchown(path, uid, uid)
 	})
 }
-
