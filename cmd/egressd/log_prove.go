@@ -87,7 +87,7 @@ func (o *proveOptions) number(text string) (int64, error) {
 	}
 	defer log.close()
 	found := int64(-1)
-	err = log.each(func(_ []byte, r *egress.Record) error {
+	err = log.each(func(_ string, r *egress.Record) error {
 		if found < 0 && r.Flow != "" && strings.HasPrefix(r.Flow, text) {
 			found = r.Seq
 		}
