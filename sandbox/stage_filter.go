@@ -1,11 +1,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -13,44 +12,117 @@ import (
 // where redirected is set, with NAT. It sets redirected to what was done.
 func capture(plan jailPlan, ipv6 bool, redirected *bool) error {
 	if !*redirected {
-		if tproxyRules(plan, ipv6).Flush() == nil {
+		if tproxyRules(plan, ipv6).load() == nil {
 			return nil
 		}
 	}
 	*redirected = true
-	return redirectRules(plan, ipv6).Flush()
+	return redirectRules(plan, ipv6).load()
 }
 
-// A ruleset is rules to be loaded, all or none.
+// A ruleset is rules of nftables to be loaded, all or none.
 type ruleset struct {
-	nftables.Conn
-	table *nftables.Table
-	chain *nftables.Chain
+	request
+	chain string
 }
+
+const table = "egressd"
+
+// A hook is where a chain looks at packets, and when: of linux/netfilter.h.
+type hook struct {
+	number   uint32
+	priority int32
+}
+
+var (
+	arriving   = hook{unix.NF_INET_PRE_ROUTING, -150} // NF_IP_PRI_MANGLE
+	translated = hook{unix.NF_INET_LOCAL_OUT, -100}   // NF_IP_PRI_NAT_DST
+	leaving    = hook{unix.NF_INET_LOCAL_OUT, 0}      // NF_IP_PRI_FILTER
+)
+
+// Verdicts of linux/netfilter.h.
+const (
+	verdictDrop   = 0
+	verdictAccept = 1
+)
 
 func newRuleset() *ruleset {
-	r := &ruleset{table: &nftables.Table{Family: nftables.TableFamilyINet, Name: "egressd"}}
-	r.AddTable(r.table)
+	r := new(ruleset)
+	r.put(unix.NFNL_MSG_BATCH_BEGIN, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
+	r.object(unix.NFT_MSG_NEWTABLE, 0)
+	r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
+	r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
 	return r
 }
 
-func (r *ruleset) begin(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, policy nftables.ChainPolicy) {
-	r.chain = r.AddChain(&nftables.Chain{Name: name, Table: r.table, Type: kind, Hooknum: hook, Priority: priority, Policy: &policy})
+// object begins the message that makes a table, a chain or a rule.
+func (r *ruleset) object(kind, flags uint16) {
+	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|unix.NLM_F_CREATE, []byte{unix.NFPROTO_INET, 0, 0, 0})
 }
 
-func (r *ruleset) rule(parts ...[]expr.Any) {
-	var all []expr.Any
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	r.AddRule(&nftables.Rule{Table: r.table, Chain: r.chain, Exprs: all})
+// load has the kernel take the rules. It answers for the last one alone, and for
+// each that it does not take.
+func (r *ruleset) load() error {
+	flags := r.text[r.message+6:]
+	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
+	last := r.count
+	r.put(unix.NFNL_MSG_BATCH_END, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
+	said, err := r.exchange(unix.NETLINK_NETFILTER)
+	return cmp.Or(err, said.any(), said.of(last))
 }
+
+func (r *ruleset) begin(name, kind string, where hook, policy uint32) {
+	r.chain = name
+	r.object(unix.NFT_MSG_NEWCHAIN, 0)
+	r.attribute(unix.NFTA_CHAIN_TABLE, text(table)...)
+	r.attribute(unix.NFTA_CHAIN_NAME, text(name)...)
+	r.nested(unix.NLA_F_NESTED|unix.NFTA_CHAIN_HOOK, func() {
+		r.attribute(unix.NFTA_HOOK_HOOKNUM, number(where.number)...)
+		r.attribute(unix.NFTA_HOOK_PRIORITY, number(uint32(where.priority))...)
+	})
+	r.attribute(unix.NFTA_CHAIN_POLICY, number(policy)...)
+	r.attribute(unix.NFTA_CHAIN_TYPE, text(kind)...)
+}
+
+// An expression is one step of a rule: it is called to append what it consists of.
+type expression struct {
+	name string
+	fill func(r *ruleset)
+}
+
+func (r *ruleset) rule(parts ...[]expression) {
+	r.object(unix.NFT_MSG_NEWRULE, unix.NLM_F_APPEND)
+	r.attribute(unix.NFTA_RULE_TABLE, text(table)...)
+	r.attribute(unix.NFTA_RULE_CHAIN, text(r.chain)...)
+	r.nested(unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, func() {
+		for _, part := range parts {
+			for _, e := range part {
+				r.expression(e)
+			}
+		}
+	})
+}
+
+func (r *ruleset) expression(e expression) {
+	r.nested(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, func() {
+		r.attribute(unix.NFTA_EXPR_NAME, text(e.name)...)
+		r.nested(unix.NLA_F_NESTED|unix.NFTA_EXPR_DATA, func() { e.fill(r) })
+	})
+}
+
+// value appends data as an attribute of an expression.
+func (r *ruleset) value(kind uint16, data []byte) {
+	r.nested(unix.NLA_F_NESTED|kind, func() { r.attribute(unix.NFTA_DATA_VALUE, data...) })
+}
+
+func text(s string) []byte   { return append([]byte(s), 0) }
+func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
 // tproxyRules hand what is sent anywhere to the sockets on CapturePort, as it
 // is. Only what stays in the sandbox passes.
 func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
 	r := newRuleset()
-	r.begin("capture", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, nftables.ChainPolicyAccept)
+	r.begin("capture", "filter", arriving, verdictAccept)
 	r.passInside(plan, ipv6)
 	r.passNames()
 	for _, family := range families(ipv6) {
@@ -58,7 +130,7 @@ func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
 			r.rule(ofFamily(family), ofProtocol(protocol), toSocket(family), accept())
 		}
 	}
-	r.begin("leave", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainPolicyDrop)
+	r.begin("leave", "filter", leaving, verdictDrop)
 	r.passInside(plan, ipv6)
 	r.rule(ofProtocol(unix.IPPROTO_TCP), accept())
 	r.rule(ofProtocol(unix.IPPROTO_UDP), accept())
@@ -70,11 +142,11 @@ func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
 // no such way for datagrams that tells where they went: they are refused.
 func redirectRules(plan jailPlan, ipv6 bool) *ruleset {
 	r := newRuleset()
-	r.begin("capture", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, nftables.ChainPolicyAccept)
+	r.begin("capture", "nat", translated, verdictAccept)
 	r.passInside(plan, ipv6)
 	r.passNames()
 	r.rule(ofProtocol(unix.IPPROTO_TCP), redirect())
-	r.begin("leave", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainPolicyDrop)
+	r.begin("leave", "filter", leaving, verdictDrop)
 	r.passInside(plan, ipv6)
 	r.passNames()
 	r.rule(ofProtocol(unix.IPPROTO_UDP), reject(unix.NFT_REJECT_ICMPX_PORT_UNREACH))
@@ -112,22 +184,32 @@ const (
 	register2 = unix.NFT_REG_2
 )
 
-func ofFamily(family byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register1}, equals([]byte{family})}
+func ofFamily(family byte) []expression     { return fieldIs(unix.NFT_META_NFPROTO, family) }
+func ofProtocol(protocol byte) []expression { return fieldIs(unix.NFT_META_L4PROTO, protocol) }
+
+// fieldIs compares what the kernel knows of a packet beside its bytes.
+func fieldIs(field uint32, value byte) []expression {
+	return []expression{{"meta", func(r *ruleset) {
+		r.attribute(unix.NFTA_META_DREG, number(register1)...)
+		r.attribute(unix.NFTA_META_KEY, number(field)...)
+	}}, equals([]byte{value})}
 }
 
-func ofProtocol(protocol byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register1}, equals([]byte{protocol})}
+// payload loads bytes of a packet's header.
+func payload(base, offset, size uint32) expression {
+	return expression{"payload", func(r *ruleset) {
+		r.attribute(unix.NFTA_PAYLOAD_DREG, number(register1)...)
+		r.attribute(unix.NFTA_PAYLOAD_BASE, number(base)...)
+		r.attribute(unix.NFTA_PAYLOAD_OFFSET, number(offset)...)
+		r.attribute(unix.NFTA_PAYLOAD_LEN, number(size)...)
+	}}
 }
 
-func toPort(port uint16) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: register1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		equals(binary.BigEndian.AppendUint16(nil, port)),
-	}
+func toPort(port uint16) []expression {
+	return []expression{payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), equals(binary.BigEndian.AppendUint16(nil, port))}
 }
 
-func toPrefix(p netip.Prefix) []expr.Any {
+func toPrefix(p netip.Prefix) []expression {
 	offset, size := uint32(16), uint32(4)
 	if p.Addr().Is6() {
 		offset, size = 24, 16
@@ -136,39 +218,75 @@ func toPrefix(p netip.Prefix) []expr.Any {
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	return []expr.Any{
-		&expr.Payload{DestRegister: register1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: register1, DestRegister: register1, Len: size, Mask: mask, Xor: make([]byte, size)},
-		equals(p.Masked().Addr().AsSlice()),
-	}
+	masked := expression{"bitwise", func(r *ruleset) {
+		r.attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
+		r.attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
+		r.attribute(unix.NFTA_BITWISE_LEN, number(size)...)
+		r.value(unix.NFTA_BITWISE_MASK, mask)
+		r.value(unix.NFTA_BITWISE_XOR, make([]byte, size))
+	}}
+	return []expression{payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, size), masked, equals(p.Masked().Addr().AsSlice())}
 }
 
 // toSocket hands packets to what is bound to CapturePort of loopback.
-func toSocket(family byte) []expr.Any {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+func toSocket(family byte) []expression {
+	to := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if family == unix.NFPROTO_IPV6 {
-		loopback = netip.IPv6Loopback()
+		to = netip.IPv6Loopback()
 	}
-	return []expr.Any{
-		&expr.Immediate{Register: register1, Data: loopback.AsSlice()},
-		&expr.Immediate{Register: register2, Data: binary.BigEndian.AppendUint16(nil, CapturePort)},
-		&expr.TProxy{Family: family, TableFamily: byte(nftables.TableFamilyINet), RegAddr: register1, RegPort: register2},
-	}
+	return []expression{constant(register1, to.AsSlice()), capturePort(register2), {"tproxy", func(r *ruleset) {
+		r.attribute(nftaTproxyFamily, number(uint32(family))...)
+		r.attribute(nftaTproxyAddress, number(register1)...)
+		r.attribute(nftaTproxyPort, number(register2)...)
+	}}}
 }
 
-func redirect() []expr.Any {
-	return []expr.Any{
-		&expr.Immediate{Register: register1, Data: binary.BigEndian.AppendUint16(nil, CapturePort)},
-		&expr.Redir{RegisterProtoMin: register1},
-	}
+// Of linux/netfilter/nf_tables.h.
+const (
+	nftaTproxyFamily  = 1 // NFTA_TPROXY_FAMILY
+	nftaTproxyAddress = 2 // NFTA_TPROXY_REG_ADDR
+	nftaTproxyPort    = 3 // NFTA_TPROXY_REG_PORT
+)
+
+func redirect() []expression {
+	return []expression{capturePort(register1), {"redir", func(r *ruleset) {
+		r.attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
+	}}}
 }
 
-func reject(code uint8) []expr.Any {
-	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: code}}
+func capturePort(register uint32) expression {
+	return constant(register, binary.BigEndian.AppendUint16(nil, CapturePort))
 }
 
-func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+func constant(register uint32, data []byte) expression {
+	return expression{"immediate", func(r *ruleset) {
+		r.attribute(unix.NFTA_IMMEDIATE_DREG, number(register)...)
+		r.value(unix.NFTA_IMMEDIATE_DATA, data)
+	}}
+}
 
-func equals(value []byte) expr.Any {
-	return &expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: value}
+func reject(code uint8) []expression {
+	return []expression{{"reject", func(r *ruleset) {
+		r.attribute(unix.NFTA_REJECT_TYPE, number(unix.NFT_REJECT_ICMPX_UNREACH)...)
+		r.attribute(unix.NFTA_REJECT_ICMP_CODE, code)
+	}}}
+}
+
+func accept() []expression {
+	return []expression{{"immediate", func(r *ruleset) {
+		r.attribute(unix.NFTA_IMMEDIATE_DREG, number(unix.NFT_REG_VERDICT)...)
+		r.nested(unix.NLA_F_NESTED|unix.NFTA_IMMEDIATE_DATA, func() {
+			r.nested(unix.NLA_F_NESTED|unix.NFTA_DATA_VERDICT, func() {
+				r.attribute(unix.NFTA_VERDICT_CODE, number(verdictAccept)...)
+			})
+		})
+	}}}
+}
+
+func equals(value []byte) expression {
+	return expression{"cmp", func(r *ruleset) {
+		r.attribute(unix.NFTA_CMP_SREG, number(register1)...)
+		r.attribute(unix.NFTA_CMP_OP, number(unix.NFT_CMP_EQ)...)
+		r.value(unix.NFTA_CMP_DATA, value)
+	}}
 }

@@ -1,33 +1,40 @@
 package sandbox
 
 import (
+	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// loopback is the index of the first interface of every network namespace.
+const loopback = 1
 
 // makeNetwork gives the namespace its loopback, the sandbox's own addresses on it,
 // and routes that have every address end there. It reports whether there is IPv6.
 func makeNetwork(plan jailPlan) (ipv6 bool, err error) {
-	lo, err := netlink.LinkByName("lo")
+	var r request
+	r.loopbackUp()
+	r.everywhere(plan.IPv4)
+	if plan.IPv6.IsValid() {
+		r.everywhere(plan.IPv6)
+	}
+	said, err := r.exchange(unix.NETLINK_ROUTE)
+	if err == nil {
+		err = said.of(1)
+	}
 	if err != nil {
 		return false, &SetupError{"loopback", err}
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return false, &SetupError{"loopback", err}
-	}
-	if err := everywhere(lo, plan.IPv4); err != nil {
+	if err := said.of(2, 3); err != nil {
 		return false, &SetupError{"IPv4 network", err}
 	}
 	if !plan.IPv6.IsValid() {
 		return false, nil
 	}
-	err = everywhere(lo, plan.IPv6)
-	if err == nil {
+	if err = said.of(4, 5); err == nil {
 		return true, nil
 	}
 	if _, missing := os.Stat("/proc/sys/net/ipv6"); errors.Is(missing, os.ErrNotExist) {
@@ -39,19 +46,26 @@ func makeNetwork(plan jailPlan) (ipv6 bool, err error) {
 	return false, &SetupError{"IPv6 network", err}
 }
 
+func (r *request) loopbackUp() {
+	head := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(head[4:], loopback)
+	binary.NativeEndian.PutUint32(head[8:], unix.IFF_UP)
+	binary.NativeEndian.PutUint32(head[12:], unix.IFF_UP) // what is to change
+	r.put(unix.RTM_NEWLINK, unix.NLM_F_ACK, head)
+}
+
 // everywhere has all addresses of own's family be this host's.
-func everywhere(lo netlink.Link, own netip.Addr) error {
-	size := own.BitLen()
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: own.AsSlice(), Mask: net.CIDRMask(size, size)}, Flags: unix.IFA_F_NODAD}
-	if err := netlink.AddrAdd(lo, address); err != nil {
-		return err
+func (r *request) everywhere(own netip.Addr) {
+	family := byte(unix.AF_INET)
+	if own.Is6() {
+		family = unix.AF_INET6
 	}
-	return netlink.RouteAdd(&netlink.Route{
-		LinkIndex: lo.Attrs().Index,
-		Dst:       &net.IPNet{IP: make(net.IP, size/8), Mask: net.CIDRMask(0, size)},
-		Src:       own.AsSlice(),
-		Type:      unix.RTN_LOCAL,
-		Table:     unix.RT_TABLE_LOCAL,
-		Scope:     netlink.SCOPE_HOST,
-	})
+	const create = unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	r.put(unix.RTM_NEWADDR, create, binary.NativeEndian.AppendUint32([]byte{family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, loopback))
+	r.attribute(unix.IFA_LOCAL, own.AsSlice()...)
+	r.attribute(unix.IFA_ADDRESS, own.AsSlice()...)
+
+	r.put(unix.RTM_NEWROUTE, create, []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0})
+	r.attribute(unix.RTA_PREFSRC, own.AsSlice()...)
+	r.attribute(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, loopback)...)
 }
