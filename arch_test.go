@@ -53,6 +53,12 @@ var owners = map[string]string{
 	"golang.org/x/sys/unix":              "sandbox",
 }
 
+// light says of packages that are to be initialised early what they may import, and
+// nothing else.
+var light = map[string][]string{
+	"internal/ahead": {"os", "runtime", "strconv", "syscall"},
+}
+
 // dialers are the names by which the standard library opens connections or
 // resolves. Only egress may use them, and those who are listed for a reason.
 var dialers = map[string][]string{
@@ -148,6 +154,17 @@ func TestThirdPartyModulesHaveOneOwner(t *testing.T) {
 			}
 			if owner := ownerOf(p); owner != s.pkg {
 				t.Errorf("%s imports %s, which belongs to %q", s.path, p, owner)
+			}
+		}
+	}
+}
+
+func TestWhatIsInitialisedFirstImportsNextToNothing(t *testing.T) {
+	for _, s := range sources(t) {
+		allowed, isLight := light[s.pkg]
+		for _, p := range s.imports() {
+			if isLight && !slices.Contains(allowed, p) {
+				t.Errorf("%s imports %s, which is initialised before it", s.path, p)
 			}
 		}
 	}

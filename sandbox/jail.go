@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/ahead"
 )
 
 // A Jail is a program in a network of its own, in which every address leads to
@@ -28,9 +30,8 @@ import (
 // What it does not do: pathname sockets of the host stay where they are in the
 // file system, and whoever listens there may have a network.
 //
-// The program is killed when the thread that called NewJail ends. Where
-// this process is killed, what the program has started loses its network, since
-// all of it ends here.
+// The program is killed when this process is, and what it has started loses
+// its network then, since all of it ends here.
 //
 // The methods are for one goroutine.
 type Jail struct {
@@ -94,10 +95,6 @@ type ExecError struct {
 
 func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 
-// stageArgument, as the first argument, has this program be a jail's inside. The
-// second one is the descriptor of its control socket.
-const stageArgument = "jail-stage"
-
 // Messages on the control socket, one JSON object each.
 type (
 	jailPlan struct {
@@ -144,44 +141,18 @@ type Program struct {
 }
 
 // NewJail begins to make a jail. That goes on beside the caller's own work until
-// Sockets is called.
+// Sockets is called; in a program that was started as "run" it has begun already.
 func NewJail(o JailOptions) (*Jail, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	p, err := ahead.Start()
 	if err != nil {
-		return nil, &SetupError{"control socket", err}
-	}
-	j := &Jail{control: os.NewFile(uintptr(fds[0]), "jail")}
-	defer syscall.Close(fds[1])
-	if err := j.send(jailPlan(o)); err != nil {
-		j.control.Close()
-		return nil, &SetupError{"control socket", err}
-	}
-	if j.pid, err = startStage(fds[1]); err != nil {
-		j.control.Close()
 		return nil, &SetupError{"user namespace", err}
 	}
-	return j, nil
-}
-
-// startStage runs this program again as the inside of a jail. Descriptors that
-// this process was given stay in place, as they do for any program that is started
-// by another.
-func startStage(control int) (pid int, err error) {
-	if _, err := unix.FcntlInt(uintptr(control), unix.F_SETFD, 0); err != nil {
-		return 0, err
+	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
+	if err := j.send(jailPlan(o)); err != nil {
+		j.Close()
+		return nil, &SetupError{"control socket", err}
 	}
-	uid, gid := os.Getuid(), os.Getgid()
-	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], stageArgument, strconv.Itoa(control)}, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{0, 1, 2},
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
-			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN},
-			Pdeathsig:   syscall.SIGKILL,
-		},
-	})
+	return j, nil
 }
 
 func (j *Jail) send(message any) error {

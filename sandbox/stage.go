@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/ahead"
 )
 
 // Stage is the inside of a jail. A program that uses [NewJail] calls it first
@@ -21,7 +23,7 @@ import (
 // The process makes its network, hands the sockets out, gives up all that it could
 // undo this with, and becomes the program. Nothing of egressd stays inside.
 func Stage() {
-	if len(os.Args) != 3 || os.Args[1] != stageArgument {
+	if len(os.Args) != 3 || os.Args[1] != ahead.Argument {
 		return
 	}
 	runtime.LockOSThread() // privileges belong to a thread

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -164,8 +163,6 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the program is killed when the thread ends that began its sandbox
-	defer runtime.UnlockOSThread()
 	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	signals := catchSignals()
 	defer signals.release()

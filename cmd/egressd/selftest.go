@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,8 +57,6 @@ func asUsage(err error) error {
 // selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
 func selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err error) {
-	runtime.LockOSThread() // see runOptions.run
-	defer runtime.UnlockOSThread()
 	own4, own6 := egress.DefaultSynthetic().Own()
 	jail, err := sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: redirect})
 	if err != nil {
