@@ -21,6 +21,7 @@ type options struct {
 	length    time.Duration // of one cell
 	rounds    int
 	tunnels   int // held open in the idle scenario
+	starts    int // rounds of the starts scenario
 	json      bool
 }
 
@@ -48,6 +49,10 @@ Scenarios:
   inspected-kept   requests inside 16 inspected connections that are kept alive
   inspected-names  as inspected-new, each for a name that was never asked for, so
                    that each needs a new certificate
+  names       questions to egressd's name server from 8 sockets: from its cache, for
+              a name that is denied, and for one never asked for before
+  starts      "true" alone, under egressd run, bwrap and srt, where they are installed: how
+              much longer it takes (the number in parentheses)
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
@@ -97,6 +102,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	seconds := fs.Float64("seconds", 3, "length of one cell")
 	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
 	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
+	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
 	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of the table")
 	if err := fs.Parse(args); err != nil {
@@ -112,8 +118,8 @@ func (o *options) fill(scenarioNames, peers, rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
-	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 {
-		return errors.New("-seconds, -rounds and -tunnels must be positive")
+	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 || o.starts < 1 {
+		return errors.New("-seconds, -rounds, -tunnels and -starts must be positive")
 	}
 	var err error
 	if o.scenarios, err = scenariosNamed(scenarioNames); err != nil {

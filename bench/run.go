@@ -222,6 +222,13 @@ func (b *bench) close() {
 func (b *bench) measure(ctx context.Context) ([]row, error) {
 	var rows []row
 	for _, s := range b.scenarios {
+		if s.alone != nil {
+			more, err := s.alone(b, ctx)
+			if rows = append(rows, more...); err != nil {
+				return rows, fmt.Errorf("%s: %w", s.name, err)
+			}
+			continue
+		}
 		contenders := b.contendersOf(s)
 		cells := make([][]cell, len(contenders))
 		for round := range b.rounds {

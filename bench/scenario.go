@@ -2,7 +2,10 @@
 
 package main
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // A scenario is one thing that is measured: what is done, and which numbers
 // of it count.
@@ -18,6 +21,8 @@ type scenario struct {
 
 	costUnit string
 	cost     func(cell) float64 // CPU of the proxy an operation
+
+	alone func(*bench, context.Context) ([]row, error) // measures it, where it has no proxies
 }
 
 // A cell is one scenario with one proxy in one round.
@@ -40,6 +45,8 @@ func scenarios() []scenario {
 		{name: "inspected-new", kind: inspectedNewJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "inspected-kept", kind: inspectedKeptJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "inspected-names", kind: inspectedNamesJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "names", alone: (*bench).measureNames},
+		{name: "starts", alone: (*bench).measureStarts},
 		{name: "idle", kind: holdJob, workers: 1, unit: "KiB", value: func(c cell) float64 { return c.own }},
 	}
 }

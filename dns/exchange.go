@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	miekg "github.com/miekg/dns"
@@ -23,6 +24,10 @@ const (
 	flagResponse  = 0x80 // in the third byte of a message
 	maskOpcode    = 0x78
 	flagTruncated = 0x02
+	flagDesired   = 0x01
+	maxLabel      = 63
+
+	maxUnfit = 64 // packets that answer nothing, before TCP is asked instead
 )
 
 // A query is one question on its way to one upstream.
@@ -47,20 +52,22 @@ const (
 func newQuery(name string, r *reply) (*query, error) {
 	var noise [2 + (maxName+7)/8]byte
 	rand.Read(noise[:])
-	m := miekg.Msg{Question: []miekg.Question{{
-		Name:   mixCase(name, noise[2:]) + ".",
-		Qtype:  r.family,
-		Qclass: miekg.ClassINET,
-	}}}
-	m.Id = binary.BigEndian.Uint16(noise[:])
-	m.RecursionDesired = true
-	m.SetEdns0(maxPacket, false)
-	wire, err := m.Pack()
-	if err != nil {
-		return nil, err
+	if len(name) == 0 || len(name) > maxName {
+		return nil, errBroken
 	}
-	const lengthAndRoot, typeAndClass = 2, 4
-	return &query{name: name, wire: wire, end: headerSize + len(name) + lengthAndRoot + typeAndClass, reply: r}, nil
+	wire := make([]byte, headerSize, headerSize+len(name)+2+4+optSize)
+	copy(wire, noise[:2])
+	wire[2], wire[5], wire[11] = flagDesired, 1, 1 // one question, one OPT record
+	for label := range strings.SplitSeq(mixCase(name, noise[2:]), ".") {
+		if len(label) == 0 || len(label) > maxLabel {
+			return nil, errBroken
+		}
+		wire = append(append(wire, byte(len(label))), label...)
+	}
+	wire = append(wire, 0, byte(r.family>>8), byte(r.family), 0, miekg.ClassINET)
+	end := len(wire)
+	wire = append(wire, 0, 0, byte(miekg.TypeOPT), maxPacket>>8, maxPacket&0xff, 0, 0, 0, 0, 0, 0)
+	return &query{name: name, wire: wire, end: end, reply: r}, nil
 }
 
 // fits reports whether msg is a response to q and to nothing else, the case of
@@ -80,8 +87,9 @@ func (q *query) fits(msg []byte) (folded, exact bool) {
 }
 
 // takePacket reads msg into the reply where it is the response to q. What
-// could be a forgery by its case, and what is truncated, is left to TCP.
-func (q *query) takePacket(msg []byte) {
+// could be a forgery by its case, and what is truncated, is left to TCP. exact is
+// false for the former.
+func (q *query) takePacket(msg []byte) (exact bool) {
 	folded, exact := q.fits(msg)
 	switch {
 	case !folded:
@@ -91,6 +99,7 @@ func (q *query) takePacket(msg []byte) {
 		q.state = answered
 		q.reply.read(msg, q.end, q.name)
 	}
+	return exact
 }
 
 // takeStream does the same with what came over TCP, where an upstream that
@@ -143,56 +152,79 @@ func (f *Forwarder) try(ctx context.Context, upstream netip.AddrPort, name strin
 	}
 }
 
-// askUDP sends the queries from one fresh socket and reads until none of them
-// is waiting. The kernel gives the socket a random port, and as it is
-// connected, only packets from upstream arrive; those that fit no waiting
-// query are passed over.
+// askUDP sends the queries from one socket, which they have to themselves, and
+// reads until none of them is waiting. It has a random port, and as it is
+// connected, only packets from upstream arrive; those that fit no waiting query are
+// passed over. Where many do, somebody guesses: what still waits is left to TCP.
 func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries []*query) error {
-	conn, err := new(net.Dialer).DialUDP(ctx, "udp", netip.AddrPort{}, upstream)
+	one, err := f.ports.take(ctx, upstream)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	stop := context.AfterFunc(ctx, func() { one.conn.Close() })
+	clean, err := f.askFrom(one.conn, queries)
+	if stop() && clean {
+		f.ports.give(upstream, one)
+		return nil
+	}
+	one.conn.Close()
+	return err
+}
 
+// askFrom reports clean where all that came was the answers, in their own case.
+func (f *Forwarder) askFrom(conn *net.UDPConn, queries []*query) (clean bool, err error) {
 	deadline := time.Now().Add(f.timeout())
 	if err := conn.SetDeadline(deadline); err != nil {
-		return err
+		return false, err
 	}
 	for _, q := range queries {
 		if _, err := conn.Write(q.wire); err != nil {
-			return err
+			return false, err
 		}
 	}
-	msg := make([]byte, buffer)
+	unfit, msg := 0, make([]byte, buffer)
 	for anyWaiting(queries) {
 		n, err := conn.Read(msg)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if !take(queries, msg[:n]) {
+		fitted, told := take(queries, msg[:n])
+		if !fitted {
+			if unfit++; unfit == maxUnfit {
+				leaveToTCP(queries)
+			}
+			continue
+		}
+		if !told || !anyWaiting(queries) {
 			continue
 		}
 		if err := conn.SetReadDeadline(earlier(deadline, time.Now().Add(f.timeout()/4))); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return unfit == 0, nil
 }
 
-// take gives msg to the queries that are waiting, and reports whether one of
-// them got addresses from it.
-func take(queries []*query, msg []byte) bool {
+func leaveToTCP(queries []*query) {
+	for _, q := range queries {
+		if q.state == waiting {
+			q.state = overTCP
+		}
+	}
+}
+
+// take gives msg to the queries that are waiting. It fitted where it was the
+// response to one of them, to the letter, and told where that got addresses from it.
+func take(queries []*query, msg []byte) (fitted, told bool) {
 	for _, q := range queries {
 		if q.state != waiting {
 			continue
 		}
-		if q.takePacket(msg); q.state != waiting {
-			return q.state == answered && q.reply.kind == 0
+		if exact := q.takePacket(msg); q.state != waiting {
+			return exact, q.state == answered && q.reply.kind == 0
 		}
 	}
-	return false
+	return false, false
 }
 
 func anyWaiting(queries []*query) bool {

@@ -38,8 +38,8 @@ const (
 
 // A Forwarder is a stub resolver with a cache. Set its fields before its first
 // use and leave them alone after; its methods are safe for concurrent use. It
-// holds no socket and no goroutine between lookups, so there is nothing to
-// close. It must not be copied.
+// holds no goroutine between lookups, and no socket for long, so there is nothing
+// to close. It must not be copied.
 type Forwarder struct {
 	// Upstreams are the recursive name servers. They are asked in order: the
 	// next one when the one before gave neither addresses nor the answer that
@@ -74,6 +74,8 @@ type Forwarder struct {
 	cache    *simplelru.LRU[string, entry]
 	flights  map[string]*flight // those that may be joined
 	inFlight int                // all, those that nobody may join any more included
+
+	ports ports
 }
 
 // An entry is the outcome of a lookup: addresses, or the kind of failure.
