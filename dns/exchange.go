@@ -162,7 +162,7 @@ func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { one.conn.Close() })
-	clean, err := f.askFrom(one.conn, queries)
+	clean, err := f.askFrom(one, queries)
 	if stop() && clean {
 		f.ports.give(upstream, one)
 		return nil
@@ -172,7 +172,8 @@ func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries
 }
 
 // askFrom reports clean where all that came was the answers, in their own case.
-func (f *Forwarder) askFrom(conn *net.UDPConn, queries []*query) (clean bool, err error) {
+func (f *Forwarder) askFrom(one *socket, queries []*query) (clean bool, err error) {
+	conn := one.conn
 	deadline := time.Now().Add(f.timeout())
 	if err := conn.SetDeadline(deadline); err != nil {
 		return false, err
@@ -182,13 +183,13 @@ func (f *Forwarder) askFrom(conn *net.UDPConn, queries []*query) (clean bool, er
 			return false, err
 		}
 	}
-	unfit, msg := 0, make([]byte, buffer)
+	unfit := 0
 	for anyWaiting(queries) {
-		n, err := conn.Read(msg)
+		n, err := conn.Read(one.room[:])
 		if err != nil {
 			return false, err
 		}
-		fitted, told := take(queries, msg[:n])
+		fitted, told := take(queries, one.room[:n])
 		if !fitted {
 			if unfit++; unfit == maxUnfit {
 				leaveToTCP(queries)

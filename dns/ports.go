@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net"
@@ -15,6 +16,7 @@ type socket struct {
 	conn *net.UDPConn
 	born time.Time
 	uses int
+	room [buffer]byte // for a response
 }
 
 // ports are sockets between two lookups. To make one costs more than a question
@@ -27,6 +29,8 @@ type ports struct {
 	mu       sync.Mutex // guards what follows; never held over a system call that waits
 	spare    map[netip.AddrPort][]*socket
 	sweeping bool // a timer runs that calls sweep
+
+	life time.Duration // of a socket, for tests; 0: portLife
 }
 
 const (
@@ -70,7 +74,7 @@ func (p *ports) drop(upstream netip.AddrPort) []*socket {
 	all := p.spare[upstream]
 	young := all[:0]
 	for _, one := range all {
-		if time.Since(one.born) < portLife {
+		if time.Since(one.born) < p.lives() {
 			young = append(young, one)
 		} else {
 			_ = one.conn.Close()
@@ -90,7 +94,7 @@ func (p *ports) give(upstream netip.AddrPort, one *socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.spare[upstream]
-	if one.uses >= portUses || len(all) >= portsMost || time.Since(one.born) >= portLife {
+	if one.uses >= portUses || len(all) >= portsMost || time.Since(one.born) >= p.lives() {
 		_ = one.conn.Close()
 		return
 	}
@@ -101,11 +105,13 @@ func (p *ports) give(upstream netip.AddrPort, one *socket) {
 	p.arm()
 }
 
+func (p *ports) lives() time.Duration { return cmp.Or(p.life, portLife) }
+
 // arm has sweep called. p.mu is held.
 func (p *ports) arm() {
 	if !p.sweeping {
 		p.sweeping = true
-		time.AfterFunc(portLife, p.sweep)
+		time.AfterFunc(p.lives(), p.sweep)
 	}
 }
 
