@@ -3,7 +3,6 @@ package dns
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -42,8 +41,8 @@ func howOf(c policy.Class) how {
 
 // answer makes the response to q, which has one question.
 func (h *handler) answer(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
-	if ok, over := h.budget.Take(1, time.Now()); !ok {
-		return h.overBudget(peer, q, over)
+	if ok, _ := h.budget.Take(1, time.Now()); !ok {
+		return h.overBudget(peer, q)
 	}
 	question := q.Question[0]
 	name, err := policy.ParseName(question.Name)
@@ -112,12 +111,8 @@ func known(q *dns.Msg, name string) *dns.Msg {
 	return nil
 }
 
-func (h *handler) overBudget(peer sandbox.Peer, q *dns.Msg, over int) *dns.Msg {
-	if over > 0 {
-		why := fmt.Sprintf("the sandbox asks for too many names in too short a time; %d were refused since the last record of this kind", over)
-		h.server.Gate.Refuse(peer, policy.ViaDNS, nil, policy.DNSBudget, why)
-	}
-	return refused(q, policy.DNSBudget, "")
+func (h *handler) overBudget(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
+	return refusedTo(q, h.server.Gate.Refuse(peer, policy.ViaDNS, nil, policy.DNSBudget, "the sandbox asks for too many names in too short a time"))
 }
 
 func respond(q *dns.Msg) *dns.Msg {

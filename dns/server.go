@@ -166,11 +166,12 @@ func (h *handler) accept(head dns.Header) dns.MsgAcceptAction {
 
 func (h *handler) invalid(m []byte, _ error) { h.refuse(m, "the message cannot be parsed") }
 
-// refuse records what is no question, as long as the budget lasts.
+// refuse records what is no question, and what it was as long as the budget lasts.
 func (h *handler) refuse(raw []byte, why string) {
-	if ok, _ := h.budget.Take(1, time.Now()); ok {
-		h.server.Gate.Refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, raw, policy.MalformedRequest, why)
+	if ok, _ := h.budget.Take(1, time.Now()); !ok {
+		raw = nil // so that those that repeat are one record
 	}
+	h.server.Gate.Refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, raw, policy.MalformedRequest, why)
 }
 
 // ServeDNS implements [dns.Handler].

@@ -15,6 +15,10 @@ type recordOf struct {
 	took time.Duration
 	raw  []byte // of a refused record
 	note string
+
+	// crowd is for a refusal that may be of any name, and come thousands of times a
+	// second: only the first one is written by itself.
+	crowd bool
 }
 
 const (
@@ -32,6 +36,7 @@ func (f *Flow) append(r recordOf) (int64, error) {
 }
 
 func (g *Gate) notePolicy(p *policy.Policy, note string) error {
+	g.Settle()
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(KindPolicy))
@@ -51,6 +56,7 @@ func (g *Gate) notePolicy(p *policy.Policy, note string) error {
 
 // Note records what happened to egressd itself: a start, a stop, a recovery.
 func (g *Gate) Note(kind Kind, note string) error {
+	g.Settle()
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(kind))
@@ -64,20 +70,26 @@ func (g *Gate) Note(kind Kind, note string) error {
 // left out, printable ASCII only.
 type encoder struct {
 	b []byte
+
+	common bool // leave out what may differ among denials that repeat
+	idAt   int  // where the id was left out
 }
 
 func (e *encoder) flow(f *Flow, r recordOf) {
 	e.open("")
 	e.str("kind", string(r.kind))
-	e.str("flow", f.id.String())
+	src := f.src.addrPort()
+	if e.common {
+		e.idAt = len(e.b)
+		src = withoutPort(src)
+	} else {
+		e.str("flow", f.id.String())
+	}
 	e.str("sandbox", f.request.Sandbox.Name)
 	e.str("via", string(f.request.Via))
-	e.addrPort("src", f.src.addrPort())
-	e.destination(f)
-	e.tls(f.request.TLS)
-	e.http(f.request.HTTP, r.end.Status)
-	if r.kind == KindDNS {
-		e.question(f)
+	e.addrPort("src", src)
+	if !e.common || !r.crowd {
+		e.asked(f, r)
 	}
 	e.process(f.request.Process)
 	e.decision(f.decision)
@@ -88,6 +100,16 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.raw(r.raw)
 	e.str("note", r.note+r.end.Note)
 	e.close()
+}
+
+// asked writes what was to be reached or known.
+func (e *encoder) asked(f *Flow, r recordOf) {
+	e.destination(f)
+	e.tls(f.request.TLS)
+	e.http(f.request.HTTP, r.end.Status)
+	if r.kind == KindDNS {
+		e.question(f)
+	}
 }
 
 // question writes what a sandbox asked a name server, or what the gate asks one
@@ -177,9 +199,13 @@ func (e *encoder) process(p *policy.Process) {
 		return
 	}
 	e.open("process")
-	e.num("pid", int64(p.PID))
+	if !e.common {
+		e.num("pid", int64(p.PID))
+	}
 	e.cut("exe", p.Exe, rawMost)
-	e.list("argv", p.Argv)
+	if !e.common {
+		e.list("argv", p.Argv)
+	}
 	e.close()
 }
 

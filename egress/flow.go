@@ -252,6 +252,9 @@ func (f *Flow) recordDecision() *Refusal {
 	case f.request.HTTP != nil:
 		kind = KindRequest
 	}
+	if !passes(f.decision.Verdict) {
+		return f.refused(recordOf{kind: kind})
+	}
 	seq, err := f.append(recordOf{kind: kind})
 	if err != nil {
 		return f.refusal(unavailable)

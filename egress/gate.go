@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -69,10 +68,10 @@ type Gate struct {
 	requests requests
 	compared comparisons
 
-	strangers tokens.Bucket // records of messages of nobody
-	shut      atomic.Bool
-	life      context.Context // until Shut
-	die       context.CancelFunc
+	nobodys repeats // denials of who is no sandbox
+	shut    atomic.Bool
+	life    context.Context // until Shut
+	die     context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
@@ -115,7 +114,6 @@ func New(c Config) *Gate {
 	}
 	c.Questions = c.Questions.filled()
 	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}}
-	g.strangers.Rate, g.strangers.Most = 20, 100 // records
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }
@@ -195,8 +193,8 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 	f.noteDenial()
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
-	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
-		return f.refusal(unavailable)
+	if refusal := f.refused(recordOf{kind: KindRefused, raw: raw}); refusal != nil {
+		return refusal
 	}
 	return f.refusal(d)
 }

@@ -26,8 +26,7 @@ type Answer struct{ Addrs []netip.Addr }
 
 // Inquire identifies peer and takes what one message costs from its sandbox's
 // budget. q is what it asks, with a canonical name, or the zero value where it
-// could not be read. The error is a [*Refusal], and recorded; refusals that repeat
-// are recorded at most once a second with their number.
+// could not be read. The error is a [*Refusal], and recorded.
 func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
 	if q.Name != "" {
@@ -37,8 +36,7 @@ func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
 	i := &Inquiry{flow: f}
 	who, err := g.config.Sandboxes.Identify(peer)
 	if err != nil {
-		ok, refused := g.strangers.Take(1, f.request.Time)
-		return nil, i.repeated(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()}, ok, refused)
+		return nil, i.crowd(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
 	slot := g.slotOf(who.Name)
@@ -46,8 +44,8 @@ func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
 		used := slot.sum(f.began)
 		f.request.Usage = &used
 	}
-	if ok, refused := slot.questions(g.config.Questions).Take(1, f.request.Time); !ok {
-		return nil, i.repeated(tooOften, false, refused)
+	if ok, _ := slot.questions(g.config.Questions).Take(1, f.request.Time); !ok {
+		return nil, i.crowd(tooOften)
 	}
 	if g.shut.Load() {
 		return nil, i.refuse(stopping)
@@ -160,8 +158,8 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	if !slot.mayWait() {
 		return i.refuse(tooManyAtOnce)
 	}
-	if ok, refused := slot.told(f.gate.config.Questions, dst.Host, f.request.Time); !ok {
-		return i.repeated(tellsTooMuch, false, refused)
+	if ok, _ := slot.told(f.gate.config.Questions, dst.Host, f.request.Time); !ok {
+		return i.crowd(tellsTooMuch)
 	}
 	f.compare(ctx, f.request)
 	if refusal := f.recordDecision(); refusal != nil {
@@ -225,22 +223,25 @@ func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
 	d.Policy = f.gate.Digest()
 	f.noteDenial()
 	f.decision = &d
-	if _, err := f.append(recordOf{kind: KindRefused, raw: raw}); err != nil {
-		return f.refusal(unavailable)
+	if refusal := f.refused(recordOf{kind: KindRefused, raw: raw}); refusal != nil {
+		return refusal
 	}
 	return f.refusal(d)
 }
 
-// repeated records a refusal that may come thousands of times a second: always
-// where ok, and else with the number of those that were not recorded.
-func (i *Inquiry) repeated(d policy.Decision, ok bool, refused int) *Refusal {
-	switch {
-	case ok:
-		return i.refuse(d)
-	case refused > 0:
-		d.Reason = timesRefused(d.Reason, refused)
-		return i.refuse(d)
+// crowd records a refusal that may come thousands of times a second, for names that
+// all differ: the first one in a second as it is, and then the number of the others.
+func (i *Inquiry) crowd(d policy.Decision) *Refusal {
+	f := i.flow
+	d.Policy = f.gate.Digest()
+	f.noteDenial()
+	f.decision = &d
+	kind := KindDNS
+	if f.request.DNS == nil {
+		kind = KindRefused
 	}
-	i.flow.noteDenial()
-	return i.flow.refusal(d)
+	if refusal := f.refused(recordOf{kind: kind, crowd: true}); refusal != nil {
+		return refusal
+	}
+	return f.refusal(d)
 }

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/bits"
 	"strings"
@@ -139,10 +138,6 @@ func informationOf(labels string) float64 {
 		}
 	}
 	return sum
-}
-
-func timesRefused(reason string, n int) string {
-	return fmt.Sprintf("%s; %d were refused since the last record of this kind", reason, n)
 }
 
 var (

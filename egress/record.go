@@ -11,6 +11,7 @@ type Record struct {
 	Time     time.Time       `json:"time"`
 	Kind     Kind            `json:"kind"`
 	Flow     string          `json:"flow,omitempty"`
+	Count    int64           `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
 	Sandbox  string          `json:"sandbox,omitempty"`
 	Via      string          `json:"via,omitempty"`
 	Src      string          `json:"src,omitempty"`
@@ -27,6 +28,11 @@ type Record struct {
 	Raw      string          `json:"raw,omitempty"`  // first 256 bytes of what could not be parsed, escaped
 	Note     string          `json:"note,omitempty"` // for a person: what happened to egressd, or why a flow ended as it did, and what to do
 }
+
+// Times is how many decisions the record stands for. Where it is more than one, they
+// are denials that repeated the one with the same flow, by the same program: their
+// source ports, and the numbers and arguments of their processes, are not recorded.
+func (r *Record) Times() int64 { return max(1, r.Count) }
 
 // A Kind says what a record is about.
 type Kind string

@@ -11,8 +11,9 @@ import (
 // A slot counts what one sandbox has open and has used. There is one for each
 // sandbox that was ever identified.
 type slot struct {
-	meter relay.Meter
-	asks  asker
+	meter   relay.Meter
+	asks    asker
+	repeats repeats
 
 	mu     sync.Mutex // guards what follows
 	open   int64

@@ -424,6 +424,9 @@ func (d *daemon) close() {
 	}
 	d.closeNames()
 	d.closeCaptured()
+	if d.gate != nil {
+		d.gate.Settle()
+	}
 	if d.log != nil {
 		d.log.Close()
 	}
