@@ -28,14 +28,15 @@ type node struct {
 	fail    int32 // the longest proper suffix of this beginning that begins a pattern too
 	depth   int32 // its length
 	found   int32 // length of the longest pattern that it ends with, 0 for none
+	pattern int32 // which one that is
 	label   byte  // its last byte
 }
 
 // newMatcher returns a matcher of patterns that have at least two bytes each.
 func newMatcher(patterns []string) *matcher {
 	m := &matcher{nodes: make([]node, 1), window: maxWindow}
-	for _, p := range patterns {
-		m.insert(p)
+	for i, p := range patterns {
+		m.insert(p, int32(i))
 		m.window = min(m.window, len(p))
 	}
 	m.link()
@@ -43,7 +44,7 @@ func newMatcher(patterns []string) *matcher {
 	return m
 }
 
-func (m *matcher) insert(pattern string) {
+func (m *matcher) insert(pattern string, which int32) {
 	at := int32(0)
 	for i := range len(pattern) {
 		next := m.child(at, pattern[i])
@@ -52,7 +53,7 @@ func (m *matcher) insert(pattern string) {
 		}
 		at = next
 	}
-	m.nodes[at].found = m.nodes[at].depth
+	m.nodes[at].found, m.nodes[at].pattern = m.nodes[at].depth, which
 }
 
 func (m *matcher) grow(parent int32, label byte) int32 {
@@ -87,7 +88,7 @@ func (m *matcher) link() {
 				n.fail = m.step(m.nodes[parent].fail, n.label)
 			}
 			if n.found == 0 {
-				n.found = m.nodes[n.fail].found
+				n.found, n.pattern = m.nodes[n.fail].found, m.nodes[n.fail].pattern
 			}
 		}
 	}

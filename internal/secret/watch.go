@@ -1,0 +1,201 @@
+package secret
+
+// heldFrom is how many bytes that begin a canary are held back. A canary never leaves
+// whole, and what begins like one by accident waits for nothing: a stream may be
+// silent until somebody has answered to its last byte.
+const heldFrom = 8
+
+// backMost bounds how many bytes of a view lie in a canary.
+const backMost = 1024
+
+// A Watch looks for canaries in a stream of bytes, as it is and as it reads without
+// escapes and white space. It is for one goroutine at a time and prints as "[secret]".
+type Watch struct {
+	hidden
+	all  *Canaries
+	seen int64 // bytes of the stream
+	node int32 // of the stream as it is
+
+	// The stream without escapes and white space.
+	readable int32           // node
+	read     int64           // its bytes
+	from     [backMost]int64 // where in the stream the last of them begin
+	escape   []byte          // that has begun
+	escaped  int64           // where it did
+	hit      *node
+	hitFrom  int64
+}
+
+// A Span is where something lies in a stream: from From up to but not including To.
+type Span struct{ From, To int64 }
+
+// NewWatch returns a watch at the beginning of a stream.
+func (c *Canaries) NewWatch() *Watch { return &Watch{all: c} }
+
+// See takes the next bytes of the stream, up to the first canary that they
+// complete; then nothing more may be asked of it. at is where the canary lies, from the
+// beginning of the stream.
+func (w *Watch) See(p []byte) (f Finding, at Span, found bool) {
+	m := w.all.matcher
+	end, node, length := m.next(p, 0, w.node)
+	w.node = node
+	for i := range end { // the same bytes: the first canary of both counts
+		w.take(p[i], w.seen+int64(i))
+		if w.hit != nil {
+			return w.all.finding(*w.hit), Span{w.hitFrom, w.seen + int64(i) + 1}, true
+		}
+	}
+	w.seen += int64(end)
+	if length != 0 {
+		return w.all.finding(m.nodes[node]), Span{w.seen - int64(length), w.seen}, true
+	}
+	return Finding{}, Span{}, false
+}
+
+// Free is up to where the stream may go on: what is behind may begin a canary.
+func (w *Watch) Free() int64 {
+	nodes := w.all.matcher.nodes
+	free := w.seen
+	if d := int64(nodes[w.node].depth); d >= heldFrom {
+		free = w.seen - d
+	}
+	if d := int64(nodes[w.readable].depth); d >= heldFrom {
+		free = min(free, w.from[(w.read-d)%backMost])
+	}
+	return free
+}
+
+// take reads a byte that stands at a place of the stream, or what one stands for.
+func (w *Watch) take(c byte, at int64) {
+	if len(w.escape) > 0 {
+		w.goOn(c, at)
+		return
+	}
+	switch c {
+	case '%', '\\', '&':
+		w.escape, w.escaped = append(w.escape, c), at
+	case 0, ' ', '\t', '\r', '\n':
+	default:
+		w.step(c, at)
+	}
+}
+
+func (w *Watch) step(c byte, at int64) {
+	m := w.all.matcher
+	w.readable = m.step(w.readable, c)
+	w.from[w.read%backMost] = at
+	w.read++
+	if n := &m.nodes[w.readable]; n.found != 0 && w.hit == nil {
+		w.hit, w.hitFrom = n, w.from[(w.read-int64(n.found))%backMost]
+	}
+}
+
+// goOn reads the next byte of an escape.
+func (w *Watch) goOn(c byte, at int64) {
+	w.escape = append(w.escape, c)
+	value, state := escapeOf(w.escape)
+	begun := w.escaped
+	switch state {
+	case escapeOpen:
+	case escapeDone:
+		w.escape = w.escape[:0]
+		if value <= 0xff {
+			w.take(byte(value), begun) // which may be part of an escape itself
+		}
+	case escapeNone: // its bytes stand for themselves, but for the last one, which may begin another
+		var plain [escapeLong]byte
+		n := copy(plain[:], w.escape[:len(w.escape)-1])
+		w.escape = w.escape[:0]
+		for i := range n {
+			w.step(plain[i], min(begun+int64(i), at))
+		}
+		w.take(c, at)
+	}
+}
+
+type escapeState uint8
+
+const (
+	escapeOpen escapeState = iota // more has to come
+	escapeDone
+	escapeNone
+
+	escapeLong = 12
+)
+
+// escapeOf reads %41, \u0041, \x41, \/ and the like, &#65; and &#x41;.
+func escapeOf(e []byte) (value int, _ escapeState) {
+	switch {
+	case len(e) >= escapeLong:
+		return 0, escapeNone
+	case e[0] == '%':
+		return digits(e[1:], 2, 16)
+	case e[0] == '&':
+		return reference(e[1:])
+	}
+	switch e[1] {
+	case 'u':
+		return digits(e[2:], 4, 16)
+	case 'x':
+		return digits(e[2:], 2, 16)
+	case 'n', 'r', 't':
+		return ' ', escapeDone
+	case '/', '"', '\'', '\\':
+		return int(e[1]), escapeDone
+	}
+	return 0, escapeNone
+}
+
+// digits reads n digits.
+func digits(text []byte, n, base int) (value int, _ escapeState) {
+	for _, c := range text {
+		d := digit(c)
+		if d >= base {
+			return 0, escapeNone
+		}
+		value = value*base + d
+	}
+	if len(text) < n {
+		return 0, escapeOpen
+	}
+	return value, escapeDone
+}
+
+// reference reads a reference to a character (HTML, section 13.1.4) behind its &.
+func reference(text []byte) (value int, _ escapeState) {
+	if text[0] != '#' {
+		return 0, escapeNone
+	}
+	number, base := text[1:], 10
+	if len(number) > 0 && (number[0] == 'x' || number[0] == 'X') {
+		number, base = number[1:], 16
+	}
+	if len(number) == 0 {
+		return 0, escapeOpen
+	}
+	if last := len(number) - 1; number[last] == ';' {
+		value, state := digits(number[:last], last, base)
+		if last == 0 || state != escapeDone {
+			return 0, escapeNone
+		}
+		return value, escapeDone
+	}
+	value, state := digits(number, len(number), base)
+	if state == escapeNone {
+		return 0, escapeNone
+	}
+	return value, escapeOpen
+}
+
+// digit is what a digit is worth, or more than any base.
+func digit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return 99
+}
