@@ -32,6 +32,7 @@ func (f *Flow) append(r recordOf) (int64, error) {
 	f.gate.config.Tally.note(f, r)
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
+	f.gate.mask(e.b)
 	return f.gate.config.Log.Append(e.b)
 }
 
@@ -105,7 +106,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 // asked writes what was to be reached or known.
 func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
-	e.tls(f.request.TLS)
+	e.tls(f)
 	e.http(f.request.HTTP, r.end.Status)
 	if r.kind == KindDNS {
 		e.question(f)
@@ -120,7 +121,7 @@ func (e *encoder) question(f *Flow) {
 		name, kind = q.Name, q.Type
 	}
 	e.open("dns")
-	e.str("name", name)
+	e.str("name", f.shown(name))
 	e.str("type", kind)
 	e.close()
 }
@@ -132,7 +133,7 @@ func (e *encoder) destination(f *Flow) {
 		return
 	}
 	e.open("dst")
-	e.str("host", dst.Host)
+	e.str("host", f.shown(dst.Host))
 	if !asked { // which is about no port
 		e.num("port", int64(dst.Port))
 	}
@@ -164,7 +165,8 @@ func (e *encoder) addrs(addrs []netip.Addr) {
 	e.b = append(e.b, ']')
 }
 
-func (e *encoder) tls(h *policy.ClientHello) {
+func (e *encoder) tls(f *Flow) {
+	h := f.request.TLS
 	if h == nil {
 		return
 	}
@@ -173,7 +175,7 @@ func (e *encoder) tls(h *policy.ClientHello) {
 	if name == "" {
 		name = h.NoName
 	}
-	e.cut("sni", name, rawMost)
+	e.cut("sni", f.shown(name), rawMost)
 	e.list("alpn", h.ALPN)
 	e.flag("ech", h.ECH)
 	e.str("ja4", h.JA4)

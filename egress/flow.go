@@ -175,6 +175,10 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	f.policy = f.gate.policy.Load()
 	f.counted(r)
+	if d := f.searched(r); d != nil {
+		f.decision = d
+		return f.refusal(*d)
+	}
 	d := f.policy.Decide(ctx, r)
 	if f.opaque && d.Verdict == policy.Inspect {
 		d = tooLateToLook(d)
@@ -316,6 +320,7 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	f.compareBeside(ctx, r)
 	if refusal != nil {
 		f.noteDenial()
+		f.sightAgain()
 		return refusal
 	}
 	r.Usage = nil

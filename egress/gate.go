@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -55,6 +56,8 @@ type Config struct {
 	Questions QuestionLimits
 	// Tally counts what is recorded; nil: nobody wants to know.
 	Tally *Tally
+	// Alarm is told of each canary that was found, and must not wait; nil: nobody is.
+	Alarm func(Alarm)
 }
 
 // A Gate decides, dials and records. It refuses everything until SetPolicy
@@ -67,6 +70,7 @@ type Gate struct {
 	shared   decisions
 	requests requests
 	compared comparisons
+	canaries atomic.Pointer[secret.Canaries]
 
 	nobodys repeats // denials of who is no sandbox
 	shut    atomic.Bool
@@ -191,6 +195,11 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 		f.request.Sandbox = who
 	}
 	f.noteDenial()
+	if c := g.canaries.Load(); c != nil {
+		if found, ok := c.Find(string(raw)); ok {
+			f.sight(sighting{found, "what cannot be read"})
+		}
+	}
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
 	if refusal := f.refused(recordOf{kind: KindRefused, raw: raw}); refusal != nil {

@@ -22,6 +22,7 @@ type Record struct {
 	Process  *RecordProcess  `json:"process,omitempty"`
 	Decision *RecordDecision `json:"decision,omitempty"`
 	Shadow   *RecordShadow   `json:"shadow,omitempty"`
+	Signal   *RecordSignal   `json:"signal,omitempty"`
 	Bytes    *RecordBytes    `json:"bytes,omitempty"`
 	Duration int64           `json:"duration_ms,omitempty"`
 	Outcome  string          `json:"outcome,omitempty"`
@@ -47,6 +48,7 @@ const (
 	KindStart    Kind = "start"
 	KindStop     Kind = "stop"
 	KindRecovery Kind = "recovery"
+	KindSignal   Kind = "signal" // something that nobody does by accident; beside the record of the decision
 )
 
 type RecordDst struct {
@@ -104,6 +106,14 @@ type RecordShadow struct {
 	Class   string `json:"class,omitempty"`
 	Inspect bool   `json:"inspect,omitempty"` // it would look at the requests in the tunnel
 	Policy  string `json:"policy"`
+}
+
+// RecordSignal is what was noticed beside a decision.
+type RecordSignal struct {
+	What     string `json:"what"` // "canary"
+	Name     string `json:"name"` // of the canary
+	Where    string `json:"where"`
+	Encoding string `json:"encoding"`
 }
 
 // RecordBytes counts payload bytes: up to the upstream, down to the client. Of

@@ -56,6 +56,7 @@ func (f *Flow) refused(r recordOf) *Refusal {
 	}
 	f.seq = seq
 	s.wrote(key, f.id)
+	f.sightAgain()
 	return nil
 }
 
@@ -75,6 +76,7 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 	defer s.mu.Unlock()
 	e := encoder{b: s.room[:0], common: true}
 	e.flow(f, r)
+	f.gate.mask(e.b)
 	s.room = e.b
 	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.b)]

@@ -60,7 +60,7 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	denies := f.decision.Class != "" && !passes(f.decision.Verdict)
-	host := f.request.Destination.Host
+	host := f.shown(f.request.Destination.Host)
 	switch {
 	case r.kind == KindDNS && f.request.Via == policy.ViaDNS && denies:
 		t.deny(host, 0)

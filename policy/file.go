@@ -67,6 +67,9 @@ type File struct {
 	// Limits bound what one sandbox can use up.
 	Limits Limits
 
+	// Canaries are texts that nothing may send. Default: none.
+	Canaries []CanaryFile
+
 	name   string
 	kind   fileKind
 	text   []byte

@@ -32,6 +32,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"audit":        r.audit(&f.Audit),
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
+		"canaries":     r.canaries(&f.Canaries),
 	}))
 	if fallback == "allow" {
 		f.Default = Allow

@@ -61,6 +61,7 @@ const (
 
 	DNSTypeDenied Class = "dns-type-denied" // a question for something else than addresses
 	DNSBudget     Class = "dns-budget"      // too many questions in too short a time
+	Canary        Class = "canary"          // a text that nobody has a reason to send
 	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
 
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass

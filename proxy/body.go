@@ -144,6 +144,10 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, 
 		if ended {
 			part = strike.last(part)
 		}
+		part, over := strike.leave(part, ended)
+		if over != nil {
+			return total, over
+		}
 		if len(part) > 0 {
 			if err := passes(len(part)); err != nil {
 				return total, err

@@ -103,6 +103,7 @@ type striker struct {
 	secret    *secret.Secret
 	body      *secret.Redactor // nil where it only strikes fields
 	noTrailer bool             // no trailer field passes
+	leaving   leaving          // looks at what goes up; nil where there is nothing to look for
 	end       *egress.End
 }
 
@@ -113,7 +114,7 @@ func newStriker(s *secret.Secret, end *egress.End) *striker {
 // withoutTrailer is for the body of a request: fields that come behind it were not
 // judged, and could name one again that was, or the one with the credential.
 func (x *exchange) withoutTrailer() *striker {
-	return &striker{secret: x.secret, noTrailer: true, end: &x.end}
+	return &striker{secret: x.secret, noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"))}
 }
 
 // part returns what may be passed on now that b has come.

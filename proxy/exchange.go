@@ -29,6 +29,9 @@ func (v *webVisit) exchange(x *exchange) error {
 	if err := v.addCredential(x); err != nil {
 		return err
 	}
+	if x.upgrade && x.flow.Guarded() {
+		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
+	}
 	if err := v.reach(x, true); err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ type stream struct {
 	up     atomic.Int64 // bytes of its body
 	end    egress.End
 
-	exceeded atomic.Bool // its body was more than may go up
+	exceeded atomic.Bool // its body was more than may go up, or held what may not
 }
 
 // streamKey finds the stream in the context of its request.
@@ -228,7 +228,7 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 			st.end.Outcome = string(relay.IdleTooLong)
 		}
 		if st.exceeded.Load() {
-			st.end.Outcome = string(policy.ByteBudget)
+			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
 		}
 		st.flow.Close(st.end)
 	}()
@@ -352,7 +352,11 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Trailer = nil // or its names go up, announced
 	st.countHead(pr.In, fields)
 	if pr.Out.Body != nil {
-		pr.Out.Body = &countedBody{ReadCloser: pr.Out.Body, answer: st.answer, passes: st.mayGoUp}
+		body := pr.Out.Body
+		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"]); l != nil {
+			body = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
+		}
+		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}
 	}
 }
 

@@ -29,6 +29,10 @@ func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 		c.takeHTTP(first)
 		return relay.Take, nil
 	default:
+		if _, err := c.flow.Guard("first bytes").Pass(first); err != nil {
+			c.refused = asRefusal(err)
+			return relay.Refuse, nil
+		}
 		return c.narrow(nil, func(r *policy.Request) { r.Protocol = policy.ProtocolOpaque })
 	}
 }

@@ -44,6 +44,7 @@ var answers = map[policy.Class]answer{
 	policy.DNSTypeDenied:    {403, false, socksRefused},
 	policy.DNSBudget:        {429, true, socksFailure},
 	policy.UDPDenied:        {403, false, socksRefused},
+	policy.Canary:           {403, false, socksRefused},
 
 	policy.ResponseRefused:       {502, false, socksFailure},
 	policy.CredentialUnavailable: {503, true, socksFailure},

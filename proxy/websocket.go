@@ -79,7 +79,7 @@ func (v *webVisit) both(x *exchange) {
 	var sent int64
 	go func() {
 		var err error
-		if sent, err = v.pump(v.up.conn, v.in, nil, x.mayGoUp); refusalIn(err) != nil {
+		if sent, err = v.pump(v.up.conn, v.in, &striker{leaving: messagesLeaving(x.flow)}, x.mayGoUp); refusalIn(err) != nil {
 			abort(v.up.conn)
 		}
 		halfClose(v.up.conn)
@@ -124,6 +124,10 @@ func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes fu
 		part := strike.part(buf[:n])
 		if err != nil {
 			part = strike.last(part)
+		}
+		part, over := strike.leave(part, err != nil)
+		if over != nil {
+			return total, over
 		}
 		if len(part) > 0 {
 			if err := passes(len(part)); err != nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hostaddr"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
@@ -54,6 +56,7 @@ type daemon struct {
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
+	alarms   tokens.Bucket  // that the operator is told of
 	policy   *policy.Policy // in force
 	arrivals chan arrival   // what was fetched of its bundles
 }
@@ -89,6 +92,7 @@ func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) 
 		}
 	}()
 	d.own.Store(&[]netip.AddrPort{})
+	d.alarms.Rate, d.alarms.Most = 1, 10
 	if d.config, err = d.load(path); err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func (d *daemon) build() error {
 	d.gate = egress.New(egress.Config{
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
-		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally,
+		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally, Alarm: d.alarm,
 		Answers:   len(d.config.file.Listen.Transparent) > 0,
 		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
@@ -192,10 +196,15 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	canaries, err := d.config.canaries()
+	if err != nil {
+		return nil, err
+	}
 	overTLS, err := d.tlsListener(d.config, with)
 	if err != nil {
 		return nil, err
 	}
+	d.gate.SetCanaries(canaries)
 	d.with = with
 	d.server.Inspect(with)
 	d.overTLS.Store(overTLS)
@@ -297,6 +306,7 @@ type change struct {
 	with      *proxy.Inspection
 	overTLS   *proxy.TLSListener
 	keys      *credentials
+	canaries  *secret.Canaries
 }
 
 // apply makes everything that can fail before it puts any of it in force. In
@@ -344,6 +354,9 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 	if next.overTLS, err = d.tlsListener(c, next.with); err != nil {
 		return nil, err
 	}
+	if next.canaries, err = c.canaries(); err != nil {
+		return nil, err
+	}
 	next.keys, err = c.credentials(ctx, next.policy.Digest())
 	return next, err
 }
@@ -361,6 +374,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 		d.server.Inspect(d.with)
 		return err
 	}
+	d.gate.SetCanaries(next.canaries)
 	d.policy = next.policy
 	d.attest()
 	d.adopt(next.config)

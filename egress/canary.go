@@ -1,0 +1,238 @@
+package egress
+
+import (
+	"slices"
+
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// An Alarm says that a sandbox was about to send a canary: see [Gate.SetCanaries].
+type Alarm struct {
+	ID          ID
+	Sandbox     string
+	Program     string // path of its file, "" where it is not known
+	Destination string // without the canary, where it was in that
+	Canary      string // its name
+	Where       string // "name", "path", "query", "header NAME", "body", "message", "first bytes"
+	Encoding    string
+}
+
+// SetCanaries has everything refused from now on that holds one of the canaries, as
+// far as it can be read: names, whatever way they come, the heads of requests, and what
+// the ways in give to a [Guard]. nil is none, and costs nothing.
+//
+// Each refusal has a record of kind signal beside its own, which says which canary
+// was found where, and Config.Alarm is told. No record holds a canary.
+func (g *Gate) SetCanaries(c *secret.Canaries) { g.canaries.Store(c) }
+
+var holdsCanary = policy.Decision{
+	Class: policy.Canary, Rule: "canary", Layer: policy.Builtin,
+	Reason: "it holds a text that nobody has a reason to send",
+}
+
+// A sighting is where a canary was found.
+type sighting struct {
+	secret.Finding
+	where string
+}
+
+// searched is the refusal of what holds a canary, or nil.
+func (f *Flow) searched(r *policy.Request) *policy.Decision {
+	c := f.gate.canaries.Load()
+	if c == nil {
+		return nil
+	}
+	if _, found := sightingIn(c, r); !found {
+		return nil
+	}
+	d := holdsCanary
+	d.Policy = f.policy.Digest()
+	return &d
+}
+
+// sightingIn looks for a canary in what a way in has read.
+func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) {
+	look := func(where string, find func(string) (secret.Finding, bool), text string) bool {
+		if text == "" || found {
+			return found
+		}
+		s.Finding, found = find(text)
+		s.where = where
+		return found
+	}
+	look("name", c.FindName, r.Destination.Host)
+	if r.TLS != nil {
+		look("server name", c.FindName, r.TLS.ServerName)
+		look("server name", c.FindName, r.TLS.NoName)
+	}
+	if h := r.HTTP; h != nil && !found {
+		look("method", c.Find, h.Method)
+		look("path", c.Find, h.Path)
+		look("query", c.Find, h.Query)
+		for name, values := range h.Header {
+			look("header", c.Find, name)
+			for _, value := range values {
+				look("header "+name, c.Find, value)
+			}
+		}
+	}
+	return s, found
+}
+
+// sight records what was found and raises the alarm. The refusal itself is in a
+// record of its own.
+func (f *Flow) sight(s sighting) {
+	var e encoder
+	e.b = make([]byte, 0, 512)
+	e.open("")
+	e.str("kind", string(KindSignal))
+	e.str("flow", f.id.String())
+	e.str("sandbox", f.request.Sandbox.Name)
+	e.str("via", string(f.request.Via))
+	e.addrPort("src", f.src.addrPort())
+	e.destination(f)
+	e.process(f.request.Process)
+	e.open("signal")
+	e.str("what", "canary")
+	e.str("name", s.Name)
+	e.cut("where", s.where, 128)
+	e.str("encoding", s.Encoding)
+	e.close()
+	e.close()
+	f.gate.mask(e.b)
+	_, _ = f.gate.config.Log.Append(e.b) // where that fails, so does whatever comes next
+	if tell := f.gate.config.Alarm; tell != nil {
+		tell(f.alarmOf(s))
+	}
+}
+
+func (f *Flow) alarmOf(s sighting) Alarm {
+	a := Alarm{ID: f.id, Sandbox: f.request.Sandbox.Name, Canary: s.Name, Where: s.where, Encoding: s.Encoding}
+	a.Destination = f.shown(f.request.Destination.Host)
+	if p := f.request.Process; p != nil {
+		a.Program = p.Exe
+	}
+	return a
+}
+
+// sightAgain is sight for what was refused by searched.
+func (f *Flow) sightAgain() {
+	if c := f.gate.canaries.Load(); c != nil && f.decision.Class == policy.Canary {
+		if s, found := sightingIn(c, f.request); found {
+			f.sight(s)
+		}
+	}
+}
+
+// shown is a name as a record may have it: without the labels that hold a canary.
+func (f *Flow) shown(name string) string {
+	c := f.gate.canaries.Load()
+	if c == nil {
+		return name
+	}
+	if _, found := c.FindName(name); !found {
+		return name
+	}
+	registered := policy.Registrable(name)
+	if _, found := c.FindName(registered); found || registered == "" {
+		return "*"
+	}
+	return "*." + registered
+}
+
+// mask writes over the canaries in a record. What asks for something that was refused
+// may be anywhere in it: in the arguments of a program, say.
+func (g *Gate) mask(record []byte) {
+	if c := g.canaries.Load(); c != nil {
+		c.Mask(record)
+	}
+}
+
+// A Guard looks for canaries in what a flow carries to its upstream. It is for one
+// goroutine at a time.
+type Guard struct {
+	flow  *Flow
+	where string
+	watch *secret.Watch
+	seen  int64
+	held  []byte // what was seen and not let go
+}
+
+// Guard returns what looks at the bytes that the flow sends in some place, such as
+// "body", or nil where there are no canaries.
+func (f *Flow) Guard(where string) *Guard {
+	c := f.gate.canaries.Load()
+	if c == nil {
+		return nil
+	}
+	return &Guard{flow: f, where: where, watch: c.NewWatch()}
+}
+
+// HeldMost bounds what waits for a canary to be complete: white space in one is
+// without end.
+const HeldMost = 64 << 10
+
+// See takes the next bytes, which are not to go on before Free says so. Its error is
+// that of Pass.
+func (u *Guard) See(p []byte) error {
+	if f, _, found := u.watch.See(p); found {
+		return u.flow.Caught(f, u.where)
+	}
+	u.seen += int64(len(p))
+	return nil
+}
+
+// Seen is how many bytes See was given, and Free how many of them may go on.
+func (u *Guard) Seen() int64 { return u.seen }
+
+// Free is described at Seen.
+func (u *Guard) Free() int64 { return u.watch.Free() }
+
+// Pass takes the next bytes and returns those that may go on, which are valid until
+// the next call. Once a canary was found the error is a [*Refusal]: nothing more may
+// go up, and the flow can only be closed. A nil Guard passes everything.
+func (u *Guard) Pass(p []byte) ([]byte, error) {
+	if u == nil || len(p) == 0 {
+		return p, nil
+	}
+	if err := u.See(p); err != nil {
+		return nil, err
+	}
+	wait := int(u.seen - u.watch.Free())
+	if len(u.held) == 0 && wait == 0 {
+		return p, nil
+	}
+	all := slices.Concat(u.held, p)
+	wait = min(wait, len(all), HeldMost)
+	u.held = all[len(all)-wait:]
+	return all[:len(all)-wait], nil
+}
+
+// Rest returns what was held back, when no more comes.
+func (u *Guard) Rest() []byte {
+	if u == nil {
+		return nil
+	}
+	rest := u.held
+	u.held = nil
+	return rest
+}
+
+// Caught refuses a flow that was about to carry a canary. From then on it can only be
+// closed, and its close record says so.
+func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if passes(f.decision.Verdict) {
+		d := holdsCanary
+		d.Policy = f.decision.Policy
+		f.decision = &d
+		f.noteDenial()
+		f.sight(sighting{found, where})
+	}
+	return f.refusal(*f.decision)
+}
+
+// Guarded reports whether there are canaries.
+func (f *Flow) Guarded() bool { return f.gate.canaries.Load() != nil }
