@@ -18,18 +18,21 @@ const module = "github.com/egressd/egressd/"
 // floors says which packages of the project each package may import. What is
 // not listed may import nothing of it. "internal/*" is any leaf.
 var floors = map[string][]string{
-	"policy":      {"internal/*"},
-	"audit":       {"internal/*"},
-	"certs":       {"internal/*"},
-	"rego":        {"internal/*", "policy"},
-	"bundle":      {"internal/*", "policy", "rego"},
-	"sandbox":     {"internal/*", "policy"},
-	"egress":      {"internal/*", "policy", "audit", "sandbox"},
-	"records":     {"internal/*", "policy", "audit", "egress"},
+	"policy":  {"internal/*"},
+	"audit":   {"internal/*"},
+	"certs":   {"internal/*"},
+	"rego":    {"internal/*", "policy"},
+	"bundle":  {"internal/*", "policy", "rego"},
+	"sandbox": {"internal/*", "policy"},
+	"egress":  {"internal/*", "policy", "audit", "sandbox"},
+	"records": {"internal/*", "policy", "audit", "egress"},
+
+	"records/signals": {"internal/*", "policy", "egress", "records"},
+
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "proxy", "dns", "admin"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "proxy", "dns", "admin"},
 	"bench":       {},
 	"e2e":         {"internal/*", "policy", "egress"},
 }

@@ -86,7 +86,7 @@ func (s *slot) told(l QuestionLimits, name string, now time.Time) (ok bool, refu
 	defer s.asks.mu.Unlock()
 	d := s.asks.domain(l, registered)
 	_, again := d.known[name]
-	cost := informationOf(strings.TrimSuffix(name, registered))
+	cost := InformationOf(strings.TrimSuffix(name, registered))
 	if again {
 		cost = float64(bits.Len(uint(len(d.known))))
 	}
@@ -119,10 +119,10 @@ func (a *asker) domain(l QuestionLimits, name string) *domain {
 	return d
 }
 
-// informationOf estimates how many bits the labels below a domain can tell, from
+// InformationOf estimates how many bits the labels below a domain can tell, from
 // how often each of their bytes occurs (Shannon's entropy). Each name has a byte
 // on top: its length, and that it is asked for at all, tell something too.
-func informationOf(labels string) float64 {
+func InformationOf(labels string) float64 {
 	var count [256]int
 	n := 0
 	for i := range len(labels) {

@@ -36,7 +36,7 @@ func (s *shadowGroups) add(r *egress.Record) {
 		(*s)[key] = &ShadowGroup{ShadowKey: key}
 	}
 	g := (*s)[key]
-	g.Count++
+	g.Count += r.Times()
 	if !r.Time.Before(g.Last) {
 		g.Last = r.Time
 	}

@@ -91,6 +91,22 @@ func cell(s string) string {
 	return printable(s)
 }
 
+// timesText is how many decisions a record stands for, where that is more than one.
+func timesText(r *egress.Record) string {
+	if r.Times() == 1 {
+		return ""
+	}
+	return fmt.Sprintf("×%d", r.Times())
+}
+
+// signalText says what was noticed beside a decision.
+func signalText(s *egress.RecordSignal) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s in its %s (%s)", s.What, s.Name, s.Where, s.Encoding)
+}
+
 // line is one record for a person who watches them come.
 func line(r *egress.Record, now time.Time, colours palette) string {
 	action := ""
@@ -114,7 +130,9 @@ func lineWords(r *egress.Record, action string) []string {
 	case egress.KindClose:
 		return []string{"close", records.Destination(r), records.What(r), records.Who(r), trafficText(r), r.Outcome, r.Flow}
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
-		return []string{action, records.Destination(r), records.What(r), recordPath(r), records.Who(r), records.Why(r), r.Flow, shadowMark(r)}
+		return []string{action, records.Destination(r), records.What(r), recordPath(r), records.Who(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
+	case egress.KindSignal:
+		return []string{"ALARM", signalText(r.Signal), records.Destination(r), records.Who(r), r.Flow}
 	default:
 		return []string{string(r.Kind), r.Note}
 	}

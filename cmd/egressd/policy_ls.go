@@ -204,7 +204,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 	}
 	return log.each(func(_ string, r *egress.Record) error {
 		if d := r.Decision; decides(r) && !r.Time.Before(since) {
-			hit(rules[hitKeyOf(r)], r.Time, d.Policy == digest)
+			hit(rules[hitKeyOf(r)], r, d.Policy == digest)
 		}
 		return nil
 	})
@@ -230,12 +230,13 @@ func decides(r *egress.Record) bool {
 	return r.Kind == egress.KindOpen || r.Kind == egress.KindRequest || r.Kind == egress.KindDNS
 }
 
-func hit(rules []*listedRule, at time.Time, current bool) {
+func hit(rules []*listedRule, of *egress.Record, current bool) {
+	at := of.Time
 	for _, r := range rules {
 		if r.Counted == "policy" && !current {
 			continue
 		}
-		*r.Hits++
+		*r.Hits += of.Times()
 		if r.Last == nil || r.Last.Before(at) {
 			r.Last = &at
 		}

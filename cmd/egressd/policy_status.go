@@ -192,7 +192,7 @@ func (s *policyStatus) count(r *egress.Record) {
 	if s.Failed == nil {
 		s.Failed = new(failures)
 	}
-	s.Failed.Count++
+	s.Failed.Count += int(r.Times())
 	s.Failed.Last = r.Time
 	if r.Dst != nil {
 		s.Failed.Where = r.Dst.Host

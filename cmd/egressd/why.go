@@ -88,6 +88,8 @@ type story struct {
 	Decision *egress.RecordDecision `json:"decision"`
 	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // what the policy in shadow would have decided
 	Fix      string                 `json:"fix,omitempty"`    // the command that would let it pass
+	Times    int64                  `json:"times,omitempty"`  // how often it was refused in the same way, where that is more than once
+	Signal   *egress.RecordSignal   `json:"signal,omitempty"` // what was noticed beside the decision
 	LeftOut  int                    `json:"left_out,omitempty"`
 	Records  []json.RawMessage      `json:"records"`
 
@@ -146,6 +148,12 @@ func (s *story) add(text string, r *egress.Record) {
 	if r.Shadow != nil {
 		s.Shadow = r.Shadow
 	}
+	if r.Signal != nil {
+		s.Signal = r.Signal
+	}
+	if r.Count > 0 {
+		s.Times = max(s.Times, 1) + r.Count
+	}
 	if r.Kind == egress.KindClose {
 		s.end = r
 	} else if len(s.records) >= maxStoryRecords {
@@ -177,6 +185,10 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.mark(d.Action), colours.bold(printable(d.Action)), cell(records.Destination(r)), printable(s.Flow))
 	field(&b, "asked", askedText(r))
 	field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
+	if s.Times > 1 {
+		field(&b, "times", fmt.Sprintf("%d, all refused alike", s.Times))
+	}
+	field(&b, "alarm", signalText(s.Signal))
 	field(&b, "who", whoText(r))
 	field(&b, "server name", serverName(r))
 	if r.Dst != nil {
