@@ -53,6 +53,7 @@ var owners = map[string]string{
 	"github.com/open-policy-agent/opa":   "rego",
 	"github.com/hashicorp/golang-lru/v2": "dns",
 	"github.com/things-go/go-socks5":     "proxy",
+	"github.com/vishvananda/netlink":     "sandbox",
 	"golang.org/x/sys/unix":              "sandbox",
 }
 

@@ -80,7 +80,7 @@ func portOf(r *egress.Record) uint16 {
 }
 
 // times is how many decisions a record stands for.
-func times(r *egress.Record) int64 { return 1 }
+func times(r *egress.Record) int64 { return r.Times() }
 
 // decides reports whether r holds a decision about what a sandbox did.
 func decides(r *egress.Record) bool {
