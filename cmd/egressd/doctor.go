@@ -23,7 +23,8 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Doctor looks at this machine, this shell's variables and egressd's own files: the
 namespaces that egressd run needs, the policy and who could write it, proxy
 variables that lead past egressd, sockets that lead out of a sandbox, the
-authority and who trusts it, the log and the clock. It changes nothing, and sends
+authority and who trusts it, the log and the clock, and the rules that lead to
+listen.transparent. It changes nothing, and sends
 nothing.
 
 Each finding comes with what to do. It exits with 0 where there is none, with 1

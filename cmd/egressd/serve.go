@@ -24,7 +24,8 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the proxy that decides and records",
 		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
-and for names on those of listen.dns, and runs until SIGTERM or SIGINT. It reads the file, the
+for names on those of listen.dns and for captured connections on those of
+listen.transparent, and runs until SIGTERM or SIGINT. It reads the file, the
 organisation's /etc/egressd/organisation.yaml where that exists, and the Rego
 that they name, again when they change and on SIGHUP; a file that is not right
 changes nothing, and both the log and standard error say so. Projects of
