@@ -166,6 +166,7 @@ func TestTheListenerIsNoWayOut(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				records = slices.DeleteFunc(records, func(r egress.Record) bool { return r.Kind == egress.KindPolicy }) // of rules that it misses
 				if len(records) != 1 || records[0].Decision == nil || records[0].Decision.Class != "address-denied" || records[0].Via != "transparent" {
 					t.Errorf("%s: recorded %+v", to, records)
 				}
