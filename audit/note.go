@@ -69,7 +69,7 @@ func parseCheckpoint(text string) (*checkpoint, error) {
 			return nil, err
 		}
 	}
-	if c.text() != text || c.sealed && c.next == "" || c.torn > 0 && !c.sealed {
+	if !isOrigin(c.origin) || c.text() != text || c.sealed && c.next == "" || c.torn > 0 && !c.sealed {
 		return nil, errNote
 	}
 	if _, err := newEdge(c.size, c.edge); c.sealed && err != nil {
@@ -84,7 +84,7 @@ func parseCheckpoint(text string) (*checkpoint, error) {
 // parseHead reads the lines that every tlog-checkpoint has, and returns the others.
 func parseHead(text string) (*checkpoint, []string, error) {
 	lines := strings.Split(text, "\n")
-	if len(lines) < 4 || lines[len(lines)-1] != "" || !isOrigin(lines[0]) {
+	if len(lines) < 4 || lines[len(lines)-1] != "" || lines[0] == "" {
 		return nil, nil, errNote
 	}
 	c := &checkpoint{origin: lines[0]}
@@ -220,7 +220,7 @@ var (
 // splitNote cuts a note into its text and its signature lines.
 func splitNote(n []byte) (text string, signatures []string, err error) {
 	i := bytes.Index(n, []byte("\n\n"))
-	if i < 0 || len(n) > maxNote || n[len(n)-1] != '\n' {
+	if i < 0 || i+2 >= len(n) || len(n) > maxNote || n[len(n)-1] != '\n' {
 		return "", nil, errNote
 	}
 	signatures = strings.Split(string(n[i+2:len(n)-1]), "\n")
@@ -310,7 +310,8 @@ var errTornNote = errors.New("the file ends within a checkpoint")
 // errTornNote where what is left has not the two empty lines of a note.
 func (r *noteReader) next() ([]byte, error) {
 	r.n = r.n[:0]
-	for empty := 0; empty < 2; {
+	var ends noteEnds
+	for !ends.both() {
 		line, err := r.from.ReadSlice('\n')
 		r.n = append(r.n, line...)
 		switch {
@@ -323,9 +324,7 @@ func (r *noteReader) next() ([]byte, error) {
 		case err != nil:
 			return nil, err
 		}
-		if len(line) == 1 {
-			empty++
-		}
+		ends.see(line)
 	}
 	r.at += int64(len(r.n))
 	return r.n[:len(r.n)-1], nil
@@ -334,25 +333,49 @@ func (r *noteReader) next() ([]byte, error) {
 // tooLong tells a note that is too long from zeros and the like at the end of a
 // file, in which there is no end of a note.
 func (r *noteReader) tooLong() error {
-	empty, last := 0, byte(0)
-	for i, b := range r.n {
-		if b == '\n' && i > 0 && r.n[i-1] == '\n' {
-			empty++
-		}
-		last = b
-	}
-	for empty < 2 {
-		b, err := r.from.ReadByte()
-		if err == io.EOF {
+	var ends noteEnds
+	ends.see(r.n)
+	for !ends.both() {
+		piece, err := r.from.ReadSlice('\n')
+		ends.see(piece)
+		if err == io.EOF && !ends.both() {
 			return errTornNote
 		}
-		if err != nil {
+		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
 			return err
 		}
-		if b == '\n' && last == '\n' {
-			empty++
-		}
-		last = b
 	}
 	return errNote
+}
+
+// noteEnds counts the empty lines of a note: two newlines in a row, of which none
+// counts twice.
+type noteEnds struct {
+	empty int
+	open  bool // the last byte was a newline that does not yet count
+}
+
+func (e *noteEnds) see(text []byte) {
+	for _, b := range text {
+		if b == '\n' && e.open {
+			e.empty++
+		}
+		e.open = b == '\n' && !e.open
+	}
+}
+
+func (e *noteEnds) both() bool { return e.empty >= 2 }
+
+// checkSignatures checks the form of the signatures of a note that comes from
+// elsewhere.
+func checkSignatures(lines []string) error {
+	for _, line := range lines {
+		rest, ok := strings.CutPrefix(line, "— ")
+		name, encoded, _ := strings.Cut(rest, " ")
+		signature, err := decode64(encoded)
+		if !ok || name == "" || err != nil || len(signature) < 5 {
+			return errNote
+		}
+	}
+	return nil
 }

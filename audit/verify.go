@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -107,15 +107,8 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("what was given is not a checkpoint: %w", err)
 		}
-		head, _, err := splitNote(n)
+		c, err := readGiven(n)
 		if err != nil {
-			return nil, fmt.Errorf("what was given is not a checkpoint: %w", err)
-		}
-		c, _, err := parseHead(head)
-		if err != nil {
-			return nil, fmt.Errorf("what was given is not a checkpoint: %w", err)
-		}
-		if err := verifiable(n); err != nil {
 			return nil, fmt.Errorf("what was given is not a checkpoint: %w", err)
 		}
 		all = append(all, givenNote{bytes.Clone(n), c})
@@ -124,14 +117,20 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 	return all, nil
 }
 
-// verifiable checks the form of a note's signatures.
-func verifiable(n []byte) error {
-	_, err := note.Open(n, nil)
-	var unverified *note.UnverifiedNoteError
-	if errors.As(err, &unverified) {
-		return nil
+// readGiven reads a note of any log.
+func readGiven(n []byte) (*checkpoint, error) {
+	text, signatures, err := splitNote(n)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	if !utf8.Valid(n) {
+		return nil, errNote
+	}
+	if err := checkSignatures(signatures); err != nil {
+		return nil, err
+	}
+	c, _, err := parseHead(text)
+	return c, err
 }
 
 type givenNote struct {
@@ -171,10 +170,14 @@ func (w *walker) list() (err error) {
 	if w.logs, err = numbered(w.dir, ".log"); err != nil {
 		return err
 	}
+	trees, err := numbered(w.dir, ".tree")
+	if err != nil {
+		return err
+	}
 	if len(w.logs)+len(w.notes) == 0 {
 		return &fs.PathError{Op: "verify audit log", Path: w.dir, Err: fs.ErrNotExist}
 	}
-	w.last = slices.Max(slices.Concat(w.logs, w.notes))
+	w.last = slices.Max(slices.Concat(w.logs, w.notes, trees))
 	return nil
 }
 
@@ -207,12 +210,6 @@ func (w *walker) walk() error {
 		return &finding{code: Unknown, problem: "the log is not signed: it has no checkpoint"}
 	}
 	w.keys = []string{w.key}
-	origin, _, _ := strings.Cut(w.key, "+")
-	for _, g := range w.outside {
-		if g.origin != origin {
-			return &finding{code: Unknown, problem: "a checkpoint that was given is of another log"}
-		}
-	}
 	w.compare(false)
 	for number := 1; number <= w.last; number++ {
 		if err := w.walkSegment(number); err != nil {
@@ -448,11 +445,12 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 	w.compare(true)
 	var unknown *finding
 	for _, g := range w.outside {
-		switch w.vouches(g.note) {
-		case errSignature:
-			return &finding{Tampered, w.tree.size, w.tree.size, "the signature of a checkpoint that was given is wrong"}, nil
+		switch w.vouches(g) {
+		case nil:
 		case errUnknownKey:
-			unknown = &finding{code: Unknown, problem: "a checkpoint that was given is signed by no key of this log"}
+			unknown = &finding{code: Unknown, problem: "a checkpoint that was given is of another log, or signed by no key of this one"}
+		default:
+			return &finding{Tampered, w.tree.size, w.tree.size, "the signature of a checkpoint that was given is wrong"}, nil
 		}
 	}
 	switch {
@@ -473,10 +471,10 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 }
 
 // vouches finds the key of the log that has signed a note.
-func (w *walker) vouches(n []byte) error {
+func (w *walker) vouches(g givenNote) error {
 	for _, key := range w.keys {
-		if signedBy(n, key) {
-			return verifyNote(n, key)
+		if strings.HasPrefix(key, g.origin+"+") && signedBy(g.note, key) {
+			return verifyNote(g.note, key)
 		}
 	}
 	return errUnknownKey

@@ -300,8 +300,8 @@ class Segment:
         self.pending = None
 
     def rest(self):
-        """All bytes that were not taken: their number and SHA-256, and whether a whole line, and one that is well-formed, is behind the first one of them."""
-        digest, length, whole, good, first = hashlib.sha256(), 0, False, False, True
+        """All bytes that were not taken: their number and SHA-256, and whether a whole line, and one that is well-formed, is among them."""
+        digest, length, whole, good = hashlib.sha256(), 0, False, False
         start = True
         while True:
             piece = self.peek()
@@ -312,10 +312,8 @@ class Segment:
             length += len(piece)
             ended = piece.endswith(b"\n")
             whole = whole or ended
-            if ended and start and not first and well_formed(piece[:-1]) is not None:
+            if ended and start and well_formed(piece[:-1]) is not None:
                 good = True
-            if ended:
-                first = False
             start = ended
 
     def close(self):
@@ -406,7 +404,7 @@ class Verifier:
     def first_note(self, raw):
         """The first note has to be by the root key: else it is another log, or another key."""
         try:
-            note = Note(raw, False)
+            note = Note(raw, True)
         except ValueError:
             return
         if not self.key.named(note):
@@ -440,10 +438,9 @@ class Verifier:
         if self.short:
             return
         if sealed and self.notes:
-            if segment in self.files["log"]:
-                raise self.tampered("segment %d has no checkpoint, and the one before is sealed" % segment)
-            self.short = "segment %d, which the last seal speaks of, is gone" % segment
-            return
+            if segment not in self.files["log"]:
+                self.short = "segment %d, which the last seal speaks of, is gone" % segment
+                return
         self.unsigned(segment)
 
     def signed_segment(self, segment, lines):
@@ -451,7 +448,9 @@ class Verifier:
         first, note = self.tree.size, None
         self.roots_at()
         source = Segment(self.path(segment, "log")) if lines else None
-        ranges = None if lines else self.read_ranges(segment)
+        ranges = self.read_ranges(segment) if not lines and segment in self.files["tree"] else None
+        if not lines and ranges is None:
+            self.short = "segment %d is gone" % segment
         size = first
         try:
             for raw in self.read_notes(segment):
