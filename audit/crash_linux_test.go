@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -210,6 +211,9 @@ func killOne(t *testing.T, dir string, reported map[int64]string) {
 
 func appendUntilKilled(t *testing.T, dir string) {
 	o := Options{SegmentBytes: 20 << 10}
+	if n, err := strconv.ParseInt(os.Getenv("AUDIT_TEST_SEGMENT"), 10, 64); err == nil {
+		o.SegmentBytes = n
+	}
 	l, err := Create(dir, o)
 	if errors.Is(err, os.ErrExist) {
 		l, err = Open(dir, o)

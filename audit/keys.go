@@ -294,7 +294,23 @@ func RootKey(dir, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	k, err := readKeys(keyPath(keyFolder(dir, folder), origin, ".key"))
+	folder = keyFolder(dir, folder)
+	k, err := readKeys(keyPath(folder, origin, ".key"))
+	var refusal *Refusal
+	for range 3 {
+		if !errors.As(err, &refusal) {
+			break
+		}
+		// It may be overwritten, as it is at the end of an epoch until the next one is
+		// in its place, which it may be by now.
+		next, nextErr := readKeys(keyPath(folder, origin, ".next"))
+		if nextErr != nil {
+			next, nextErr = readKeys(keyPath(folder, origin, ".key"))
+		}
+		if nextErr == nil {
+			k, err = next, nil
+		}
+	}
 	if err != nil {
 		return "", err
 	}

@@ -182,7 +182,11 @@ func (r *Reader) skip() error {
 func (r *Reader) advance() error {
 	complete := r.final
 	if !complete {
-		if _, err := os.Stat(segmentPath(r.dir, r.number+1)); err == nil {
+		_, err := os.Stat(segmentPath(r.dir, r.number+1))
+		if errors.Is(err, fs.ErrNotExist) {
+			_, err = os.Lstat(treePath(r.dir, r.number+1)) // it was removed since
+		}
+		if err == nil {
 			r.final = true
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err

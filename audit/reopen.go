@@ -132,6 +132,9 @@ func (l *Log) state() (closed bool, err error) {
 // and the next one has to come after them.
 func (l *Log) leave() (number int, torn Torn, err error) {
 	path := l.segment.Name()
+	if info, err := os.Stat(path); err == nil && info.Size() < l.end.offset {
+		return 0, Torn{}, &DamageError{path, info.Size(), "it is shorter than what was written to it"}
+	}
 	tree := l.tree
 	end, err := scan(path, l.end, tree.add)
 	switch {

@@ -1,0 +1,169 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// removed is how many segments retention has removed.
+func removed(t *testing.T, dir string) int {
+	t.Helper()
+	trees, err := numbered(dir, ".tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(trees)
+}
+
+func TestWhatIsLeftIsProvable(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 400, Retain: Retain{Segments: 2}})
+	if n := removed(t, s.dir); n < 3 || len(numbersOf(t, s.dir)) != 2 {
+		t.Fatalf("%d segments were removed, %v are left", n, numbersOf(t, s.dir))
+	}
+	r := s.verify(t, s.anchors...)
+	if r.Code != Good || r.Records != 30 || r.Unvouched != 0 || r.Removed != removed(t, s.dir) {
+		t.Errorf("%+v", r)
+	}
+	first := reader(t, s.dir, 0)
+	line, err := first.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, err := checkLine(line)
+	if err != nil || seq == 0 {
+		t.Errorf("the reader begins with %d, %v", seq, err)
+	}
+	for at := seq; at < 30; at++ {
+		p, err := Prove(s.dir, s.key, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, err := p.Check(s.key); code != Good {
+			t.Errorf("record %d: %v", at, err)
+		}
+	}
+	if _, err := Prove(s.dir, s.key, seq-1); err == nil {
+		t.Error("a record that was removed is proved")
+	}
+	l := open(t, s.dir, Options{Retain: Retain{Segments: 2}})
+	if seq := appendTo(t, l, named("next")); seq != 30 {
+		t.Errorf("goes on with %d", seq)
+	}
+	closeLog(t, l)
+	if r := s.verify(t, s.anchors...); r.Code != Good {
+		t.Errorf("opened again: %+v", r)
+	}
+}
+
+// TestEveryBitOfWhatIsLeft flips each bit of the trees.
+func TestEveryBitOfWhatIsLeft(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 1 << 10, Retain: Retain{Segments: 2}})
+	path := treePath(s.dir, 1)
+	content := readFile(t, path)
+	for bit := range 8 * len(content) {
+		poke(t, path, bit/8, content[bit/8]^1<<(bit%8))
+		if r := s.verify(t); r.Code != Tampered {
+			t.Fatalf("bit %d flipped: %+v", bit, r)
+		}
+		poke(t, path, bit/8, content[bit/8])
+	}
+	for size := range content {
+		writeFile(t, path, content[:size])
+		if r := s.verify(t); r.Code != Tampered {
+			t.Fatalf("cut at %d: %+v", size, r)
+		}
+	}
+}
+
+func TestRetainBySizeAndByAge(t *testing.T) {
+	for name, row := range map[string]struct {
+		retain Retain
+		after  time.Duration
+		least  int
+		most   int
+	}{
+		"all":           {Retain{}, 0, 0, 0},
+		"much":          {Retain{Bytes: 1 << 20}, 0, 0, 0},
+		"a little":      {Retain{Bytes: 1000}, 0, 4, 10},
+		"young":         {Retain{Age: time.Hour}, 10 * time.Minute, 0, 0},
+		"not very old":  {Retain{Age: time.Hour}, 50 * time.Minute, 1, 60},
+		"what is first": {Retain{Segments: 100, Age: time.Hour}, 50 * time.Minute, 1, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := filepath.Join(t.TempDir(), "audit")
+				l := create(t, dir, Options{SegmentBytes: 300, Retain: row.retain, Trouble: func(err error) { t.Error(err) }})
+				_, key := l.Origin()
+				for range 4 {
+					for range 10 {
+						appendTo(t, l, named("x"))
+						synctest.Wait()
+					}
+					time.Sleep(row.after)
+				}
+				closeLog(t, l)
+				if n := removed(t, dir); n < row.least || n > row.most {
+					t.Errorf("%d segments were removed, want %d to %d", n, row.least, row.most)
+				}
+				if r, err := Verify(dir, key, nil); err != nil || r.Code != Good || r.Records != 40 {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatIsDamagedIsNotRemoved: it is evidence.
+func TestWhatIsDamagedIsNotRemoved(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 400})
+	path := segmentPath(s.dir, 1)
+	changed := bytes.Replace(readFile(t, path), []byte("record1"), []byte("record9"), 1)
+	writeFile(t, path, changed)
+	var trouble error
+	l := open(t, s.dir, Options{SegmentBytes: 400, Retain: Retain{Segments: 2}, Trouble: func(err error) { trouble = err }})
+	appendTo(t, l, named("x"))
+	closeLog(t, l)
+	var damage *DamageError
+	if !errors.As(trouble, &damage) || !bytes.Equal(readFile(t, path), changed) || removed(t, s.dir) != 0 {
+		t.Errorf("trouble %v, %d segments removed", trouble, removed(t, s.dir))
+	}
+}
+
+// TestAReaderIsOvertakenByRetention goes on where the log now begins.
+func TestAReaderIsOvertakenByRetention(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 400})
+	r := reader(t, s.dir, 0)
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	for number := range 3 {
+		if err := removeSegment(s.dir, number+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var last int64
+	for range 30 {
+		line, err := r.Next()
+		if err != nil {
+			break
+		}
+		if last, err = checkLine(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last != 29 {
+		t.Errorf("the reader ends with record %d", last)
+	}
+	if err := os.Remove(treePath(s.dir, 2)); err != nil {
+		t.Fatal(err)
+	}
+	var damage *DamageError
+	if _, err := NewReader(s.dir, 0); !errors.As(err, &damage) {
+		t.Errorf("a reader of a log that misses a part: %v", err)
+	}
+}
