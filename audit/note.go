@@ -12,6 +12,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -227,16 +228,6 @@ func splitNote(n []byte) (text string, signatures []string, err error) {
 	return string(n[:i+1]), signatures, nil
 }
 
-// openNote reads a note that the log wrote, which has one signature, and checks
-// that it is key's. Errors are errNote and the like, errUnknownKey and errSignature.
-func openNote(n []byte, key string) (*checkpoint, error) {
-	c, err := readNote(n)
-	if err != nil {
-		return nil, err
-	}
-	return c, verifyNote(n, key)
-}
-
 // readNote reads a note that the log wrote, and checks its form alone.
 func readNote(n []byte) (*checkpoint, error) {
 	text, signatures, err := splitNote(n)
@@ -247,16 +238,14 @@ func readNote(n []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(signatures) != 1 {
+	if len(signatures) != 1 || !utf8.Valid(n) {
 		return nil, errNote
 	}
-	encoded, ok := strings.CutPrefix(signatures[0], "— "+c.origin+" ")
-	signature, err := decode64(encoded)
-	if !ok || err != nil || len(signature) != 4+ed25519.SignatureSize {
-		return nil, errNote
-	}
-	return c, nil
+	return c, checkSignatures(signatures)
 }
+
+// isOf reports whether a checkpoint is of the log that a key is for.
+func (c *checkpoint) isOf(key string) bool { return strings.HasPrefix(key, c.origin+"+") }
 
 // signedBy reports whether a note has a signature that says it is key's.
 func signedBy(n []byte, key string) bool {

@@ -216,6 +216,9 @@ func (p *Proof) link(text, key string) (*checkpoint, error) {
 	if !signedBy(n, key) {
 		return nil, errUnknownKey
 	}
+	if !c.isOf(key) {
+		return nil, errNote
+	}
 	return c, verifyNote(n, key)
 }
 

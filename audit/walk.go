@@ -1,0 +1,298 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// A walker goes over a log from its first record to its last.
+type walker struct {
+	dir     string
+	key     string      // in force
+	keys    []string    // of the log, so far
+	outside []givenNote // by size
+	passed  int         // so many of outside were compared
+	differ  *finding    // the first of them that is not of this log
+
+	logs, notes []int // the numbers of the files
+	last        int   // the largest of them
+
+	tree   mark
+	newest *checkpoint // that is good
+	note   []byte
+	torn   int64 // bytes of a torn tail
+
+	removed int
+	// For who proves something; nil where nobody does.
+	seen  func(level int, index int64, h tlog.Hash) // a node is complete
+	found func(seq int64, line []byte)              // a line was read
+	noted func(n []byte, c *checkpoint) error       // a note is good
+}
+
+// list finds the files of the log.
+func (w *walker) list() (err error) {
+	if w.notes, err = numbered(w.dir, ".ckpt"); err != nil {
+		return err
+	}
+	if w.logs, err = numbered(w.dir, ".log"); err != nil {
+		return err
+	}
+	trees, err := numbered(w.dir, ".tree")
+	if err != nil {
+		return err
+	}
+	if len(w.logs)+len(w.notes) == 0 {
+		return &fs.PathError{Op: "verify audit log", Path: w.dir, Err: fs.ErrNotExist}
+	}
+	w.last = slices.Max(slices.Concat(w.logs, w.notes, trees))
+	return nil
+}
+
+func (w *walker) tampered(to int64, format string, args ...any) error {
+	return &finding{Tampered, w.good(), to, fmt.Sprintf(format, args...)}
+}
+
+// malformed is for a line that has not the form or the number that it should have,
+// which it or one before it has brought about.
+func (w *walker) malformed(why error) error {
+	var damage *DamageError
+	errors.As(why, &damage)
+	return w.tampered(w.tree.size+1, "%s at byte %d: %s", filepath.Base(damage.Segment), damage.Offset, damage.Reason)
+}
+
+// good is how many records the newest good checkpoint is for.
+func (w *walker) good() int64 {
+	if w.newest == nil {
+		return 0
+	}
+	return w.newest.size
+}
+
+// walk goes over all segments.
+func (w *walker) walk() error {
+	switch {
+	case w.key == "":
+		return &finding{code: Unknown, problem: "no key is known by which this log could be verified"}
+	case len(w.notes) == 0:
+		return &finding{code: Unknown, problem: "the log is not signed: it has no checkpoint"}
+	}
+	w.keys = []string{w.key}
+	w.compare(false)
+	for number := 1; number <= w.last; number++ {
+		if err := w.walkSegment(number); err != nil {
+			return err
+		}
+	}
+	if sealed := w.newest.segment; w.newest.sealed {
+		if _, err := os.Lstat(segmentPath(w.dir, sealed+1)); errors.Is(err, fs.ErrNotExist) {
+			return &finding{code: Truncated, problem: fmt.Sprintf("segment %d is sealed, and the one after it is gone", sealed)}
+		}
+	}
+	return nil
+}
+
+func (w *walker) walkSegment(number int) error {
+	w.tree.segment, w.tree.first, w.tree.bytes = number, w.tree.size, 0
+	lines, err := w.open(number)
+	if err != nil {
+		return err
+	}
+	defer lines.Close()
+	lastNotes := w.notes[len(w.notes)-1]
+	if number > lastNotes {
+		return w.unsigned(lines)
+	}
+	f, err := os.Open(notePath(w.dir, number))
+	if errors.Is(err, fs.ErrNotExist) {
+		return w.tampered(w.tree.size+1, "the checkpoints of segment %d are missing, and later ones are there", number)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sealed, err := w.walkNotes(number, newNoteReader(f), lines, number == lastNotes)
+	switch {
+	case err != nil:
+		return err
+	case sealed:
+		return w.sealed(lines)
+	case number < lastNotes:
+		return w.tampered(w.tree.size+1, "the seal of segment %d is missing, and later checkpoints are there", number)
+	case w.newest == nil:
+		return &finding{code: Unknown, problem: "the log is not signed: it has no whole checkpoint"}
+	}
+	return w.unsigned(lines)
+}
+
+// open opens what there is of a segment: its lines, else their tree.
+func (w *walker) open(number int) (lineSource, error) {
+	c, err := openCursor(segmentPath(w.dir, number), position{seq: w.tree.size})
+	if err == nil {
+		return &segmentLines{cursor: c}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.Open(treePath(w.dir, number))
+	if err == nil && w.removed < number-1 {
+		return nil, errors.Join(f.Close(), w.tampered(w.tree.size+1, "the lines of segment %d are gone, and earlier ones are there", number))
+	}
+	if err == nil {
+		w.removed++
+		return newSpanFile(f), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if number < w.last {
+		return nil, w.tampered(w.tree.size+1, "segment %d is missing, and later files are there", number)
+	}
+	return nil, &finding{code: Truncated, problem: fmt.Sprintf("segment %d is gone", number)}
+}
+
+// walkNotes goes over the checkpoints of a segment, and the lines that they are for.
+func (w *walker) walkNotes(number int, notes *noteReader, lines lineSource, last bool) (sealed bool, err error) {
+	for {
+		n, err := notes.next()
+		switch {
+		case err == io.EOF:
+			return sealed, nil
+		case sealed:
+			return false, w.tampered(w.tree.size, "something stands behind the seal of segment %d", number)
+		case err == errTornNote && last:
+			w.torn += int64(len(notes.n))
+			return false, nil
+		case err == errTornNote || err == errNote:
+			return false, w.tampered(w.tree.size+1, "a checkpoint of segment %d is malformed, behind record %d", number, w.good())
+		case err != nil:
+			return false, err
+		}
+		c, err := w.check(number, n)
+		if err != nil {
+			return false, err
+		}
+		if err := w.readTo(c, lines); err != nil {
+			return false, err
+		}
+		w.newest, w.note, sealed = c, append(w.note[:0], n...), c.sealed
+		if w.noted != nil {
+			if err := w.noted(n, c); err != nil {
+				return false, err
+			}
+		}
+		if c.next != "" {
+			w.key = c.next
+			w.keys = append(w.keys, c.next)
+		}
+	}
+}
+
+// check checks a checkpoint by itself.
+func (w *walker) check(number int, n []byte) (*checkpoint, error) {
+	c, err := readNote(n)
+	if err != nil {
+		return nil, w.tampered(w.tree.size+1, "a checkpoint of segment %d is malformed, behind record %d", number, w.good())
+	}
+	if w.newest == nil && !signedBy(n, w.key) {
+		return nil, &finding{code: Unknown, problem: "the log is signed by another key"}
+	}
+	to := max(c.size, w.good()+1)
+	switch {
+	case !c.isOf(w.key) || verifyNote(n, w.key) != nil:
+		return nil, w.tampered(to, "the checkpoint of %d records is not signed by the key that is due", c.size)
+	case w.newest == nil && c.size != 0:
+		return nil, w.tampered(to, "the first checkpoint of the log is missing")
+	case c.segment != number || c.first != w.tree.first:
+		return nil, w.tampered(to, "the checkpoint of %d records is for another segment", c.size)
+	case c.size < w.tree.size:
+		return nil, w.tampered(to, "the checkpoint of %d records stands behind one of %d", c.size, w.tree.size)
+	}
+	return c, nil
+}
+
+// readTo reads the lines that a checkpoint is for, and compares them.
+func (w *walker) readTo(c *checkpoint, lines lineSource) error {
+	for w.tree.size < c.size {
+		err := lines.step(w)
+		var damage *DamageError
+		switch {
+		case err == io.EOF && c.segment < w.last:
+			return w.tampered(c.size, "segment %d ends before record %d, and later files are there", c.segment, w.tree.size)
+		case err == io.EOF:
+			return &finding{code: Truncated, problem: fmt.Sprintf("there are %d records, and a checkpoint says that there were %d", w.tree.size, c.size)}
+		case errors.As(err, &damage):
+			return w.malformed(damage)
+		case err != nil:
+			return err
+		}
+	}
+	if w.tree.size != c.size || w.tree.root() != c.root || !lines.removed() && w.tree.bytes != c.bytes {
+		return w.tampered(max(c.size, w.good()+1), "one of the records %d to %d is not what was signed", w.good(), max(c.size-1, w.good()))
+	}
+	return nil
+}
+
+// sealed checks that a segment ends where its seal says, and how.
+func (w *walker) sealed(lines lineSource) error {
+	if !bytes.Equal(w.newest.edge, w.tree.edge.bytes()) {
+		return w.tampered(w.tree.size, "the seal of segment %d has another tree", w.newest.segment)
+	}
+	rest, err := lines.rest(w.tree.bytes)
+	if err != nil {
+		return err
+	}
+	if !lines.removed() && (rest.Bytes != w.newest.torn || rest.Bytes > 0 && rest.SHA256 != w.newest.tornSum) || lines.removed() && rest.Bytes > 0 {
+		return w.tampered(w.tree.size+1, "segment %d goes on behind its seal with %d bytes, not %d, or with others", w.newest.segment, rest.Bytes, w.newest.torn)
+	}
+	return nil
+}
+
+// unsigned reads the lines for which there is no checkpoint yet.
+func (w *walker) unsigned(lines lineSource) error {
+	if lines.removed() {
+		return w.tampered(w.tree.size+1, "segment %d was removed without a seal", w.tree.segment)
+	}
+	for {
+		err := lines.step(w)
+		var damage *DamageError
+		switch {
+		case err == io.EOF || errors.As(err, &damage) && w.tree.segment == w.last:
+			return w.tail(lines, err)
+		case errors.As(err, &damage):
+			return w.malformed(damage)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// tail tells what a crash leaves at the end of the log from what it does not leave.
+func (w *walker) tail(lines lineSource, why error) error {
+	if w.tree.segment < w.last {
+		return nil
+	}
+	s, ok := lines.(*segmentLines)
+	if !ok {
+		return nil
+	}
+	if why != io.EOF {
+		more, err := s.cursor.lineFollows()
+		if err != nil {
+			return err
+		}
+		if more {
+			return w.malformed(why)
+		}
+	}
+	rest, err := lines.rest(w.tree.bytes)
+	w.torn += rest.Bytes
+	return err
+}
