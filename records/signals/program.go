@@ -68,7 +68,7 @@ func (p *program) add(r *egress.Record) {
 	}
 	p.first, p.last = earliest(p.first, r.Time), latest(p.last, r.Time)
 	p.denied += r.Times()
-	p.targets.add(records.Destination(r))
+	p.targets.add(destination(r) + ":" + records.Port(r)) // names below one domain are one place
 	if r.Decision.Class == string(policy.AddressDenied) {
 		p.guarded += r.Times()
 	}

@@ -231,6 +231,12 @@ func (s *site) canaries() Signal {
 	return Signal{"canary", 100, fmt.Sprintf("the canary %s was in its %s (%s)", s.canary.Name, s.canary.Where, s.canary.Encoding)}
 }
 
+// namesFrom is what a token takes that is worth sending, and namesTo a key.
+const namesFrom, namesTo = 128, 2048
+
+// wordBytes is what a word or a counter can tell, which by themselves say little.
+const wordBytes = 6
+
 // tells is about names that carry data: they are many, long or random, and each is
 // asked for about once, since a resolver remembers what it was told.
 func (s *site) tells() Signal {
@@ -240,9 +246,9 @@ func (s *site) tells() Signal {
 		return Signal{}
 	}
 	once := min(1, n/float64(s.asked))
-	score := scaled(bytes*once*once, 256, 4096, 80)
-	if each := bytes / n; each < 6 { // words, and counters
-		score /= 3
+	score := scaled(bytes*once*once, namesFrom, namesTo, 80)
+	if each := bytes / n; each < wordBytes {
+		score = int(float64(score) * each / wordBytes)
 	}
 	if s.overBudget > 0 {
 		score = max(score, 60) + 10

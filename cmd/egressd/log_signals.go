@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/records"
+	attempts "github.com/egressd/egressd/records/signals"
+	"github.com/spf13/cobra"
+)
+
+func newLogSignalsCommand() *cobra.Command {
+	var o signalsOptions
+	cmd := &cobra.Command{
+		Use:   "signals [FILTER…]",
+		Short: "Rank what looks like an attempt to get data out",
+		Long: `Signals reads the whole audit log and ranks what each program did with each
+destination by how much it looks like an attempt to get data out, or to find a
+way: canaries, names that carry data, uploads to where others fetch, what is left
+where anybody can publish, other ways that are tried after a denial, denials whose
+targets change, and what comes by the clock.
+
+A score is from 0 to 100. Below 40 stands what ordinary programs do too. It is no
+verdict, and nothing is decided by it. The filters are those of egressd log; what
+they leave out is not compared with either.`,
+		Example: `  egressd log signals
+  egressd log signals --top 3 since:24h sandbox:ci
+  egressd log signals --json`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilters,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest; 0: all")
+	return cmd
+}
+
+type signalsOptions struct {
+	logSource
+	json bool
+	top  int
+}
+
+func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
+	if o.top < 0 {
+		return misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
+	}
+	filter, err := parseFilter(words, time.Now())
+	if err != nil {
+		return err
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	var finder attempts.Finder
+	decisions := records.Tally{Emit: func(r *egress.Record) {
+		if filter.Match(r) {
+			finder.Add(r)
+		}
+	}}
+	err = log.each(func(_ []byte, r *egress.Record) error {
+		decisions.Add(r)
+		return nil
+	})
+	decisions.Flush(records.OutcomeOpen)
+	all := finder.Attempts()
+	if o.top > 0 {
+		all = all[:min(len(all), o.top)]
+	}
+	out := bufio.NewWriter(stdout)
+	if err := errors.Join(o.print(out, all, paletteFor(stdout)), out.Flush()); err != nil {
+		return err
+	}
+	if err == nil && len(all) == 0 {
+		fmt.Fprintf(stderr, "egressd: nothing in %s looks like an attempt\n", log.dir)
+	}
+	return err
+}
+
+func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours palette) error {
+	encoder := json.NewEncoder(w)
+	for _, a := range all {
+		if o.json {
+			if err := encoder.Encode(a); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := printAttempt(w, a, o.flags(), time.Now(), colours); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printAttempt writes one attempt: who and where, why, and what to look at.
+func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, colours palette) error {
+	who := a.Sandbox
+	if a.Program != "" {
+		who = strings.TrimPrefix(who+"/"+a.Program, "default/")
+	}
+	score := fmt.Sprintf("%3d", a.Score)
+	if a.Score >= 40 {
+		score = colours.paint("31", score)
+	}
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.bold(cell(a.Destination)), cell(who), clock(a.First, now), clock(a.Last, now))
+	for _, s := range a.Signals {
+		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable(s.Evidence))
+	}
+	if len(a.IDs) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", printable(strings.Join(a.IDs, ", ")), flags)
+	return err
+}
