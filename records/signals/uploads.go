@@ -12,7 +12,7 @@ const (
 	volumeFrom   = 128 << 10        // bytes that a program may send anywhere
 	volumeTo     = 16 << 20         // bytes from which more is not worse
 	volumeScore  = 30               //
-	alikeSizes   = 0.4              // variation: pieces of a file; prompts and commits vary by more than 1
+	alikeSizes   = 0.3              // variation: pieces of a file; prompts and commits vary by more than 1
 	alikeGaps    = 0.7              // variation: a timer; what people and agents cause varies by 1 and more
 	longTime     = 30 * time.Minute // in which it went on
 	rareProgram  = 0.02             // part of all flows
