@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/records"
 	attempts "github.com/egressd/egressd/records/signals"
 	"github.com/spf13/cobra"
 )
@@ -54,26 +52,13 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.top < 0 {
 		return misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
 	}
-	filter, err := parseFilter(words, time.Now())
-	if err != nil {
-		return err
-	}
-	log, err := o.open()
+	log, filter, err := o.ask(words)
 	if err != nil {
 		return err
 	}
 	defer log.close()
 	var finder attempts.Finder
-	decisions := records.Tally{Emit: func(r *egress.Record) {
-		if filter.Match(r) {
-			finder.Add(r)
-		}
-	}}
-	err = log.each(func(_ []byte, r *egress.Record) error {
-		decisions.Add(r)
-		return nil
-	})
-	decisions.Flush(records.OutcomeOpen)
+	err = log.decisions(filter, finder.Add)
 	all := finder.Attempts()
 	if o.top > 0 {
 		all = all[:min(len(all), o.top)]

@@ -75,7 +75,7 @@ func (p *program) add(r *egress.Record) {
 	p.ways |= wayOf(r)
 	if bits.OnesCount8(uint8(p.ways)) > bits.OnesCount8(uint8(p.most)) {
 		p.most = p.ways
-		p.ids = append(p.ids, r.Flow)
+		p.ids = append(p.ids, strings.Clone(r.Flow))
 		p.ids = p.ids[max(0, len(p.ids)-maxIDs):]
 	}
 }

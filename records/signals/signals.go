@@ -16,6 +16,7 @@ package signals
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -65,7 +66,7 @@ type siteKey struct{ sandbox, program, destination string }
 type programKey struct{ sandbox, program string }
 
 // Add takes in one decision, as a [records.Tally] hands it on, or a record of kind
-// signal.
+// signal. It keeps nothing of r.
 func (f *Finder) Add(r *egress.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return
@@ -94,7 +95,7 @@ func (f *Finder) program(key programKey) *program {
 	}
 	if p == nil {
 		p = new(program)
-		f.programs[key] = p
+		f.programs[programKey{strings.Clone(key.sandbox), strings.Clone(key.program)}] = p
 	}
 	return p
 }
@@ -109,7 +110,7 @@ func (f *Finder) site(key siteKey) *site {
 	}
 	if s == nil {
 		s = new(site)
-		f.sites[key] = s
+		f.sites[siteKey{strings.Clone(key.sandbox), strings.Clone(key.program), strings.Clone(key.destination)}] = s
 	}
 	return s
 }

@@ -101,7 +101,9 @@ func (s *site) add(r *egress.Record, place int64) {
 	weight := 1.0
 	switch {
 	case r.Signal != nil:
-		s.canary = r.Signal
+		s.canary = &egress.RecordSignal{
+			Name: strings.Clone(r.Signal.Name), Where: strings.Clone(r.Signal.Where), Encoding: strings.Clone(r.Signal.Encoding),
+		}
 		s.show(r.Flow, 1e18)
 		return
 	case r.Decision.Action != "allow":
@@ -185,7 +187,7 @@ func (s *site) show(id string, weight float64) {
 		}
 	}
 	if s.ids[least].weight < weight {
-		s.ids[least] = example{id, weight}
+		s.ids[least] = example{strings.Clone(id), weight}
 	}
 }
 
