@@ -28,11 +28,13 @@ var floors = map[string][]string{
 	"records": {"internal/*", "policy", "audit", "egress"},
 
 	"records/signals": {"internal/*", "policy", "egress", "records"},
+	"records/export":  {"policy", "egress"},
+	"records/sink":    {"internal/*", "audit", "egress", "records", "records/export"},
 
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "proxy", "dns", "admin"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
 	"bench":       {},
 	"e2e":         {"internal/*", "policy", "egress"},
 }

@@ -50,7 +50,7 @@ keeps a value together.
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
-	cmd.AddCommand(newLogShowCommand(), newLogSignalsCommand(), newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand())
+	cmd.AddCommand(newLogShowCommand(), newLogSignalsCommand(), newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(), newLogExportCommand())
 	return cmd
 }
 
@@ -80,7 +80,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 
 // unbuiltLogCommands are words that must not be taken for a filter: whoever
 // types them asks for more than a view.
-var unbuiltLogCommands = []string{"export", "summary"}
+var unbuiltLogCommands = []string{"summary"}
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := log.overview(f)

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/records/export"
+	"github.com/spf13/cobra"
+)
+
+func newLogExportCommand() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export --format FORMAT [FILTER…]",
+		Short: "Write the log in the form of another program",
+		Long: `Export writes the records of the audit log as events that other programs read, one
+a line, oldest first. The filters are those of egressd log.
+
+  ocsf  Open Cybersecurity Schema Framework 1.5.0
+  ecs   Elastic Common Schema 8.17
+  zeek  Zeek's conn, http, dns and ssl as JSON, the log's name in "_path"
+  eve   Suricata's EVE: alert, flow, http, tls, dns
+  cef   ArcSight's Common Event Format 0
+
+Zeek and EVE know of a flow when it has ended or was refused, and say nothing of
+starts, stops and policies. Without a format of another program there is
+egressd log --json.`,
+		Example: `  egressd log export --format ocsf since:1d --out events.json
+  egressd log export --format cef verdict:deny`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeFilters,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
+	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`, which is there when all of it is")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+type exportOptions struct {
+	logSource
+	format, out string
+}
+
+func (o *exportOptions) run(stdout io.Writer, words []string) error {
+	encode, ok := export.Named(o.format)
+	if !ok {
+		return o.unknownFormat()
+	}
+	f, err := parseFilter(words, time.Now())
+	if err != nil {
+		return err
+	}
+	log, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	if o.out == "" {
+		return exportTo(stdout, log, f, encode)
+	}
+	return wholeFile(o.out, func(w io.Writer) error { return exportTo(w, log, f, encode) })
+}
+
+func (o *exportOptions) unknownFormat() error {
+	formats := export.Formats()
+	example := "egressd log export --format " + formats[0]
+	if o.format == "" {
+		return misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
+	}
+	if near := spelling.Nearest(strings.ToLower(o.format), formats); near != "" {
+		example = "egressd log export --format " + near
+	}
+	return misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
+}
+
+// exportTo writes what passes the filter. It remembers only the flows that are
+// open, so that a filter sees of their ends what it sees of them in egressd log.
+func exportTo(w io.Writer, log *logReader, f *records.Filter, encode export.Encoder) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	from := exportOrigin()
+	var joiner records.Joiner
+	var text []byte
+	err := log.each(func(_ []byte, r *egress.Record) error {
+		whole := joiner.Complete(r)
+		joiner.Follow(r)
+		if !f.Match(whole) {
+			return nil
+		}
+		text = encode(text[:0], r, from)
+		_, err := out.Write(text)
+		return err
+	})
+	return errors.Join(err, out.Flush())
+}
+
+// exportOrigin is what exported events say of this machine.
+func exportOrigin() export.Origin {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	return export.Origin{Version: thisBuild().Version, Host: host}
+}
+
+// wholeFile writes a file that only its owner can read, and that is there under its
+// name when write has succeeded, in the place of one that may be there.
+func wholeFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return failed(err, "--out FILE in a folder that you may write")
+	}
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

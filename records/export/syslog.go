@@ -1,0 +1,72 @@
+package export
+
+import (
+	"strconv"
+	"strings"
+)
+
+const (
+	// facilityAudit is "log audit" of RFC 5424 section 6.2.1.
+	facilityAudit = 13
+
+	// syslogID names the structured data of egressd. Its enterprise number is the
+	// one that is set aside for examples (RFC 5612): egressd has none of its own.
+	syslogID = "egressd@32473"
+
+	syslogTime = "2006-01-02T15:04:05.000000Z"
+)
+
+// Syslog appends a message of RFC 5424, without the framing of a transport and
+// without a newline. Its MSG is the text of the entry, its structured data says
+// what one filters by. Process is the number of egressd's own process.
+func Syslog(b []byte, e Entry, from Origin, process int) []byte {
+	f := factsOf(e.Record)
+	severities := [...]int{informational: 6, low: 5, medium: 4, high: 1}
+	b = append(b, '<')
+	b = strconv.AppendInt(b, int64(facilityAudit*8+severities[f.level()]), 10)
+	b = append(b, '>', '1', ' ')
+	b = f.Time.UTC().AppendFormat(b, syslogTime)
+	b = append(b, ' ')
+	b = append(b, syslogName(from.Host, 255)...)
+	b = append(b, " egressd "...)
+	b = strconv.AppendInt(b, int64(process), 10)
+	b = append(b, ' ')
+	b = append(b, syslogName(string(f.Kind), 32)...)
+	b = append(b, " [meta sequenceId=\""...)
+	b = strconv.AppendInt(b, f.Seq%(1<<31-1)+1, 10) // 1 to 2147483647, RFC 5424 section 7.3.1
+	b = append(b, "\"]["+syslogID...)
+	b = syslogParam(b, "seq", strconv.FormatInt(f.Seq, 10))
+	b = syslogParam(b, "flow", f.Flow)
+	b = syslogParam(b, "sandbox", f.Sandbox)
+	b = syslogParam(b, "action", f.action())
+	b = syslogParam(b, "class", f.class())
+	b = syslogParam(b, "rule", f.rule())
+	b = syslogParam(b, "dst", f.name())
+	b = append(b, ']', ' ')
+	return append(b, e.Text...)
+}
+
+// syslogName is a word of the header: printable ASCII without spaces.
+func syslogName(s string, most int) string {
+	s = strings.Map(func(c rune) rune {
+		if c <= ' ' || c > '~' {
+			return '_'
+		}
+		return c
+	}, cut(s, most))
+	return firstOf(s, "-")
+}
+
+var syslogValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `]`, `\]`)
+
+// syslogParam appends one parameter of structured data (RFC 5424 section 6.3.3).
+func syslogParam(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(b, ' ')
+	b = append(b, name...)
+	b = append(b, '=', '"')
+	b = append(b, syslogValue.Replace(visible(value, false))...)
+	return append(b, '"')
+}

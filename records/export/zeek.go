@@ -1,0 +1,123 @@
+package export
+
+import (
+	"strconv"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// zeek writes entries of Zeek's logs as JSON, each with the log's name in "_path":
+// conn when a flow ends or is refused, http and ssl beside it, dns for a question.
+// A flow that is open has no entry yet, as in Zeek. Fields of egressd's own begin
+// with "egressd_".
+func zeek(b []byte, r *egress.Record, _ Origin) []byte {
+	f := factsOf(r)
+	w := &writer{b}
+	switch f.kind {
+	case aboutQuestion:
+		w.zeekQuestions(&f)
+	case aboutFlow, aboutRequest:
+		if f.ended || f.denied {
+			w.zeekFlow(&f)
+		}
+	}
+	return w.b
+}
+
+func (w *writer) zeekFlow(f *facts) {
+	w.zeekEntry("conn", f, func() {
+		w.str("proto", firstOf(f.transport(), "unknown_transport"))
+		w.str("service", map[string]string{"http": "http", "tls": "ssl"}[f.application()])
+		if f.ended {
+			w.seconds("duration", f.Duration*1000)
+		}
+		if up, down, told := f.bytes(); told {
+			w.num("orig_bytes", up)
+			w.num("resp_bytes", down)
+		}
+		w.str("conn_state", zeekState(f))
+	})
+	if f.kind == aboutRequest {
+		w.zeekEntry("http", f, func() {
+			w.str("method", f.HTTP.Method)
+			w.str("host", f.name())
+			w.str("uri", f.HTTP.Path)
+			w.some("status_code", int64(f.HTTP.Status))
+		})
+	}
+	if f.TLS != nil && f.kind == aboutFlow {
+		w.zeekEntry("ssl", f, func() { w.str("server_name", f.TLS.SNI) })
+	}
+}
+
+// zeekState is the conn_state: what is refused is rejected, whoever refuses it.
+func zeekState(f *facts) string {
+	switch {
+	case f.cut, f.ended && f.Outcome == "reset":
+		return "RSTR"
+	case f.denied, f.Outcome == "network-refused":
+		return "REJ"
+	case f.failed:
+		return "S0"
+	}
+	return "SF"
+}
+
+// zeekTypes are the numbers of the types of records that can be allowed, and of
+// others that are often asked for.
+var zeekTypes = map[string]int64{
+	"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "PTR": 12, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "DS": 43, "DNSKEY": 48, "SVCB": 64, "HTTPS": 65, "ANY": 255,
+}
+
+func (w *writer) zeekQuestions(f *facts) {
+	if f.DNS == nil {
+		return
+	}
+	for _, kind := range f.questionTypes() {
+		w.zeekEntry("dns", f, func() {
+			w.str("proto", "unknown_transport")
+			w.str("query", f.DNS.Name)
+			w.num("qclass", 1)
+			w.str("qclass_name", "C_INTERNET")
+			w.some("qtype", zeekTypes[kind])
+			w.str("qtype_name", kind)
+			if f.denied {
+				w.num("rcode", 5)
+				w.str("rcode_name", "REFUSED")
+			}
+		})
+	}
+}
+
+// zeekEntry writes what all logs have in common, and between it the members of one.
+func (w *writer) zeekEntry(path string, f *facts, members func()) {
+	w.line(func() {
+		w.str("_path", path)
+		w.seconds("ts", f.start().UnixMicro())
+		w.str("uid", "C"+f.Flow)
+		w.str("id.orig_h", f.srcIP)
+		w.some("id.orig_p", int64(f.srcPort))
+		w.str("id.resp_h", f.dstIP)
+		w.some("id.resp_p", int64(f.dstPort))
+		members()
+		w.num("egressd_seq", f.Seq)
+		w.str("egressd_sandbox", f.Sandbox)
+		w.str("egressd_via", f.Via)
+		w.str("egressd_host", f.host)
+		w.str("egressd_action", f.action())
+		w.str("egressd_class", f.class())
+		w.str("egressd_rule", f.rule())
+		w.str("egressd_outcome", f.Outcome)
+		w.str("egressd_process", f.program())
+		w.str("egressd_raw", f.Raw)
+	})
+}
+
+// seconds writes a number of microseconds as seconds.
+func (w *writer) seconds(name string, micros int64) {
+	w.key(name)
+	w.b = strconv.AppendInt(w.b, micros/1e6, 10)
+	w.b = append(w.b, '.')
+	rest := strconv.FormatInt(1e6+micros%1e6, 10)
+	w.b = append(w.b, rest[1:]...)
+}
