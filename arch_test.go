@@ -78,6 +78,7 @@ var mayDial = map[string]string{
 	"egress":       "the gate",
 	"dns":          "its configured upstreams",
 	"bundle":       "egressd's own policy, from servers that the operator named",
+	"records/sink": "the operator's receivers of records, by name",
 	"bench":        "a load generator",
 	"internal/lab": "the far side of tests",
 	"cmd/egressd":  "syscall.Connect to ask whether a unix socket is alive, see clearSocket",

@@ -238,6 +238,9 @@ type Audit struct {
 
 	// Retain says what of the log is kept. Default: all.
 	Retain Retain
+
+	// Sinks are where egressd serve sends the records of the log to. Default: none.
+	Sinks []Sink
 }
 
 // Retain is the section "audit.retain": the oldest segments are removed while one

@@ -22,6 +22,14 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
 	e.text("audit.dir", &out.Audit.Dir)
 	e.text("audit.key_dir", &out.Audit.KeyDir)
+	out.Audit.Sinks = slices.Clone(f.Audit.Sinks)
+	for i := range out.Audit.Sinks {
+		at := fmt.Sprintf("audit.sinks[%d]", i)
+		e.text(at+".address", &out.Audit.Sinks[i].Address)
+		e.text(at+".path", &out.Audit.Sinks[i].Path)
+		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
+		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
+	}
 	out.Allow = e.injected(f.Allow)
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {

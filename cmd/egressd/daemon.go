@@ -23,6 +23,7 @@ import (
 	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/records/sink"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/fsnotify/fsnotify"
 )
@@ -40,6 +41,7 @@ type daemon struct {
 
 	host      *hostaddr.Watcher
 	log       *audit.Log
+	sinks     *sink.Set // nil where the log is not open
 	sandboxes *sandbox.Directory
 	resolver  *resolver
 	gate      *egress.Gate
@@ -155,6 +157,7 @@ func (d *daemon) openLog() error {
 	if err != nil {
 		return d.explainLog(dir, err)
 	}
+	d.sinks = sink.NewSet(dir, exportOrigin(), d.complain)
 	return nil
 }
 
@@ -205,6 +208,10 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, err
 	}
 	d.gate.SetCanaries(canaries)
+	sinks, err := d.config.sinks()
+	if err != nil {
+		return nil, err
+	}
 	d.with = with
 	d.server.Inspect(with)
 	d.overTLS.Store(overTLS)
@@ -222,6 +229,9 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	d.policy = p
 	d.attest()
 	d.adopt(d.config)
+	if err := d.sinks.Apply(sinks); err != nil {
+		return nil, failed(err, "correct audit.sinks in "+d.path)
+	}
 	for _, w := range d.config.warnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
 	}
@@ -307,6 +317,7 @@ type change struct {
 	overTLS   *proxy.TLSListener
 	keys      *credentials
 	canaries  *secret.Canaries
+	sinks     []sink.Config
 }
 
 // apply makes everything that can fail before it puts any of it in force. In
@@ -357,6 +368,9 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 	if next.canaries, err = c.canaries(); err != nil {
 		return nil, err
 	}
+	if next.sinks, err = c.sinks(); err != nil {
+		return nil, err
+	}
 	next.keys, err = c.credentials(ctx, next.policy.Digest())
 	return next, err
 }
@@ -390,8 +404,11 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 		d.complain(err)
 	}
 	d.resolver.forwarder.Store(next.forwarder)
-	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || now.Audit != before.Audit {
+	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
+	}
+	if err := d.sinks.Apply(next.sinks); err != nil {
+		d.complain(err)
 	}
 	d.config = next.config
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
@@ -440,6 +457,9 @@ func (d *daemon) close() {
 	d.closeCaptured()
 	if d.gate != nil {
 		d.gate.Settle()
+	}
+	if d.sinks != nil {
+		d.sinks.Stop(0)
 	}
 	if d.log != nil {
 		d.log.Close()

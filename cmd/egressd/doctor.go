@@ -158,6 +158,7 @@ func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
 	all = append(all, c.variableFindings(getenv)...)
 	all = append(all, c.logFinding(), c.clockFinding(now))
 	all = append(all, c.captureFindings()...)
+	all = append(all, c.sinkFindings()...)
 	return append(all, c.trustFindings(getenv)...)
 }
 

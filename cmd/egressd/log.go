@@ -50,7 +50,10 @@ keeps a value together.
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
-	cmd.AddCommand(newLogShowCommand(), newLogSignalsCommand(), newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(), newLogExportCommand())
+	cmd.AddCommand(
+		newLogShowCommand(), newLogSignalsCommand(), newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(),
+		newLogExportCommand(), newLogSinksCommand(),
+	)
 	return cmd
 }
 

@@ -93,7 +93,7 @@ func exportTo(w io.Writer, log *logReader, f *records.Filter, encode export.Enco
 	from := exportOrigin()
 	var joiner records.Joiner
 	var text []byte
-	err := log.each(func(_ []byte, r *egress.Record) error {
+	err := log.each(func(_ string, r *egress.Record) error {
 		whole := joiner.Complete(r)
 		joiner.Follow(r)
 		if !f.Match(whole) {

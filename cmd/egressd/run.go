@@ -265,7 +265,7 @@ func (r *runner) change(c *config) error {
 		r.index.run = newRunID(time.Now())
 		r.folder = filepath.Join(runs, r.index.run)
 	}
-	c.file.Audit.Dir = r.folder
+	c.file.Audit.Dir, c.file.Audit.Sinks = r.folder, nil // a run's own log stays here
 	return nil
 }
 
@@ -288,6 +288,13 @@ func (r *runner) hide(c *config, runs string) {
 	for _, s := range c.file.Sandboxes {
 		if s.TokenFile != "" {
 			r.hidden = append(r.hidden, c.relative(s.TokenFile))
+		}
+	}
+	for _, s := range c.file.Audit.Sinks {
+		for _, path := range []string{s.HeadersFile, s.Path} {
+			if path != "" {
+				r.hidden = append(r.hidden, c.relative(path))
+			}
 		}
 	}
 	for _, i := range c.file.Injections() {

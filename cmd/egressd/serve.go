@@ -16,6 +16,10 @@ import (
 // drainFor is how long tunnels may go on after the signal to stop.
 const drainFor = 10 * time.Second
 
+// sinksDrain is how long sinks may go on after the last record. What they do not
+// get rid of by then is sent after the next start.
+const sinksDrain = 3 * time.Second
+
 func newServeCommand() *cobra.Command {
 	var path string
 	var drain time.Duration
@@ -118,5 +122,7 @@ func (d *daemon) stop(drain time.Duration) error {
 	}
 	d.filter.Shutdown()
 	d.serving.Wait()
-	return d.gate.Note("stop", note)
+	err := d.gate.Note("stop", note)
+	d.sinks.Stop(sinksDrain)
+	return err
 }

@@ -20,7 +20,7 @@ func cef(b []byte, r *egress.Record, from Origin) []byte {
 		c.traffic(&f)
 	}
 	c.custom(&f)
-	c.str("msg", firstOf(f.reason(), f.Note), 1023)
+	c.str("msg", firstOf(f.reason(), f.Note, f.noticed()), 1023)
 	return append(c.b, '\n')
 }
 
@@ -49,6 +49,7 @@ func (c *cefWriter) identity(f *facts, from Origin) {
 
 func (c *cefWriter) traffic(f *facts) {
 	c.str("act", f.action(), 63)
+	c.some("cnt", f.Count)
 	c.str("outcome", f.Outcome, 63)
 	c.str("reason", f.class(), 1023)
 	c.num("deviceDirection", 1)

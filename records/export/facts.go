@@ -36,8 +36,6 @@ const (
 	aboutSignal                // something that was noticed, and is no decision
 )
 
-const kindSignal egress.Kind = "signal"
-
 // classUDP is the class of the one refusal that is about a datagram.
 const classUDP = string(policy.UDPDenied)
 
@@ -59,7 +57,7 @@ func factsOf(r *egress.Record) facts {
 
 func topicOf(r *egress.Record) topic {
 	switch {
-	case r.Kind == kindSignal:
+	case r.Kind == egress.KindSignal:
 		return aboutSignal
 	case r.Kind == egress.KindDNS:
 		return aboutQuestion
@@ -243,7 +241,7 @@ func (f *facts) program() string {
 func (f *facts) sentence() string {
 	switch {
 	case f.kind == aboutItself, f.kind == aboutSignal:
-		return strings.TrimSpace(string(f.Kind) + " " + firstOf(f.Note, f.reason()))
+		return strings.TrimSpace(string(f.Kind) + " " + firstOf(f.noticed(), f.reason()))
 	case f.cut:
 		return "cut " + f.place()
 	case f.denied:
@@ -253,6 +251,14 @@ func (f *facts) sentence() string {
 	default:
 		return "allowed " + f.place()
 	}
+}
+
+// noticed is what a signal says, or a note.
+func (f *facts) noticed() string {
+	if s := f.Signal; s != nil {
+		return strings.TrimSpace(s.What + " " + s.Name + " in " + s.Where + " " + s.Encoding)
+	}
+	return f.Note
 }
 
 func (f *facts) place() string {

@@ -34,7 +34,8 @@ func hostileRecord(kind egress.Kind, text string) *egress.Record {
 		DNS:      &egress.RecordDNS{Name: text, Type: "A " + text},
 		Process:  &egress.RecordProcess{PID: 1, Exe: text, Argv: []string{text, text}},
 		Decision: &egress.RecordDecision{Action: "deny", Rule: text, Layer: text, Reason: text, Class: text, AllowedIf: []string{text}, Policy: text},
-		Bytes:    &egress.RecordBytes{Up: 1, Down: 2}, Duration: 1234, Outcome: text, Raw: text, Note: text,
+		Bytes:    &egress.RecordBytes{Up: 1, Down: 2}, Duration: 1234, Outcome: text, Raw: text, Note: text, Count: 3,
+		Signal: &egress.RecordSignal{What: text, Name: text, Where: text, Encoding: text},
 	}
 }
 
@@ -48,7 +49,7 @@ var cefSchema = sync.OnceValue(func() *schema {
 	return s
 })
 
-var kinds = []egress.Kind{egress.KindOpen, egress.KindClose, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindPolicy, egress.KindStart, kindSignal}
+var kinds = []egress.Kind{egress.KindOpen, egress.KindClose, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindPolicy, egress.KindStart, egress.KindSignal}
 
 func FuzzHostileText(f *testing.F) {
 	for _, text := range hostile {
@@ -199,7 +200,7 @@ func checkCEF(t *testing.T, line string, r *egress.Record) {
 		}
 	}
 	f := factsOf(r)
-	wants := map[string]string{"cs1": r.Sandbox, "cs2": f.rule(), "msg": firstOf(f.reason(), r.Note), "cn1": "7"}
+	wants := map[string]string{"cs1": r.Sandbox, "cs2": f.rule(), "msg": firstOf(f.reason(), r.Note, f.noticed()), "cn1": "7"}
 	if f.kind == aboutFlow || f.kind == aboutRequest {
 		wants["sproc"], wants["reason"] = r.Process.Exe, f.class()
 	}

@@ -119,6 +119,7 @@ func ocsfActivity(f *facts) (int64, string) {
 }
 
 func (w *writer) ocsfTimes(f *facts) {
+	w.some("count", f.Count)
 	if f.ended {
 		w.num("start_time", f.start().UnixMilli())
 		w.num("end_time", f.Time.UnixMilli())
@@ -311,7 +312,7 @@ func (w *writer) ocsfFinding(f *facts) {
 	w.str("status", "New")
 	w.object("finding_info", func() {
 		w.str("uid", f.uid())
-		w.str("title", firstOf(f.reason(), f.Note, string(f.Kind)))
-		w.str("desc", f.Note)
+		w.str("title", firstOf(f.noticed(), string(f.Kind)))
+		w.str("desc", f.noticed())
 	})
 }

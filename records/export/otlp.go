@@ -136,6 +136,7 @@ func (a *attributes) strs(key string, values []string) {
 func (a *attributes) record(f *facts) {
 	a.str("log.record.uid", f.uid())
 	a.num("egressd.seq", f.Seq)
+	a.some("egressd.count", f.Count)
 	a.str("egressd.flow", f.Flow)
 	a.str("egressd.sandbox", f.Sandbox)
 	a.str("egressd.via", f.Via)

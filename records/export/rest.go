@@ -8,6 +8,7 @@ import (
 func (w *writer) rest(f *facts) {
 	w.str("kind", string(f.Kind))
 	w.num("seq", f.Seq)
+	w.some("count", f.Count)
 	w.str("flow", f.Flow)
 	w.str("sandbox", f.Sandbox)
 	w.str("via", f.Via)
@@ -31,6 +32,14 @@ func (w *writer) rest(f *facts) {
 		w.flag("inspected", t.Inspected)
 	}
 	w.restShadow(f)
+	if s := f.Signal; s != nil {
+		w.object("signal", func() {
+			w.str("what", s.What)
+			w.str("name", s.Name)
+			w.str("where", s.Where)
+			w.str("encoding", s.Encoding)
+		})
+	}
 	w.str("outcome", f.Outcome)
 	w.str("raw", f.Raw)
 	w.str("note", f.Note)

@@ -101,6 +101,7 @@ func (w *writer) zeekEntry(path string, f *facts, members func()) {
 		w.some("id.resp_p", int64(f.dstPort))
 		members()
 		w.num("egressd_seq", f.Seq)
+		w.some("egressd_count", f.Count)
 		w.str("egressd_sandbox", f.Sandbox)
 		w.str("egressd_via", f.Via)
 		w.str("egressd_host", f.host)

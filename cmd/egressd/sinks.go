@@ -1,0 +1,100 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"reflect"
+	"strings"
+
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records/sink"
+)
+
+// maxHeaderFile bounds what is read of a file of headers, or of authorities.
+const (
+	maxHeaderFile = 64 << 10
+	maxCAFile     = 4 << 20
+)
+
+// sinks are the sinks of the file, with what it points to. No error holds a part of
+// a header.
+func (c *config) sinks() ([]sink.Config, error) {
+	var all []sink.Config
+	for i := range c.file.Audit.Sinks {
+		one, err := c.sink(&c.file.Audit.Sinks[i])
+		if err != nil {
+			return nil, misused(fmt.Errorf("sink %s: %w", c.file.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.path)
+		}
+		all = append(all, one)
+	}
+	if err := sink.Check(all); err != nil {
+		return nil, misused(err, "correct audit.sinks in "+c.path)
+	}
+	return all, nil
+}
+
+func (c *config) sink(s *policy.Sink) (sink.Config, error) {
+	one := sink.Config{Name: s.Name, Type: s.Type, URL: s.URL, Address: s.Address, Format: s.Format}
+	if s.Path != "" {
+		one.Path = c.relative(s.Path)
+	}
+	if s.HeadersFile != "" {
+		text, err := durable.Read(c.relative(s.HeadersFile), maxHeaderFile)
+		if err != nil {
+			return one, err
+		}
+		if one.Headers, err = parseHeaders(string(text)); err != nil {
+			return one, fmt.Errorf("%s: %w", c.relative(s.HeadersFile), err)
+		}
+	}
+	if s.CAFile != "" {
+		text, err := durable.Read(c.relative(s.CAFile), maxCAFile)
+		if err != nil {
+			return one, err
+		}
+		one.Roots = x509.NewCertPool()
+		if !one.Roots.AppendCertsFromPEM(text) {
+			return one, fmt.Errorf("%s holds no certificate", c.relative(s.CAFile))
+		}
+	}
+	return one, nil
+}
+
+// parseHeaders reads lines of the form "Name: value". Empty lines, and those that
+// begin with "#", count for nothing.
+func parseHeaders(text string) (http.Header, error) {
+	headers := http.Header{}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimRight(line, "\r \t")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, found := strings.Cut(line, ":")
+		value = strings.TrimLeft(value, " \t")
+		if !found || !isHeaderName(name) || value == "" || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
+			return nil, fmt.Errorf("line %d is not of the form \"Name: value\"", i+1)
+		}
+		headers.Add(textproto.CanonicalMIMEHeaderKey(name), value)
+	}
+	if len(headers) == 0 {
+		return nil, errors.New("it holds no header")
+	}
+	return headers, nil
+}
+
+func isHeaderName(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+	})
+}
+
+// sameLog reports whether two sections say the same of the log itself, which is
+// opened at the start only.
+func sameLog(a, b policy.Audit) bool {
+	a.Sinks, b.Sinks = nil, nil
+	return reflect.DeepEqual(a, b)
+}
