@@ -30,6 +30,8 @@ const (
 // line that was dropped may turn up again, and its count is then too small, see
 // [Overview.Exact].
 type Overview struct {
+	First, Last time.Time // when decisions were made
+
 	groups  map[string]*Group
 	folded  map[string]*Group // by domain, see domainKey
 	rest    map[string]*Group // what is counted under Beyond
@@ -64,6 +66,9 @@ type Group struct {
 	layer         string // of the refusal that Allow is for
 }
 
+// Many reports whether the line is about more than one destination.
+func (g *Group) Many() bool { return g.many }
+
 // named is the sandbox as far as a line tells it.
 func named(r *egress.Record) string {
 	if r.Sandbox == "default" {
@@ -79,11 +84,8 @@ func portOf(r *egress.Record) uint16 {
 	return r.Dst.Port
 }
 
-// times is how many decisions a record stands for.
-func times(r *egress.Record) int64 { return r.Times() }
-
-// decides reports whether r holds a decision about what a sandbox did.
-func decides(r *egress.Record) bool {
+// Decides reports whether r holds a decision about what a sandbox did.
+func Decides(r *egress.Record) bool {
 	switch r.Kind {
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindClose:
 		return r.Decision != nil
@@ -94,10 +96,16 @@ func decides(r *egress.Record) bool {
 // Add takes in one decision, as a [Tally] hands it on, and keeps nothing of
 // r's.
 func (o *Overview) Add(r *egress.Record) {
-	if !decides(r) {
+	if !Decides(r) {
 		return
 	}
 	o.shadow.add(r)
+	if o.First.IsZero() || r.Time.Before(o.First) {
+		o.First = r.Time
+	}
+	if r.Time.After(o.Last) {
+		o.Last = r.Time
+	}
 	if _, known := o.asking[r.Sandbox]; !known && r.Sandbox != "" {
 		if o.asking == nil {
 			o.asking = map[string]struct{}{}
@@ -108,7 +116,7 @@ func (o *Overview) Add(r *egress.Record) {
 }
 
 func (g *Group) add(r *egress.Record) {
-	n := times(r)
+	n := r.Times()
 	g.Count += n
 	if !r.Time.Before(g.Last) {
 		g.latest(r)

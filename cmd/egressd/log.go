@@ -41,7 +41,7 @@ keeps a value together.
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeFilters,
+		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
@@ -50,9 +50,10 @@ keeps a value together.
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
+	cmd.Flags().IntVar(&o.top, "top", 100, "print the first `N` lines of each table; 0 for all")
 	cmd.AddCommand(
-		newLogShowCommand(), newLogSignalsCommand(), newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(),
-		newLogExportCommand(), newLogSinksCommand(),
+		newLogShowCommand(), newLogSummaryCommand(), newLogStatsCommand(), newLogPivotCommand(), newLogSignalsCommand(),
+		newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(), newLogExportCommand(), newLogSinksCommand(),
 	)
 	return cmd
 }
@@ -60,7 +61,7 @@ keeps a value together.
 type logOptions struct {
 	logSource
 	follow, json bool
-	tail         int
+	tail, top    int
 }
 
 func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
@@ -69,6 +70,9 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	}
 	if o.tail < 0 {
 		return misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
+	}
+	if err := checkTop(o.top, "egressd log"); err != nil {
+		return err
 	}
 	log, f, err := o.ask(words)
 	if err != nil {
@@ -83,11 +87,12 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 
 // unbuiltLogCommands are words that must not be taken for a filter: whoever
 // types them asks for more than a view.
-var unbuiltLogCommands = []string{"summary"}
+// None is left.
+var unbuiltLogCommands = []string{}
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := log.overview(f)
-	view := overview{Overview: found, flags: o.flags()}
+	view := overview{Overview: found, flags: o.flags(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), paletteFor(stdout)), out.Flush()); err != nil {
 		return err
@@ -175,20 +180,4 @@ func (s *streamer) release() error {
 	}
 	s.held, s.live = nil, true
 	return s.out.Flush()
-}
-
-// completeFilters completes the keys of filters and the values that are few.
-func completeFilters(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-	var all []string
-	key, _, found := strings.Cut(word, ":")
-	if found {
-		for _, v := range records.FilterValues[key] {
-			all = append(all, key+":"+v)
-		}
-		return all, cobra.ShellCompDirectiveNoFileComp
-	}
-	for _, k := range records.FilterKeys {
-		all = append(all, k+":")
-	}
-	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

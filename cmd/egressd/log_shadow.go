@@ -27,8 +27,8 @@ func printShadows(w io.Writer, groups []*records.ShadowGroup, now time.Time, col
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tNOW\tWOULD\tWHY\tLAST")
 	for _, g := range groups {
-		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cell(g.Destination), cell(g.What), cell(g.Who),
-			cell(g.Now), cell(g.Would), cell(g.Why), clock(g.Last, now))
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn), cut(cell(g.Who), longestColumn),
+			cell(g.Now), cell(g.Would), cut(cell(g.Why), longestCell), clock(g.Last, now))
 	}
 	return table.Flush()
 }

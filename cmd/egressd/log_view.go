@@ -15,6 +15,7 @@ import (
 type overview struct {
 	*records.Overview
 	flags string // for a fix to find the same log and policy
+	top   int    // lines of each table; all where it is 0
 }
 
 // sections are the tables of the overview, in the order in which they stand.
@@ -34,12 +35,19 @@ func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
 		fmt.Fprintln(w, colours.paint(s.colour, s.title))
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\t%s\n", s.last)
-		for _, g := range groups {
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cell(g.Destination), cell(g.What),
-				cell(o.who(g)), cell(g.Why), clock(g.Last, now), cell(remark(g, o.flags)))
+		shown := groups
+		if o.top > 0 && len(groups) > o.top {
+			shown = groups[:o.top]
+		}
+		for _, g := range shown {
+			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn),
+				cut(cell(o.who(g)), longestColumn), cut(cell(g.Why), longestCell), clock(g.Last, now), cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
+		}
+		if n := len(groups) - len(shown); n > 0 {
+			fmt.Fprintf(w, "  and %d more, see --top\n", n)
 		}
 	}
 	return printShadows(w, o.Shadows(), now, colours)
@@ -83,12 +91,51 @@ func traffic(g *records.Group) string {
 	return text
 }
 
-// cell makes text fit for one cell of a table.
+// cell makes text fit for one cell of a table: each of its characters takes the
+// place of one.
 func cell(s string) string {
-	if s == "" {
+	switch s {
+	case "":
 		return "–"
+	case records.Beyond:
+		return s
 	}
-	return printable(s)
+	var b strings.Builder
+	for _, r := range printable(s) {
+		if r > widest {
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// widest is the last character before those that terminals may draw in two
+// columns.
+const widest = 0x10ff
+
+// How much of a text, which a sandbox may choose, stands in a column.
+const (
+	longestColumn = 32
+	longestCell   = 64
+)
+
+// cut shortens text to most characters.
+func cut(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// cutHost shortens a destination in its middle: its end says whose it is.
+func cutHost(s string) string {
+	const head = 20
+	if r := []rune(s); len(r) > longestCell {
+		return string(r[:head]) + "…" + string(r[len(r)-(longestCell-head-1):])
+	}
+	return s
 }
 
 // timesText is how many decisions a record stands for, where that is more than one.
@@ -110,7 +157,7 @@ func signalText(s *egress.RecordSignal) string {
 // line is one record for a person who watches them come.
 func line(r *egress.Record, now time.Time, colours palette) string {
 	action := ""
-	if r.Decision != nil && !records.IsLookup(r) {
+	if records.Decides(r) && !records.IsLookup(r) {
 		action = r.Decision.Action
 	}
 	fields := []string{clock(r.Time, now), colours.mark(action)}
@@ -133,8 +180,10 @@ func lineWords(r *egress.Record, action string) []string {
 		return []string{action, records.Destination(r), records.What(r), recordPath(r), records.Who(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
 	case egress.KindSignal:
 		return []string{"ALARM", signalText(r.Signal), records.Destination(r), records.Who(r), r.Flow}
-	default:
+	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery:
 		return []string{string(r.Kind), r.Note}
+	default: // a kind that a later version writes
+		return []string{string(r.Kind), records.Destination(r), recordPath(r), records.Who(r), r.Note, r.Flow}
 	}
 }
 

@@ -39,7 +39,7 @@ where that cannot be told.`,
 		Example: `  egressd replay --policy new.yaml since:24h
   egressd replay --policy new.yaml --run last --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeFilters,
+		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 			var answer status

@@ -29,7 +29,7 @@ of egressd log.`,
   egressd suggest --run last
   egressd suggest --run last 'host:*.example.com'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeFilters,
+		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

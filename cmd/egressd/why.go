@@ -16,7 +16,7 @@ import (
 )
 
 func newWhyCommand() *cobra.Command {
-	cmd := explainCommand()
+	cmd := explainCommand(&whyOptions{})
 	cmd.Use = "why ID"
 	cmd.Example = `  egressd why 01KB6ZQ4SZ
   egressd why 01KB6ZQ4 --json`
@@ -24,13 +24,19 @@ func newWhyCommand() *cobra.Command {
 }
 
 func newLogShowCommand() *cobra.Command {
-	cmd := explainCommand()
+	cmd := explainCommand(&whyOptions{around: true})
 	cmd.Use = "show ID"
+	cmd.Short = "Tell the story of one request, and what the program did before and after it"
+	cmd.Long = `Show says what egressd why says: what was asked, by which program, what each rule
+and each stage decided, what was dialled, what passed and how it ended. Then it
+tells what the same program of the same sandbox did within a minute before and
+after that could be another try: the same host on another port, an address in
+place of a name, another name or another way after a refusal.`
+	cmd.Example = `  egressd log show 01KB6ZQ4SZ`
 	return cmd
 }
 
-func explainCommand() *cobra.Command {
-	var o whyOptions
+func explainCommand(o *whyOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Short: "Explain what happened to one request, and what would have allowed it",
 		Long: `Why reads the audit log and explains one request by the id that a refused
@@ -53,7 +59,8 @@ a rule refuses on purpose.`,
 
 type whyOptions struct {
 	logSource
-	json bool
+	json   bool
+	around bool // tell of what was before and after
 }
 
 func (o *whyOptions) run(stdout io.Writer, id string) error {
@@ -71,6 +78,11 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	}
 	if story.Fix != "" {
 		story.Fix += o.flags()
+	}
+	if o.around {
+		if err := story.link(log); err != nil {
+			return err
+		}
 	}
 	if o.json {
 		return printJSON(stdout, story)
@@ -91,6 +103,8 @@ type story struct {
 	Times    int64                  `json:"times,omitempty"`  // how often it was refused in the same way, where that is more than once
 	Signal   *egress.RecordSignal   `json:"signal,omitempty"` // what was noticed beside the decision
 	LeftOut  int                    `json:"left_out,omitempty"`
+	Linked   []linked               `json:"linked,omitempty"`  // what the same program did within a minute, see egressd log show
+	Further  int                    `json:"further,omitempty"` // of them, those that are left out
 	Records  []json.RawMessage      `json:"records"`
 
 	records  []*egress.Record
@@ -211,6 +225,7 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 		field(&b, "note", s.end.Note)
 	}
 	s.printRecords(&b, colours)
+	s.printLinked(&b, colours)
 	s.printFix(&b, policyPath)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -74,4 +76,22 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 	if !errors.As(err, &f) || f.code != exitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
 		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)
 	}
+}
+
+// timedLog is the folder of a log that holds these records, with their times.
+func timedLog(t *testing.T, all []*egress.Record) string {
+	t.Helper()
+	dir := t.TempDir()
+	var lines []byte
+	for i, r := range all {
+		text, err := json.Marshal(map[string]any{"kind": r.Kind, "flow": r.Flow, "sandbox": r.Sandbox, "via": r.Via, "dst": r.Dst, "decision": r.Decision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = fmt.Appendf(lines, `{"v":1,"seq":%d,"time":%q,%s`+"\n", i, r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"), text[1:])
+	}
+	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), lines, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

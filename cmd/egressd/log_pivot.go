@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/records"
+	"github.com/spf13/cobra"
+)
+
+// pivotColumns is how many values of the second field have a column.
+const pivotColumns = 8
+
+func newLogPivotCommand() *cobra.Command {
+	var o pivotOptions
+	cmd := &cobra.Command{
+		Use:   "pivot FIELD [FIELD] [FILTER…]",
+		Short: "Count decisions by one field, or by two",
+		Long: `Pivot counts decisions, or with --by the bytes that they let pass, by the values
+of a field; with a second field there is a column for each of its eight most
+frequent values. The values that have no line or column are counted under "…".
+
+The fields are ` + strings.Join(records.FieldNames, ", ") + `.
+A domain is what was registered of the name; hours and days are in UTC.`,
+		Example: `  egressd log pivot domain verdict since:1d
+  egressd log pivot proc host --by up verdict:allow`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: o.completeFields,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
+	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
+	return cmd
+}
+
+type pivotOptions struct {
+	logSource
+	json   bool
+	by     string
+	top    int
+	fields []string
+}
+
+func (o *pivotOptions) run(stdout io.Writer, words []string) error {
+	words, err := o.takeFields(words)
+	if err != nil {
+		return err
+	}
+	log, f, err := o.ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	t, err := o.count(log, f)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(stdout)
+	if o.json {
+		err = printJSON(out, t)
+	} else {
+		err = t.print(out)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+// takeFields takes the fields off the words, and leaves the filter.
+func (o *pivotOptions) takeFields(words []string) ([]string, error) {
+	if err := checkTop(o.top, "egressd log pivot host"); err != nil {
+		return nil, err
+	}
+	if o.by != "count" && o.by != "up" && o.by != "down" {
+		return nil, misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
+	}
+	for len(words) > 0 && len(o.fields) < 2 && records.Field(words[0]) != nil {
+		o.fields, words = append(o.fields, words[0]), words[1:]
+	}
+	if len(o.fields) > 0 {
+		return words, nil
+	}
+	if len(words) == 0 {
+		return nil, misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
+	}
+	err := fmt.Errorf("there is no field %q; there is %s", words[0], strings.Join(records.FieldNames, ", "))
+	if near := spelling.Nearest(words[0], records.FieldNames); near != "" {
+		return nil, misused(err, "egressd log pivot "+near)
+	}
+	return nil, misused(err, "egressd log pivot host verdict")
+}
+
+// count reads the log twice: which values are to have a line is known only at
+// the end.
+func (o *pivotOptions) count(log *logReader, f *records.Filter) (*pivotTable, error) {
+	row, column := records.Field(o.fields[0]), func(*egress.Record) string { return "" }
+	if len(o.fields) == 2 {
+		column = records.Field(o.fields[1])
+	}
+	var rows, columns records.Ranking
+	if err := log.decisions(f, func(r *egress.Record) {
+		if records.Decides(r) {
+			rows.AddWeight(row(r), o.weight(r), r)
+			columns.AddWeight(column(r), o.weight(r), r)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if err := log.again(); err != nil {
+		return nil, err
+	}
+	p := records.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
+	err := log.decisions(f, func(r *egress.Record) {
+		if records.Decides(r) {
+			p.Add(row(r), column(r), o.weight(r), r)
+		}
+	})
+	return o.table(&p), err
+}
+
+// weight is what a decision counts.
+func (o *pivotOptions) weight(r *egress.Record) int64 {
+	switch {
+	case o.by == "count":
+		return r.Times()
+	case r.Bytes == nil:
+		return 0
+	case o.by == "up":
+		return r.Bytes.Up
+	default:
+		return r.Bytes.Down
+	}
+}
+
+// A pivotTable is what was counted. The last of the counts of a row is of the
+// values that have no column.
+type pivotTable struct {
+	Fields  []string   `json:"fields"`
+	By      string     `json:"by"`
+	Columns []string   `json:"columns,omitempty"`
+	Rows    []pivotRow `json:"rows"`
+	Beyond  *pivotRow  `json:"beyond,omitempty"` // what the values come to that have no row
+}
+
+type pivotRow struct {
+	Value  string  `json:"value"`
+	Total  int64   `json:"total"`
+	Counts []int64 `json:"counts,omitempty"`
+}
+
+func (o *pivotOptions) table(p *records.Pivot) *pivotTable {
+	t := &pivotTable{Fields: o.fields, By: o.by, Rows: []pivotRow{}}
+	columns := p.Columns.Top(0)
+	if len(o.fields) == 2 {
+		for _, c := range columns {
+			t.Columns = append(t.Columns, c.Value)
+		}
+	}
+	row := func(e *records.Entry) pivotRow {
+		var r pivotRow
+		for _, c := range append(columns, nil) {
+			n := p.Cell(e, c)
+			r.Counts, r.Total = append(r.Counts, n), r.Total+n
+		}
+		if len(o.fields) < 2 {
+			r.Counts = nil
+		}
+		return r
+	}
+	for _, e := range p.Rows.Top(0) {
+		r := row(e)
+		r.Value = e.Value
+		t.Rows = append(t.Rows, r)
+	}
+	if rest := row(nil); rest.Total > 0 {
+		t.Beyond = &rest
+	}
+	return t
+}
+
+func (t *pivotTable) print(w io.Writer) error {
+	number := func(n int64) string {
+		switch {
+		case n == 0:
+			return "–"
+		case t.By == "count":
+			return fmt.Sprint(n)
+		}
+		return bytesText(n)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))
+	others := t.others()
+	for _, c := range t.Columns {
+		fmt.Fprintf(table, "\t%s", cut(cell(c), longestColumn))
+	}
+	if others {
+		fmt.Fprint(table, "\t"+records.Beyond)
+	}
+	fmt.Fprintln(table)
+	rows := t.Rows
+	if t.Beyond != nil {
+		rest := *t.Beyond
+		rest.Value = records.Beyond
+		rows = append(rows[:len(rows):len(rows)], rest)
+	}
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t%s", cell(r.Value), number(r.Total))
+		for i, n := range r.Counts {
+			if i < len(t.Columns) || others {
+				fmt.Fprintf(table, "\t%s", number(n))
+			}
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+// others reports whether there are values that have no column.
+func (t *pivotTable) others() bool {
+	if len(t.Columns) == 0 {
+		return false
+	}
+	for _, r := range t.Rows {
+		if r.Counts[len(r.Counts)-1] > 0 {
+			return true
+		}
+	}
+	return t.Beyond != nil && t.Beyond.Counts[len(t.Beyond.Counts)-1] > 0
+}

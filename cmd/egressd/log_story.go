@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
+)
+
+// What else the same program of the same sandbox did belongs to a story if it was
+// no longer before it or after it than near; most of each is told.
+const (
+	near     = time.Minute
+	mostNear = 10
+)
+
+// A linked decision is what the program of a story did shortly before or after it,
+// and how that is related.
+type linked struct {
+	Flow        string    `json:"flow"`
+	Time        time.Time `json:"time"`
+	Relation    string    `json:"relation"`
+	Verdict     string    `json:"verdict"`
+	Destination string    `json:"destination"`
+	What        string    `json:"what"`
+	Why         string    `json:"why"`
+	Count       int64     `json:"count,omitempty"` // of decisions, where there are several
+
+	after bool
+}
+
+// link looks for what is related to a story.
+func (s *story) link(log *logReader) error {
+	if s.decisive == nil || len(s.records) == 0 {
+		return nil
+	}
+	if err := log.again(); err != nil {
+		return err
+	}
+	from, to := s.records[0].Time.Add(-near), s.records[len(s.records)-1].Time.Add(near)
+	return log.each(func(_ string, r *egress.Record) error {
+		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !records.Decides(r) || records.IsLookup(r) || !s.sameProgram(r) {
+			return nil
+		}
+		if r.Kind == egress.KindClose && r.Decision.Action == "allow" { // the decision is a record of its own
+			return nil
+		}
+		after := r.Seq > s.decisive.Seq
+		if relation := s.relation(r, after); relation != "" {
+			s.tell(linked{
+				strings.Clone(r.Flow), r.Time, relation, strings.Clone(r.Decision.Action), records.Destination(r), records.What(r), records.Why(r),
+				r.Times(), after,
+			})
+		}
+		return nil
+	})
+}
+
+// tell keeps what is nearest on both sides, and counts what is left out.
+func (s *story) tell(l linked) {
+	if l.Count == 1 {
+		l.Count = 0
+	}
+	same := func(other linked) bool { return other.after == l.after }
+	n := 0
+	for _, other := range s.Linked {
+		if same(other) {
+			n++
+		}
+	}
+	if n < mostNear {
+		s.Linked = append(s.Linked, l)
+		return
+	}
+	s.Further++
+	if !l.after { // the first of those before is the farthest
+		s.Linked = append(slices.Delete(s.Linked, slices.IndexFunc(s.Linked, same), slices.IndexFunc(s.Linked, same)+1), l)
+	}
+}
+
+func (s *story) sameProgram(r *egress.Record) bool {
+	return r.Sandbox == s.decisive.Sandbox && records.Process(r) == records.Process(s.decisive)
+}
+
+// relation says how r is related to a story, or "" where it is not: after a refusal,
+// and before one, everything is that could be another try.
+func (s *story) relation(r *egress.Record, after bool) string {
+	d := s.decisive
+	refused := s.Decision.Action != "allow" && after || r.Decision.Action != "allow" && !after
+	host, other := records.Host(d), records.Host(r)
+	text := ""
+	switch {
+	case other == "" || host == "":
+		return ""
+	case other == host && records.Port(r) == records.Port(d):
+		text = "the same again"
+	case other == host && (r.Dst == nil || d.Dst == nil):
+		text = "the same name"
+	case other == host:
+		text = "the same host, another port"
+	case d.Dst != nil && slices.Contains(d.Dst.Addrs, other):
+		text = "an address of it, without its name"
+	case !refused:
+		return ""
+	case isAddress(other) && !isAddress(host):
+		text = "an address instead of a name"
+	case policy.Registrable(other) != "" && policy.Registrable(other) == policy.Registrable(host):
+		text = "another name of the same domain"
+	default:
+		text = "another destination"
+	}
+	if r.Via != d.Via {
+		text += ", by " + r.Via
+	}
+	return text
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// printLinked tells what the same program did around the story.
+func (s *story) printLinked(b *strings.Builder, colours palette) {
+	by := "program"
+	if s.decisive != nil && records.Process(s.decisive) == "" {
+		by = "sandbox"
+	}
+	for _, after := range []bool{false, true} {
+		title := map[bool]string{false: "before", true: "after"}[after]
+		for _, l := range s.Linked {
+			if l.after != after {
+				continue
+			}
+			if title != "" {
+				fmt.Fprintf(b, "  %s, by the same %s\n", title, by)
+				title = ""
+			}
+			count := ""
+			if l.Count > 1 {
+				count = fmt.Sprintf("%d × ", l.Count)
+			}
+			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", clock(l.Time, s.records[0].Time), colours.mark(l.Verdict), count, printable(l.Relation),
+				cutHost(cell(l.Destination)), cut(cell(l.What), longestColumn), cut(cell(l.Why), longestCell), printable(l.Flow))
+		}
+	}
+	if s.Further > 0 {
+		fmt.Fprintf(b, "    and %d more within a minute\n", s.Further)
+	}
+}

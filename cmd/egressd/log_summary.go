@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/records"
+	"github.com/spf13/cobra"
+)
+
+func newLogSummaryCommand() *cobra.Command {
+	var o summaryOptions
+	cmd := &cobra.Command{
+		Use:   "summary [FILTER…]",
+		Short: "Say in a few lines what left and what was stopped",
+		Long: `Summary counts decisions as egressd log does, and says what they come to. With
+--markdown it is a section for the summary of a CI job: what a sandbox wrote
+stands in it as code, and never becomes markup.`,
+		Example: `  egressd log summary --run last
+  egressd log summary --run last --markdown >> "$GITHUB_STEP_SUMMARY"`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: o.completeFilters,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), words)
+		},
+	}
+	logFlags(cmd, &o.logSource)
+	jsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
+	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
+	cmd.MarkFlagsMutuallyExclusive("markdown", "json")
+	return cmd
+}
+
+type summaryOptions struct {
+	logSource
+	json, markdown bool
+	top            int
+}
+
+func (o *summaryOptions) run(stdout io.Writer, words []string) error {
+	if err := checkTop(o.top, "egressd log summary"); err != nil {
+		return err
+	}
+	log, f, err := o.ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	found, err := log.overview(f)
+	if err != nil {
+		return err
+	}
+	s := summarised(&overview{Overview: found, flags: o.flags(), top: o.top})
+	out := bufio.NewWriter(stdout)
+	switch {
+	case o.json:
+		err = printJSON(out, s)
+	case o.markdown:
+		err = s.printMarkdown(out)
+	default:
+		fmt.Fprintf(out, "%s\n", s.sentence())
+		err = s.view.print(out, time.Now(), paletteFor(stdout))
+	}
+	return errors.Join(err, out.Flush())
+}
+
+func checkTop(top int, command string) error {
+	if top < 0 {
+		return misused(fmt.Errorf("--top %d is less than nothing", top), command+" --top 0, for all")
+	}
+	return nil
+}
+
+// A logSummary is what a log comes to, for a script.
+type logSummary struct {
+	First     *time.Time    `json:"first,omitempty"` // when decisions were made
+	Last      *time.Time    `json:"last,omitempty"`
+	Decisions int64         `json:"decisions"`
+	Allowed   int64         `json:"allowed"`
+	Denied    int64         `json:"denied"`
+	Asked     int64         `json:"asked"`
+	Up        int64         `json:"up"` // payload bytes
+	Down      int64         `json:"down"`
+	Groups    []groupView   `json:"groups"`
+	LeftOut   int           `json:"left_out,omitempty"` // groups that --top leaves out
+	Shadow    []shadowCount `json:"shadow,omitempty"`
+
+	view *overview
+}
+
+// A groupView is one line of the overview.
+type groupView struct {
+	Verdict     string    `json:"verdict"`
+	Count       int64     `json:"count"`
+	Destination string    `json:"destination"`
+	What        string    `json:"what"`
+	Who         string    `json:"who"`
+	Why         string    `json:"why"`
+	Last        time.Time `json:"last"`
+	Flow        string    `json:"flow,omitempty"` // of the last
+	Fix         string    `json:"fix,omitempty"`
+	Up          int64     `json:"up"`
+	Down        int64     `json:"down"`
+	Failed      int64     `json:"failed,omitempty"`
+	Distrusted  int64     `json:"distrusted,omitempty"` // by clients that refused our certificate
+	Cut         int64     `json:"cut,omitempty"`
+	Open        int64     `json:"open,omitempty"`
+	Many        bool      `json:"many,omitempty"` // it is about more than one destination
+}
+
+type shadowCount struct {
+	Count       int64     `json:"count"`
+	Destination string    `json:"destination"`
+	What        string    `json:"what"`
+	Who         string    `json:"who"`
+	Now         string    `json:"now"`
+	Would       string    `json:"would"`
+	Why         string    `json:"why"`
+	Last        time.Time `json:"last"`
+}
+
+func summarised(view *overview) *logSummary {
+	s := &logSummary{view: view, Groups: []groupView{}}
+	if !view.First.IsZero() {
+		s.First, s.Last = &view.First, &view.Last
+	}
+	for _, section := range sections {
+		total := int64(0)
+		for i, g := range view.Section(section.action) {
+			total += g.Count
+			s.Up, s.Down = s.Up+g.Up, s.Down+g.Down
+			if view.top > 0 && i >= view.top {
+				s.LeftOut++
+				continue
+			}
+			s.Groups = append(s.Groups, groupViewOf(g, view.flags))
+		}
+		switch section.action {
+		case "deny":
+			s.Denied = total
+		case "ask":
+			s.Asked = total
+		default:
+			s.Allowed = total
+		}
+		s.Decisions += total
+	}
+	for _, g := range view.Shadows() {
+		s.Shadow = append(s.Shadow, shadowCount{g.Count, g.Destination, g.What, g.Who, g.Now, g.Would, g.Why, g.Last})
+	}
+	return s
+}
+
+func groupViewOf(g *records.Group, flags string) groupView {
+	v := groupView{
+		Verdict: g.Action, Count: g.Count, Destination: g.Destination, What: g.What, Who: g.Who, Why: g.Why, Last: g.Last, Flow: g.Flow,
+		Up: g.Up, Down: g.Down, Failed: g.Failed, Distrusted: g.Refused, Cut: g.Cut, Open: g.Open, Many: g.Many(),
+	}
+	if g.Action != "allow" {
+		v.Fix = remark(g, flags)
+	}
+	return v
+}
+
+// sentence says what the log comes to.
+func (s *logSummary) sentence() string {
+	if s.Decisions == 0 {
+		return "nothing was asked for"
+	}
+	text := fmt.Sprintf("%s from %s to %s: %d allowed, %d denied", plural(int(s.Decisions), "decision"),
+		s.First.Local().Format(time.DateTime), clock(*s.Last, *s.First), s.Allowed, s.Denied)
+	if s.Asked > 0 {
+		text += fmt.Sprintf(", %d asked", s.Asked)
+	}
+	return text + "; " + bytesText(s.Down) + " down, " + bytesText(s.Up) + " up"
+}
+
+// printMarkdown writes a section for the summary of a CI job.
+func (s *logSummary) printMarkdown(w io.Writer) error {
+	fmt.Fprintf(w, "### egressd\n\n%s\n", s.sentence())
+	for _, section := range sections {
+		s.markdownTable(w, section.action, section.title, section.last)
+	}
+	if s.LeftOut > 0 {
+		fmt.Fprintf(w, "\n%s left out.\n", plural(s.LeftOut, "line"))
+	}
+	return nil
+}
+
+func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
+	first := true
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		if g.Verdict != action {
+			continue
+		}
+		if first {
+			fmt.Fprintf(w, "\n**%s**\n\n| count | destination | what | who | why | last | %s |\n| ---: | --- | --- | --- | --- | --- | --- |\n", title, strings.ToLower(last))
+			first = false
+		}
+		remark := g.Fix
+		if action == "allow" {
+			remark = bytesText(g.Down) + " down, " + bytesText(g.Up) + " up"
+		}
+		fmt.Fprintf(w, "| %d | %s | %s | %s | %s | %s | %s |\n", g.Count, markdownCode(g.Destination), markdownCode(g.What), markdownCode(g.Who),
+			markdownCode(g.Why), g.Last.UTC().Format("2006-01-02 15:04:05Z"), markdownWhole(remark))
+	}
+}
+
+// markdownCode is text as code in a cell of a table, cut to what fits.
+func markdownCode(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return markdownWhole(cut(printable(s), longestCell))
+}
+
+// markdownWhole is text as code, all of it: half a command is another one.
+func markdownWhole(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return "<code>" + markdownText(printable(s)) + "</code>"
+}
+
+// markdownText has every character that could be markup, a link or a mention stand
+// as a reference, which Markdown takes for the character alone, wherever it is.
+func markdownText(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == ' ' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "&#%d;", r)
+		}
+	}
+	return b.String()
+}
