@@ -59,11 +59,14 @@ type Group struct {
 	Cut      int64
 	Open     int64
 
+	key           string // of the overview's groups
 	sandbox, host string
 	port          uint16
-	many          bool   // it is about more than one destination
-	flow          []byte // of the last
-	layer         string // of the refusal that Allow is for
+	domain        string    // see domainKey
+	split         bool      // whether domain is known
+	many          bool      // it is about more than one destination
+	flow          []byte    // of the last
+	refusal       [3]string // class, layer and class of the address of the last
 }
 
 // Many reports whether the line is about more than one destination.
@@ -136,14 +139,31 @@ func (g *Group) add(r *egress.Record) {
 	}
 }
 
-// latest takes note of the last decision. What would allow it depends on what a
-// group has in common, and on who refused it.
+// latest takes note of the last decision.
 func (g *Group) latest(r *egress.Record) {
-	if !g.many && (g.Last.IsZero() || g.layer != r.Decision.Layer) {
-		g.layer = strings.Clone(r.Decision.Layer)
-		g.Allow = strings.Clone(Allowable(r))
-	}
 	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
+	refusal := [3]string{r.Decision.Class, r.Decision.Layer}
+	if r.Dst != nil {
+		refusal[2] = r.Dst.Class
+	}
+	if g.refusal != refusal {
+		for i := range refusal {
+			refusal[i] = strings.Clone(refusal[i])
+		}
+		g.refusal = refusal
+	}
+}
+
+// finish makes what is for readers of what is kept.
+func (g *Group) finish() {
+	g.Flow, g.Allow = string(g.flow), ""
+	if g.many || g.Count == 0 {
+		return
+	}
+	g.Allow = Allowable(&egress.Record{
+		Flow: g.Flow, Dst: &egress.RecordDst{Host: g.host, Port: g.port, Class: g.refusal[2]},
+		Decision: &egress.RecordDecision{Class: g.refusal[0], Layer: g.refusal[1]},
+	})
 }
 
 // group returns the line that r belongs to.
@@ -158,13 +178,14 @@ func (o *Overview) group(r *egress.Record) *Group {
 		}
 	}
 	if o.fixed {
-		return o.beyond(keyOf(r), named(r))
+		return o.beyond(r.Decision.Action, Why(r), named(r))
 	}
 	if o.groups == nil {
 		o.groups = map[string]*Group{}
 	}
-	g := &Group{GroupKey: keyOf(r).clone(), sandbox: strings.Clone(named(r)), host: strings.Clone(Host(r)), port: portOf(r)}
-	o.groups[string(o.text)] = g
+	g := &Group{GroupKey: keyOf(r), key: string(o.text), sandbox: strings.Clone(named(r)), host: strings.Clone(Host(r)), port: portOf(r)}
+	g.Action = strings.Clone(g.Action)
+	o.groups[g.key] = g
 	if len(o.groups) > 2*o.room() {
 		g.add(r) // so that it is ranked by it
 		o.shrink()
@@ -189,23 +210,18 @@ func keyOf(r *egress.Record) GroupKey {
 	return GroupKey{r.Decision.Action, Destination(r), What(r), Who(r), Why(r)}
 }
 
-func (k GroupKey) clone() GroupKey {
-	return GroupKey{strings.Clone(k.Action), strings.Clone(k.Destination), strings.Clone(k.What), strings.Clone(k.Who), strings.Clone(k.Why)}
-}
-
-func (o *Overview) beyond(k GroupKey, sandbox string) *Group {
-	name := k.Action + "\xff" + k.Why + "\xff" + sandbox
-	g := o.rest[name]
-	if g == nil {
-		if o.rest == nil {
-			o.rest = map[string]*Group{}
-		}
-		g = &Group{GroupKey: GroupKey{k.Action, Beyond, Beyond, sandbox, k.Why}.clone(), sandbox: strings.Clone(sandbox), many: true}
-		if sandbox == "" {
-			g.Who = Beyond
-		}
-		o.rest[name] = g
+// beyond is what is counted together of a sandbox.
+func (o *Overview) beyond(action, why, sandbox string) *Group {
+	o.text = append(append(append(append(append(o.text[:0], action...), '\xff'), why...), '\xff'), sandbox...)
+	if g := o.rest[string(o.text)]; g != nil {
+		return g
 	}
+	if o.rest == nil {
+		o.rest = map[string]*Group{}
+	}
+	sandbox = strings.Clone(sandbox)
+	g := &Group{GroupKey: GroupKey{strings.Clone(action), Beyond, Beyond, cmp.Or(sandbox, Beyond), strings.Clone(why)}, sandbox: sandbox, many: true}
+	o.rest[string(o.text)] = g
 	return g
 }
 
@@ -222,7 +238,7 @@ func (o *Overview) Section(action string) []*Group {
 	for _, all := range []map[string]*Group{o.groups, o.folded, o.rest} {
 		for g := range maps.Values(all) {
 			if g.Action == action && g.Count > 0 {
-				g.Flow = string(g.flow)
+				g.finish()
 				groups = append(groups, g)
 			}
 		}

@@ -2,6 +2,7 @@ package records
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func (o *Overview) Again() *Overview {
 }
 
 func (g *Group) empty() *Group {
-	return &Group{GroupKey: g.GroupKey, sandbox: g.sandbox, host: g.host, port: g.port, many: g.many}
+	return &Group{GroupKey: g.GroupKey, key: g.key, sandbox: g.sandbox, host: g.host, port: g.port, many: g.many}
 }
 
 // shrink makes room for other lines.
@@ -57,36 +58,43 @@ func domainKey(k GroupKey, host, sandbox string, port uint16) string {
 
 // fold makes the lines of one domain one, where there are many.
 func (o *Overview) fold() {
-	domains := map[string][]string{}
-	for key, g := range o.groups {
-		if domain := domainKey(g.GroupKey, g.host, g.sandbox, g.port); domain != "" {
-			domains[domain] = append(domains[domain], key)
+	domains := map[string][]*Group{}
+	for _, g := range o.groups {
+		if !g.split {
+			g.split, g.domain = true, domainKey(g.GroupKey, g.host, g.sandbox, g.port)
+		}
+		if g.domain != "" {
+			domains[g.domain] = append(domains[g.domain], g)
 		}
 	}
-	for domain, keys := range domains {
-		if len(keys) < foldFrom {
+	for domain, groups := range domains {
+		if len(groups) < foldFrom {
 			continue
-		}
-		whole := o.folded[domain]
-		for _, key := range keys {
-			g := o.groups[key]
-			if whole == nil {
-				whole = g.empty()
-				whole.many = true
-				name, _, _ := strings.Cut(domain, "\xff")
-				whole.Destination = "*." + name
-				if g.port != 0 {
-					whole.Destination += ":" + strconv.Itoa(int(g.port))
-				}
-			}
-			whole.merge(g)
-			delete(o.groups, key)
 		}
 		if o.folded == nil {
 			o.folded = map[string]*Group{}
 		}
-		o.folded[domain] = whole
+		whole := o.folded[domain]
+		if whole == nil {
+			whole = groups[0].domainLine()
+			o.folded[domain] = whole
+		}
+		for _, g := range groups {
+			whole.merge(g)
+			delete(o.groups, g.key)
+		}
 	}
+}
+
+// domainLine is an empty line for all names of g's domain.
+func (g *Group) domainLine() *Group {
+	whole := g.empty()
+	name, _, _ := strings.Cut(g.domain, "\xff")
+	whole.Destination, whole.many = "*."+name, true
+	if g.port != 0 {
+		whole.Destination += ":" + strconv.Itoa(int(g.port))
+	}
+	return whole
 }
 
 // merge adds what is counted in other, and offers to allow nothing: it is about
@@ -104,42 +112,31 @@ func (g *Group) merge(other *Group) {
 // and what they do not need is the others'.
 func (o *Overview) drop() {
 	type part struct{ action, sandbox string }
-	parts := map[part][]string{}
-	for key, g := range o.groups {
+	parts := map[part][]*Group{}
+	for _, g := range o.groups {
 		p := part{g.Action, g.sandbox}
-		parts[p] = append(parts[p], key)
+		parts[p] = append(parts[p], g)
 	}
-	all := make([][]string, 0, len(parts))
-	for _, keys := range parts {
-		all = append(all, keys)
-	}
-	slices.SortFunc(all, func(a, b []string) int { return cmp.Compare(len(a), len(b)) })
-	room := o.room()
-	for i, keys := range all {
-		share := room / (len(all) - i)
-		for _, key := range o.lowest(keys, share) {
-			g := o.groups[key]
-			o.beyond(g.GroupKey, g.sandbox).merge(g)
-			delete(o.groups, key)
+	room, left := o.room(), len(parts)
+	for _, groups := range slices.SortedFunc(maps.Values(parts), func(a, b []*Group) int { return cmp.Compare(len(a), len(b)) }) {
+		share := room / left
+		for _, g := range lowest(groups, share) {
+			o.beyond(g.Action, g.Why, g.sandbox).merge(g)
+			delete(o.groups, g.key)
 		}
-		room -= min(share, len(keys))
+		room, left = room-min(share, len(groups)), left-1
 	}
 	o.dropped = true
 }
 
 // lowest returns the lines that are not among the share that stays: half of it
 // is for what was most, half for what sent most.
-func (o *Overview) lowest(keys []string, share int) []string {
-	if len(keys) <= share {
+func lowest(groups []*Group, share int) []*Group {
+	if len(groups) <= share {
 		return nil
 	}
-	newest := func(a, b string) int { return o.groups[b].Last.Compare(o.groups[a].Last) }
-	slices.SortFunc(keys, func(a, b string) int {
-		return cmp.Or(cmp.Compare(o.groups[b].Count, o.groups[a].Count), newest(a, b))
-	})
-	rest := keys[share/2:]
-	slices.SortFunc(rest, func(a, b string) int {
-		return cmp.Or(cmp.Compare(o.groups[b].Up, o.groups[a].Up), cmp.Compare(o.groups[b].Count, o.groups[a].Count), newest(a, b))
-	})
+	slices.SortFunc(groups, func(a, b *Group) int { return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last)) })
+	rest := groups[share/2:]
+	slices.SortStableFunc(rest, func(a, b *Group) int { return cmp.Compare(b.Up, a.Up) })
 	return rest[share-share/2:]
 }
