@@ -13,6 +13,7 @@ type slot struct {
 	process  egress.RecordProcess
 	decision egress.RecordDecision
 	shadow   egress.RecordShadow
+	signal   egress.RecordSignal
 	bytes    egress.RecordBytes
 	lists    [4][]string
 }
@@ -33,8 +34,8 @@ type canonical struct {
 
 // The members of the parts of a record, in the order of the line.
 var (
-	recordMembers = []string{"v", "seq", "time", "kind", "flow", "sandbox", "via", "src", "dst", "tls", "http", "dns", "process",
-		"decision", "shadow", "bytes", "duration_ms", "outcome", "raw", "note"}
+	recordMembers = []string{"v", "seq", "time", "kind", "flow", "count", "sandbox", "via", "src", "dst", "tls", "http", "dns", "process",
+		"decision", "shadow", "signal", "bytes", "duration_ms", "outcome", "raw", "note"}
 	dstMembers      = []string{"host", "port", "addrs", "addr", "class"}
 	tlsMembers      = []string{"sni", "alpn", "ech", "ja4", "inspected"}
 	httpMembers     = []string{"method", "path", "status"}
@@ -42,6 +43,7 @@ var (
 	processMembers  = []string{"pid", "exe", "argv"}
 	decisionMembers = []string{"action", "rule", "layer", "reason", "class", "allowed_if", "log", "policy"}
 	shadowMembers   = []string{"action", "rule", "layer", "reason", "class", "inspect", "policy"}
+	signalMembers   = []string{"what", "name", "where", "encoding"}
 	bytesMembers    = []string{"up", "down"}
 )
 
@@ -72,6 +74,8 @@ func (c *canonical) record(s *slot) {
 			s.Kind = egress.Kind(c.text())
 		case "flow":
 			s.Flow = c.text()
+		case "count":
+			s.Count = c.number(maxNumber)
 		case "sandbox":
 			s.Sandbox = c.text()
 		case "via":
@@ -115,6 +119,9 @@ func (c *canonical) part(s *slot, name string) {
 	case "shadow":
 		s.Shadow = &s.shadow
 		c.readShadow(s.Shadow)
+	case "signal":
+		s.Signal = &s.signal
+		c.readSignal(s.Signal)
 	case "bytes":
 		s.Bytes = &s.bytes
 		c.readBytes(s.Bytes)
@@ -232,6 +239,21 @@ func (c *canonical) readShadow(d *egress.RecordShadow) {
 			d.Inspect = c.flag()
 		case "policy":
 			d.Policy = c.text()
+		}
+	}
+}
+
+func (c *canonical) readSignal(n *egress.RecordSignal) {
+	for m := c.object(signalMembers); c.next(&m); {
+		switch m.name {
+		case "what":
+			n.What = c.text()
+		case "name":
+			n.Name = c.text()
+		case "where":
+			n.Where = c.text()
+		case "encoding":
+			n.Encoding = c.text()
 		}
 	}
 }

@@ -123,6 +123,21 @@ func TestOnlyDecisionsAreCounted(t *testing.T) {
 	}
 }
 
+// TestARecordCountsAsOftenAsItSays has repeats counted in one record.
+func TestARecordCountsAsOftenAsItSays(t *testing.T) {
+	var o Overview
+	var k Ranking
+	repeats := opened("A", "a.test", "deny")
+	repeats.Count = 41
+	tally := Tally{Emit: func(r *egress.Record) { o.Add(r); k.Add("x", r) }}
+	tally.Add(opened("A", "a.test", "deny"))
+	tally.Add(repeats)
+	tally.Flush(OutcomeOpen)
+	if g := o.Section("deny")[0]; g.Count != 42 || k.Top(1)[0].Count != 42 || k.Top(1)[0].Denied != 42 {
+		t.Errorf("%d refusals, ranked %+v, want 42", g.Count, k.Top(1)[0])
+	}
+}
+
 // TestWhatWouldAllowIsOfTheLastRefusal has a sandbox get a list of its own.
 func TestWhatWouldAllowIsOfTheLastRefusal(t *testing.T) {
 	var o Overview
