@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,9 +64,6 @@ type logOptions struct {
 }
 
 func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
-	if len(words) > 0 && slices.Contains(unbuiltLogCommands, words[0]) {
-		return misused(fmt.Errorf("egressd log %s does not exist in this version", words[0]), "egressd log host:"+words[0]+", if it was meant as a filter")
-	}
 	if o.tail < 0 {
 		return misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
 	}
@@ -84,11 +80,6 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	}
 	return o.summarise(log, f, stdout, stderr)
 }
-
-// unbuiltLogCommands are words that must not be taken for a filter: whoever
-// types them asks for more than a view.
-// None is left.
-var unbuiltLogCommands = []string{}
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := log.overview(f)

@@ -37,7 +37,7 @@ egressd log --json.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
   egressd log export --format cef verdict:deny`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeFilters,
+		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},

@@ -31,7 +31,7 @@ they leave out is not compared with either.`,
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeFilters,
+		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
