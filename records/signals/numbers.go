@@ -55,12 +55,6 @@ func (d *distinct) add(text string) bool {
 	return d.set[h/64] != before
 }
 
-func (d *distinct) merge(o *distinct) {
-	for i := range d.set {
-		d.set[i] |= o.set[i]
-	}
-}
-
 func (d *distinct) count() float64 {
 	zero := distinctBits
 	for _, w := range d.set {

@@ -83,7 +83,7 @@ func cutAddress(address string) (network, at string, err error) {
 		}
 	case "unix":
 		if !strings.HasPrefix(at, "/") {
-			return "", "", fmt.Errorf("address %q: the path of a socket begins with /", address)
+			return "", "", fmt.Errorf("address %q: a socket has an absolute path", address)
 		}
 	default:
 		return "", "", fmt.Errorf("address %q: it begins with udp:, tcp:, tls: or unix:", address)
