@@ -149,8 +149,10 @@ func seqAt(content []byte, at int) int64 {
 	return line.Seq
 }
 
-// TestEveryTruncation cuts every file at every byte.
+// TestEveryTruncation cuts every segment at every byte, and the checkpoints at every
+// line and every fourth byte; with EGRESSD_AUDIT_BITS set, at every byte too.
 func TestEveryTruncation(t *testing.T) {
+	all := os.Getenv("EGRESSD_AUDIT_BITS") != ""
 	s := signed(t, Options{})
 	files := s.files(t)
 	last := ""
@@ -163,6 +165,9 @@ func TestEveryTruncation(t *testing.T) {
 	for name, content := range files {
 		path := filepath.Join(s.dir, name)
 		for size := range content {
+			if !all && strings.HasSuffix(name, ".ckpt") && size%4 != 0 && content[size-1] != '\n' {
+				continue
+			}
 			writeFile(t, path, content[:size])
 			r := s.verify(t)
 			// What cuts off checkpoints at their end makes them fewer; only what was kept
