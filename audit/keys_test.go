@@ -260,3 +260,18 @@ func TestSetAside(t *testing.T) {
 		t.Errorf("the new log begins with %d", seq)
 	}
 }
+
+// TestTheOldKeyIsOverwritten has another name for the file of a key, and looks what is
+// in it when the epoch has ended.
+func TestTheOldKeyIsOverwritten(t *testing.T) {
+	s := signed(t, Options{})
+	path := keyFile(t, s)
+	size := len(readFile(t, path))
+	if err := os.Link(path, path+".other"); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, open(t, s.dir, Options{}))
+	if got := readFile(t, path+".other"); !bytes.Equal(got, make([]byte, size)) {
+		t.Errorf("the old key is still there: %q", got)
+	}
+}

@@ -240,3 +240,30 @@ func rotateAndKill(t *testing.T, dir string, reported map[int64]string) {
 		t.Fatalf("child: %v", err)
 	}
 }
+
+// TestWhatATornSegmentEndsWith is in its seal, and may neither go nor change.
+func TestWhatATornSegmentEndsWith(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := create(t, dir, Options{})
+	appendTo(t, l, named("first"))
+	breakDescriptor(t, l, full(t))
+	l.Append([]byte(named("refused")))
+	path := segmentPath(dir, 1)
+	whole := readFile(t, path)
+	torn := append(append([]byte(nil), whole...), "torn"...)
+	writeFile(t, path, torn)
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, l, named("second"))
+	closeLog(t, l)
+	verified(t, dir, 2)
+	s := &signedLog{dir: dir}
+	s.key, _ = RootKey(dir, "")
+	for _, content := range [][]byte{whole, torn[:len(torn)-1], append(torn[:len(torn)-1:len(torn)-1], 'x'), append(torn[:len(torn):len(torn)], 'x')} {
+		writeFile(t, path, content)
+		if r := s.verify(t); r.Code != Tampered {
+			t.Errorf("%d bytes instead of %d: %+v", len(content), len(torn), r)
+		}
+	}
+}
