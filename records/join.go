@@ -66,7 +66,8 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	return joined
 }
 
-// Follow takes note of what r opens and ends.
+// Follow takes note of what r opens and ends. It keeps r while its flow is open:
+// who is lent records, see [Scan], uses [ScanJoined], or clones them.
 func (j *Joiner) Follow(r *egress.Record) {
 	switch {
 	case r.Kind == egress.KindStart: // what was open then ended with that process

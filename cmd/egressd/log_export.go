@@ -95,7 +95,7 @@ func exportTo(w io.Writer, log *logReader, f *records.Filter, encode export.Enco
 	var text []byte
 	err := log.each(func(_ string, r *egress.Record) error {
 		whole := joiner.Complete(r)
-		joiner.Follow(r)
+		joiner.Follow(records.Clone(r)) // r is lent
 		if !f.Match(whole) {
 			return nil
 		}
