@@ -46,7 +46,7 @@ func TestAFloodOfNamesHidesNothing(t *testing.T) {
 				add(other)
 			case i > 2*fewGroups && i%10 == 0: // late, and often
 				add(opened("I", "late.example", "deny"))
-			case i == flood-1:
+			case i == flood/3:
 				sends := opened("J", "sends.example", "deny")
 				sends.Bytes = &egress.RecordBytes{Up: 1000}
 				add(sends)
@@ -92,6 +92,30 @@ func TestNamesBelowOneDomainAreFolded(t *testing.T) {
 	}
 	if total(o.Section("deny")) != flood+25 || total(o.Section("allow")) != 25 || o.Len() > 2*fewGroups+60 {
 		t.Errorf("%d refusals, %d allowed, %d lines", total(o.Section("deny")), total(o.Section("allow")), o.Len())
+	}
+}
+
+// TestTwoFloodsGetTheSameRoom has two sandboxes flood, one after the other.
+func TestTwoFloodsGetTheSameRoom(t *testing.T) {
+	o := counted(func(add func(*egress.Record)) {
+		for i := range 20 * fewGroups {
+			r := opened("F", fmt.Sprintf("h%d.test", i), "deny")
+			if i < 4*fewGroups {
+				r.Sandbox = "first"
+			}
+			add(r)
+			if i >= 5*fewGroups && i < 5*fewGroups+10 {
+				add(opened("F", "often.example", "deny"))
+			}
+		}
+	})
+	lines := map[string]int{}
+	for _, g := range o.Section("deny") {
+		lines[g.Who]++
+		lines[g.Destination] += int(g.Count)
+	}
+	if lines["first"] < fewGroups/2 || lines["ci"] < fewGroups/2 || lines["often.example:443"] != 10 {
+		t.Errorf("lines of the first %d, of the second %d, with %d of what was often", lines["first"], lines["ci"], lines["often.example:443"])
 	}
 }
 

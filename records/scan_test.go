@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
@@ -129,6 +130,12 @@ func TestCloneSharesNothing(t *testing.T) {
 	if !reflect.DeepEqual(kept, copied) {
 		t.Errorf("the copy became %+v", kept)
 	}
+	from := uintptr(unsafe.Pointer(unsafe.StringData(everything)))
+	eachText(kept, func(s *string) {
+		if at := uintptr(unsafe.Pointer(unsafe.StringData(*s))); at >= from && at < from+uintptr(len(everything)) {
+			t.Errorf("%q keeps the line alive", *s)
+		}
+	})
 }
 
 func TestScanEndsAtTheFirstError(t *testing.T) {
