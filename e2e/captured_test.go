@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -26,8 +28,14 @@ const (
 )
 
 // elsewhere is where a program connects that claims a name: the name's host is
-// another one, and nothing may be sent here.
-const elsewhere = evilIPv4
+// another one, and nothing may be sent here. It is another address for each vector,
+// since denials that repeat are summed.
+func (v *vector) elsewhere() string {
+	h := fnv.New32a()
+	io.WriteString(h, v.ID+v.Says)
+	sum := h.Sum32()
+	return netip.AddrFrom4([4]byte{151, 101, byte(sum >> 8), byte(sum)}).String()
+}
 
 const capturePort = 3129
 
@@ -123,7 +131,7 @@ func isCaptured(door string) bool { return door == doorRedirect || door == doorT
 
 // capturedTo is where a program connects for a destination of a vector, where its
 // connection could be captured at all: the address itself, or elsewhere for a name.
-func capturedTo(to string) (at netip.AddrPort, name string, ok bool) {
+func (v *vector) capturedTo(to string) (at netip.AddrPort, name string, ok bool) {
 	host, port, err := net.SplitHostPort(to)
 	if err != nil {
 		return at, "", false
@@ -132,7 +140,7 @@ func capturedTo(to string) (at netip.AddrPort, name string, ok bool) {
 		return at, "", at.Port() > 0 && at.Addr().Zone() == "" && leavesSandbox(at.Addr())
 	}
 	name, err = policy.ParseName(host)
-	at, errPort := netip.ParseAddrPort(elsewhere + ":" + port)
+	at, errPort := netip.ParseAddrPort(v.elsewhere() + ":" + port)
 	showsNone := slices.Contains([]uint16{21, 25}, at.Port())
 	return at, name, err == nil && errPort == nil && at.Port() > 0 && !showsNone && !strings.ContainsAny(to, "[]")
 }
@@ -148,7 +156,7 @@ func leavesSandbox(a netip.Addr) bool {
 
 // expressible reports whether a vector's case can be made by a captured connection.
 func (v *vector) expressible(to string) bool {
-	_, _, ok := capturedTo(to)
+	_, _, ok := v.capturedTo(to)
 	return ok && v.Doors == nil && v.Inside == "" && v.Policy != "P-auth"
 }
 
@@ -197,8 +205,11 @@ func (d *daemon) tryCaptured(t *testing.T, v *vector, door, to string) {
 	own.Eager = false // there is nothing to be in one piece with
 	if v.Captured != nil {
 		own.Expect, own.Or = *v.Captured, nil
+		if own.Expect.Host == "" && own.Expect.Deny != nil {
+			own.Expect.Host = v.elsewhere()
+		}
 	} else if v.Expect.Cut != nil || v.Expect.Ended { // no name that counts was shown
-		own.Expect, own.Or = expectation{Deny: []policy.Class{policy.DefaultDeny}, Host: elsewhere}, nil
+		own.Expect, own.Or = expectation{Deny: []policy.Class{policy.DefaultDeny}, Host: v.elsewhere()}, nil
 	}
 	d.try(t, &own, door, to)
 }
@@ -209,8 +220,8 @@ func (d *daemon) tryCaptured(t *testing.T, v *vector, door, to string) {
 var nextPort atomic.Int32
 
 // dialCaptured connects from the sandbox to where a captured connection goes.
-func (d *daemon) dialCaptured(to string) (c net.Conn, err error) {
-	at, _, _ := capturedTo(to)
+func (d *daemon) dialCaptured(v *vector, to string) (c net.Conn, err error) {
+	at, _, _ := v.capturedTo(to)
 	dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: 10000 + int(nextPort.Add(1))%22000}}
 	err = d.world.Sandbox.Do(func() error {
 		c, err = dialer.Dial("tcp", at.String())
@@ -221,7 +232,7 @@ func (d *daemon) dialCaptured(to string) (c net.Conn, err error) {
 
 // captured carries out a vector as a program that knows of no proxy.
 func (c *client) captured(t *testing.T, v *vector, to string) error {
-	at, name, _ := capturedTo(to)
+	at, name, _ := v.capturedTo(to)
 	c.opened = true
 	host := name
 	if host == "" {

@@ -140,7 +140,7 @@ func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, strin
 	t.Helper()
 	dial := d.dial
 	if isCaptured(door) {
-		dial = func() (net.Conn, error) { return d.dialCaptured(to) }
+		dial = func() (net.Conn, error) { return d.dialCaptured(v, to) }
 	}
 	conn, err := dial()
 	if err != nil {
