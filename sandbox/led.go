@@ -7,9 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,7 +67,7 @@ func (w *RuleWatch) Look() ([]bool, error) {
 // read reads all rules.
 func (w *RuleWatch) read() ([]bool, error) {
 	led := make([]bool, len(w.points))
-	rules, err := askFilter(unix.NFT_MSG_GETRULE, unix.NFT_MSG_NEWRULE, unix.NLM_F_DUMP)
+	rules, err := askFilter(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
 	if err != nil {
 		return nil, err
 	}
@@ -83,16 +82,70 @@ func (w *RuleWatch) read() ([]bool, error) {
 }
 
 // askFilter asks the kernel's packet filter.
-func askFilter(question, answer uint16, flags int) ([][]byte, error) {
+func askFilter(question uint16, flags uint16) ([][]byte, error) {
 	const subsystem = unix.NFNL_SUBSYS_NFTABLES << 8
-	request := nl.NewNetlinkRequest(subsystem|int(question), flags)
-	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})
-	return request.Execute(unix.NETLINK_NETFILTER, subsystem|answer)
+	return ask(unix.NETLINK_NETFILTER, subsystem|question, flags, make([]byte, nfgenmsgSize))
+}
+
+// ask asks the kernel one question and returns what the messages of its answer hold.
+// A list that changed while it was read is an error, [unix.EINTR].
+func ask(protocol int, kind, flags uint16, head []byte) (all [][]byte, err error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	q := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(head)))
+	q = binary.NativeEndian.AppendUint16(q, kind)
+	q = binary.NativeEndian.AppendUint16(q, flags|unix.NLM_F_REQUEST)
+	q = append(append(q, make([]byte, 8)...), head...)
+	if err := unix.Sendto(fd, q, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		messages, err := syscall.ParseNetlinkMessage(buf[:n])
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
+				return nil, unix.EINTR
+			case m.Header.Type == unix.NLMSG_ERROR:
+				return all, errorIn(m.Data)
+			case m.Header.Type == unix.NLMSG_DONE:
+				return all, nil
+			}
+			all = append(all, bytes.Clone(m.Data))
+		}
+		if flags&unix.NLM_F_DUMP == 0 {
+			return all, nil
+		}
+	}
+}
+
+// errorIn reads a struct nlmsgerr.
+func errorIn(b []byte) error {
+	if len(b) < 4 {
+		return errors.New("half an error")
+	}
+	if code := int32(binary.NativeEndian.Uint32(b)); code != 0 {
+		return unix.Errno(-code)
+	}
+	return nil
 }
 
 // ruleGeneration is the number of the rules as they are: each change has another.
 func ruleGeneration() (uint32, error) {
-	messages, err := askFilter(unix.NFT_MSG_GETGEN, unix.NFT_MSG_NEWGEN, 0)
+	messages, err := askFilter(unix.NFT_MSG_GETGEN, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -133,8 +186,8 @@ func leadsOf(message []byte) (all []lead) {
 		return nil
 	}
 	registers := map[string][]byte{}
-	for _, element := range attributes(attribute(attributes(message, nfgenmsgSize), unix.NFTA_RULE_EXPRESSIONS), 0) {
-		statement := attributes(element.Value, 0)
+	for _, listed := range attributes(attribute(attributes(message, nfgenmsgSize), unix.NFTA_RULE_EXPRESSIONS), 0) {
+		statement := attributes(listed.value, 0)
 		data := attributes(attribute(statement, unix.NFTA_EXPR_DATA), 0)
 		name := textOf(attribute(statement, unix.NFTA_EXPR_NAME))
 		if name == "immediate" {
@@ -152,7 +205,7 @@ func leadsOf(message []byte) (all []lead) {
 }
 
 // leadOf reads one statement. registers are what is in them by then.
-func leadOf(name string, data []nl.Attribute, registers map[string][]byte) (l lead, ok bool) {
+func leadOf(name string, data []element, registers map[string][]byte) (l lead, ok bool) {
 	register := func(kind uint16) []byte { return registers[string(attribute(data, kind))] }
 	switch name {
 	case "redir":
@@ -185,68 +238,74 @@ func firstTwo(b []byte) []byte {
 	return b[:2]
 }
 
+// An element is an attribute of netlink.
+type element struct {
+	kind  uint16
+	value []byte
+}
+
 // attributes are those behind the first bytes of b, as far as they are sound.
-func attributes(b []byte, behind int) []nl.Attribute {
+func attributes(b []byte, behind int) []element {
 	if len(b) < behind {
 		return nil
 	}
-	var all []nl.Attribute
+	var all []element
 	for b = b[behind:]; len(b) >= unix.SizeofNlAttr; {
 		size := int(binary.NativeEndian.Uint16(b))
 		if size < unix.SizeofNlAttr || size > len(b) {
 			break
 		}
 		const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
-		all = append(all, nl.Attribute{Type: binary.NativeEndian.Uint16(b[2:]) &^ flags, Value: b[unix.SizeofNlAttr:size]})
+		all = append(all, element{kind: binary.NativeEndian.Uint16(b[2:]) &^ flags, value: b[unix.SizeofNlAttr:size]})
 		b = b[min((size+3)&^3, len(b)):]
 	}
 	return all
 }
 
-func attribute(all []nl.Attribute, kind uint16) []byte {
+func attribute(all []element, kind uint16) []byte {
 	for _, a := range all {
-		if a.Type == kind {
-			return a.Value
+		if a.kind == kind {
+			return a.value
 		}
 	}
 	return nil
 }
 
+// Sizes of struct fib_rule_hdr and struct rtmsg.
+const routeHeader = 12
+
 // staysHere reports whether what has a mark is routed to this host: else what tproxy
 // has taken would be forwarded.
 func staysHere(addr netip.Addr) (bool, error) {
-	family := netlink.FAMILY_V6
+	head := make([]byte, routeHeader)
+	head[0] = unix.AF_INET6
 	if addr.Is4() {
-		family = netlink.FAMILY_V4
+		head[0] = unix.AF_INET
 	}
-	rules, err := netlink.RuleList(family)
+	rules, err := ask(unix.NETLINK_ROUTE, unix.RTM_GETRULE, unix.NLM_F_DUMP, head)
 	if err != nil {
 		return false, err
 	}
-	for _, r := range rules {
-		if r.Mark == 0 {
-			continue
-		}
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-		if err != nil {
-			return false, err
-		}
-		for _, route := range routes {
-			if size := maskOf(route); size == 0 {
-				return true, nil
-			}
-		}
+	routes, err := ask(unix.NETLINK_ROUTE, unix.RTM_GETROUTE, unix.NLM_F_DUMP, head)
+	if err != nil {
+		return false, err
 	}
-	return false, nil
+	return slices.ContainsFunc(rules, func(rule []byte) bool {
+		const mark, table = 10, 15 // FRA_FWMARK, FRA_TABLE
+		all := attributes(rule, routeHeader)
+		marked := attribute(all, mark)
+		if len(marked) != 4 || binary.NativeEndian.Uint32(marked) == 0 {
+			return false
+		}
+		return slices.ContainsFunc(routes, func(route []byte) bool {
+			return isLocalDefault(route, head[0]) && bytes.Equal(attribute(attributes(route, routeHeader), unix.RTA_TABLE), attribute(all, table))
+		})
+	}), nil
 }
 
-// maskOf is the length of a route's prefix.
-func maskOf(r netlink.Route) int {
-	if r.Dst == nil {
-		return 0
-	}
-	size, _ := r.Dst.Mask.Size()
-	return size
+// isLocalDefault reports whether a route has every address of a family be this host.
+func isLocalDefault(route []byte, family byte) bool {
+	return len(route) >= routeHeader && route[0] == family && route[1] == 0 && route[7] == unix.RTN_LOCAL
 }
 
 // hasLegacyRules reports whether the kernel has tables that only iptables-legacy
