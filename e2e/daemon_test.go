@@ -30,6 +30,23 @@ type daemon struct {
 	ready  chan struct{} // closed when every listener is said to listen
 	exited chan struct{} // closed when the process has ended
 	talk   talk
+
+	pacing pacing
+}
+
+// A pacing keeps refusals so far apart that none is summed with others: each has a
+// record of its own then.
+type pacing map[string][]time.Time
+
+// pace waits until another refusal of a kind may be asked for.
+func (p pacing) pace(kind string) {
+	const most, within = 8, 1200 * time.Millisecond
+	recent := p[kind]
+	if len(recent) >= most {
+		time.Sleep(time.Until(recent[0].Add(within)))
+		recent = recent[1:]
+	}
+	p[kind] = append(recent, time.Now())
 }
 
 // A talk keeps what a process says.
@@ -99,7 +116,7 @@ func newDaemon(t *testing.T, policy string) *daemon {
 	t.Helper()
 	noteSources(t)
 	dir := t.TempDir()
-	d := &daemon{world: theWorld(t), dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort}
+	d := &daemon{world: theWorld(t), dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort, pacing: pacing{}}
 	d.log = &auditLog{dir: filepath.Join(dir, "audit")}
 	d.writeConfig(t, policy)
 	for name, text := range map[string]string{

@@ -164,7 +164,7 @@ func (d *daemon) fails(t *testing.T) (code int, said string) {
 	t.Helper()
 	cmd := exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config)
 	cmd.Dir, cmd.Stderr = d.dir, &d.talk
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	if err := d.world.Gateway.Start(cmd); err != nil {
 		t.Fatal(err)
 	}

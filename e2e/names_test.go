@@ -104,6 +104,7 @@ func (d *daemon) asks(t *testing.T, v *vector) {
 // there before its answer is.
 func (d *daemon) observeQuestion(t *testing.T, v *vector, door string, q question) *sight {
 	t.Helper()
+	d.pacing.pace(fmt.Sprint(door, v.Expect.Deny))
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)

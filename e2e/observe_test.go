@@ -40,6 +40,7 @@ func shorten(s string) string {
 // returns what was seen.
 func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 	t.Helper()
+	d.pacing.pace(fmt.Sprint(door, v.Expect.Deny, v.Expect.Cut))
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)
