@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
@@ -59,11 +58,7 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	if !ok {
 		return o.unknownFormat()
 	}
-	f, err := parseFilter(words, time.Now())
-	if err != nil {
-		return err
-	}
-	log, err := o.open()
+	log, f, err := o.ask(words)
 	if err != nil {
 		return err
 	}

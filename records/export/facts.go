@@ -196,7 +196,7 @@ func (f *facts) plainLevel() level {
 		return informational
 	}
 	switch policy.Class(f.class()) {
-	case policy.PolicyError, policy.AuditUnavailable, policy.PolicyNotLoaded, "canary":
+	case policy.PolicyError, policy.AuditUnavailable, policy.PolicyNotLoaded, policy.Canary:
 		return high
 	case policy.AddressDenied, policy.NameMismatch, policy.NoServerName, policy.NotTLS, policy.ECHRefused,
 		policy.MalformedRequest, policy.MalformedHost, policy.UnknownSandbox, policy.DNSBudget, policy.ByteBudget:
