@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,11 +52,13 @@ type Config struct {
 	Roots *x509.CertPool
 }
 
-// place says where the sink sends to, for people.
+// place says where the sink sends to, for people: without the query, which may
+// hold a credential.
 func (c *Config) place() string {
 	switch c.Type {
 	case "otlp":
-		return c.URL
+		place, _, _ := strings.Cut(c.URL, "?")
+		return place
 	case "syslog":
 		return c.Address
 	default:

@@ -234,8 +234,8 @@ func TestNothingIsLostOverOutages(t *testing.T) {
 	written += 300
 	time.Sleep(outage)
 	w.until("an error", func() bool { s := w.state("c"); return s.Failing() && s.LagRecords == 300 })
-	if s := w.state("c"); strings.Contains(s.Error, "hidden") {
-		t.Errorf("the error holds the query: %s", s.Error)
+	if s := w.state("c"); strings.Contains(s.Error+s.To, "hidden") {
+		t.Errorf("the state holds the query: %s %s", s.Error, s.To)
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
