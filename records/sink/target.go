@@ -86,7 +86,7 @@ func cutAddress(address string) (network, at string, err error) {
 			return "", "", fmt.Errorf("address %q: a socket has an absolute path", address)
 		}
 	default:
-		return "", "", fmt.Errorf("address %q has to begin with udp:, tcp:, tls: or unix: and a place", address)
+		return "", "", fmt.Errorf("address %q: write udp:, tcp:, tls: or unix: in front of it", address)
 	}
 	return network, at, nil
 }
