@@ -2,10 +2,7 @@ package sink
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,7 +18,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records/export"
 )
 
@@ -279,41 +275,48 @@ func (a *atomicText) load() string {
 	return a.text
 }
 
-// TestAStreamIsResentWhatItsReceiverDidNotRead has a syslog server that reads only
-// some bytes of each connection before it breaks off.
+// TestAStreamIsResentWhatItsReceiverDidNotRead has a syslog server that reads some
+// messages of each connection, and breaks off when its kernel has taken all.
 func TestAStreamIsResentWhatItsReceiverDidNotRead(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	var got seqs
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer l.Close()
 	defer w.set.Stop(0)
-	go func() {
-		for reads := 10; ; reads *= 3 {
+	breakOff := make(chan struct{})
+	readers.Go(func() {
+		for i := range 4 {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			readers.Go(func() { readCounted(t, conn, reads, &got) })
+			if i < 3 {
+				readCounted(t, conn, 10, &got)
+				<-breakOff
+				conn.Close() // with something unread, so that the other side gets a reset
+				continue
+			}
+			readCounted(t, conn, 1<<20, &got)
+			conn.Close()
 		}
-	}()
+	})
 	w.apply(Config{Name: "s", Type: "syslog", Address: "tcp:" + l.Addr().String(), Format: "json"})
-	for range 20 {
-		w.write(100)
-		time.Sleep(2 * time.Millisecond)
+	for i := range int64(3) {
+		w.write(50)
+		w.until("the kernel has them", func() bool { oldest, _ := w.set.Oldest(); return oldest == 50*(i+1) })
+		breakOff <- struct{}{}
 	}
-	w.until("all", func() bool { return got.whole(2000) })
+	w.until("all", func() bool { return got.whole(150) })
 	w.set.Stop(time.Second)
 }
 
-// readCounted reads so many messages with their length in front, and breaks off.
+// readCounted reads so many messages with their length in front.
 func readCounted(t *testing.T, conn net.Conn, most int, got *seqs) {
-	defer conn.Close()
 	r := bufio.NewReader(conn)
 	for range most {
 		digits, err := r.ReadString(' ')
@@ -331,7 +334,6 @@ func readCounted(t *testing.T, conn net.Conn, most int, got *seqs) {
 		}
 		got.take(t, string(text))
 	}
-	time.Sleep(20 * time.Millisecond) // what comes now its kernel takes, and it does not
 }
 
 func TestRestartsGoOnWhereTheyWere(t *testing.T) {
@@ -451,229 +453,3 @@ func linesOf(t *testing.T, path string) []string {
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
-
-// TestARecordThatIsRefusedIsLeftOut has a receiver that takes all but one.
-func TestARecordThatIsRefusedIsLeftOut(t *testing.T) {
-	w := newWorld(t)
-	var got seqs
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if bytes.Contains(body, []byte(`\"seq\":100,`)) {
-			rw.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		got.takeRequest(t, body)
-	}))
-	defer server.Close()
-	w.apply(Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json"})
-	w.write(50)
-	w.until("the first", func() bool { return got.whole(50) })
-	w.write(150)
-	w.until("the others", func() bool { s := w.state("c"); return s.LagRecords == 0 && s.Refused == 1 })
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.got) != 199 || got.got[100] != 0 {
-		t.Errorf("%d records", len(got.got))
-	}
-}
-
-// TestAReceiverThatRefusesAllLosesNothing has one that is set up wrong.
-func TestAReceiverThatRefusesAllLosesNothing(t *testing.T) {
-	w := newWorld(t)
-	var got seqs
-	var mode atomicText
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if mode.load() == "" {
-			rw.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		got.takeRequest(t, body)
-	}))
-	defer server.Close()
-	w.apply(Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json"})
-	w.write(100)
-	w.until("an error", func() bool { s := w.state("c"); return s.Failing() })
-	mode.store("good")
-	w.until("all", func() bool { return got.whole(100) })
-	if s := w.state("c"); s.Refused > 0 {
-		t.Errorf("%d refused", s.Refused)
-	}
-}
-
-// TestReload changes, adds and removes sinks.
-func TestReload(t *testing.T) {
-	w := newWorld(t)
-	dir := t.TempDir()
-	a := Config{Name: "a", Type: "file", Path: filepath.Join(dir, "a"), Format: "json"}
-	b := Config{Name: "b", Type: "file", Path: filepath.Join(dir, "b"), Format: "ecs"}
-	w.write(10)
-	w.apply(a, b)
-	w.until("both", func() bool { oldest, ok := w.set.Oldest(); return ok && oldest == 10 })
-	first := w.set.running["a"]
-	moved := b
-	moved.Path = filepath.Join(dir, "c")
-	w.write(10)
-	w.apply(a, moved)
-	if w.set.running["a"] != first {
-		t.Error("a sink that did not change began anew")
-	}
-	w.until("both", func() bool { oldest, ok := w.set.Oldest(); return ok && oldest == 20 })
-	if n := len(linesOf(t, b.Path)) + len(linesOf(t, moved.Path)); n != 20 {
-		t.Errorf("%d events", n)
-	}
-	if err := w.set.Apply([]Config{a, {Name: "x", Type: "syslog", Address: "smoke:signals", Format: "json"}}); err == nil {
-		t.Error("a wrong address is taken")
-	}
-	if len(w.set.running) != 2 {
-		t.Error("an error changed something")
-	}
-	w.apply()
-	if _, ok := w.set.Oldest(); ok || len(w.set.running) != 0 {
-		t.Error("a sink is left")
-	}
-}
-
-// TestUnixAndDatagrams has the receivers that are not TCP.
-func TestUnixAndDatagrams(t *testing.T) {
-	w := newWorld(t)
-	dir := t.TempDir()
-	var lines, local, udp seqs
-	stream, err := net.Listen("unix", filepath.Join(dir, "stream"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	go func() {
-		for {
-			conn, err := stream.Accept()
-			if err != nil {
-				return
-			}
-			for in := bufio.NewScanner(conn); in.Scan(); {
-				lines.take(t, in.Text())
-			}
-		}
-	}()
-	packet := func(network, address string, into *seqs) net.PacketConn {
-		conn, err := net.ListenPacket(network, address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		go func() {
-			buffer := make([]byte, 64<<10)
-			for {
-				n, _, err := conn.ReadFrom(buffer)
-				if err != nil {
-					return
-				}
-				into.take(t, string(buffer[:n]))
-			}
-		}()
-		return conn
-	}
-	packet("unixgram", filepath.Join(dir, "log"), &local)
-	server := packet("udp", "127.0.0.1:0", &udp)
-	w.apply(
-		Config{Name: "stream", Type: "unix", Path: filepath.Join(dir, "stream"), Format: "json"},
-		Config{Name: "local", Type: "syslog", Address: "unix:" + filepath.Join(dir, "log"), Format: "json"},
-		Config{Name: "udp", Type: "syslog", Address: "udp:" + server.LocalAddr().String(), Format: "json"},
-	)
-	for range 10 {
-		w.write(5)
-		time.Sleep(time.Millisecond)
-	}
-	w.until("lines", func() bool { return lines.whole(50) })
-	w.until("messages on the socket", func() bool { return local.whole(50) })
-	w.until("datagrams", func() bool { return udp.whole(50) })
-}
-
-// TestAHangingReceiverHoldsNobodyBack has one that accepts and never answers.
-func TestAHangingReceiverHoldsNobodyBack(t *testing.T) {
-	w := newWorld(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	path := filepath.Join(t.TempDir(), "events")
-	w.apply(Config{Name: "hangs", Type: "otlp", URL: "http://" + l.Addr().String(), Format: "json"},
-		Config{Name: "goes", Type: "file", Path: path, Format: "json"})
-	w.write(1000)
-	w.until("the other sink", func() bool { return w.state("goes").LagRecords == 0 })
-	if s := w.state("hangs"); s.LagRecords != 1000 {
-		t.Errorf("%d behind", s.LagRecords)
-	}
-	if oldest, ok := w.set.Oldest(); !ok || oldest != 0 {
-		t.Error("the log may remove what the sink has not sent:", oldest)
-	}
-	begun := time.Now()
-	w.set.Stop(50 * time.Millisecond)
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("it took %s to stop", took)
-	}
-}
-
-// TestProxyVariablesAreIgnored has variables that lead to somebody else.
-func TestProxyVariablesAreIgnored(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it went to the proxy") }))
-	defer other.Close()
-	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
-		t.Setenv(name, other.URL)
-	}
-	c, err := newCollector(&Config{URL: "http://192.0.2.1/", Format: "json"}, testOrigin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.client.Transport.(*http.Transport).Proxy != nil {
-		t.Error("the client asks for a proxy")
-	}
-}
-
-func TestPatience(t *testing.T) {
-	for failures := 1; failures < 100; failures++ {
-		d := usualPatience.wait(failures)
-		if d < usualPatience.least/2 || d > usualPatience.most {
-			t.Fatalf("%s after %d", d, failures)
-		}
-	}
-	if usualPatience.wait(50) < usualPatience.most/2 {
-		t.Error("it does not grow")
-	}
-}
-
-// TestHalves checks that no record falls between two batches.
-func TestHalves(t *testing.T) {
-	for _, lines := range []int{0, 1, 2} {
-		b := &batch{from: 7, next: 7}
-		for seq := int64(7); seq < 12; seq++ {
-			b.add(recordAt(seq), []byte(fmt.Sprint(seq)), bytes.Repeat([]byte("x\n"), lines))
-		}
-		first, second := b.halves()
-		if first.from != 7 || first.next != second.from || second.next != 12 || second.last != b.last {
-			t.Errorf("%+v %+v", first, second)
-		}
-		if len(first.entries) != lines*len(first.ends) || len(second.entries) != lines*len(second.ends) || len(first.ends)+len(second.ends) != 5 || first.bytes+second.bytes != b.bytes {
-			t.Errorf("%d and %d entries", len(first.entries), len(second.entries))
-		}
-	}
-}
-
-func TestStoppedContextEndsARun(t *testing.T) {
-	w := newWorld(t)
-	w.apply(Config{Name: "f", Type: "file", Path: filepath.Join(t.TempDir(), "missing", "events"), Format: "json"})
-	w.write(1)
-	w.until("an error", func() bool { s := w.state("f"); return s.Failing() })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	done := make(chan struct{})
-	go func() { w.set.Stop(time.Millisecond); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		t.Error("it does not end")
-	}
-}
-
-func recordAt(seq int64) *egress.Record { return &egress.Record{Seq: seq} }

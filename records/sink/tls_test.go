@@ -31,7 +31,10 @@ func TestSyslogOverTLS(t *testing.T) {
 			if err != nil {
 				return
 			}
-			readers.Go(func() { readCounted(t, conn, 1<<20, &got) })
+			readers.Go(func() {
+				readCounted(t, conn, 1<<20, &got)
+				conn.Close()
+			})
 		}
 	})
 	roots := x509.NewCertPool()
