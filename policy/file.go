@@ -94,6 +94,10 @@ type Listen struct {
 	// none.
 	DNS []string
 
+	// Enter are Unix sockets at which sandboxes hand in the sockets of their own
+	// network. Who does so is known by its user, or is the only one. Default: none.
+	Enter []string
+
 	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
 	// address. Default: none.
 	Admin string
@@ -154,8 +158,9 @@ type Rule struct {
 }
 
 // SandboxRules are one entry of "sandboxes". At least one of TokenFile, Listen,
-// UIDs, Sources and Certificate is given; a connection is the sandbox's only
-// where all that are given fit, and nothing that tells it apart is another's.
+// Enter, UIDs, Sources and Certificate is given; a connection is the sandbox's only
+// where all that are given, but for Enter, fit, and nothing that tells it apart is
+// another's.
 type SandboxRules struct {
 	// Name is the sandbox's name in rules and in the log, and its proxy user
 	// where it has a token.
@@ -167,6 +172,11 @@ type SandboxRules struct {
 
 	// Listen is a listener that only this sandbox can reach.
 	Listen string
+
+	// Enter is a Unix socket that only this sandbox can reach, to hand in the sockets
+	// of its own network. Who does so is the sandbox, whatever tells it elsewhere;
+	// UIDs alone narrow that.
+	Enter string
 
 	// UIDs are users one of whom connects, where the listener is a Unix socket.
 	UIDs []uint32

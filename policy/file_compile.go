@@ -172,6 +172,7 @@ func (f *File) sandboxLayer() sandboxLayer {
 	if len(f.Sandboxes) == 0 {
 		layer["default"] = &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
 		layer["default"].own.finish()
+		layer[unlisted] = layer["default"]
 	}
 	for _, s := range f.Sandboxes {
 		rs := &rules{own: newIndex(), layer: PerSandbox, silence: permissive}

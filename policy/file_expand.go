@@ -16,6 +16,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out := *f
 	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
 	out.Rego = e.regoSources("rego", f.Rego)
+	out.Listen.Enter = e.list("listen.enter", f.Listen.Enter)
 	e.text("listen.admin", &out.Listen.Admin)
 	e.text("listen.client_ca", &out.Listen.ClientCA)
 	e.text("tls.ca_dir", &out.TLS.CADir)
@@ -36,6 +37,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		at := fmt.Sprintf("sandboxes[%d]", i)
 		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
 		e.text(at+".listen", &out.Sandboxes[i].Listen)
+		e.text(at+".enter", &out.Sandboxes[i].Enter)
 		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
 		e.text(at+".project", &out.Sandboxes[i].Project)
 	}

@@ -24,7 +24,7 @@ const SPIFFEScheme = "spiffe://"
 
 // toldApart reports whether a sandbox has a key that tells it from the others.
 func toldApart(n *yaml.Node) bool {
-	return slices.ContainsFunc([]string{"token_file", "listen", "uid", "source", "certificate"}, func(key string) bool { return hasKey(n, key) })
+	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "certificate"}, func(key string) bool { return hasKey(n, key) })
 }
 
 // uids reads a list of users that is not empty.
@@ -196,7 +196,7 @@ func (r *reader) checkReach(f *File, s *SandboxRules, at string) {
 	switch {
 	case len(s.UIDs) > 0 && (len(s.Sources) > 0 || s.Certificate != ""):
 		r.failAt(r.places[at+".uid"], "%s has a uid, which only unix sockets know, and a source or a certificate, which they do not; no connection is all of it: leave one out", at)
-	case len(s.UIDs) > 0 && !slices.ContainsFunc(by, isUnix):
+	case len(s.UIDs) > 0 && s.Enter == "" && len(f.Listen.Enter) == 0 && !slices.ContainsFunc(by, isUnix):
 		r.failAt(r.places[at+".uid"], "%s.uid needs a unix socket, and the sandbox has none to come by; add one to listen.proxy, or listen: \"unix:/path\"", at)
 	case s.Certificate != "" && !slices.ContainsFunc(by, isTLS):
 		r.failAt(r.places[at+".certificate"], "%s.certificate needs a TLS listener, and the sandbox has none to come by; add \"tls:127.0.0.1:3443\" to listen.proxy", at)

@@ -105,3 +105,32 @@ func TestBadTLSListeners(t *testing.T) {
 		}
 	}
 }
+
+func TestSocketsToEnterBy(t *testing.T) {
+	f, err := ParseFile("f", []byte(`version: 1
+listen: {proxy: [], enter: ["unix:${DIR}/enter.sock"]}
+sandboxes:
+  - {name: web, enter: "unix:${DIR}/web/enter.sock"}
+  - {name: user, uid: [1000]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.Expand(func(string) (string, bool) { return "/run/egressd", true })
+	if err != nil || out.Listen.Enter[0] != "unix:/run/egressd/enter.sock" || out.Sandboxes[0].Enter != "unix:/run/egressd/web/enter.sock" {
+		t.Errorf("%v, %+v", err, out)
+	}
+	for says, row := range map[string][2]string{
+		"an address":              {`listen: {enter: ["127.0.0.1:3128"]}`, `"127.0.0.1:3128" is not a Unix socket, by which alone descriptors can be handed over; write unix:/path`},
+		"a relative path":         {`listen: {enter: ["unix:enter.sock"]}`, "is not an absolute path"},
+		"an address of a sandbox": {`sandboxes: [{name: a, enter: "tls:127.0.0.1:1"}]`, "is not a Unix socket"},
+		"a socket twice":          {`listen: {proxy: ["unix:/a"], enter: ["unix:/a"]}`, "give each its own"},
+		"two sandboxes at one":    {`sandboxes: [{name: a, enter: "unix:/a"}, {name: b, enter: "unix:/a"}]`, "give each its own"},
+		"a misspelt key":          {`listen: {entr: []}`, "enter"},
+		"a user without a socket": {"listen: {proxy: []}\nsandboxes: [{name: a, uid: [1]}]", "needs a unix socket"},
+	} {
+		if _, err := ParseFile("f", []byte("version: 1\n"+row[0])); err == nil || !strings.Contains(err.Error(), row[1]) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}

@@ -110,9 +110,13 @@ func (r *reader) checkListeners(f *File) {
 	for i, text := range f.Listen.DNS {
 		once(fmt.Sprintf("listen.dns[%d]", i), text)
 	}
+	for i, text := range f.Listen.Enter {
+		once(fmt.Sprintf("listen.enter[%d]", i), text)
+	}
 	once("listen.admin", f.Listen.Admin)
 	for i, s := range f.Sandboxes {
 		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)
+		once(fmt.Sprintf("sandboxes[%d].enter", i), s.Enter)
 	}
 }
 
@@ -130,6 +134,7 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
 		"transparent":  r.list("listen.transparent", &l.Transparent, r.captureListener),
 		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
+		"enter":        r.list("listen.enter", &l.Enter, r.socket),
 		"admin":        r.listener("listen.admin", &l.Admin),
 		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
 		"server_names": r.list("listen.server_names", &l.ServerNames, r.serverName),
@@ -245,6 +250,17 @@ func (r *reader) captureListener(what string, into *string) func(*yaml.Node) {
 	}
 }
 
+// socket reads "unix:/path", in which variables may stand.
+func (r *reader) socket(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if text, ok := r.text(n, what); ok && !isUnix(text) {
+			r.fail(n, "%s: %q is not a Unix socket, by which alone descriptors can be handed over; write unix:/path", what, printable(text))
+			return
+		}
+		r.listener(what, into)(n)
+	}
+}
+
 func checkListener(text string, admin bool) error {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "${") {
@@ -289,6 +305,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"name":        r.sandboxName(at+".name", &s.Name),
 				"token_file":  r.path(at+".token_file", &s.TokenFile),
 				"listen":      r.listener(at+".listen", &s.Listen),
+				"enter":       r.socket(at+".enter", &s.Enter),
 				"uid":         r.uids(at+".uid", &s.UIDs),
 				"source":      r.sources(at+".source", &s.Sources),
 				"certificate": r.certificate(at+".certificate", &s.Certificate),
@@ -311,7 +328,7 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
 	if !toldApart(n) {
-		r.fail(n, "nothing tells %s from the others; add token_file, listen, uid, source or certificate", at)
+		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source or certificate", at)
 	}
 	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
 	if slices.ContainsFunc(before, same) {

@@ -11,12 +11,17 @@ type Sandbox struct {
 	Name   string
 	Kind   string
 	Labels map[string]string
+
+	// Stay tells what came from one network that was handed in from the rest of what
+	// the sandbox does; 0: nothing was. It is not for policies.
+	Stay uint32
 }
 
 // Via is the way in that a request took.
 type Via string
 
 const (
+	ViaEnter       Via = "enter" // of no request, but of who hands a network in
 	ViaConnect     Via = "connect"
 	ViaHTTP        Via = "http"
 	ViaSOCKS5      Via = "socks5"

@@ -331,11 +331,18 @@ func whereTo(r *Request) string {
 // It opens nothing: where it agrees, it has no opinion.
 type sandboxLayer map[string]*rules
 
+// unlisted is no name. It stands for the sandboxes that somebody has given a name as
+// their network was handed in, which is for where a file lists none.
+const unlisted = ""
+
 // Evaluate denies a sandbox that it does not know: one that was removed, or
 // one that a reload is about to bring. A request of nobody, as in a test of the
 // file, is judged by the other layers alone.
 func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	own, found := l[r.Sandbox.Name]
+	if !found && r.Sandbox.Stay != 0 {
+		own, found = l[unlisted]
+	}
 	switch {
 	case r.Sandbox.Name == "":
 		return Decision{Verdict: Abstain}, nil
