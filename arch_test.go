@@ -77,6 +77,7 @@ var dialers = map[string][]string{
 var mayDial = map[string]string{
 	"egress":       "the gate",
 	"dns":          "its configured upstreams",
+	"sandbox":      "the Docker socket, and the daemon's own door",
 	"bundle":       "egressd's own policy, from servers that the operator named",
 	"records/sink": "the operator's receivers of records, by name",
 	"bench":        "a load generator",

@@ -114,6 +114,10 @@ func (q question) message() []byte {
 // have as many sockets on a port as it has addresses.
 const answersMost = 16
 
+// answersDropped bounds how many are thrown away: who handed a network in may
+// write answers itself, and go on for ever.
+const answersDropped = 1024
+
 func (d *diagnosis) ask(q question) (found []diagnosed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +152,7 @@ func exchange(fd int, q question) (found []diagnosed) {
 }
 
 func drain(fd int, b []byte) {
-	for {
+	for range answersDropped {
 		if n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT); err != nil || n == 0 {
 			return
 		}

@@ -65,6 +65,8 @@ type Sockets struct {
 	DNSStreams []net.Listener   // connections to port 53 of anywhere
 	UDP        []*Datagrams     // datagrams to anywhere else; none where Redirected
 
+	Proxy net.Listener // for those who know of a proxy; nil in a jail
+
 	HostPorts map[uint16][]net.Listener // as in JailOptions
 	Dialers   *Dialers                  // nil where JailOptions want none
 
@@ -75,6 +77,8 @@ type Sockets struct {
 	// where they were going by SO_ORIGINAL_DST. Else their own end has the
 	// address.
 	Redirected bool
+
+	held []int // of those that came by a door, see Release
 }
 
 // A SetupError says that the jail could not be made.
@@ -102,6 +106,7 @@ type (
 		Redirect   bool
 		HostPorts  []uint16
 		Dialers    bool
+		Again      bool // the network may have been made before
 	}
 	jailReport struct {
 		Sockets    []socketKind // in the order of the descriptors that come with it
@@ -148,7 +153,7 @@ func NewJail(o JailOptions) (*Jail, error) {
 		return nil, &SetupError{"user namespace", err}
 	}
 	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
-	if err := j.send(jailPlan(o)); err != nil {
+	if err := j.send(jailPlan{IPv4: o.IPv4, IPv6: o.IPv6, Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers}); err != nil {
 		j.Close()
 		return nil, &SetupError{"control socket", err}
 	}
@@ -227,19 +232,30 @@ func descriptors(rights []byte) (fds []int) {
 // Sockets waits until the jail stands and returns what it hands out. The error is
 // a [*SetupError].
 func (j *Jail) Sockets() (*Sockets, error) {
-	text, fds, err := receiveAll(int(j.control.Fd()))
+	report, fds, err := j.stands()
 	if err != nil {
-		return nil, &SetupError{"control socket", err}
+		return nil, err
 	}
-	var report jailReport
+	return j.socketsOf(report, fds)
+}
+
+// stands waits until the jail stands.
+func (j *Jail) stands() (report jailReport, fds []int, err error) {
+	text, fds, err := receiveAll(int(j.control.Fd()))
 	switch {
+	case err != nil:
+		err = &SetupError{"control socket", err}
 	case len(text) == 0:
-		return nil, &SetupError{"namespaces", errors.New("the process that makes them ended")}
+		err = &SetupError{"namespaces", errors.New("the process that makes them ended")}
 	case json.Unmarshal(text, &report) != nil || len(report.Sockets) != len(fds):
-		return nil, &SetupError{"control socket", errors.New("a report that cannot be read")}
+		err = &SetupError{"control socket", errors.New("a report that cannot be read")}
 	case report.Err != "":
-		return nil, &SetupError{report.Step, errors.New(report.Err)}
+		err = &SetupError{report.Step, errors.New(report.Err)}
 	}
+	return report, fds, err
+}
+
+func (j *Jail) socketsOf(report jailReport, fds []int) (*Sockets, error) {
 	s := &Sockets{Redirected: report.Redirected}
 	for i, kind := range report.Sockets {
 		if err := s.add(kind, fds[i], j.pid); err != nil {

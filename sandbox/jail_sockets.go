@@ -28,6 +28,7 @@ const (
 	diagSocket       socketKind = "diag" // asks about the others
 	dial4Socket      socketKind = "dial4"
 	dial6Socket      socketKind = "dial6"
+	proxySocket      socketKind = "proxy"
 	hostPortSocket   socketKind = "hostport" // with ":" and the port behind it
 )
 
@@ -183,6 +184,9 @@ func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
 	switch kind {
 	case diagSocket:
 		s.Programs, err = newPrograms(fd, pid)
+		if err != nil {
+			unix.Close(fd)
+		}
 		return err
 	case dial4Socket:
 		s.addDialer(unix.AF_INET, fd)
@@ -202,6 +206,9 @@ func (s *Sockets) add(kind socketKind, fd, pid int) (err error) {
 		return s.addHostPort(port, f)
 	}
 	switch kind {
+	case proxySocket:
+		s.Proxy, err = net.FileListener(f)
+		return err
 	case tcp4Socket, tcp6Socket, dnsStream4Socket, dnsStream6Socket:
 		l, err := net.FileListener(f)
 		if err != nil {

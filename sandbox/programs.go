@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -62,12 +63,15 @@ func (e *effort) over() bool {
 	return e.processes <= 0 || e.descriptors <= 0 || time.Now().After(e.until)
 }
 
+// errNotSeen is for a network whose processes are not this user's to look at.
+var errNotSeen = errors.New("the processes cannot be looked at")
+
 // newPrograms returns the programs of the jail whose network pid is in. diag is a
 // socket in there.
 func newPrograms(diag int, pid int) (*Programs, error) {
 	network, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(errNotSeen, err)
 	}
 	return &Programs{
 		diag:     &diagnosis{socket: os.NewFile(uintptr(diag), "sock_diag")},

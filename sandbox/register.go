@@ -15,6 +15,7 @@ import (
 type register struct {
 	byName        map[string]*entry
 	byListener    map[string]*entry
+	byEnter       map[string]*entry
 	byUID         map[uint32]*entry
 	bySource      map[netip.Prefix]*entry
 	byCertificate map[string]*entry
@@ -26,6 +27,7 @@ type entry struct {
 	sandbox policy.Sandbox
 	keys    keys
 	token   [sha256.Size]byte
+	uids    []uint32
 }
 
 // keys are what an entry is told by, or what of a peer belongs to an entry.
@@ -37,6 +39,7 @@ const (
 	byUID
 	bySource
 	byCertificate
+	byEnter // who comes there is the sandbox, and nobody else is by it
 
 	places = byListener | byUID | bySource | byCertificate
 )
@@ -49,7 +52,7 @@ func (k keys) kind() string {
 		return "certificate"
 	case k&byUID != 0:
 		return "uid"
-	case k&byListener != 0:
+	case k&(byListener|byEnter) != 0:
 		return "listener"
 	case k&bySource != 0:
 		return "source"
@@ -68,7 +71,7 @@ func (given *Entry) Sandbox() policy.Sandbox {
 
 func newRegister(entries []Entry) (*register, error) {
 	r := &register{
-		byName: map[string]*entry{}, byListener: map[string]*entry{}, byUID: map[uint32]*entry{},
+		byName: map[string]*entry{}, byListener: map[string]*entry{}, byEnter: map[string]*entry{}, byUID: map[uint32]*entry{},
 		bySource: map[netip.Prefix]*entry{}, byCertificate: map[string]*entry{}, absent: new(entry),
 	}
 	if _, err := rand.Read(r.absent.token[:]); err != nil {
@@ -92,7 +95,7 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token))}
+	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:
@@ -106,7 +109,7 @@ func (r *register) add(given *Entry) error {
 func (given *Entry) keys() (k keys) {
 	for key, has := range map[keys]bool{
 		byToken: given.Token != "", byListener: given.Listener != "", byUID: len(given.UIDs) > 0,
-		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "",
+		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "", byEnter: given.Enter != "",
 	} {
 		if has {
 			k |= key
@@ -120,6 +123,11 @@ func (given *Entry) keys() (k keys) {
 func (r *register) claim(e *entry, given *Entry) error {
 	if given.Listener != "" {
 		if err := assign(r.byListener, given.Listener, e, "listener"); err != nil {
+			return err
+		}
+	}
+	if given.Enter != "" {
+		if err := assign(r.byEnter, given.Enter, e, "socket to enter by"); err != nil {
 			return err
 		}
 	}
@@ -213,7 +221,7 @@ func (r *register) atSource(addr netip.Addr) *entry {
 
 // named returns the sandbox that a token alone makes a peer, or absent.
 func (r *register) named(user string) *entry {
-	if e := r.byName[user]; e != nil && e.keys == byToken {
+	if e := r.byName[user]; e != nil && e.keys&^byEnter == byToken {
 		return e
 	}
 	return r.absent
@@ -225,7 +233,7 @@ func (e *entry) proved(p *Peer) bool {
 	given := sha256.Sum256([]byte(p.Password))
 	same := subtle.ConstantTimeCompare(given[:], e.token[:]) == 1
 	switch {
-	case e.keys == 0: // absent
+	case e.keys&^byEnter == 0: // absent, or only to be entered
 		return false
 	case e.keys&byToken != 0:
 		return p.HasCredentials && p.User == e.sandbox.Name && same

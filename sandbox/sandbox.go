@@ -73,6 +73,7 @@ type Entry struct {
 	Name        string
 	Token       string         // the password of proxy user Name
 	Listener    string         // a listener of its own
+	Enter       string         // a socket of its own, to hand its network in; see [Directory.Enter]
 	UIDs        []uint32       // one of which a peer of a unix socket has
 	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
 	Certificate string         // a name in the client certificate
@@ -86,6 +87,7 @@ var ErrUnknown = errors.New("unknown sandbox, or wrong token")
 type Directory struct {
 	known    atomic.Pointer[register]
 	failures failures
+	stays    stays
 }
 
 // NewDirectory returns a directory of the given entries; without any, every
@@ -121,6 +123,9 @@ func (d *Directory) Credentials(p Peer) bool {
 // peer is nobody. A token alone places a peer that nothing else does.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
+	if strings.HasPrefix(p.Listener, stayPrefix) {
+		return d.stays.identify(r, &p)
+	}
 	if len(r.byName) == 0 {
 		return policy.Sandbox{Name: Default}, nil
 	}

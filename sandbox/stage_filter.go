@@ -46,18 +46,31 @@ const (
 	verdictAccept = 1
 )
 
-func newRuleset() *ruleset {
+// newRuleset begins rules that, where they are loaded again, replace those before.
+func newRuleset(again bool) *ruleset {
 	r := new(ruleset)
 	r.put(unix.NFNL_MSG_BATCH_BEGIN, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
 	r.object(unix.NFT_MSG_NEWTABLE, 0)
 	r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
 	r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
+	if again { // the table is there, since a line ago
+		r.remove()
+		r.object(unix.NFT_MSG_NEWTABLE, 0)
+		r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
+		r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
+	}
 	return r
 }
 
 // object begins the message that makes a table, a chain or a rule.
 func (r *ruleset) object(kind, flags uint16) {
 	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|unix.NLM_F_CREATE, []byte{unix.NFPROTO_INET, 0, 0, 0})
+}
+
+// remove takes away the table with all that is in it.
+func (r *ruleset) remove() {
+	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, 0, []byte{unix.NFPROTO_INET, 0, 0, 0})
+	r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
 }
 
 // load has the kernel take the rules. It answers for the last one alone, and for
@@ -121,7 +134,7 @@ func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 // tproxyRules hand what is sent anywhere to the sockets on CapturePort, as it
 // is. Only what stays in the sandbox passes.
 func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
-	r := newRuleset()
+	r := newRuleset(plan.Again)
 	r.begin("capture", "filter", arriving, verdictAccept)
 	r.passInside(plan, ipv6)
 	r.passNames()
@@ -141,7 +154,7 @@ func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
 // redirectRules have NAT send connections to the sockets on CapturePort. There is
 // no such way for datagrams that tells where they went: they are refused.
 func redirectRules(plan jailPlan, ipv6 bool) *ruleset {
-	r := newRuleset()
+	r := newRuleset(plan.Again)
 	r.begin("capture", "nat", translated, verdictAccept)
 	r.passInside(plan, ipv6)
 	r.passNames()

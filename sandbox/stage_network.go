@@ -17,9 +17,9 @@ const loopback = 1
 func makeNetwork(plan jailPlan) (ipv6 bool, err error) {
 	var r request
 	r.loopbackUp()
-	r.everywhere(plan.IPv4)
+	r.everywhere(plan.IPv4, plan.Again)
 	if plan.IPv6.IsValid() {
-		r.everywhere(plan.IPv6)
+		r.everywhere(plan.IPv6, plan.Again)
 	}
 	said, err := r.exchange(unix.NETLINK_ROUTE)
 	if err == nil {
@@ -54,13 +54,17 @@ func (r *request) loopbackUp() {
 	r.put(unix.RTM_NEWLINK, unix.NLM_F_ACK, head)
 }
 
-// everywhere has all addresses of own's family be this host's.
-func (r *request) everywhere(own netip.Addr) {
+// everywhere has all addresses of own's family be this host's. Where it is done again,
+// what is there already is no error.
+func (r *request) everywhere(own netip.Addr, again bool) {
 	family := byte(unix.AF_INET)
 	if own.Is6() {
 		family = unix.AF_INET6
 	}
-	const create = unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	create := uint16(unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+	if again {
+		create = unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_REPLACE
+	}
 	r.put(unix.RTM_NEWADDR, create, binary.NativeEndian.AppendUint32([]byte{family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, loopback))
 	r.attribute(unix.IFA_LOCAL, own.AsSlice()...)
 	r.attribute(unix.IFA_ADDRESS, own.AsSlice()...)

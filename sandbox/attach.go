@@ -1,0 +1,105 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Attached process is one whose network is handed in for it, by root.
+type Attached struct {
+	PID   int
+	there int // stands for the process, whoever gets its number later
+}
+
+// OpenProcess returns the process with a number, as this process sees it. The caller
+// closes it.
+func OpenProcess(pid int) (*Attached, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("find process %d: %w", pid, err)
+	}
+	return &Attached{pid, fd}, nil
+}
+
+// Close lets go of the process.
+func (p *Attached) Close() { unix.Close(p.there) }
+
+// Wait returns when the process has ended.
+func (p *Attached) Wait() {
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(p.there), Events: unix.POLLIN}}, -1)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// ErrHostNetwork is for a process in the network of the host.
+var ErrHostNetwork = errors.New("this is no boundary: the process is in the network of the host")
+
+// Ready is [Ready] for the network of the process. No process of egressd stays in
+// there.
+func (p *Attached) Ready(own Addresses) (r *Readied, err error) {
+	network, err := p.network()
+	if err != nil {
+		return nil, err
+	}
+	defer network.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with its goroutine
+		if err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the network of process %d: %w", p.PID, err)
+			return
+		}
+		r, err = Ready(own)
+	}()
+	<-done
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Offer.Mode == ByProxy:
+		r.Close()
+		return nil, fmt.Errorf("set the network of process %d up: %w", p.PID, unix.EPERM)
+	}
+	there, err := unix.FcntlInt(uintptr(p.there), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	r.Offer.Kind, r.fds = OfferAttach, append(r.fds, there)
+	return r, nil
+}
+
+// network opens the network of the process, which is not that of this one, nor of
+// the machine's first.
+func (p *Attached) network() (*os.File, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/ns/net")
+	if err == nil {
+		err = unix.PidfdSendSignal(p.there, 0, nil, 0) // it still has that number
+	}
+	if err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return nil, fmt.Errorf("open the network of process %d: %w", p.PID, err)
+	}
+	its, err := f.Stat()
+	for _, other := range []string{"self", "1"} {
+		of, statErr := os.Stat("/proc/" + other + "/ns/net")
+		if err == nil && statErr == nil && os.SameFile(its, of) {
+			err = ErrHostNetwork
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

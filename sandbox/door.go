@@ -1,0 +1,407 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Door takes networks in: at its socket somebody hands over the sockets of one,
+// and all that is sent there arrives at this process from then on. Who does so is the
+// adversary. Whoever reaches a door can do nothing else by it.
+//
+// What was handed over is not this process's alone: who made the sockets may have them still,
+// read from them, and make them block. See [Sockets.Release].
+type Door struct {
+	Name string // that the configuration gives it
+
+	// Take is called for each offer that is in order, on a goroutine of its own, and
+	// answers it. Refused is told of what is not in order, with the first bytes
+	// that were sent, if any were.
+	Take    func(*Arrival)
+	Refused func(v Visitor, raw []byte, why error)
+
+	mu       sync.Mutex // guards what follows
+	waiting  map[uint32]int
+	listener *net.UnixListener
+	open     map[*Arrival]struct{}
+	closed   bool
+	serving  sync.WaitGroup
+}
+
+const (
+	doorPatience = 2 * time.Second // for the offer, and for the answer to be taken
+	waitingMost  = 16              // visitors without an answer, at a time
+	waitingOfOne = 4               // of one user
+)
+
+// An Arrival is an offer that is in order, and who made it.
+type Arrival struct {
+	Visitor Visitor
+	Offer   Offer
+	Network uint64 // the kernel's number of what is handed in
+	PID     int    // of who is there for it; 0 where it cannot be seen
+
+	door  *Door
+	conn  *net.UnixConn
+	fds   []int // the sockets, until they are taken
+	there *os.File
+
+	answered func() // it does not wait any more
+}
+
+// Serve takes visitors until Close.
+func (d *Door) Serve(l *net.UnixListener) error {
+	if !d.opens(l) {
+		return net.ErrClosed
+	}
+	for {
+		c, err := l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil:
+			time.Sleep(100 * time.Millisecond) // too many descriptors; who waits in the kernel stays there
+		default:
+			d.admit(c)
+		}
+	}
+}
+
+func (d *Door) opens(l *net.UnixListener) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listener = l
+	d.waiting, d.open = map[uint32]int{}, map[*Arrival]struct{}{}
+	return !d.closed
+}
+
+// Close ends Serve, and has every arrival end. It waits until they are done with.
+func (d *Door) Close() {
+	d.mu.Lock()
+	d.closed = true
+	if d.listener != nil {
+		d.listener.Close()
+	}
+	for a := range d.open {
+		a.leave()
+	}
+	d.mu.Unlock()
+	d.serving.Wait()
+}
+
+// admit has a visitor seen to, unless too many wait.
+func (d *Door) admit(c *net.UnixConn) {
+	v, err := visitorAt(c)
+	if err != nil {
+		c.Close()
+		return
+	}
+	v.Door = d.Name
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := 0
+	for _, n := range d.waiting {
+		all += n
+	}
+	if d.closed || all >= waitingMost || d.waiting[v.UID] >= waitingOfOne {
+		c.Close() // it may come again
+		return
+	}
+	d.waiting[v.UID]++
+	d.serving.Go(func() {
+		answered := sync.OnceFunc(func() { d.answered(v.UID) })
+		defer answered()
+		d.receive(c, v, answered)
+	})
+}
+
+func (d *Door) answered(uid uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting[uid]--; d.waiting[uid] == 0 {
+		delete(d.waiting, uid)
+	}
+}
+
+// visitorAt says who is at the other end.
+func visitorAt(c *net.UnixConn) (v Visitor, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return v, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		var who *unix.Ucred
+		if who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return
+		}
+		v.UID = who.Uid
+		var from, own uint64
+		if from, err = networkOf(int(fd)); err != nil {
+			return
+		}
+		own, err = ownNetwork()
+		v.network = from
+		v.Host = err == nil && from == own && (v.UID == 0 || v.UID == uint32(os.Geteuid()))
+	})
+	return v, errors.Join(failed, err)
+}
+
+// receive reads an offer, checks it, and has it taken. What is refused is
+// answered first, and its descriptors are closed after: to close one that is not
+// what it should be can take as long as its owner likes.
+func (d *Door) receive(c *net.UnixConn, v Visitor, answered func()) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(doorPatience))
+	text, fds, err := readOffer(c)
+	a := &Arrival{Visitor: v, door: d, conn: c, fds: fds}
+	defer a.release()
+	if len(text) == 0 && len(fds) == 0 {
+		return // it has looked whether somebody is here
+	}
+	if err == nil {
+		err = a.check(text)
+	}
+	if err != nil {
+		d.Refused(v, text[:min(len(text), 256)], err)
+		a.Refuse(err, "egressd enter -- COMMAND, of the same version as the daemon (egressd version)")
+		return
+	}
+	a.Visitor.Name = a.Offer.Sandbox
+	if !d.keep(a) {
+		return
+	}
+	defer d.forget(a)
+	a.answered = answered
+	d.Take(a)
+}
+
+func (d *Door) keep(a *Arrival) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.open[a] = struct{}{}
+	}
+	return !d.closed
+}
+
+func (d *Door) forget(a *Arrival) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, a)
+}
+
+// readOffer reads one message and the descriptors that come with it. More than
+// belong to any offer are closed by the kernel, unseen.
+func readOffer(c *net.UnixConn) (text []byte, fds []int, err error) {
+	b, rights := make([]byte, offerBytes+1), make([]byte, unix.CmsgSpace(offeredMost*4))
+	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
+	fds = descriptors(rights[:oob])
+	switch {
+	case err != nil:
+		return nil, fds, err
+	case flags&unix.MSG_CTRUNC != 0:
+		return b[:n], fds, fmt.Errorf("more than %d descriptors", offeredMost)
+	case flags&unix.MSG_TRUNC != 0:
+		return b[:n], fds, fmt.Errorf("a message of more than %d bytes", offerBytes)
+	}
+	return b[:n], fds, nil
+}
+
+const offeredMost = 16
+
+// check reads the offer and looks at its descriptors.
+func (a *Arrival) check(text []byte) error {
+	o, err := parseOffer(text)
+	if err != nil {
+		return err
+	}
+	a.Offer = *o
+	plans := o.plans()
+	if len(a.fds) != o.descriptors() {
+		return fmt.Errorf("%d descriptors, where %d belong to the message", len(a.fds), o.descriptors())
+	}
+	own, err := ownNetwork()
+	if err != nil {
+		return err
+	}
+	if a.Network, err = checkSockets(a.fds[:len(plans)], plans, own); err != nil {
+		return err
+	}
+	switch {
+	case !a.Visitor.Host && (o.Kind != OfferEnter || len(o.Notes) > 0):
+		return errors.New("an offer that only root and egressd's own user may make, in the network that egressd itself is in")
+	case !a.Visitor.Host && a.Visitor.network != a.Network:
+		return errors.New("sockets of a network that the visitor is not in")
+	}
+	return a.findProcess(o)
+}
+
+// findProcess opens what says when somebody is gone, for whom the network is
+// handed in.
+func (a *Arrival) findProcess(o *Offer) (err error) {
+	fd := -1
+	switch o.Kind {
+	case OfferAttach, OfferRun:
+		last := len(a.fds) - 1
+		fd, a.fds = a.fds[last], a.fds[:last]
+	case OfferEnter:
+		raw, err := a.conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var failed error
+		if err := raw.Control(func(c uintptr) { fd, failed = peerProcess(int(c)) }); err != nil || failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	if a.PID, err = processOf(fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	a.there = os.NewFile(uintptr(fd), "process")
+	return nil
+}
+
+func visitorPID(fd int) int {
+	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(who.Pid)
+}
+
+// peerProcess opens the process that has connected. Before Linux 6.5 it is found by
+// its number, which is its own as long as it is there.
+func peerProcess(conn int) (int, error) {
+	fd, err := unix.GetsockoptInt(conn, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		fd, err = unix.PidfdOpen(visitorPID(conn), 0)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("find the process that hands in: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	return fd, nil
+}
+
+// processOf returns the number of the process that fd stands for; 0 where it cannot
+// be seen from here.
+func processOf(fd int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	if err != nil {
+		return 0, err
+	}
+	var pid int
+	for line := range strings.Lines(string(text)) {
+		if n, _ := fmt.Sscanf(line, "Pid:\t%d", &pid); n == 1 {
+			return max(pid, 0), nil
+		}
+	}
+	return 0, errors.New("the last descriptor is not a process")
+}
+
+// Refuse answers that the offer is not taken, and what to type next.
+func (a *Arrival) Refuse(why error, hint string) {
+	_ = a.answer(Answer{Version: offerVersion, Problem: why.Error(), Hint: hint}) // who is gone needs none
+}
+
+// Accept answers that the offer is taken. From now on there is time.
+func (a *Arrival) Accept(answer Answer) error {
+	answer.Version = offerVersion
+	if err := a.answer(answer); err != nil {
+		return err
+	}
+	a.answered()
+	return a.conn.SetDeadline(time.Time{})
+}
+
+func (a *Arrival) answer(answer any) error {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	_ = a.conn.SetWriteDeadline(time.Now().Add(doorPatience))
+	_, err = a.conn.Write(text)
+	return err
+}
+
+// Sockets are what was handed in. It is called once.
+func (a *Arrival) Sockets() (*Sockets, error) {
+	fds := a.fds
+	a.fds = nil
+	s := &Sockets{Redirected: a.Offer.Mode == Redirected}
+	for i, kind := range a.Offer.kinds() {
+		held, err := unix.FcntlInt(uintptr(fds[i]), unix.F_DUPFD_CLOEXEC, 0)
+		if err == nil {
+			s.held = append(s.held, held)
+			if err = s.add(kind, fds[i], a.PID); errors.Is(err, errNotSeen) {
+				err = nil // then nobody knows which program it is
+			}
+			fds[i] = -1
+		}
+		if err != nil {
+			for _, fd := range fds[i:] {
+				if fd >= 0 {
+					unix.Close(fd)
+				}
+			}
+			s.Discard()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Wait returns when nobody is there any more for what was handed in, or Close was
+// called. It reports whether the visitor has said that it is the end, and waits for
+// [Arrival.Conclude].
+func (a *Arrival) Wait() (said bool) {
+	if a.Offer.Kind == OfferRun {
+		var end [8]byte
+		n, err := a.conn.Read(end[:])
+		return err == nil && n > 0
+	}
+	raw, err := a.there.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return n > 0 || err != nil && !errors.Is(err, syscall.EINTR)
+	})
+	return false
+}
+
+// Conclude tells a visitor that waits for the end what it came to.
+func (a *Arrival) Conclude(what any) error { return a.answer(what) }
+
+// leave has Wait return.
+func (a *Arrival) leave() {
+	_ = a.conn.SetDeadline(time.Now())
+	if a.there != nil {
+		_ = a.there.SetReadDeadline(time.Now())
+	}
+}
+
+func (a *Arrival) release() {
+	for _, fd := range a.fds {
+		unix.Close(fd)
+	}
+	if a.there != nil {
+		a.there.Close()
+	}
+}

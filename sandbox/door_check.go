@@ -1,0 +1,133 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// networkOf returns the number that the kernel gives the network of a socket
+// (SO_NETNS_COOKIE, Linux 5.14). A connection of a Unix socket is of the network that
+// who connected was in.
+func networkOf(fd int) (uint64, error) {
+	n, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, errors.New("this kernel does not tell networks apart; it takes Linux 5.14")
+	}
+	return n, err
+}
+
+// TellsNetworksApart returns an error where the kernel does not tell which network a
+// socket is of, without which no door can be opened.
+func TellsNetworksApart() error {
+	_, err := ownNetwork()
+	return err
+}
+
+// ownNetwork is the number of the network that this process is in.
+func ownNetwork() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return networkOf(fd)
+}
+
+// checkSockets refuses descriptors that are not what plans say, all of one network
+// that is none of others, and returns its number. Nothing of a descriptor but
+// options of sockets is looked at: whatever else it is may keep who asks waiting.
+func checkSockets(fds []int, plans []socketPlan, own uint64) (network uint64, err error) {
+	if len(fds) != len(plans) {
+		return 0, fmt.Errorf("%d descriptors, where %d belong to the message", len(fds), len(plans))
+	}
+	for i, p := range plans {
+		n, err := p.check(fds[i])
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("descriptor %d is not the socket %s: %w", i, p.kind, err)
+		case n == own:
+			return 0, fmt.Errorf("descriptor %d is a socket of egressd's own network", i)
+		case network != 0 && n != network:
+			return 0, errors.New("sockets of two networks")
+		}
+		network = n
+	}
+	return network, nil
+}
+
+// check compares a socket with the plan, and returns the number of its network.
+func (p *socketPlan) check(fd int) (network uint64, err error) {
+	listens := 0
+	if p.sort == unix.SOCK_STREAM {
+		listens = 1
+	}
+	for _, o := range [...]struct {
+		what         string
+		option, want int
+	}{
+		{"family", unix.SO_DOMAIN, p.family}, {"type", unix.SO_TYPE, p.sort},
+		{"protocol", unix.SO_PROTOCOL, p.protocolNumber()}, {"listens", unix.SO_ACCEPTCONN, listens},
+	} {
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
+		if err != nil {
+			return 0, err
+		}
+		if got != o.want {
+			return 0, fmt.Errorf("its %s is %d, not %d", o.what, got, o.want)
+		}
+	}
+	if network, err = networkOf(fd); err != nil || p.sort == unix.SOCK_RAW {
+		return network, err
+	}
+	return network, p.checkPlace(fd)
+}
+
+// checkPlace refuses a socket that is bound elsewhere, or is connected.
+func (p *socketPlan) checkPlace(fd int) error {
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return err
+	}
+	at := addressOf(bound)
+	right := at.Addr().IsLoopback()
+	if p.anywhere {
+		right = at.Addr().IsUnspecified()
+	}
+	if !right || at.Port() != uint16(p.port) {
+		return fmt.Errorf("it is bound to %s", at)
+	}
+	if _, err := unix.Getpeername(fd); !errors.Is(err, unix.ENOTCONN) {
+		return errors.New("it is connected")
+	}
+	return nil
+}
+
+func (p *socketPlan) protocolNumber() int {
+	switch {
+	case p.sort == unix.SOCK_STREAM:
+		return unix.IPPROTO_TCP
+	case p.sort == unix.SOCK_DGRAM:
+		return unix.IPPROTO_UDP
+	}
+	return p.protocol
+}
+
+func addressOf(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// drained reports whether no connection waits at a listening socket. The kernel
+// counts those in the place where it else counts segments (tcp_get_info).
+func drained(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err != nil || info.Unacked == 0
+}
