@@ -30,6 +30,7 @@ const (
 // append writes one record of f to the log.
 func (f *Flow) append(r recordOf) (int64, error) {
 	f.gate.config.Tally.note(f, r)
+	f.gate.stays.of(f.request.Sandbox.Stay).note(f, r)
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
 	f.gate.mask(e.b)

@@ -343,6 +343,8 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 	switch {
 	case f.gate.shut.Load():
 		return f.refusal(stopping)
+	case f.left():
+		return f.refusal(gone)
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return f.refusal(*f.decision)
 	case f.policy != f.gate.policy.Load():

@@ -71,6 +71,7 @@ type Gate struct {
 	requests requests
 	compared comparisons
 	canaries atomic.Pointer[secret.Canaries]
+	stays    openStays
 
 	nobodys repeats // denials of who is no sandbox
 	shut    atomic.Bool

@@ -1,0 +1,63 @@
+package egress
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// TestAStayIsCutWithItsFlows opens flows of two networks of one sandbox, of which one
+// leaves.
+func TestAStayIsCutWithItsFlows(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	var first, second Tally
+	one, two := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"}), w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
+	w.Begin(one, &first)
+	w.Begin(two, &second)
+	open := func(s *sandbox.Stay) (*Flow, error) {
+		return w.Open(t.Context(), sandbox.Peer{Listener: s.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})
+	}
+	left, err := open(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays, err := open(two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Cut(one)
+	var refusal *Refusal
+	if _, err := open(one); !left.WasCut() || stays.WasCut() || !errors.As(err, &refusal) {
+		t.Errorf("cut: %v, %v, %v", left.WasCut(), stays.WasCut(), err)
+	}
+	if w.FlowsOf(one) != 1 || w.FlowsOf(two) != 1 {
+		t.Errorf("%d and %d flows are open", w.FlowsOf(one), w.FlowsOf(two))
+	}
+	left.Close(End{Up: 3})
+	stays.Close(End{Up: 4})
+	w.Drop(one)
+	if a, b := first.Counts(), second.Counts(); a.Up != 3 || b.Up != 4 || b.Requests != 1 {
+		t.Errorf("counted %+v and %+v", a, b)
+	}
+	if _, err := open(one); !errors.As(err, &refusal) {
+		t.Errorf("after it was dropped: %v", err)
+	}
+	w.config.Sandboxes.Dismiss(two)
+	if _, err := open(two); !errors.As(err, &refusal) || refusal.Decision.Class != policy.UnknownSandbox {
+		t.Errorf("after it was dismissed: %v", err)
+	}
+}
+
+func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	if err := w.NoteSandbox(KindStart, "web", &policy.Process{PID: 7}, "handed in"); err != nil {
+		t.Fatal(err)
+	}
+	all := w.records(t, KindStart)
+	if len(all) != 1 || all[0].Sandbox != "web" || all[0].Process == nil || all[0].Process.PID != 7 || all[0].Note != "handed in" {
+		t.Errorf("recorded %+v", all)
+	}
+}
