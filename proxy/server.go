@@ -73,9 +73,10 @@ type Server struct {
 	// Loops is how many event loops carry tunnels; 0 means one for each two
 	// processors.
 	Loops int
-	// Program says which program has a captured connection, as far as can be told
-	// within a few milliseconds; it may be nil. It is called by any goroutine.
-	Program func(from, to netip.AddrPort) *policy.Process
+	// Program says which program has a captured connection of a listener, as far as
+	// can be told within a few milliseconds; it may be nil. It is called by any
+	// goroutine.
+	Program func(listener string, from, to netip.AddrPort) *policy.Process
 	// Host are the addresses of the host on which ServeTransparent is called, as
 	// they are now; it may be nil. It is asked for every captured connection.
 	Host func() []netip.Addr
@@ -117,7 +118,8 @@ type listener struct {
 	fd       int
 	loop     *relay.Loop
 	open     *sync.WaitGroup
-	ended    bool // on the loop
+	ended    bool         // on the loop
+	finding  atomic.Int64 // connections whose program is looked for
 }
 
 // Serve accepts from l, which the server owns from now on, until Shutdown.

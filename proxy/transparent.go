@@ -75,8 +75,10 @@ func (c *conn) beginCaptured(in *listener) {
 	}
 	c.finding = true // one that breaks off until then is decided all the same
 	from, loop := c.peer.Addr, c.loop
+	in.finding.Add(1)
 	c.server.seeking.Go(func() {
-		found := who(from, to)
+		defer in.finding.Add(-1)
+		found := who(in.name, from, to)
 		loop.Post(func() {
 			if !c.over {
 				c.finding = false

@@ -19,7 +19,7 @@ func TestACapturedConnectionIsRecordedWithItsProgram(t *testing.T) {
 	up := newOrigin(t, func(c net.Conn) { io.Copy(c, c) })
 	to := w.named(t, "allowed.test", up.port)
 	asked := make(chan [2]netip.AddrPort, 8)
-	w.Program = func(from, to netip.AddrPort) *policy.Process {
+	w.Program = func(_ string, from, to netip.AddrPort) *policy.Process {
 		asked <- [2]netip.AddrPort{from, to}
 		return &policy.Process{PID: 7, Exe: "/bin/tool", Argv: []string{"tool", "x"}}
 	}
@@ -43,7 +43,7 @@ func TestACapturedConnectionIsRecordedWithItsProgram(t *testing.T) {
 func TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
 	asked, gone := make(chan bool), make(chan bool)
-	w.Program = func(netip.AddrPort, netip.AddrPort) *policy.Process {
+	w.Program = func(string, netip.AddrPort, netip.AddrPort) *policy.Process {
 		asked <- true
 		<-gone
 		return nil
@@ -63,7 +63,7 @@ func TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided(t *testing.T) {
 func TestACaptureIsDecidedThoughTheServerStops(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
 	asked, goOn := make(chan bool), make(chan bool)
-	w.Program = func(netip.AddrPort, netip.AddrPort) *policy.Process {
+	w.Program = func(string, netip.AddrPort, netip.AddrPort) *policy.Process {
 		asked <- true
 		<-goOn
 		return nil

@@ -333,7 +333,7 @@ func (r *runner) serve() {
 	}
 	programs := r.sockets.Programs
 	r.ports.gate, r.ports.programs, r.ports.dialers = r.gate, programs, r.sockets.Dialers
-	r.server.Program = programs.Connected
+	r.server.Program = func(_ string, from, to netip.AddrPort) *policy.Process { return programs.Connected(from, to) }
 	for _, l := range r.sockets.TCP {
 		r.serving.Go(func() { r.complainOf(r.server.ServeTransparent(l, jailListener, how)) })
 	}

@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// ServeGiven is Serve, or, where how is given, ServeTransparent, for a listener
+// that is not egressd's own: who made its socket may have it still, and change it
+// at any time. Nothing but the goroutine of the caller waits for it. It returns when l
+// is closed, and then all that has arrived by then was at least begun.
+func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
+	defer l.Close()
+	s.start.Do(s.prepare)
+	if s.startErr != nil {
+		return s.startErr
+	}
+	if !s.admitDoor(l) {
+		return ErrClosed
+	}
+	defer s.dismissDoor(l)
+	given := make([]*listener, len(s.loops))
+	for i, loop := range s.loops {
+		given[i] = &listener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
+	}
+	defer s.settleGiven(given)
+	for next := 0; ; {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			s.acceptGiven(given[next%len(given)], c)
+			next++
+		case errors.Is(err, net.ErrClosed):
+			return ErrClosed
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			time.Sleep(100 * time.Millisecond) // what waits in the kernel stays there
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			return err
+		}
+	}
+}
+
+// acceptGiven hands a connection to its loop, as a descriptor that nobody else
+// has.
+func (s *Server) acceptGiven(in *listener, c net.Conn) {
+	defer c.Close()
+	at, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	fd, err := duplicate(c)
+	if err != nil {
+		return // too many descriptors
+	}
+	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
+	if !in.loop.Post(func() { s.accepted(in, fd, from) }) {
+		syscall.Close(fd)
+	}
+}
+
+func (s *Server) dismissDoor(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doors = slices.DeleteFunc(s.doors, func(other net.Listener) bool { return other == l })
+}
+
+// settleGiven waits until it is known which programs have what was accepted.
+func (s *Server) settleGiven(given []*listener) {
+	s.settle()
+	for _, in := range given {
+		for in.finding.Load() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	s.settle()
+}
