@@ -58,6 +58,9 @@ type daemon struct {
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
+	networkDoors []*networkDoor
+	stays        stays
+
 	alarms   tokens.Bucket  // that the operator is told of
 	policy   *policy.Policy // in force
 	arrivals chan arrival   // what was fetched of its bundles
@@ -125,12 +128,12 @@ func (d *daemon) build() error {
 	d.gate = egress.New(egress.Config{
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
-		Synthetic: d.tailor.synthetic, Tally: d.tailor.tally, Alarm: d.alarm,
+		Synthetic: d.synthetic(), Tally: d.tailor.tally, Alarm: d.alarm,
 		Answers:   len(d.config.file.Listen.Transparent) > 0,
 		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
-	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Limits: proxy.Limits{
+	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{
 		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
@@ -177,6 +180,7 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.serveCaptured()
 	d.serveNames()
+	d.serveDoors()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	d.guardRules(ctx)
 	return nil
@@ -213,6 +217,7 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, err
 	}
 	d.with = with
+	d.stays.trust(with)
 	d.server.Inspect(with)
 	d.overTLS.Store(overTLS)
 	d.keys.add(keys)
@@ -392,6 +397,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	d.policy = next.policy
 	d.attest()
 	d.adopt(next.config)
+	d.stays.trust(next.with)
 	if d.with = next.with; d.with == nil {
 		d.server.Inspect(nil)
 	}
@@ -444,7 +450,7 @@ func (c *config) places() []string {
 			all = append(all, s.Name+" "+s.Listen)
 		}
 	}
-	return all
+	return append(all, c.enterPlaces()...)
 }
 
 // close releases what newDaemon and start have opened.
@@ -455,6 +461,7 @@ func (d *daemon) close() {
 	}
 	d.closeNames()
 	d.closeCaptured()
+	d.closeDoors()
 	if d.gate != nil {
 		d.gate.Settle()
 	}

@@ -20,7 +20,7 @@ import (
 // only, until [config.entries] puts it in.
 func entryOf(s *policy.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
-		Name: s.Name, Token: s.TokenFile, Listener: s.Listen,
+		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
 		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate,
 	}
 }
@@ -116,6 +116,9 @@ func (c *config) listenerOf(s *policy.SandboxRules) string {
 	if s.Listen != "" {
 		return s.Listen
 	}
+	if s.Enter != "" && s.TokenFile == "" && len(s.UIDs) == 0 && len(s.Sources) == 0 && s.Certificate == "" {
+		return "" // it hands its network in
+	}
 	fits := func(l string) bool {
 		unix, tls := strings.HasPrefix(l, policy.UnixListener), strings.HasPrefix(l, policy.TLSListener)
 		return (len(s.UIDs) == 0 || unix) && (len(s.Sources) == 0 || !unix) && (s.Certificate == "" || tls)
@@ -148,7 +151,7 @@ func (d *daemon) admitUsers(c *config) error {
 			return failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
-	return nil
+	return d.admitVisitors(c)
 }
 
 // asksForUsers reports whether a socket is one that sandboxes with users come

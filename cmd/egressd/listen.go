@@ -39,7 +39,10 @@ func (d *daemon) listen() error {
 	if err := d.listenForCaptured(&own); err != nil {
 		return err
 	}
-	if len(names)+len(d.nameDoors)+len(d.captures) == 0 && d.tailor.change == nil {
+	if err := d.listenForNetworks(); err != nil {
+		return err
+	}
+	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.change == nil {
 		return misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
 	}
 	d.own.Store(&own)
@@ -54,19 +57,25 @@ func openListener(name string) (boundListener, error) {
 		l.Listener = tcp
 		return l, err
 	}
+	return openSocket("unix", name, path, ofGroup)
+}
+
+// openSocket opens a Unix socket that has the mode from the start.
+func openSocket(network, name, path string, mode fs.FileMode) (boundListener, error) {
+	l := boundListener{name: name}
 	if err := clearSocket(path); err != nil {
 		return l, err
 	}
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return l, err
 	}
-	socket, err := net.Listen("unix", path)
+	socket, err := net.Listen(network, path)
 	if err != nil {
 		return l, err
 	}
 	l.Listener = socket
 	if l.file, err = holdSocket(path); err == nil {
-		err = l.file.chmod(ofGroup)
+		err = l.file.chmod(mode)
 	}
 	if err != nil {
 		return l, errors.Join(err, l.Close())
@@ -116,7 +125,8 @@ func answers(path string) bool {
 		return true
 	}
 	defer syscall.Close(fd)
-	return syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}) == nil
+	err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
+	return err == nil || errors.Is(err, syscall.EPROTOTYPE) // that one listens for another kind of connection
 }
 
 func addressOf(l boundListener) string {

@@ -31,6 +31,8 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 	root.AddCommand(
 		newRunCommand(),
 		newServeCommand(),
+		newEnterCommand(),
+		newAttachCommand(),
 		newSelftestCommand(),
 		newDoctorCommand(),
 		newInitCommand(),

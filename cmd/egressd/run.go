@@ -45,7 +45,9 @@ and all that it starts cannot get out again.
 
 Names are answered with addresses that stand for them; connections are decided
 by the policy file as requests through the proxy are; datagrams but for names
-are refused. Each run has a log of its own: egressd log --run last.
+are refused. Each run has a log of its own: egressd log --run last; but where an
+egressd serve answers at listen.enter of the policy file, that one decides and
+records, unless --alone is given.
 
 The program keeps its terminal, its files and its job control. Its exit code is
 that of run; beside it, 128+N says that signal N ended the program, 125 that the
@@ -81,6 +83,7 @@ end. See the manual.`,
 	cmd.Flags().BoolVar(&o.learn, "learn", false, "let pass what no rule speaks of, and record it for egressd suggest")
 	cmd.Flags().BoolVar(&o.apart, "fs", false, "keep the file system from the program, but for the working directory")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
+	cmd.Flags().BoolVar(&o.alone, "alone", false, "do without an egressd serve that takes networks in by the same policy")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
 	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
@@ -113,6 +116,7 @@ type runOptions struct {
 	learn                       bool
 	doors                       []string // sockets of the machine that the program may have
 	apart                       bool
+	alone                       bool // do without a daemon that answers
 }
 
 // A runner is one program and the daemon that is there for it.
@@ -134,6 +138,7 @@ type runner struct {
 	cut     []string // names of variables that the program does not get
 	digest  string
 	index   runIndex
+	beside  *otherDaemon // the daemon that has the network; nil: this process is one
 	serving sync.WaitGroup
 }
 
@@ -173,16 +178,25 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	began := time.Now()
 	if err := r.exec(argv); err != nil {
 		r.jail.Close()
-		r.stop("the program could not be started")
+		if r.beside == nil {
+			r.stop("the program could not be started")
+		}
 		return err
 	}
 	r.talk.hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
-	r.serving.Go(func() { r.follow(following) })
+	if r.beside == nil {
+		r.serving.Go(func() { r.follow(following) })
+	}
 	code, err := r.wait(signals)
 	unfollow()
-	r.stop("the program ended")
+	switch {
+	case err == nil && r.beside != nil:
+		return r.endBeside(code, time.Since(began))
+	case r.beside == nil:
+		r.stop("the program ended")
+	}
 	r.talk.release()
 	if err != nil {
 		return failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
@@ -207,7 +221,11 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err := confine(r.talk); err != nil {
 		return err
 	}
-	if r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, log: r.signRun, synthetic: synthetic, tally: &r.tally}); err != nil {
+	r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, log: r.signRun, synthetic: synthetic, tally: &r.tally})
+	switch {
+	case errors.Is(err, errDaemonAnswers):
+		return r.prepareBeside()
+	case err != nil:
 		return err
 	}
 	p, err := r.begin(ctx)
@@ -243,24 +261,29 @@ func (r *runner) change(c *config) error {
 		return err
 	}
 	r.name = name
+	runs, err := c.runsDir()
+	if err != nil {
+		return err
+	}
+	if err := r.hide(c, runs); err != nil {
+		return err
+	}
+	if r.findDaemon(c) {
+		return errDaemonAnswers
+	}
 	if len(c.file.Sandboxes) == 0 {
 		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
-	c.file.Listen.Proxy, c.file.Listen.DNS, c.file.Listen.Transparent = nil, nil, nil
+	c.file.Listen.Proxy, c.file.Listen.DNS, c.file.Listen.Transparent, c.file.Listen.Enter = nil, nil, nil, nil
 	c.learn = r.learn
 	if err := allowHostPorts(c.file, name, r.given); err != nil {
 		return err
 	}
 	for i := range c.file.Sandboxes {
 		s := &c.file.Sandboxes[i]
-		s.Listen, s.UIDs, s.Sources, s.Certificate = "", nil, nil, ""
+		s.Listen, s.Enter, s.UIDs, s.Sources, s.Certificate = "", "", nil, nil, ""
 	}
 	c.who = []sandbox.Entry{{Name: name, Listener: jailListener}}
-	runs, err := c.runsDir()
-	if err != nil {
-		return err
-	}
-	r.hide(c, runs)
 	if r.folder == "" {
 		r.index.run = newRunID(time.Now())
 		r.folder = filepath.Join(runs, r.index.run)
@@ -271,7 +294,7 @@ func (r *runner) change(c *config) error {
 
 // hide notes what a program that shares the user must not see: the logs of
 // egressd, the keys of its authority, and what its rules add to requests.
-func (r *runner) hide(c *config, runs string) {
+func (r *runner) hide(c *config, runs string) error {
 	r.hidden, r.cut = []string{runs}, nil
 	if dir, err := c.auditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
@@ -305,6 +328,7 @@ func (r *runner) hide(c *config, runs string) {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
 	}
+	return r.hideDoors(c)
 }
 
 // hideBundles hides what is kept of bundles that are fetched, which the program could
@@ -350,7 +374,7 @@ func (r *runner) serve() {
 		r.serving.Go(func() { r.complainOf(r.names.ServeTCP(l, jailListener)) })
 	}
 	for _, d := range r.sockets.UDP {
-		r.serving.Go(func() { refuseDatagrams(r.gate, programs, d) })
+		r.serving.Go(func() { refuseDatagrams(r.gate, jailListener, programs, d) })
 	}
 }
 
@@ -366,12 +390,12 @@ func (r *runner) exec(argv []string) error {
 	if r.apart != nil {
 		p.Env = withoutVariables(p.Env, hostServices)
 	}
-	if r.with != nil {
+	if ca := r.authority(); ca != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
 			return failed(err, "install the package ca-certificates")
 		}
-		p.Covered = map[string][]byte{path: joinBundle(system, r.with.Authority.PEM())}
+		p.Covered = map[string][]byte{path: joinBundle(system, ca)}
 		p.Env = withVariables(p.Env, trustVariables(path))
 	}
 	tried, err := r.jail.Prepare(p)
@@ -388,6 +412,9 @@ func (r *runner) exec(argv []string) error {
 	if r.sockets.Redirected {
 		how += " (NAT: datagrams are refused without a record)"
 	}
+	if r.beside != nil {
+		how += " · by the egressd at " + r.beside.socket
+	}
 	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
@@ -397,6 +424,17 @@ func (r *runner) exec(argv []string) error {
 	}
 	if err := r.jail.Exec(); err != nil {
 		return notStarted(err)
+	}
+	return nil
+}
+
+// authority is what the program has to trust, or nil.
+func (r *runner) authority() []byte {
+	switch {
+	case r.beside != nil && r.beside.handed.Answer.CA != "":
+		return []byte(r.beside.handed.Answer.CA)
+	case r.with != nil:
+		return r.with.Authority.PEM()
 	}
 	return nil
 }
@@ -474,6 +512,10 @@ func (r *runner) stop(why string) {
 
 // close releases what prepare has opened.
 func (r *runner) close() {
+	if r.beside != nil {
+		r.ports.stop()
+		r.beside.close()
+	}
 	if r.daemon != nil {
 		r.daemon.close()
 		r.attestRun()
@@ -490,11 +532,5 @@ func (r *runner) conclude(code int, took time.Duration) error {
 	case len(c.Denied) > 0:
 		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
 	}
-	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {
-		code = exitDenied
-	}
-	if code != 0 {
-		return status(code)
-	}
-	return nil
+	return r.exitStatus(code, c)
 }

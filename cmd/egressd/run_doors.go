@@ -11,6 +11,8 @@ import (
 // doorsOfHost are sockets of the machine behind which somebody starts programs,
 // connects or asks for names on behalf of who asks. $UID stands for the user.
 var doorsOfHost = [...]string{
+	"/run/egressd",
+	"/run/user/$UID/egressd",
 	"/run/docker.sock",
 	"/run/podman",
 	"/run/containerd",
@@ -48,7 +50,7 @@ var doorsOfHost = [...]string{
 // doorVariables name such sockets too: an address of D-Bus or Docker, or a path,
 // with or without more behind a comma.
 var doorVariables = [...]string{
-	"DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "BUILDKIT_HOST", "CONTAINERD_ADDRESS",
+	"DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "BUILDKIT_HOST", "CONTAINERD_ADDRESS", enterVariable,
 	"TMUX", "NVIM", "NVIM_LISTEN_ADDRESS", "VSCODE_IPC_HOOK_CLI", "VSCODE_GIT_IPC_HANDLE",
 }
 

@@ -42,6 +42,13 @@ func (t *heldTalk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// say writes at once what cannot wait for the program's end.
+func (t *heldTalk) say(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, _ = io.WriteString(t.to, text)
+}
+
 func (t *heldTalk) hold() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -127,7 +127,7 @@ func (m *datagramMemory) first(g sandbox.Datagram) bool {
 }
 
 // refuseDatagrams records the first datagram of every flow, and refuses them all.
-func refuseDatagrams(gate *egress.Gate, programs *sandbox.Programs, d *sandbox.Datagrams) {
+func refuseDatagrams(gate *egress.Gate, listener string, programs *sandbox.Programs, d *sandbox.Datagrams) {
 	var seen datagramMemory
 	for {
 		g, err := d.Next()
@@ -135,14 +135,14 @@ func refuseDatagrams(gate *egress.Gate, programs *sandbox.Programs, d *sandbox.D
 			return
 		}
 		if seen.first(g) {
-			recordDatagram(gate, g, programs.Sent(g.From))
+			recordDatagram(gate, listener, g, programs.Sent(g.From))
 		}
 		_ = d.Refuse(g) // it is lost either way
 	}
 }
 
-func recordDatagram(gate *egress.Gate, g sandbox.Datagram, who *policy.Process) {
-	peer := sandbox.Peer{Addr: g.From, Listener: jailListener, Process: who}
+func recordDatagram(gate *egress.Gate, listener string, g sandbox.Datagram, who *policy.Process) {
+	peer := sandbox.Peer{Addr: g.From, Listener: listener, Process: who}
 	to := policy.Destination{Port: g.To.Port()}
 	if name, _ := gate.Assigned(peer, g.To.Addr()); name != "" {
 		to.Host = name

@@ -116,10 +116,12 @@ func (d *daemon) stop(drain time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	note := "stopped"
+	left := d.endStays(ctx)
 	if err := d.server.Shutdown(ctx); err != nil {
 		note = "stopped: " + err.Error()
 		fmt.Fprintf(d.talk, "egressd: %v\n", err)
 	}
+	left()
 	d.filter.Shutdown()
 	d.serving.Wait()
 	err := d.gate.Note("stop", note)

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A networkDoor is a socket at which networks are handed in.
+type networkDoor struct {
+	boundListener
+	door *sandbox.Door
+}
+
+// enterNames are the sockets at which networks are handed in, shared ones first.
+func (c *config) enterNames() []string {
+	all := slices.Clone(c.file.Listen.Enter)
+	for _, s := range c.file.Sandboxes {
+		if s.Enter != "" {
+			all = append(all, s.Enter)
+		}
+	}
+	return all
+}
+
+// enterPlaces are those and whose they are.
+func (c *config) enterPlaces() (all []string) {
+	for _, name := range c.file.Listen.Enter {
+		all = append(all, "enter "+name)
+	}
+	for _, s := range c.file.Sandboxes {
+		if s.Enter != "" {
+			all = append(all, "enter "+s.Name+" "+s.Enter)
+		}
+	}
+	return all
+}
+
+// synthetic is where addresses come from that stand for names.
+func (d *daemon) synthetic() egress.SyntheticRange {
+	if len(d.config.enterNames()) > 0 {
+		return egress.DefaultSynthetic()
+	}
+	return d.tailor.synthetic
+}
+
+// listenForNetworks opens the sockets at which networks are handed in.
+func (d *daemon) listenForNetworks() error {
+	names := d.config.enterNames()
+	if len(names) == 0 {
+		return nil
+	}
+	if err := sandbox.TellsNetworksApart(); err != nil {
+		return failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.path)
+	}
+	for _, name := range names {
+		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, policy.UnixListener), ofOwner)
+		if err != nil {
+			return failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.path)
+		}
+		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor}
+		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
+	}
+	return nil
+}
+
+// ofOwner is the mode of a socket at which networks are handed in, unless who does so
+// is known by its user, or the folder says otherwise.
+const ofOwner = fs.FileMode(0o600)
+
+// admitVisitors lets those reach the sockets who are to hand networks in: everybody
+// where the kernel says who they are and the configuration asks; else egressd's user, and
+// the group of a folder that gives its own to what is made in it (set-group-ID).
+func (d *daemon) admitVisitors(c *config) error {
+	for _, l := range d.networkDoors {
+		mode := ofOwner
+		switch {
+		case c.asksWhoEnters(l.name):
+			mode = ofEveryone
+		case givesGroup(folderOfSocket(l.name)):
+			mode = ofGroup
+		}
+		if err := l.file.chmod(mode); err != nil {
+			return failed(err, "let egressd own "+l.file.held.Name())
+		}
+	}
+	return nil
+}
+
+func givesGroup(folder string) bool {
+	info, err := os.Stat(folder)
+	return err == nil && info.Mode()&fs.ModeSetgid != 0
+}
+
+// asksWhoEnters reports whether a socket is one that sandboxes with users hand their
+// network in at.
+func (c *config) asksWhoEnters(socket string) bool {
+	return slices.ContainsFunc(c.file.Sandboxes, func(s policy.SandboxRules) bool {
+		if s.Enter != "" {
+			return s.Enter == socket && len(s.UIDs) > 0
+		}
+		return len(s.UIDs) > 0 && slices.Contains(c.file.Listen.Enter, socket)
+	})
+}
+
+// serveDoors takes networks in from now on.
+func (d *daemon) serveDoors() {
+	for _, l := range d.networkDoors {
+		unix, ok := l.Listener.(*net.UnixListener)
+		if !ok {
+			continue
+		}
+		d.serving.Go(func() {
+			if err := l.door.Serve(unix); !errors.Is(err, net.ErrClosed) {
+				fmt.Fprintf(d.talk, "egressd: error: %s is not served: %v\n", l.name, err)
+			}
+		})
+		fmt.Fprintf(d.talk, "egressd: listening on %s (enter)\n", l.name)
+	}
+}
+
+func (d *daemon) closeDoors() {
+	for _, l := range d.networkDoors {
+		l.Close()
+		l.door.Close()
+	}
+}
+
+// endStays ends all that was handed in: no connection begins any more, and those that
+// are open have until ctx is done. What it returns waits for that.
+func (d *daemon) endStays(ctx context.Context) (wait func()) {
+	d.stays.drain.Store(&ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.closeDoors()
+	}()
+	return func() { <-ended }
+}
+
+// refuseVisitor records what was no offer, or one that somebody may not make.
+func (d *daemon) refuseVisitor(v sandbox.Visitor, raw []byte, why error) {
+	peer, class := sandbox.Peer{Listener: v.Door, UID: v.UID, HasUID: true}, policy.MalformedRequest
+	if errors.Is(why, sandbox.ErrUnknown) {
+		class = policy.UnknownSandbox
+	}
+	d.gate.Refuse(peer, policy.ViaEnter, raw, class, why.Error())
+}
+
+func folderOfSocket(name string) string {
+	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, policy.UnixListener)))
+}

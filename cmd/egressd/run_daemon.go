@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// errDaemonAnswers ends the making of a daemon for one program, since there is one
+// already.
+var errDaemonAnswers = errors.New("a daemon answers")
+
+// An otherDaemon is a daemon that serves a program in the place of one of its own.
+type otherDaemon struct {
+	config *config
+	socket string
+	handed *sandbox.Handed
+	stop   *os.File // closed where nobody wants to know any more whether the daemon is there
+	lost   bool
+	done   chan struct{}
+}
+
+// findDaemon looks whether a daemon of this user takes networks in at a socket that the
+// configuration names for everybody.
+func (r *runner) findDaemon(c *config) bool {
+	if r.alone || r.daemon != nil || r.beside != nil {
+		return false
+	}
+	for _, name := range c.file.Listen.Enter {
+		socket := strings.TrimPrefix(name, policy.UnixListener)
+		door, err := sandbox.Knock(socket)
+		if err != nil {
+			continue
+		}
+		door.Close()
+		if door.UID == uint32(os.Geteuid()) { // another user's is none of this one's business
+			r.beside = &otherDaemon{config: c, socket: socket}
+			return true
+		}
+	}
+	return false
+}
+
+// prepareBeside hands the jail in to the daemon that was found.
+func (r *runner) prepareBeside() error {
+	c := r.beside.config
+	if len(r.given) > 0 {
+		return misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
+			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
+	}
+	r.daemon = &daemon{talk: r.talk, config: c, path: c.path}
+	captured, err := r.jail.Captured()
+	if err != nil {
+		return noSandbox(err)
+	}
+	defer captured.Close()
+	r.sockets = captured.Rest
+	r.ports.dialers = r.sockets.Dialers
+	if err := r.ports.publish(r.inside, r.talk); err != nil {
+		return err
+	}
+	r.inside = nil
+	captured.Offer.Notes = r.ports.notes
+	door, err := sandbox.Knock(r.beside.socket)
+	if err != nil {
+		return failed(err, "egressd run --alone -- COMMAND")
+	}
+	handed, err := captured.HandIn(door, r.name)
+	if err != nil {
+		var refused *sandbox.RefusedError
+		hint := "egressd run --alone -- COMMAND"
+		if errors.As(err, &refused) {
+			hint = cmp.Or(refused.Hint+"; or ", "") + hint
+		}
+		return failed(err, hint)
+	}
+	r.beside.handed = handed
+	if !sameFile(handed.Answer.File, c.path) {
+		return failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
+	}
+	r.digest = handed.Answer.Policy
+	return r.watchDaemon()
+}
+
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	second, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(first, second)
+}
+
+// watchDaemon says so when the daemon is gone: the program has no network then.
+func (r *runner) watchDaemon() error {
+	stop, closing, err := os.Pipe()
+	if err != nil {
+		return noSandbox(err)
+	}
+	b := r.beside
+	b.stop, b.done = closing, make(chan struct{})
+	go func() {
+		defer close(b.done)
+		defer stop.Close()
+		if b.lost = b.handed.Lost(stop); b.lost {
+			r.talk.say("egressd: error: the egressd that has the network of this program is gone: the program has none any more\n" +
+				"egressd: hint: start egressd serve, and the program again\n")
+		}
+	}()
+	return nil
+}
+
+// leave tells the daemon that the program has ended, and returns what it came to. It is
+// called once.
+func (b *otherDaemon) leave() (c egress.Counts, err error) {
+	b.stop.Close()
+	<-b.done
+	if b.lost {
+		b.handed.Close()
+		return c, errors.New("the egressd that had the network of the program is gone, and what the run came to is not known")
+	}
+	if err := b.handed.End(&c); err != nil {
+		return c, fmt.Errorf("ask the egressd at %s what the run came to: %w", b.socket, err)
+	}
+	return c, nil
+}
+
+// close lets go of the daemon where the program was never started.
+func (b *otherDaemon) close() {
+	if b.stop != nil {
+		b.stop.Close()
+		<-b.done
+		b.stop = nil
+	}
+	if b.handed != nil {
+		b.handed.Close()
+	}
+}
+
+// endBeside is stop and conclude for a program whose network another egressd had.
+func (r *runner) endBeside(code int, took time.Duration) error {
+	r.ports.stop()
+	c, err := r.beside.leave()
+	r.beside.stop = nil
+	r.talk.release()
+	if err != nil {
+		hint := "egressd log sandbox:" + r.name
+		if code == 0 && r.failOnDeny {
+			return failed(err, hint)
+		}
+		explain(r.talk, err, hint)
+	} else {
+		fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
+		if len(c.Denied) > 0 {
+			fmt.Fprintf(r.talk, "egressd: hint: egressd log sandbox:%s\n", r.name)
+		}
+	}
+	return r.exitStatus(code, c)
+}
+
+// exitStatus is the error that stands for what a program came to.
+func (r *runner) exitStatus(code int, c egress.Counts) error {
+	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {
+		code = exitDenied
+	}
+	if code != 0 {
+		return status(code)
+	}
+	return nil
+}
+
+// hideDoors hides the sockets at which networks are handed in: a program that reached one
+// could be another sandbox. It is their folders that are hidden, since a daemon that is
+// started anew makes its sockets anew.
+func (r *runner) hideDoors(c *config) error {
+	for _, folder := range c.doorFolders() {
+		if holdsOthers(folder) {
+			return misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
+				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")
+		}
+		_ = makeFolder(folder) // what is not there cannot be hidden, and could be made later
+		r.hidden = append(r.hidden, folder)
+	}
+	return nil
+}
+
+// holdsOthers reports whether a folder is, or holds, what programs need.
+func holdsOthers(folder string) bool {
+	needed := []string{"/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/var/run", "/etc", "/usr", fmt.Sprintf("/run/user/%d", os.Getuid()), os.Getenv("HOME"), os.Getenv("XDG_RUNTIME_DIR")}
+	if dir, err := os.Getwd(); err == nil {
+		needed = append(needed, dir)
+	}
+	return slices.ContainsFunc(needed, func(path string) bool {
+		return filepath.IsAbs(path) && within(realPath(path), realPath(folder))
+	})
+}
