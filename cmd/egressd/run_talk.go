@@ -119,11 +119,14 @@ func (c *config) runsDir() (string, error) {
 
 func runsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
 
+// runTime is how the name of a run begins: when it began, in UTC.
+const runTime = "20060102-150405.000"
+
 // newRunID names a run, so that names sort by time.
 func newRunID(now time.Time) string {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return now.UTC().Format("20060102-150405.000") + "-" + hex.EncodeToString(b[:])
+	return now.UTC().Format(runTime) + "-" + hex.EncodeToString(b[:])
 }
 
 // runDir finds the folder of a run: "last", or its id.

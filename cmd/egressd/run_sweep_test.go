@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// room is for few.
+var room = runRoom{newest: 3, age: 24 * time.Hour, most: 20, swept: 50}
+
+// makeRun makes the folder of a run that began at a time.
+func makeRun(t *testing.T, runs string, began time.Time, files ...string) string {
+	t.Helper()
+	dir := filepath.Join(runs, newRunID(began))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(files, "lock", "00000001.log") {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestLogsOfOldRunsAreRemoved(t *testing.T) {
+	runs, now := t.TempDir(), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	old := now.Add(-room.age - time.Hour)
+	foreign := filepath.Join(runs, "20200101-000000.000-mine")
+	if err := os.MkdirAll(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lock", "00000001.log"} {
+		if err := os.WriteFile(filepath.Join(foreign, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inUse, odd := makeRun(t, runs, old), makeRun(t, runs, old, "notes.txt")
+	lock, err := os.Open(filepath.Join(inUse, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	linked := makeRun(t, runs, old)
+	if err := os.Symlink("/etc/hostname", filepath.Join(linked, "00000002.log")); err != nil {
+		t.Fatal(err)
+	}
+	gone := []string{makeRun(t, runs, old), makeRun(t, runs, old, "00000001.torn")}
+	stays := []string{foreign, inUse, odd, linked, makeRun(t, runs, now.Add(-room.age+time.Hour))}
+	for i := range room.newest {
+		stays = append(stays, makeRun(t, runs, now.Add(-time.Duration(i)*time.Minute)))
+	}
+	if err := room.sweep(runs, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range gone {
+		if _, err := os.Lstat(dir); err == nil {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+	for _, dir := range stays {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) < 2 {
+			t.Errorf("%s has %v: %v", dir, entries, err)
+		}
+	}
+}
+
+// TestFewRunsAreKeptWhateverTheirAge: the last ones are what somebody asks for.
+func TestFewRunsAreKeptWhateverTheirAge(t *testing.T) {
+	runs, now := t.TempDir(), time.Now()
+	for i := range room.newest {
+		makeRun(t, runs, now.Add(-10*room.age-time.Duration(i)*time.Second))
+	}
+	if err := room.sweep(runs, now); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(runs); len(entries) != room.newest {
+		t.Errorf("%d are left", len(entries))
+	}
+}
+
+// TestManyRunsAreTooMany whatever their age.
+func TestManyRunsAreTooMany(t *testing.T) {
+	runs, now := t.TempDir(), time.Now()
+	for i := range room.most {
+		if err := os.Mkdir(filepath.Join(runs, fmt.Sprintf("%s-%06x", now.UTC().Format(runTime), i)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oldest := makeRun(t, runs, now.Add(-time.Hour))
+	if err := room.sweep(runs, now); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(runs)
+	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(oldest) }) || len(entries) != room.most {
+		t.Errorf("%d are left, %v", len(entries), err)
+	}
+}
