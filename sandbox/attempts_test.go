@@ -23,6 +23,8 @@ func TestAttemptsFindWhatIsOpen(t *testing.T) {
 		{"calls", tryCalls, Program{}, ": "},
 		{"a terminal", tryTerminal, Program{}, "ioctl"},
 		{"a family", tryFamilies, Program{}, "socket("},
+		{"mounts", tryMounts, Program{}, "unshare: "},
+		{"mounts that are wanted", tryMounts, Program{Nested: true}, ""},
 		{"the parent", tryParent, Program{}, ""},
 		{"privileges", tryPrivileges, Program{}, "s"},
 		{"a file that is hidden", tryFiles, Program{Hidden: []string{file}}, file},

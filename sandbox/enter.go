@@ -224,7 +224,7 @@ func Become(argv, env []string, left func(string)) error {
 	if err != nil {
 		return err
 	}
-	if err := closeDoors(-1); err != nil {
+	if err := closeDoors(-1, keptFiles{}); err != nil {
 		return &SetupError{"close what leads out", err}
 	}
 	if err := giveUpCapabilities(); err != nil {
@@ -233,7 +233,7 @@ func Become(argv, env []string, left func(string)) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &SetupError{"no new privileges", err}
 	}
-	if err := filterCalls(); err != nil {
+	if err := filterCalls(true); err != nil { // whatever made the sandbox keeps its files
 		left("the filter of system calls: " + err.Error())
 	}
 	err = unix.Exec(path, argv, env)

@@ -134,11 +134,21 @@ type Program struct {
 	// empty, and stay so. What does not exist is passed over.
 	Hidden []string
 
+	// Doors are sockets, devices, and folders of sockets that are hidden, too, but
+	// may be moved about, with what hides them.
+	Doors []string
+
 	// Covered are files that read otherwise for the program, and cannot be
 	// written by it. What does not exist is passed over.
 	Covered map[string][]byte
-	// Fixed are files that the program cannot change, replace or remove.
+	// Fixed are files and folders that the program cannot change, replace or remove,
+	// by whatever path. What is in a folder of a folder that is fixed is as well.
 	Fixed []string
+
+	// Nested lets the program make mount namespaces, as sandboxes inside of this
+	// one do. With it a program can replace what is Fixed, and the folders above
+	// it, in every folder that it can write.
+	Nested bool
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.

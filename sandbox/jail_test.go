@@ -46,6 +46,10 @@ func decide(t *testing.T, f []unix.SockFilter, c call) uint32 {
 			if a == i.K {
 				skip = int(i.Jt)
 			}
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JSET:
+			if a&i.K != 0 {
+				skip = int(i.Jt)
+			}
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGE:
 			if a >= i.K {
 				skip = int(i.Jt)
@@ -70,7 +74,7 @@ func TestTheFilterOfSystemCalls(t *testing.T) {
 	socket := func(args ...uint64) (six [6]uint64) { copy(six[:], args); return six }
 	for _, arch := range []string{"amd64", "arm64"} {
 		abis := abisOf(arch)
-		f := callFilter(abis)
+		f := callFilter(abis, false)
 		if len(f) > 255*len(abis) {
 			t.Fatalf("%d instructions", len(f))
 		}
@@ -115,12 +119,26 @@ func TestTheFilterOfSystemCalls(t *testing.T) {
 				{"io_uring_setup", call{a.arch, 425, socket()}, fails(unix.ENOSYS)},
 				{"io_uring_enter", call{a.arch, 426, socket()}, fails(unix.ENOSYS)},
 				{"io_uring_register", call{a.arch, 427, socket()}, fails(unix.ENOSYS)},
+				{"a thread", call{a.arch, a.clone, socket(0x3d0f00)}, allowed},
+				{"a process in a user namespace", call{a.arch, a.clone, socket(0x10000011)}, allowed},
+				{"a process with mounts of its own", call{a.arch, a.clone, socket(0x10020011)}, fails(unix.EPERM)},
+				{"a process with who knows what", call{a.arch, 435, socket(0x7fff0000, 88)}, fails(unix.ENOSYS)},
+				{"a user namespace", call{a.arch, a.unshare, socket(0x10000000)}, allowed},
+				{"mounts of its own", call{a.arch, a.unshare, socket(0x00020000)}, fails(unix.EPERM)},
+				{"mounts of its own, in a user namespace", call{a.arch, a.unshare, socket(0x10020000)}, fails(unix.EPERM)},
+				{"no mounts at all", call{a.arch, a.unshare, socket(0x10100000)}, fails(unix.EPERM)},
+				{"a tree of mounts", call{a.arch, 428, socket()}, fails(unix.ENOSYS)},
+				{"a mount that is nowhere", call{a.arch, 432, socket()}, fails(unix.ENOSYS)},
+				{"a tree of mounts, with attributes", call{a.arch, 467, socket()}, fails(unix.ENOSYS)},
 				{"write", call{a.arch, 1, socket()}, allowed},
 				{"another processor", call{0x1234, a.socket, socket(2, 1)}, fails(unix.ENOSYS)},
 			} {
 				if got := decide(t, f, row.c); got != row.want {
 					t.Errorf("%s, %#x, %s: %#x, want %#x", arch, a.arch, row.says, got, row.want)
 				}
+			}
+			if got := decide(t, callFilter(abis, true), call{a.arch, a.unshare, socket(0x10020000)}); got != allowed {
+				t.Errorf("%s: mounts of a nested sandbox: %#x", arch, got)
 			}
 			if a.socketcall != 0 {
 				if got := decide(t, f, call{a.arch, a.socketcall, socket(1, 0x1000)}); got != fails(unix.ENOSYS) {

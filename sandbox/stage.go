@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,14 +63,15 @@ func (s *stage) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
-	if err := rearrange(plan, program); err != nil {
+	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
+	if err := rearrange(plan, &program); err != nil {
 		return err
 	}
 	path, err := find(program)
 	if err != nil {
 		return err
 	}
-	if err := confine(s.control, program.Apart != nil); err != nil {
+	if err := confine(s.control, kept, program); err != nil {
 		return err
 	}
 	if err := s.report(attempts(program)); err != nil {
@@ -207,18 +209,18 @@ func variableOf(env []string, name string) (value string) {
 // program with set-user-ID would have, descriptors that lead out, and the system
 // calls that reach beyond a network namespace.
 //
-// apart says that descriptors must not lead to the host's folders either.
-func confine(keep int, apart bool) error {
+// Where p is apart, descriptors must not lead to the host's folders either.
+func confine(control int, kept keptFiles, p Program) error {
 	steps := []struct {
 		name string
 		do   func() error
 	}{
-		{"close what leads out", func() error { return closeDoors(keep) }},
-		{"close inherited folders", func() error { return closeFolders(apart) }},
+		{"close what leads out", func() error { return closeDoors(control, kept) }},
+		{"close inherited folders", func() error { return closeFolders(p.Apart != nil) }},
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"scope of signals", scopeSignals},
-		{"filter of system calls", filterCalls},
+		{"filter of system calls", func() error { return filterCalls(p.Nested) }},
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -247,20 +249,20 @@ func dropCapabilities() error {
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
 }
 
-// closeDoors closes what was inherited beyond the standard streams and leads to a
-// network, or, as a folder does, past the jail's mounts: other descriptors may be
-// meant for the program, as those of make(1) are.
-func closeDoors(keep int) error {
+// closeDoors closes what was inherited beyond the standard streams, but for pipes,
+// terminals and files that are not kept: those of make(1), and of a shell's
+// redirections, are meant for the program. The standard streams may be Unix sockets too.
+func closeDoors(control int, kept keptFiles) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd == keep {
+		if err != nil || fd == control {
 			continue
 		}
-		switch what := leadsTo(fd); {
+		switch what := leadsTo(fd, kept); {
 		case what == "":
 		case fd <= 2:
 			return fmt.Errorf("descriptor %d is %s", fd, what)
@@ -271,13 +273,69 @@ func closeDoors(keep int) error {
 	return nil
 }
 
-// leadsTo says what of the outside a descriptor leads to, or nothing.
-func leadsTo(fd int) string {
+// A fileID is the same for a file by whatever path and descriptor.
+type fileID struct{ device, inode uint64 }
+
+// keptFiles are those that are hidden or fixed, and what lies below them.
+type keptFiles struct {
+	paths map[string]bool
+	ids   map[fileID]bool
+}
+
+func filesOf(paths []string) keptFiles {
+	all := keptFiles{map[string]bool{}, map[fileID]bool{}}
+	for _, path := range paths {
+		if way, err := trail(path); err == nil {
+			all.paths[way[len(way)-1]] = true
+		}
+		var file unix.Stat_t
+		if unix.Stat(path, &file) == nil && file.Mode&unix.S_IFMT == unix.S_IFREG {
+			all.ids[fileID{file.Dev, file.Ino}] = true
+		}
+	}
+	return all
+}
+
+// has reports whether a descriptor is one of them, or of a file in one.
+func (k keptFiles) has(fd int, file *unix.Stat_t) bool {
+	if k.ids[fileID{file.Dev, file.Ino}] {
+		return true
+	}
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return true
+	}
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		if k.paths[path] {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsTo says what of the outside a descriptor leads to, or nothing. It is as the one
+// who started egressd opened it, past the jail's mounts.
+func leadsTo(fd int, kept keptFiles) string {
 	var file unix.Stat_t
 	if unix.Fstat(fd, &file) != nil {
 		return ""
 	}
 	switch file.Mode & unix.S_IFMT {
+	case unix.S_IFIFO:
+		return ""
+	case unix.S_IFREG:
+		if isOfKernel(fd) {
+			return ofKernel
+		}
+		if kept.has(fd, &file) {
+			return "a file that egressd keeps from its programs"
+		}
+		return ""
+	case unix.S_IFCHR:
+		if isPlainDevice(file.Rdev) {
+			return ""
+		}
+		return "a device"
 	case unix.S_IFDIR:
 		return "a folder as it is outside"
 	case unix.S_IFSOCK:
@@ -285,6 +343,38 @@ func leadsTo(fd int) string {
 		if err != nil || family != unix.AF_UNIX {
 			return "a connection to the network outside"
 		}
+		if fd > 2 {
+			return "a socket of a process outside"
+		}
+		return ""
 	}
-	return ""
+	return ofKernel
+}
+
+const ofKernel = "something of the kernel's" // a namespace, a process, a setting, a ring
+
+// isOfKernel reports whether a file is in no storage, but made by the kernel.
+func isOfKernel(fd int) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(fd, &fs) != nil {
+		return true
+	}
+	switch int64(fs.Type) {
+	case unix.NSFS_MAGIC, unix.PROC_SUPER_MAGIC, unix.PID_FS_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
+		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.BPF_FS_MAGIC, unix.SECURITYFS_MAGIC, unix.ANON_INODE_FS_MAGIC:
+		return true
+	}
+	return false
+}
+
+// isPlainDevice reports whether a device is memory, such as /dev/null, or a terminal.
+func isPlainDevice(device uint64) bool {
+	switch major := unix.Major(device); major {
+	case 1:
+		minor := unix.Minor(device)
+		return minor == 3 || minor == 5 || minor >= 7 && minor <= 9 // null, zero, full, random, urandom
+	case 4, 5, 136, 137, 138, 139, 140, 141, 142, 143, 204, 229:
+		return true // terminals: virtual, serial, and of Unix98
+	}
+	return false
 }

@@ -8,23 +8,87 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// anchor keeps the folders above what is hidden or fixed from being renamed: that
-// would go with them, and something else could be put under its path. A folder stays
-// where it is once it is a mount of itself, which costs renames and hard links across
-// its edge (EXDEV). Paths that do not exist are passed over.
-//
-// A symbolic link on the way cannot be kept: what it leads to is, under its own path.
+// anchor keeps the folders above what is hidden or fixed, and above the symbolic links
+// that lead there, from being renamed: that would go with them, and something else
+// could be put under its path. A folder stays where it is once it is a mount of
+// itself, which costs renames and hard links across its edge (EXDEV). So does a link.
+// Paths that do not exist are passed over.
 func anchor(paths []string) error {
-	for _, folder := range foldersAbove(paths) {
+	var trails []string
+	for _, path := range paths {
+		way, err := trail(path)
+		if err != nil {
+			continue
+		}
+		for _, link := range way[:len(way)-1] {
+			if unix.Access(filepath.Dir(link), unix.W_OK) != nil || slices.Contains(trails, link) {
+				continue
+			}
+			if err := keepLink(link); err != nil {
+				return fmt.Errorf("keep the link %s as it is: %w", link, err)
+			}
+		}
+		trails = append(trails, way...)
+	}
+	for _, folder := range foldersAbove(trails) {
 		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("keep %s where it is: %w", folder, err)
 		}
 	}
 	return nil
+}
+
+// keepLink makes a symbolic link a mount of itself: it is followed as before, and can be
+// neither removed nor replaced.
+func keepLink(path string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return os.NewSyscallError("open_tree", err)
+	}
+	defer unix.Close(tree)
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// linksMost is how many symbolic links the kernel follows in one path.
+const linksMost = 40
+
+// trail returns the symbolic links that path leads through, each by a path without
+// any other, and behind them what it leads to.
+func trail(path string) (way []string, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	at, rest := "/", path
+	for len(way) <= linksMost {
+		rest = strings.TrimLeft(rest, "/")
+		if rest == "" {
+			return append(way, at), nil
+		}
+		name, more, _ := strings.Cut(rest, "/")
+		next := filepath.Join(at, name) // at has no links, so that .. is what it says
+		info, err := os.Lstat(next)
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			at, rest = next, more
+			continue
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return nil, err
+		}
+		if way = append(way, next); filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = target + "/" + more
+	}
+	return nil, unix.ELOOP
 }
 
 // reenter has the working directory be what its path leads to now: else renames
@@ -52,14 +116,12 @@ func workingDirectory() (string, error) {
 
 // foldersAbove are the folders above the paths that the user may rename, the outermost
 // first, so that each is a mount within the ones above it.
+//
+// The paths lead through no links.
 func foldersAbove(paths []string) []string {
 	found := map[string]bool{}
 	for _, path := range paths {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			continue
-		}
-		for folder := filepath.Dir(real); folder != filepath.Dir(folder) && !found[folder]; folder = filepath.Dir(folder) {
+		for folder := filepath.Dir(path); folder != filepath.Dir(folder) && !found[folder]; folder = filepath.Dir(folder) {
 			if unix.Access(filepath.Dir(folder), unix.W_OK) == nil {
 				found[folder] = true
 			}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,7 @@ func attempts(p Program) []Attempt {
 		{"other families of sockets", tryFamilies},
 		{"changes to its network", tryNetlink},
 		{"io_uring and keys", tryCalls},
+		{"mounts of its own", tryMounts},
 		{"the terminal's input", tryTerminal},
 		{"egressd's own process", tryParent},
 		{"files and sockets of the machine", tryFiles},
@@ -139,6 +141,21 @@ func tryCalls(Program) string {
 	return ""
 }
 
+// tryMounts asks for what only a process with a single thread gets: the kernel says
+// so (EINVAL) where no filter has refused it before.
+func tryMounts(p Program) string {
+	if p.Nested {
+		return ""
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, 0, 0); errno != unix.EPERM {
+		return fmt.Sprintf("unshare: %v", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.ENOSYS {
+		return fmt.Sprintf("clone3: %v", errno)
+	}
+	return ""
+}
+
 // tryTerminal uses no descriptor, so that a call that is let through does nothing.
 func tryTerminal(Program) string {
 	for _, request := range []uintptr{ttySTI, ttyLinux} {
@@ -179,7 +196,7 @@ func tryParent(Program) string {
 
 // tryFiles reads what is hidden and opens for writing what is fixed or covered.
 func tryFiles(p Program) string {
-	for _, path := range p.Hidden {
+	for _, path := range slices.Concat(p.Hidden, p.Doors) {
 		if found := readable(path); found != "" {
 			return found
 		}
@@ -189,6 +206,9 @@ func tryFiles(p Program) string {
 		closed = append(closed, path)
 	}
 	for _, path := range closed {
+		if info, err := os.Stat(path); err == nil && info.IsDir() && unix.Access(path, unix.W_OK) == nil {
+			return path + " can be written"
+		}
 		if fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err == nil {
 			unix.Close(fd)
 			return path + " can be written"
@@ -209,10 +229,16 @@ func readable(path string) string {
 			return path + "/" + entries[0].Name()
 		}
 		return ""
-	case info.Mode()&os.ModeCharDevice != 0: // /dev/null is in its place
+	case isNull(info):
 		return ""
 	}
 	return path
+}
+
+// isNull reports whether a file is what is put in the place of hidden ones.
+func isNull(info os.FileInfo) bool {
+	file, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode()&os.ModeCharDevice != 0 && file.Rdev == unix.Mkdev(1, 3)
 }
 
 // onlyOurs reports whether a folder is the one that the files of covered paths

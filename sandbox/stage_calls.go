@@ -17,6 +17,8 @@ type abi struct {
 	ioUringSetup uint32 // with io_uring_enter and io_uring_register behind it
 	addKey       uint32 // with request_key and keyctl behind it
 	prlimit      uint32 // prlimit64
+	clone        uint32
+	unshare      uint32
 	foreign      uint32 // numbers from here on are those of another ABI; 0: none are
 }
 
@@ -25,13 +27,13 @@ func abisOf(arch string) []abi {
 	switch arch {
 	case "amd64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, addKey: 248, prlimit: 302, foreign: 0x40000000}, // x32
-			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 286, prlimit: 340},
+			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, addKey: 248, prlimit: 302, clone: 56, unshare: 272, foreign: 0x40000000}, // x32
+			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 286, prlimit: 340, clone: 120, unshare: 310},
 		}
 	case "arm64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425, addKey: 217, prlimit: 261},
-			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 309, prlimit: 369},
+			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425, addKey: 217, prlimit: 261, clone: 220, unshare: 97},
+			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 309, prlimit: 369, clone: 120, unshare: 337},
 		}
 	}
 	return nil
@@ -44,12 +46,14 @@ func abisOf(arch string) []abi {
 // TIOCSTI and TIOCLINUX would type into the terminal that egressd was started in.
 // Keys are asked for outside of every namespace: request_key(2) has the host's root
 // resolve names. Limits would be set to egressd itself, which has the same user.
-func filterCalls() error {
+//
+// Unless nested is set there are no further mount namespaces: see mountCalls.
+func filterCalls(nested bool) error {
 	abis := abisOf(runtime.GOARCH)
 	if abis == nil {
 		return fmt.Errorf("there is none for %s", runtime.GOARCH)
 	}
-	program := callFilter(abis)
+	program := callFilter(abis, nested)
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0)
 }
@@ -68,10 +72,10 @@ const (
 )
 
 // callFilter is the program in classic BPF.
-func callFilter(abis []abi) []unix.SockFilter {
+func callFilter(abis []abi, nested bool) []unix.SockFilter {
 	f := filterText{load(offsetArch)}
 	for _, a := range abis {
-		body := a.body()
+		body := a.body(nested)
 		f = append(f, jump(unix.BPF_JEQ, a.arch, 0, uint8(len(body))))
 		f = append(f, body...)
 	}
@@ -81,7 +85,7 @@ func callFilter(abis []abi) []unix.SockFilter {
 type filterText []unix.SockFilter
 
 // body decides a call of one ABI. Every way through it returns.
-func (a abi) body() filterText {
+func (a abi) body(nested bool) filterText {
 	f := filterText{load(offsetNumber)}
 	if a.foreign != 0 {
 		f = append(f, jump(unix.BPF_JGE, a.foreign, 0, 1), fails(unix.ENOSYS))
@@ -96,7 +100,41 @@ func (a abi) body() filterText {
 	f = f.call(a.socket, socketBody())
 	f = f.call(a.ioctl, terminalBody())
 	f = f.call(a.prlimit, limitBody())
+	if !nested {
+		f = a.mountCalls(f)
+	}
 	return append(f, passes())
+}
+
+// Of linux/sched.h: an empty mount namespace, which kernels to come can make.
+const unshareEmptyMounts = 1 << 20
+
+// mountCalls keeps the program in its mount namespace. In one of its own, in a user
+// namespace of its own, it could detach every mount: and what is no mount point
+// where it stands it may rename and remove in a folder that it holds open, which ends
+// the mounts that fix and hide it everywhere else. The flags of clone3(2) are in memory,
+// where a filter cannot read them; programs go on with clone(2). Trees of mounts that are
+// not attached anywhere could become such a namespace.
+func (a abi) mountCalls(f filterText) filterText {
+	f = f.call(a.unshare, withoutFlags(unix.CLONE_NEWNS|unshareEmptyMounts))
+	f = f.call(a.clone, withoutFlags(unix.CLONE_NEWNS))
+	for _, n := range []uint32{clone3, openTree, fsmount, openTreeAttr} {
+		f = f.call(n, filterText{fails(unix.ENOSYS)})
+	}
+	return f
+}
+
+// Calls that have the same number in every ABI.
+const (
+	openTree     = 428
+	fsmount      = 432
+	clone3       = 435
+	openTreeAttr = 467
+)
+
+// withoutFlags refuses where the first argument has any of flags.
+func withoutFlags(flags uint32) filterText {
+	return filterText{load(offsetArgs), jump(unix.BPF_JSET, flags, 0, 1), fails(unix.EPERM), passes()}
 }
 
 // call has one call decided by body, through which every way returns.

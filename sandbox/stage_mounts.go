@@ -35,12 +35,20 @@ func hideHelpers() error {
 }
 
 // rearrange makes the mounts that a program is to have. They are seen by nobody
-// outside.
-func rearrange(plan jailPlan, p Program) error {
+// outside. What is hidden and fixed has all its paths in p afterwards.
+func rearrange(plan jailPlan, p *Program) error {
 	if p.Apart != nil {
 		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), resolvConf)); err != nil {
 			return err
 		}
+	}
+	kept := slices.Concat(p.Hidden, p.Fixed)
+	var err error
+	if p.Hidden, err = withAliases(p.Hidden); err != nil {
+		return fmt.Errorf("find what is hidden in other places: %w", err)
+	}
+	if p.Fixed, err = withAliases(p.Fixed); err != nil {
+		return fmt.Errorf("find what is fixed in other places: %w", err)
 	}
 	dir, err := workingDirectory()
 	if err != nil {
@@ -58,6 +66,11 @@ func rearrange(plan jailPlan, p Program) error {
 	room, err := hideAll(p.Hidden)
 	if err != nil {
 		return err
+	}
+	for _, path := range p.Doors {
+		if err := hide(path); err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
 	}
 	covered := maps.Clone(p.Covered)
 	if covered == nil {
@@ -78,7 +91,7 @@ func rearrange(plan jailPlan, p Program) error {
 	if err := sealKernel(); err != nil {
 		return err
 	}
-	if err := anchor(slices.Concat(p.Hidden, p.Fixed)); err != nil {
+	if err := anchor(kept); err != nil {
 		return err
 	}
 	return reenter(dir)

@@ -56,12 +56,15 @@ there is none, and, with --fail-on-deny, 86 that the program succeeded but
 something was denied.
 
 The files of the machine are those of the user: what the policy and egressd
-itself keep there is hidden or fixed, and so are the sockets of those who would
-act for the program outside, such as Docker, D-Bus or tmux, unless --host-socket
-names them. Other sockets in the file system are there. With --fs all but the
+itself keep there is hidden or fixed, and so are the sockets that somebody listens
+on, such as Docker, D-Bus or tmux, and devices that lead out, unless --host-socket
+names them. Agents that sign are there. With --fs all but the
 working directory is read-only, temporary folders and /run are the program's own,
 without any socket of the machine, and what is written to HOME is gone at the
-end. See the manual.`,
+end. See the manual.
+
+Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside with
+--fs, or with --nested.`,
 		Example: `  egressd run -- npm test
   egressd run --fail-on-deny -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
@@ -82,6 +85,7 @@ end. See the manual.`,
 	cmd.Flags().BoolVar(&o.failOnDeny, "fail-on-deny", false, "exit with 86 where the program succeeded but something was denied")
 	cmd.Flags().BoolVar(&o.learn, "learn", false, "let pass what no rule speaks of, and record it for egressd suggest")
 	cmd.Flags().BoolVar(&o.apart, "fs", false, "keep the file system from the program, but for the working directory")
+	cmd.Flags().BoolVar(&o.nested, "nested", false, "let the program make mount namespaces, as bubblewrap does, by which it can replace the policy of later runs")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.alone, "alone", false, "do without an egressd serve that takes networks in by the same policy")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
@@ -117,6 +121,7 @@ type runOptions struct {
 	doors                       []string // sockets of the machine that the program may have
 	apart                       bool
 	alone                       bool // do without a daemon that answers
+	nested                      bool // mount namespaces in the sandbox
 }
 
 // A runner is one program and the daemon that is there for it.
@@ -386,7 +391,8 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: slices.Concat(r.hidden, doors(os.Getuid(), os.Environ(), r.doors)), Fixed: slices.Concat(r.fixed(), ownProgram())}
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: doorsBut(r.doors), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
+	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = withoutVariables(p.Env, hostServices)
 	}
@@ -507,6 +513,9 @@ func (r *runner) stop(why string) {
 	r.daemon.serving.Wait()
 	if err := r.gate.Note(egress.KindStop, why); err != nil {
 		r.complain(err)
+	}
+	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
+		r.complain(fmt.Errorf("remove the logs of old runs: %w", err))
 	}
 }
 

@@ -3,99 +3,26 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/egressd/egressd/internal/doors"
 )
 
-// doorsOfHost are sockets of the machine behind which somebody starts programs,
-// connects or asks for names on behalf of who asks. $UID stands for the user.
-var doorsOfHost = [...]string{
-	"/run/egressd",
-	"/run/user/$UID/egressd",
-	"/run/docker.sock",
-	"/run/podman",
-	"/run/containerd",
-	"/run/crio",
-	"/run/buildkit",
-	"/run/libvirt",
-	"/run/snapd.socket",
-	"/run/snapd-snap.socket",
-	"/var/lib/lxd/unix.socket",
-	"/var/snap/lxd/common/lxd/unix.socket",
-	"/var/lib/incus/unix.socket",
-	"/run/incus/unix.socket",
-	"/run/tailscale",
-	"/run/cups/cups.sock",
-	"/run/nslcd/socket",
-	"/run/samba/winbindd/pipe",
-	"/run/dbus/system_bus_socket",
-	"/run/systemd/private",
-	"/run/systemd/machine",
-	"/run/screen",
-	"/run/user/$UID/bus",
-	"/run/user/$UID/dbus-1",
-	"/run/user/$UID/systemd",
-	"/run/user/$UID/docker.sock",
-	"/run/user/$UID/podman",
-	"/run/user/$UID/containerd",
-	"/run/user/$UID/containerd-rootless",
-	"/run/user/$UID/buildkit",
-	"/run/user/$UID/libvirt",
-	"/run/user/$UID/emacs",
-	"/tmp/tmux-$UID",
-	"/dev/vhost-vsock",
-}
+// doorsBut are the doors of this machine for who runs this, but for those at kept.
+func doorsBut(kept []string) []string { return doors.Of(os.Getuid(), os.Environ(), kept) }
 
-// doorVariables name such sockets too: an address of D-Bus or Docker, or a path,
-// with or without more behind a comma.
-var doorVariables = [...]string{
-	"DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "BUILDKIT_HOST", "CONTAINERD_ADDRESS", enterVariable,
-	"TMUX", "NVIM", "NVIM_LISTEN_ADDRESS", "VSCODE_IPC_HOOK_CLI", "VSCODE_GIT_IPC_HANDLE",
-}
-
-// doors returns the sockets of the machine through which a program would leave
-// its sandbox, but for those that it may have. They need not exist.
-func doors(uid int, environ, kept []string) []string {
-	var all []string
-	for _, path := range doorsOfHost {
-		all = append(all, strings.ReplaceAll(path, "$UID", strconv.Itoa(uid)))
-	}
-	for _, v := range environ {
-		if name, value, _ := strings.Cut(v, "="); slices.Contains(doorVariables[:], name) {
-			all = append(all, socketPaths(value)...)
-		}
-	}
-	return slices.DeleteFunc(all, func(path string) bool {
-		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
-	})
-}
-
-// isOrHolds reports whether path is that of a socket, by whatever name, or of a
-// folder above it.
-func isOrHolds(path, socket string) bool {
-	path, socket = realPath(path), realPath(socket)
-	return path == socket || strings.HasPrefix(socket, path+"/")
-}
-
+// realPath is where path leads to, or what it says where there is nothing.
 func realPath(path string) string {
+	if all, err := filepath.Abs(path); err == nil {
+		path = all
+	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}
 	return filepath.Clean(path)
 }
 
-// socketPaths finds the absolute paths in the value of a variable.
-func socketPaths(value string) (paths []string) {
-	for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ';' || r == ',' }) {
-		one = strings.TrimPrefix(strings.TrimPrefix(one, "unix:"), "path=")
-		one = strings.TrimPrefix(one, "//")
-		if filepath.IsAbs(one) {
-			paths = append(paths, filepath.Clean(one))
-		}
-	}
-	return paths
-}
+// isOrHolds reports whether path is another one, by whatever name, or is above it.
+func isOrHolds(path, other string) bool { return within(realPath(other), realPath(path)) }
 
 // ownProgram is the file of this program, which the next run is started from, or
 // nothing where it is not there any more.
@@ -108,4 +35,19 @@ func ownProgram() []string {
 		return nil
 	}
 	return []string{path}
+}
+
+// ownPlaces are the folders in which a policy is looked for: one that is made there
+// would count from the next run on. Those of the user are made.
+func ownPlaces() (folders []string) {
+	for _, place := range configPlaces() {
+		folder := filepath.Dir(place)
+		if !isOrHolds("/etc", folder) {
+			_ = os.MkdirAll(folder, 0o700) // where it cannot be made, the program cannot make it either
+		}
+		if _, err := os.Stat(folder); err == nil {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }

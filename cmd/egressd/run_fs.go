@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/sandbox"
@@ -35,6 +36,16 @@ func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
 		}
 	}
 	return &sandbox.Apart{Work: work, Home: home, Private: privateFolders()}, nil
+}
+
+// mayNest reports whether the program may make mount namespaces: it can replace
+// what egressd keeps in folders that it can write, and with --fs that is the
+// working directory alone. The last element of a path need not exist.
+func (r *runner) mayNest(kept []string) bool {
+	if r.nested || r.apart == nil {
+		return r.nested
+	}
+	return !slices.ContainsFunc(kept, func(path string) bool { return within(realPath(path), r.apart.Work) })
 }
 
 // within reports whether path is folder, or lies in it.

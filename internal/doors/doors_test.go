@@ -1,4 +1,4 @@
-package main
+package doors
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestDoorsButThoseThatAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	environ := []string{"DOCKER_HOST=unix://" + socket, "TMUX=" + other + ",1,0", "SSH_AUTH_SOCK=/agent"}
-	all := doors(1234, environ, nil)
+	all := Of(1234, environ, nil)
 	for _, want := range []string{socket, other, "/run/user/1234/bus", "/run/docker.sock", "/tmp/tmux-1234"} {
 		if !slices.Contains(all, want) {
 			t.Errorf("%s is open", want)
@@ -47,7 +47,7 @@ func TestDoorsButThoseThatAreKept(t *testing.T) {
 	if slices.Contains(all, "/agent") {
 		t.Error("an agent for ssh signs, and connects nowhere")
 	}
-	some := doors(1234, environ, []string{name, "/run/podman/podman.sock"})
+	some := Of(1234, environ, []string{name, "/run/podman/podman.sock"})
 	if slices.Contains(some, socket) || slices.Contains(some, "/run/podman") || !slices.Contains(some, other) {
 		t.Errorf("with two kept: %q", some)
 	}

@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// detach is Python that gets rid of all mounts in a namespace of its own, and goes for
+// names in a folder that it holds open.
+const detach = `
+import ctypes, os, platform, sys
+c = ctypes.CDLL(None, use_errno=True)
+folder, name = os.path.split(sys.argv[1])
+if c.unshare(0x10020000) != 0 and c.unshare(0x00020000) != 0: print("not unshared")
+else:
+    c.mount(b"none", b"/", None, 0x4000 | 1 << 18, None)
+    fd = os.open(folder, os.O_RDONLY)
+    print("detached", c.umount2(b"/", 2))
+    for act in (lambda: os.rename(name, name + ".old", src_dir_fd=fd, dst_dir_fd=fd), lambda: os.unlink(name + ".old", dir_fd=fd),
+                lambda: os.write(os.open(name, os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=fd), b"version: 1\ndefault: allow\n")):
+        try: act(); print("did it")
+        except OSError as e: print(e)
+flags = (ctypes.c_uint64 * 11)(0x10020000)
+if c.syscall(435, flags, 88) == 0: os._exit(0)
+for call in (428, 432, 467):
+    if c.syscall(call, -1, b"", 0, 0, 0) == -1 and ctypes.get_errno() != 38: print("call", call)
+try:
+    pid = c.syscall({"x86_64": 56, "aarch64": 220}[platform.machine()], 0x10020011, 0, 0, 0, 0)
+    if pid == 0: os._exit(0)
+    if pid > 0: print("cloned")
+finally: pass
+`
+
+// TestEscapesByDetachingMounts goes for the policy from a namespace in which
+// nothing is mounted over it.
+func TestEscapesByDetachingMounts(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	d.writeScript(t, "detach.py", detach)
+	before := fileText(t, d.config)
+	for user := range users {
+		t.Run(user, func(t *testing.T) {
+			r := d.runAs(t, user, `python3 detach.py "$PWD/egressd.yaml"; unshare -Ur true 2>/dev/null; unshare -Urm true; unshare -Um true; echo done`)
+			if r.out != "not unshared\ndone\n" {
+				t.Errorf("printed %q (%s)", r.out, r.talk)
+			}
+			if after := fileText(t, d.config); after != before {
+				t.Fatalf("the policy is now %q", after)
+			}
+		})
+	}
+	r, _ := d.apart(t, "user", `unshare -Urm sh -c 'mount -t tmpfs x /mnt && umount -l /mnt && echo nested'`)
+	if r.out != "nested\n" {
+		t.Errorf("with --fs, whose working directory has no policy: %q %q", r.out, r.talk)
+	}
+	r = d.runAs(t, "user", `unshare -Urm sh -c 'mount -t tmpfs x /mnt && echo nested'`, "--nested")
+	if r.out != "nested\n" {
+		t.Errorf("with --nested: %q %q", r.out, r.talk)
+	}
+}
+
+// TestEscapesWithAPolicyInTheProject has the program nest in a working directory that
+// holds the policy, with --fs.
+func TestEscapesWithAPolicyInTheProject(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	project := filepath.Join(d.dir, "home,with: marks", "project")
+	if err := os.MkdirAll(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(project, "egressd.yaml")
+	text := fileText(t, d.config)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.config = path
+	for _, named := range []string{path, "egressd.yaml", "../project/egressd.yaml"} {
+		d.config = named
+		r, _ := d.apart(t, "user", `unshare -Urm true && echo nested; echo done`)
+		if r.out != "done\n" || fileText(t, path) != text {
+			t.Errorf("%s: printed %q (%s)", named, r.out, r.talk)
+		}
+	}
+}
+
+func (d *daemon) writeScript(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEscapesByOtherPaths goes for the policy by links on the way to it, by another
+// mount, and by a place where egressd would look first the next time.
+func TestEscapesByOtherPaths(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	real, mirror := filepath.Join(d.dir, "real"), filepath.Join(d.dir, "mirror")
+	for _, dir := range []string{filepath.Join(real, "conf"), mirror, filepath.Join(d.dir, "links")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := fileText(t, d.config)
+	for _, name := range []string{"conf/egressd.yaml", "conf/other.yaml"} {
+		if err := os.WriteFile(filepath.Join(real, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"links/folder": "../real/conf", "links/file": "folder/egressd.yaml"} {
+		if err := os.Symlink(to, filepath.Join(d.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mount(real, mirror, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Unmount(mirror, syscall.MNT_DETACH)
+	d.config = filepath.Join(d.dir, "links", "file")
+	const script = `exec 2>&1
+rm -f links/file links/folder; mv links/file links/f; mv links/folder links/d; mv links l; mv real r; ln -sfn ../elsewhere links/folder
+echo x >>mirror/conf/egressd.yaml; rm -f mirror/conf/egressd.yaml; mv mirror/conf mirror/c; mv mirror m
+mkdir -p .config/egressd; echo "$0" >.config/egressd/egressd.yaml; mv .config c; mv .config/egressd .config/e
+echo x >>links/folder/other.yaml && echo "written: what is nobody's"
+`
+	for user := range users {
+		t.Run(user, func(t *testing.T) {
+			r := d.runAs(t, user, script)
+			if r.code == 125 || strings.Count(r.out, "written") != 1 {
+				t.Errorf("exit %d, printed %q (%s)", r.code, r.out, r.talk)
+			}
+			if got := fileText(t, d.config); got != text {
+				t.Errorf("the policy is now %q", got)
+			}
+			for _, path := range []string{".config/egressd/egressd.yaml", "links/f", "links/d", "l", "r", "m", "c"} {
+				if _, err := os.Lstat(filepath.Join(d.dir, path)); err == nil {
+					t.Errorf("%s was made: %s", path, r.out)
+				}
+			}
+		})
+	}
+}
+
+// TestEscapesByOpenFiles is started by somebody who has what egressd keeps open, and
+// sockets, and a device.
+func TestEscapesByOpenFiles(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	before := fileText(t, d.config)
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, far := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "far")
+	defer socket.Close()
+	defer far.Close()
+	policyFile, err := os.OpenFile(d.config, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer policyFile.Close()
+	secret, err := os.Open(filepath.Join(d.dir, "lab.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	network, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	device, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		device, err = os.Open("/dev/fuse")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	for user := range users {
+		t.Run(user, func(t *testing.T) {
+			cmd := d.jailed(t.Context(), user, nil, "python3", "-c", `import os
+for f in range(3, 9):
+    try: print(f, os.path.basename(os.readlink(f"/proc/self/fd/{f}")).split(":")[0])
+    except OSError: pass
+try: os.write(4, b"x")
+except OSError: pass
+`)
+			cmd.ExtraFiles = []*os.File{theirs, policyFile, socket, secret, network, device}
+			var out, talk strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &talk
+			_ = d.world.Gateway.Run(cmd)
+			if out.String() != "3 pipe\n6 lab.pem\n" {
+				t.Errorf("has %q (%s)", out.String(), talk.String())
+			}
+			for _, kept := range []struct {
+				file *os.File
+				says string
+			}{{policyFile, "a file that egressd keeps"}, {device, "a device"}, {network, "something of the kernel's"}} {
+				cmd := d.jailed(t.Context(), user, nil, "true")
+				var talk strings.Builder
+				cmd.Stdin, cmd.Stderr = kept.file, &talk
+				if _ = d.world.Gateway.Run(cmd); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(talk.String(), kept.says) {
+					t.Errorf("as input: exit %d, %q", cmd.ProcessState.ExitCode(), talk.String())
+				}
+			}
+			cmd = d.jailed(t.Context(), user, nil, "sh", "-c", "echo through >&0")
+			cmd.Stdin = socket
+			_ = d.world.Gateway.Run(cmd)
+			b := make([]byte, 99)
+			if n, _, _ := syscall.Recvfrom(pair[1], b, syscall.MSG_DONTWAIT); string(b[:max(n, 0)]) != "through\n" {
+				t.Errorf("a Unix socket as input gives %q", b[:max(n, 0)])
+			}
+		})
+	}
+	if got := fileText(t, d.config); got != before {
+		t.Errorf("the policy is now %q", got)
+	}
+}
+
+// TestEscapesByWhateverListens has a service that nobody has heard of, and devices.
+func TestEscapesByWhateverListens(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	for _, name := range []string{"agent", "watch me.sock", "S.gpg-agent"} {
+		l, err := d.world.Gateway.Listen("unix", filepath.Join(d.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := os.Chmod(filepath.Join(d.dir, name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("SSH_AUTH_SOCK", filepath.Join(d.dir, "agent"))
+	const try = `for s in agent "watch me.sock" S.gpg-agent; do python3 -c '
+import socket, sys
+try: socket.socket(1).connect(sys.argv[1]); print("connected", sys.argv[1])
+except OSError as e: print("no", sys.argv[1])
+' "$s"; done`
+	const devices = `find /dev -path /dev/fd -prune -o -path /dev/pts -prune -o -path /dev/shm -prune -o \( -type b -o -type c \) -print | while read f; do
+case ${f#/dev/} in null|zero|full|random|urandom|hwrng|tty|ptmx|fuse|net/tun|kvm|userfaultfd|cpu_dma_latency|udmabuf|dma_heap/*|dri/*|snd/*|video*|media*|nvidia*|kfd|accel/*|dxg|mali*|sgx_*) continue;; esac
+test "$(stat -c %t:%T $f)" != 1:3 && test -w $f && echo "can write $f"; done; echo done`
+	for user := range users {
+		t.Run(user, func(t *testing.T) {
+			r := d.runAs(t, user, try)
+			if r.out != "connected agent\nno watch me.sock\nconnected S.gpg-agent\n" {
+				t.Errorf("printed %q (%s)", r.out, r.talk)
+			}
+			if r = d.runAs(t, user, try, "--host-socket", filepath.Join(d.dir, "watch me.sock")); strings.Count(r.out, "connected") != 3 {
+				t.Errorf("with one kept: %q (%s)", r.out, r.talk)
+			}
+			if r = d.runAs(t, user, devices); r.out != "done\n" {
+				t.Errorf("devices: %q (%s)", r.out, r.talk)
+			}
+			r = d.runAs(t, user, `find /sys /proc/bus /proc/fs /proc/irq /proc/acpi -type f -writable 2>/dev/null | grep -v '^/sys/fs/cgroup/' | head -3; mkdir /sys/kernel/config/netconsole/x 2>/dev/null && echo made; echo done`)
+			if r.out != "done\n" {
+				t.Errorf("settings of the kernel: %q (%s)", r.out, r.talk)
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+// Package doors finds what of a machine leads out of a sandbox that shares its files:
+// sockets behind which somebody starts programs, connects or asks for names on behalf
+// of who asks, and devices. It opens none of them.
+//
+//	for _, path := range doors.Of(os.Getuid(), os.Environ(), kept) {
+//		… hide it …
+//	}
+package doors
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// known are sockets, and folders of them, that lead out also where they are not
+// found by [listening]: somebody in another network namespace listens there, as
+// containers do, or will only do so later. $UID and $HOME stand for the user.
+var known = [...]string{
+	"/run/egressd",
+	"/run/user/$UID/egressd",
+	"/run/docker.sock",
+	"/run/podman",
+	"/run/containerd",
+	"/run/k3s/containerd",
+	"/run/crio",
+	"/run/buildkit",
+	"/run/libvirt",
+	"/run/snapd.socket",
+	"/run/snapd-snap.socket",
+	"/run/multipass_socket",
+	"/var/snap/multipass/common/multipass_socket",
+	"/var/lib/lxd/unix.socket",
+	"/var/snap/lxd/common/lxd/unix.socket",
+	"/var/lib/incus/unix.socket",
+	"/run/incus/unix.socket",
+	"/nix/var/nix/daemon-socket",
+	"/var/guix/daemon-socket",
+	"/run/tailscale",
+	"/run/cups/cups.sock",
+	"/run/nslcd/socket",
+	"/run/samba/winbindd/pipe",
+	"/run/dbus/system_bus_socket",
+	"/run/systemd/private",
+	"/run/systemd/machine",
+	"/run/screen",
+	"/run/WSL",
+	"/run/host-services",
+	"/run/user/$UID/bus",
+	"/run/user/$UID/dbus-1",
+	"/run/user/$UID/at-spi",
+	"/run/user/$UID/systemd",
+	"/run/user/$UID/docker.sock",
+	"/run/user/$UID/podman",
+	"/run/user/$UID/containerd",
+	"/run/user/$UID/containerd-rootless",
+	"/run/user/$UID/buildkit",
+	"/run/user/$UID/libvirt",
+	"/run/user/$UID/emacs",
+	"/run/user/$UID/pulse",
+	"/run/user/$UID/zellij",
+	"/run/user/$UID/wezterm",
+	"/tmp/tmux-$UID",
+	"/tmp/emacs$UID",
+	"$HOME/.docker/run",
+	"$HOME/.docker/desktop",
+	"$HOME/.rd",
+	"$HOME/.colima",
+	"$HOME/.lima",
+	"$HOME/.orbstack/run",
+	"$HOME/.screen",
+}
+
+// variables name such sockets too: an address of D-Bus or Docker, or a path, with
+// or without more behind a comma.
+var variables = [...]string{
+	"DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "AT_SPI_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "BUILDKIT_HOST", "CONTAINERD_ADDRESS", "NIX_DAEMON_SOCKET_PATH",
+	"EGRESSD_ENTER", "TMUX", "NVIM", "NVIM_LISTEN_ADDRESS", "VSCODE_IPC_HOOK_CLI", "VSCODE_IPC_HOOK", "VSCODE_GIT_IPC_HANDLE", "REMOTE_CONTAINERS_IPC", "KITTY_LISTEN_ON", "WEZTERM_UNIX_SOCKET",
+	"ALACRITTY_SOCKET", "I3SOCK", "SWAYSOCK", "NIRI_SOCKET", "PULSE_SERVER", "SESSION_MANAGER", "WATCHMAN_SOCK", "WSL_INTEROP",
+}
+
+// Of returns the doors of the machine for a user with an environment, but for those
+// that are, or hold, one of kept. Not all of them exist. Sockets that somebody
+// listens on, in this network namespace, and that the user may connect to are
+// among them, whoever listens; those of agents that sign, and of what only looks
+// up users or takes lines for a log, are not.
+func Of(uid int, environ, kept []string) []string {
+	home := valueOf(environ, "HOME")
+	var all []string
+	for _, path := range known {
+		path = strings.ReplaceAll(path, "$UID", strconv.Itoa(uid))
+		if rest, ok := strings.CutPrefix(path, "$HOME"); ok {
+			if !filepath.IsAbs(home) {
+				continue
+			}
+			path = filepath.Clean(home) + rest
+		}
+		all = append(all, path)
+	}
+	for _, v := range environ {
+		if name, value, _ := strings.Cut(v, "="); slices.Contains(variables[:], name) {
+			all = append(all, socketPaths(value)...)
+		}
+	}
+	all = append(all, listening(valueOf(environ, "SSH_AUTH_SOCK"))...)
+	all = append(all, devices("/dev")...)
+	return slices.DeleteFunc(all, func(path string) bool {
+		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
+	})
+}
+
+func valueOf(environ []string, name string) (value string) {
+	for _, v := range environ {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value = rest
+		}
+	}
+	return value
+}
+
+// isOrHolds reports whether path is that of a socket, by whatever name, or of a
+// folder above it.
+func isOrHolds(path, socket string) bool {
+	path, socket = realPath(path), realPath(socket)
+	return path == socket || strings.HasPrefix(socket, path+"/")
+}
+
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Clean(path)
+}
+
+// socketPaths finds the absolute paths in the value of a variable.
+func socketPaths(value string) (paths []string) {
+	for one := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ';' || r == ',' }) {
+		_, one, _ = cutScheme(one)
+		one = strings.TrimPrefix(one, "//")
+		if filepath.IsAbs(one) {
+			paths = append(paths, filepath.Clean(one))
+		}
+	}
+	return paths
+}
+
+// cutScheme takes off what says that a path follows.
+func cutScheme(value string) (scheme, path string, found bool) {
+	for _, scheme := range []string{"unix:path=", "unix:", "path=", "local/"} {
+		if rest, ok := strings.CutPrefix(value, scheme); ok {
+			if scheme == "local/" { // of X's session manager: local/HOST:@/path
+				_, rest, _ = strings.Cut(rest, ":")
+			}
+			return scheme, rest, true
+		}
+	}
+	return "", value, false
+}
