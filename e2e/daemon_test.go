@@ -38,9 +38,14 @@ type daemon struct {
 // record of its own then.
 type pacing map[string][]time.Time
 
-// pace waits until another refusal of a kind may be asked for.
-func (p pacing) pace(kind string) {
-	const most, within = 8, 1200 * time.Millisecond
+// singles is how many refusals of a kind may come within a second: two less than have
+// records of their own.
+const singles = 8
+
+// pace waits until another refusal of a kind, of which most come at a time, may be
+// asked for.
+func (p pacing) pace(kind string, most int) {
+	const within = 1200 * time.Millisecond
 	recent := p[kind]
 	if len(recent) >= most {
 		time.Sleep(time.Until(recent[0].Add(within)))

@@ -104,7 +104,11 @@ func (d *daemon) asks(t *testing.T, v *vector) {
 // there before its answer is.
 func (d *daemon) observeQuestion(t *testing.T, v *vector, door string, q question) *sight {
 	t.Helper()
-	d.pacing.pace(fmt.Sprint(door, v.Expect.Deny))
+	kind, most := fmt.Sprint(door, q.name, v.Expect.Deny), singles
+	if v.Policy == "P-auth" {
+		kind, most = "nobody", 1 // all that asks without being a sandbox is summed together
+	}
+	d.pacing.pace(kind, most)
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)
@@ -223,6 +227,10 @@ func (j *judgement) namesAnswer(m *dns.Msg) {
 				continue
 			}
 			ede = e.InfoCode
+			if j.last() == nil {
+				j.wrong("nothing is recorded, and the extended error says %q", e.ExtraText)
+				continue
+			}
 			if class, id, _ := strings.Cut(e.ExtraText, " "); len(j.Deny) > 0 && (!slices.Contains(j.Deny, policy.Class(class)) || id != j.last().Flow) {
 				j.wrong("the extended error says %q", e.ExtraText)
 			}

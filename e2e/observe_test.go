@@ -40,7 +40,7 @@ func shorten(s string) string {
 // returns what was seen.
 func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 	t.Helper()
-	d.pacing.pace(fmt.Sprint(door, v.Expect.Deny, v.Expect.Cut))
+	d.pacing.pace(fmt.Sprint(door, to, v.ID), singles)
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)
