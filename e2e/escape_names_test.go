@@ -34,13 +34,7 @@ func (d *daemon) serveIodine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); server.Wait() })
-	if !eventually(5*time.Second, func() bool {
-		c, err := d.world.Internet.ListenPacket("udp4", iodineServer+":53")
-		if err == nil {
-			c.Close()
-		}
-		return err != nil // the server has the port
-	}) {
+	if !eventually(5*time.Second, func() bool { return hasPort(server, iodineServer, 53) }) {
 		t.Fatalf("no server: %s", talk.String())
 	}
 	d.world.zone.delegate("tunnel.test", d.atServers)
@@ -128,6 +122,9 @@ func TestEscapesByTunnelsBelowAWildcard(t *testing.T) {
 			t.Errorf("asked for %s", name)
 		}
 	}
+	if !eventually(20*time.Second, func() bool { return d.silent(t, time.Second) }) {
+		t.Error("answers to the tunnels go on and on")
+	}
 	for user := range users {
 		script := fmt.Sprintf(`{ %s; %s; } & for k in %s; do timeout 3 %s strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:retval=0:when=1 /usr/sbin/iodine -f -r -m 200 -P x -T $k %s i.tunnel.test 2>&1 & done; wait; echo done`,
 			dns2tcp("TXT", tunnelServer), dns2tcp("KEY", tunnelServer), strings.Join(iodineKinds, " "), becomeRoot[user], iodineServer)
@@ -136,6 +133,21 @@ func TestEscapesByTunnelsBelowAWildcard(t *testing.T) {
 			t.Errorf("%s, in run: %s", user, r.out)
 		}
 	}
+}
+
+// silent reports whether nothing is sent for so long.
+func (d *daemon) silent(t *testing.T, long time.Duration) bool {
+	t.Helper()
+	mark, err := d.world.Wire.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(long)
+	packets, err := d.world.Wire.Since(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(packets) == 0
 }
 
 // becomeRoot has iodine, which asks for root, go on.

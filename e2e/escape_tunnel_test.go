@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,15 +88,17 @@ func (d *daemon) serveTunnelFor(t *testing.T, domain string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); server.Wait() })
-	if !eventually(5*time.Second, func() bool {
-		c, err := d.world.Internet.ListenPacket("udp4", tunnelServer+":53")
-		if err == nil {
-			c.Close()
-		}
-		return err != nil // the server has the port
-	}) {
+	if !eventually(5*time.Second, func() bool { return hasPort(server, tunnelServer, 53) }) {
 		t.Fatalf("no server: %s", talk.String())
 	}
+}
+
+// hasPort reports whether a UDP socket has the port of the address in the network of
+// a process. To look by taking the port would keep the process from it.
+func hasPort(of *exec.Cmd, addr string, port uint16) bool {
+	sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", of.Process.Pid))
+	at := netip.MustParseAddr(addr).As4()
+	return err == nil && strings.Contains(string(sockets), fmt.Sprintf(": %02X%02X%02X%02X:%04X ", at[3], at[2], at[1], at[0], port))
 }
 
 // unheld runs a script in the gateway, without egressd.
