@@ -170,3 +170,12 @@ func mutate(t *testing.T, random *rand.Rand, s *signedLog) string {
 	}
 	return said
 }
+
+// TestTheSecondVerifierByItself runs its own tests: RFC 8032, and the log of the page.
+func TestTheSecondVerifierByItself(t *testing.T) {
+	cmd := exec.Command("python3", "-m", "unittest", "test_verify")
+	cmd.Dir = filepath.Join("..", "docs", "verify")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "Ran 5 tests") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

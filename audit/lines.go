@@ -60,9 +60,6 @@ var errSpan = errors.New("the line is not a part of a tree")
 
 func (s *spanFile) step(w *walker) error {
 	text, err := s.lines.ReadSlice('\n')
-	if err == io.EOF && len(text) == 0 {
-		return io.EOF
-	}
 	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
 		return err
 	}
@@ -102,3 +99,11 @@ func (s *spanFile) rest(int64) (Torn, error) {
 }
 
 func (s *spanFile) removed() bool { return true }
+
+// noLines are those of a segment that is gone.
+type noLines struct{}
+
+func (noLines) step(*walker) error       { return io.EOF }
+func (noLines) rest(int64) (Torn, error) { return Torn{}, nil }
+func (noLines) removed() bool            { return false }
+func (noLines) Close() error             { return nil }

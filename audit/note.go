@@ -12,6 +12,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
@@ -238,7 +239,7 @@ func readNote(n []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(signatures) != 1 || !utf8.Valid(n) {
+	if len(signatures) != 1 || !utf8.Valid(n) || bytes.ContainsFunc(n, func(r rune) bool { return r < ' ' && r != '\n' }) {
 		return nil, errNote
 	}
 	return c, checkSignatures(signatures)
@@ -362,7 +363,7 @@ func checkSignatures(lines []string) error {
 		rest, ok := strings.CutPrefix(line, "— ")
 		name, encoded, _ := strings.Cut(rest, " ")
 		signature, err := decode64(encoded)
-		if !ok || name == "" || err != nil || len(signature) < 5 {
+		if !ok || name == "" || strings.Contains(name, "+") || strings.ContainsFunc(name, unicode.IsSpace) || err != nil || len(signature) < 5 {
 			return errNote
 		}
 	}

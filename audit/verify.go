@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"unicode/utf8"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
 // What Verify can find, by the exit code of egressd log verify. Which of them is
@@ -117,11 +118,12 @@ func readGiven(n []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.Valid(n) {
-		return nil, errNote
-	}
 	if err := checkSignatures(signatures); err != nil {
 		return nil, err
+	}
+	var unverified *note.UnverifiedNoteError
+	if _, err := note.Open(n, nil); !errors.As(err, &unverified) {
+		return nil, errNote
 	}
 	c, _, err := parseHead(text)
 	return c, err

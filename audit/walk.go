@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -26,34 +25,18 @@ type walker struct {
 	last        int   // the largest of them
 
 	tree   mark
-	newest *checkpoint // that is good
+	checks int         // checkpoints that were read
+	signed int64       // the size of the last one
+	newest *checkpoint // the last one that the lines are there for, and agree with
 	note   []byte
-	torn   int64 // bytes of a torn tail
+	short  *finding // where the lines end before the newest checkpoint
+	torn   int64    // bytes of a torn tail
 
 	removed int
 	// For who proves something; nil where nobody does.
 	seen  func(level int, index int64, h tlog.Hash) // a node is complete
 	found func(seq int64, line []byte)              // a line was read
 	noted func(n []byte, c *checkpoint) error       // a note is good
-}
-
-// list finds the files of the log.
-func (w *walker) list() (err error) {
-	if w.notes, err = numbered(w.dir, ".ckpt"); err != nil {
-		return err
-	}
-	if w.logs, err = numbered(w.dir, ".log"); err != nil {
-		return err
-	}
-	trees, err := numbered(w.dir, ".tree")
-	if err != nil {
-		return err
-	}
-	if len(w.logs)+len(w.notes) == 0 {
-		return &fs.PathError{Op: "verify audit log", Path: w.dir, Err: fs.ErrNotExist}
-	}
-	w.last = slices.Max(slices.Concat(w.logs, w.notes, trees))
-	return nil
 }
 
 func (w *walker) tampered(to int64, format string, args ...any) error {
@@ -91,8 +74,11 @@ func (w *walker) walk() error {
 			return err
 		}
 	}
+	if w.short != nil {
+		return w.short
+	}
 	if sealed := w.newest.segment; w.newest.sealed {
-		if _, err := os.Lstat(segmentPath(w.dir, sealed+1)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(segmentPath(w.dir, sealed+1)); errors.Is(err, fs.ErrNotExist) {
 			return &finding{code: Truncated, problem: fmt.Sprintf("segment %d is sealed, and the one after it is gone", sealed)}
 		}
 	}
@@ -100,7 +86,7 @@ func (w *walker) walk() error {
 }
 
 func (w *walker) walkSegment(number int) error {
-	w.tree.segment, w.tree.first, w.tree.bytes = number, w.tree.size, 0
+	w.tree.segment, w.tree.first, w.tree.bytes = number, max(w.tree.size, w.signed), 0
 	lines, err := w.open(number)
 	if err != nil {
 		return err
@@ -126,8 +112,6 @@ func (w *walker) walkSegment(number int) error {
 		return w.sealed(lines)
 	case number < lastNotes:
 		return w.tampered(w.tree.size+1, "the seal of segment %d is missing, and later checkpoints are there", number)
-	case w.newest == nil:
-		return &finding{code: Unknown, problem: "the log is not signed: it has no whole checkpoint"}
 	}
 	return w.unsigned(lines)
 }
@@ -141,21 +125,32 @@ func (w *walker) open(number int) (lineSource, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	f, err := os.Open(treePath(w.dir, number))
-	if err == nil && w.removed < number-1 {
-		return nil, errors.Join(f.Close(), w.tampered(w.tree.size+1, "the lines of segment %d are gone, and earlier ones are there", number))
+	// Looked for only now: retention may have put it there in the meantime.
+	is, err := isFile(treePath(w.dir, number))
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if is && w.removed == number-1 {
+		f, err := os.Open(treePath(w.dir, number))
+		if err != nil {
+			return nil, err
+		}
 		w.removed++
 		return newSpanFile(f), nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	return noLines{}, w.cut(number, "segment %d is gone", number)
+}
+
+// cut is for lines that are missing from a segment on. Where they are at the end of
+// the log, what is left of it is good so far, and the checkpoints are still read.
+func (w *walker) cut(segment int, format string, args ...any) error {
+	if len(w.logs) > 0 && w.logs[len(w.logs)-1] > segment {
+		return w.tampered(w.tree.size+1, "segment %d lacks lines from record %d on, and later segments are there", segment, w.tree.size)
 	}
-	if number < w.last {
-		return nil, w.tampered(w.tree.size+1, "segment %d is missing, and later files are there", number)
+	if w.short == nil {
+		w.short = &finding{code: Truncated, problem: fmt.Sprintf(format, args...)}
 	}
-	return nil, &finding{code: Truncated, problem: fmt.Sprintf("segment %d is gone", number)}
+	return nil
 }
 
 // walkNotes goes over the checkpoints of a segment, and the lines that they are for.
@@ -182,11 +177,9 @@ func (w *walker) walkNotes(number int, notes *noteReader, lines lineSource, last
 		if err := w.readTo(c, lines); err != nil {
 			return false, err
 		}
-		w.newest, w.note, sealed = c, append(w.note[:0], n...), c.sealed
-		if w.noted != nil {
-			if err := w.noted(n, c); err != nil {
-				return false, err
-			}
+		sealed = c.sealed
+		if err := w.reached(n, c); err != nil {
+			return false, err
 		}
 		if c.next != "" {
 			w.key = c.next
@@ -195,44 +188,64 @@ func (w *walker) walkNotes(number int, notes *noteReader, lines lineSource, last
 	}
 }
 
+// reached takes note of a checkpoint that the lines agree with, as far as they are
+// there.
+func (w *walker) reached(n []byte, c *checkpoint) error {
+	w.checks++
+	w.signed = c.size
+	if w.short != nil {
+		return nil
+	}
+	w.newest, w.note = c, append(w.note[:0], n...)
+	if w.noted == nil {
+		return nil
+	}
+	return w.noted(n, c)
+}
+
 // check checks a checkpoint by itself.
 func (w *walker) check(number int, n []byte) (*checkpoint, error) {
 	c, err := readNote(n)
 	if err != nil {
 		return nil, w.tampered(w.tree.size+1, "a checkpoint of segment %d is malformed, behind record %d", number, w.good())
 	}
-	if w.newest == nil && !signedBy(n, w.key) {
+	if w.checks == 0 && !signedBy(n, w.key) {
 		return nil, &finding{code: Unknown, problem: "the log is signed by another key"}
 	}
 	to := max(c.size, w.good()+1)
 	switch {
 	case !c.isOf(w.key) || verifyNote(n, w.key) != nil:
 		return nil, w.tampered(to, "the checkpoint of %d records is not signed by the key that is due", c.size)
-	case w.newest == nil && c.size != 0:
+	case w.checks == 0 && c.size != 0:
 		return nil, w.tampered(to, "the first checkpoint of the log is missing")
 	case c.segment != number || c.first != w.tree.first:
 		return nil, w.tampered(to, "the checkpoint of %d records is for another segment", c.size)
-	case c.size < w.tree.size:
-		return nil, w.tampered(to, "the checkpoint of %d records stands behind one of %d", c.size, w.tree.size)
+	case c.size < w.signed:
+		return nil, w.tampered(to, "the checkpoint of %d records stands behind one of %d", c.size, w.signed)
 	}
 	return c, nil
 }
 
 // readTo reads the lines that a checkpoint is for, and compares them.
 func (w *walker) readTo(c *checkpoint, lines lineSource) error {
-	for w.tree.size < c.size {
+	for w.short == nil && w.tree.size < c.size {
 		err := lines.step(w)
 		var damage *DamageError
 		switch {
-		case err == io.EOF && c.segment < w.last:
-			return w.tampered(c.size, "segment %d ends before record %d, and later files are there", c.segment, w.tree.size)
 		case err == io.EOF:
-			return &finding{code: Truncated, problem: fmt.Sprintf("there are %d records, and a checkpoint says that there were %d", w.tree.size, c.size)}
+			if err := w.cut(c.segment, "there are %d records, and a checkpoint says that there were %d", w.tree.size, c.size); err != nil {
+				return err
+			}
 		case errors.As(err, &damage):
 			return w.malformed(damage)
 		case err != nil:
 			return err
+		case lines.removed() && w.tree.size != c.size:
+			return w.tampered(c.size, "segment %d was removed, and what is left of it is not for its checkpoints", c.segment)
 		}
+	}
+	if w.short != nil {
+		return nil
 	}
 	if w.tree.size != c.size || w.tree.root() != c.root || !lines.removed() && w.tree.bytes != c.bytes {
 		return w.tampered(max(c.size, w.good()+1), "one of the records %d to %d is not what was signed", w.good(), max(c.size-1, w.good()))
@@ -242,6 +255,9 @@ func (w *walker) readTo(c *checkpoint, lines lineSource) error {
 
 // sealed checks that a segment ends where its seal says, and how.
 func (w *walker) sealed(lines lineSource) error {
+	if w.short != nil {
+		return nil
+	}
 	if !bytes.Equal(w.newest.edge, w.tree.edge.bytes()) {
 		return w.tampered(w.tree.size, "the seal of segment %d has another tree", w.newest.segment)
 	}
@@ -257,6 +273,9 @@ func (w *walker) sealed(lines lineSource) error {
 
 // unsigned reads the lines for which there is no checkpoint yet.
 func (w *walker) unsigned(lines lineSource) error {
+	if w.short != nil {
+		return nil
+	}
 	if lines.removed() {
 		return w.tampered(w.tree.size+1, "segment %d was removed without a seal", w.tree.segment)
 	}

@@ -18,12 +18,15 @@ import hashlib
 import json
 import os
 import re
+import stat
 import sys
 
 GOOD, TAMPERED, TRUNCATED, TORN, UNKNOWN, USAGE = 0, 1, 2, 3, 4, 5
 
 MAX_LINE = 8192
 MAX_NOTE = 16384
+MAX_NUMBER = 2**63 - 1
+MAX_SIGNATURES = 100
 DASH = "\u2014 ".encode()
 
 NUMBER = rb"(?:0|[1-9][0-9]*)"
@@ -134,14 +137,18 @@ def unbase64(text, length=None):
 
 
 def number(text):
-    return int(text) if re.fullmatch(NUMBER, text) else None
+    """The number that text is, or None."""
+    if not re.fullmatch(NUMBER, text) or len(text) > len(str(MAX_NUMBER)):
+        return None
+    value = int(text)
+    return value if value <= MAX_NUMBER else None
 
 
 class Key:
     """A public key: name, four bytes of hash, and 32 bytes."""
 
     def __init__(self, text):
-        match = re.fullmatch(rb"([^\s+]+)\+([0-9a-f]{8})\+(\S+)", text)
+        match = re.fullmatch(rb"([^ +]+)\+([0-9a-f]{8})\+([^ ]+)", text)
         raw = unbase64(match[3], 33) if match else None
         if raw is None or raw[0] != 1:
             raise ValueError("not a public key")
@@ -153,10 +160,11 @@ class Key:
             raise ValueError("not the key of an audit log: " + self.name.decode("utf-8", "replace"))
 
     def signed(self, note):
-        return any(
-            name == self.name and mark == self.hash and verifies(self.public, note.text, signature)
-            for name, mark, signature in note.signatures
-        )
+        """Whether the first signature that says it is by this key is."""
+        for name, mark, signature in note.signatures:
+            if name == self.name and mark == self.hash:
+                return len(signature) == 64 and verifies(self.public, note.text, signature)
+        return False
 
     def named(self, note):
         return any(name == self.name and mark == self.hash for name, mark, _ in note.signatures)
@@ -170,6 +178,8 @@ class Note:
         text, empty, rest = raw.partition(b"\n\n")
         if not empty or not rest.endswith(b"\n") or len(raw) > MAX_NOTE:
             raise ValueError("not a signed note")
+        if re.search(rb"[\x00-\x09\x0b-\x1f]", raw):
+            raise ValueError("a control character in a signed note")
         raw.decode("utf-8")
         self.text = text + b"\n"
         self.signatures = [self._signature(line) for line in rest[:-1].split(b"\n")]
@@ -184,14 +194,18 @@ class Note:
             if len(self.signatures) != 1 or not ORIGIN.fullmatch(self.origin):
                 raise ValueError("not a checkpoint of an audit log")
             self._extensions(lines[3:])
+        elif len(self.signatures) > MAX_SIGNATURES:
+            raise ValueError("too many signatures")
 
     @staticmethod
     def _signature(line):
         name, space, text = line[len(DASH) :].partition(b" ")
         raw = unbase64(text)
-        if not line.startswith(DASH) or not name or not space or raw is None or len(raw) < 5:
+        if not line.startswith(DASH) or not space or raw is None or len(raw) < 5:
             raise ValueError("not a signature")
-        return name, raw[:4], raw[4:] if len(raw) == 68 else b"\xff" * 64
+        if not name or b"+" in name or len(name.decode().split()) != 1 or name.decode().split()[0] != name.decode():
+            raise ValueError("not the name of a key")
+        return name, raw[:4], raw[4:]
 
     def _extensions(self, lines):
         def take(pattern):
@@ -205,21 +219,25 @@ class Note:
         place = take(rb"segment (%b) (%b) (%b)" % (NUMBER, NUMBER, NUMBER))
         if not place:
             raise ValueError("a checkpoint without its segment")
-        self.segment, self.first, self.offset = (int(g) for g in place.groups())
+        self.segment, self.first, self.offset = (number(g) for g in place.groups())
+        if None in (self.segment, self.first, self.offset) or self.segment == 0 or self.first > self.size:
+            raise ValueError("a checkpoint in no segment")
         torn = take(rb"torn ([1-9][0-9]*) ([0-9a-f]{64})")
         following = take(rb"next (\S+)")
         seal = take(rb"seal(?: (\S+))?")
         if lines:
             raise ValueError("an unknown line in a checkpoint")
         if torn:
-            self.torn = int(torn[1]), torn[2].decode()
+            self.torn = number(torn[1]), torn[2].decode()
+            if self.torn[0] is None:
+                raise ValueError("not a number of bytes")
         if following:
             self.next = Key(following[1])
             if self.next.name != self.origin:
                 raise ValueError("the next key has another name")
         if seal:
             self.seal = unbase64(seal[1] or b"")
-            if self.seal is None or len(self.seal) % 32 or (seal[1] is not None) != (self.size > 0):
+            if self.seal is None or len(self.seal) != 32 * bin(self.size).count("1") or (seal[1] is not None) != (self.size > 0):
                 raise ValueError("a seal that is none")
         if self.seal is None and self.torn or self.seal is not None and not self.next:
             raise ValueError("a seal without its key, or the other way round")
@@ -275,7 +293,7 @@ def steps(start, end):
 def well_formed(line):
     """The seq of a line without its line feed, or None."""
     match = LINE.fullmatch(line) if len(line) <= MAX_LINE else None
-    return int(match[1]) if match else None
+    return number(match[1]) if match else None
 
 
 # --- the log ----------------------------------------------------------------------
@@ -299,8 +317,20 @@ class Segment:
         self.offset += len(self.pending)
         self.pending = None
 
+    def ended(self):
+        """Whether a line feed follows."""
+        at = self.file.tell()
+        ended = self.pending.endswith(b"\n")
+        while not ended:
+            piece = self.file.read(1 << 16)
+            if not piece:
+                break
+            ended = b"\n" in piece
+        self.file.seek(at)
+        return ended
+
     def rest(self):
-        """All bytes that were not taken: their number and SHA-256, and whether a whole line, and one that is well-formed, is among them."""
+        """All bytes that were not taken: their number and SHA-256, and whether a whole line, and a well-formed one, is among them."""
         digest, length, whole, good = hashlib.sha256(), 0, False, False
         start = True
         while True:
@@ -345,15 +375,45 @@ class Verifier:
             raise Finding(TORN, self.torn)
 
     def list(self):
+        """Finds the files of the log."""
         self.files = {"log": set(), "ckpt": set(), "tree": set()}
         for name in os.listdir(self.folder):
             match = FILE.fullmatch(name)
-            if match and int(match[1]) > 0 and "%08d" % int(match[1]) == match[1]:
+            if match and int(match[1]) > 0 and "%08d" % int(match[1]) == match[1] and self.there(name):
                 self.files[match[2]].add(int(match[1]))
-        if not any(self.files.values()):
+        if not self.files["log"] and not self.files["ckpt"]:
             raise Finding(USAGE, "%s holds no audit log" % self.folder)
-        self.last = max(self.files["log"] | self.files["ckpt"] | self.files["tree"])
+        self.list_notes()
+        # What is left of lines that were removed: of the first segments, and of no other.
+        removed = 0
+        while removed + 1 in self.files["tree"] & self.files["ckpt"] - self.files["log"]:
+            removed += 1
+        self.files["tree"] = set(range(1, removed + 1))
+        self.last_lines = max(self.files["log"], default=0)
         self.last_notes = max(self.files["ckpt"], default=0)
+        self.last = max(self.last_lines, self.last_notes)
+
+    def list_notes(self):
+        """Takes the last .ckpt for none where it has no whole note."""
+        last = max(self.files["ckpt"], default=0)
+        if last == 0:
+            return
+        with open(self.path(last, "ckpt"), "rb") as file:
+            text = file.read()
+        if cut_note(text)[0] is None:
+            self.files["ckpt"].remove(last)
+            if text:
+                self.torn = "%08d.ckpt holds %d bytes of an unfinished checkpoint" % (last, len(text))
+
+    def there(self, name):
+        """Whether a file can be opened; what is no file ends the verification."""
+        try:
+            mode = os.stat(os.path.join(self.folder, name)).st_mode
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISREG(mode):
+            raise Finding(USAGE, "%s is not a file" % name)
+        return True
 
     def path(self, segment, kind):
         return os.path.join(self.folder, "%08d.%s" % (segment, kind))
@@ -366,32 +426,24 @@ class Verifier:
     def read_notes(self, segment):
         """The notes of a .ckpt file, one after the other; a torn end is taken note of."""
         with open(self.path(segment, "ckpt"), "rb") as file:
-            held_back = b""
-            while True:
-                piece = file.read(1 << 16)
-                held_back += piece
-                while True:
-                    raw, held_back = cut_note(held_back)
-                    if raw is None:
-                        break
-                    yield raw
-                if len(held_back) > MAX_NOTE + 2:
-                    raise self.tampered("a checkpoint in %08d.ckpt does not end" % segment)
-                if not piece:
-                    break
-        if held_back:
-            if segment != self.last_notes or b"\n\n" in held_back.partition(b"\n\n")[2]:
-                raise self.tampered("%08d.ckpt ends in what is no checkpoint" % segment)
-            self.torn = "%08d.ckpt ends in %d bytes of an unfinished checkpoint" % (segment, len(held_back))
+            text = file.read()
+        raw, text = cut_note(text)
+        while raw is not None:
+            yield raw
+            raw, text = cut_note(text)
+        if text and segment != self.last_notes:
+            raise self.tampered("%08d.ckpt ends in what is no checkpoint" % segment)
+        if text:
+            self.torn = "%08d.ckpt ends in %d bytes of an unfinished checkpoint" % (segment, len(text))
 
     def check_note(self, raw, segment, first, size):
         """A note of a .ckpt file, in form, signed and in its place."""
-        if self.notes == 0 and segment == 1:
-            self.first_note(raw)
         try:
             note = Note(raw, True)
         except ValueError as e:
             raise self.tampered("a checkpoint in %08d.ckpt: %s" % (segment, e))
+        if self.notes == 0 and not self.key.named(note):
+            raise Finding(UNKNOWN, "the log is not signed by %s" % self.key.name.decode())
         if note.origin != self.key.name or not self.key.signed(note):
             raise self.tampered("the signature of the checkpoint of size %d does not verify" % note.size, note.size)
         if note.segment != segment or note.first != first or note.size < size:
@@ -401,78 +453,58 @@ class Verifier:
         self.notes += 1
         return note
 
-    def first_note(self, raw):
-        """The first note has to be by the root key: else it is another log, or another key."""
-        try:
-            note = Note(raw, True)
-        except ValueError:
-            return
-        if not self.key.named(note):
-            raise Finding(UNKNOWN, "the log is not signed by %s" % self.key.name.decode())
-
     # The walk.
 
     def log(self):
         if not self.files["ckpt"]:
             raise Finding(UNKNOWN, "the log is not signed")
-        removed = True  # only the first segments may be without lines
-        segment, sealed = 1, True
-        while segment <= self.last:
-            lines, notes = segment in self.files["log"], segment in self.files["ckpt"]
-            if not lines and segment in self.files["tree"] and not removed:
-                raise self.tampered("the lines of segment %d are gone, and earlier ones are there" % segment)
-            if not lines and not (segment in self.files["tree"]):
-                if any(later > segment for kind in ("log", "ckpt", "tree") for later in self.files[kind]):
-                    raise self.tampered("segment %d is missing" % segment)
-            if not notes:
-                break
-            removed = removed and not lines
-            sealed = self.signed_segment(segment, lines)
+        sealed, first = True, 0
+        for segment in range(1, self.last_notes + 1):
+            if segment not in self.files["ckpt"]:
+                raise self.tampered("%08d.ckpt is missing" % segment)
+            if segment not in self.files["log"] | self.files["tree"]:
+                self.ends(segment, "segment %d is gone" % segment)
+            sealed, first = self.signed_segment(segment, first)
             if not sealed and segment < self.last_notes:
                 raise self.tampered("segment %d is not sealed, and later ones are signed" % segment)
-            segment += 1
-        if self.notes == 0 and self.last_notes <= 1:
-            raise Finding(UNKNOWN, "the log is not signed")
-        if segment <= self.last_notes:
-            raise self.tampered("%08d.ckpt is missing" % segment)
         if self.short:
             return
-        if sealed and self.notes:
-            if segment not in self.files["log"]:
-                self.short = "segment %d, which the last seal speaks of, is gone" % segment
-                return
-        self.unsigned(segment)
+        if sealed and self.last_lines <= self.last_notes:
+            self.short = "segment %d, which the last seal speaks of, is gone" % (self.last_notes + 1)
+            return
+        for segment in range(self.last_notes + 1, self.last_lines + 1):
+            self.unsigned_segment(segment)
 
-    def signed_segment(self, segment, lines):
-        """Checks one segment that has notes; reports whether it is sealed."""
-        first, note = self.tree.size, None
+    def ends(self, segment, text):
+        """Lines are missing from a segment on: at the end of the log, or in the middle of it."""
+        if self.last_lines > segment:
+            raise self.tampered("lines of segment %d are missing, and later ones are there" % segment)
+        self.short = self.short or text
+
+    def signed_segment(self, segment, first):
+        """Checks one segment that has notes, which begins with the line first; returns whether it is sealed, and where the next one begins."""
         self.roots_at()
-        source = Segment(self.path(segment, "log")) if lines else None
-        ranges = self.read_ranges(segment) if not lines and segment in self.files["tree"] else None
-        if not lines and ranges is None:
-            self.short = "segment %d is gone" % segment
-        size = first
+        source = Segment(self.path(segment, "log")) if segment in self.files["log"] else None
+        ranges = self.read_ranges(segment) if segment in self.files["tree"] else None
+        size, sealed = first, False
         try:
             for raw in self.read_notes(segment):
-                if note is not None and note.seal is not None:
+                if sealed:
                     raise self.tampered("a checkpoint follows the seal of segment %d" % segment)
                 note = self.check_note(raw, segment, first, size)
-                size = note.size
+                size, sealed = note.size, note.seal is not None
                 if self.short is None:
                     self.reach(note, source, ranges)
                 if note.next:
                     self.keys.append(self.key)
                     self.key = note.next
-            if note is None and segment < self.last_notes:
-                raise self.tampered("%08d.ckpt is empty" % segment)
-            sealed = note is not None and note.seal is not None
             if ranges is not None and (not sealed or next(ranges, None) is not None):
                 raise self.tampered("%08d.tree does not go with its checkpoints" % segment)
             if sealed and self.short is None:
                 self.sealed(note, source)
-            elif not sealed and source and self.short is None:
+            elif source and self.short is None:
                 self.tail(segment, source)
-            return sealed
+            return sealed, size
         finally:
             if source:
                 source.close()
@@ -485,20 +517,14 @@ class Verifier:
                 continue
             due = self.tree.size
             line = source.peek() if source else b""
-            if not line.endswith(b"\n") and len(line) <= MAX_LINE + 1:
-                return self.fewer(note)
+            if not line.endswith(b"\n") and (not source or not source.ended()):
+                return self.ends(note.segment, "the log ends after %d records, and its checkpoint speaks of %d" % (due, note.size))
             if not line.endswith(b"\n") or well_formed(line[:-1]) != due:
-                raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
+                raise self.tampered("line %d is not what it was" % due, due + 1)
             self.line(source)
         if self.tree.root() != note.root or source and source.offset != note.offset:
             raise self.tampered("what the checkpoint of size %d was signed for is not what is there" % note.size, note.size)
         self.signed = note.size
-
-    def fewer(self, note):
-        """The lines end before note: they were cut off, or something in the middle is gone."""
-        if any(later > note.segment for later in self.files["log"]):
-            raise self.tampered("lines are missing from segment %d" % note.segment, note.size)
-        self.short = "the log ends after %d records, and its checkpoint speaks of %d" % (self.tree.size, note.size)
 
     def line(self, source):
         text = source.peek()[:-1]
@@ -540,19 +566,17 @@ class Verifier:
             return
         length, digest, whole, _ = source.rest()
         if whole or (length, digest) != (note.torn or (0, hashlib.sha256().hexdigest())):
-            raise self.tampered("something follows the end of segment %d" % note.segment, note.size)
+            raise self.tampered("something follows the end of segment %d" % note.segment, note.size + 1)
 
-    def unsigned(self, segment):
-        """Segments behind the newest note: form and numbers alone."""
-        while segment <= self.last:
-            if segment not in self.files["log"]:
-                raise self.tampered("segment %d is missing" % segment)
-            source = Segment(self.path(segment, "log"))
-            try:
-                self.tail(segment, source)
-            finally:
-                source.close()
-            segment += 1
+    def unsigned_segment(self, segment):
+        """A segment behind the newest note: form and numbers alone."""
+        if segment not in self.files["log"]:
+            raise self.tampered("segment %d is missing" % segment)
+        source = Segment(self.path(segment, "log"))
+        try:
+            self.tail(segment, source)
+        finally:
+            source.close()
 
     def tail(self, segment, source):
         """The lines of a segment that is not sealed, behind its newest note."""
@@ -563,27 +587,22 @@ class Verifier:
             if not line.endswith(b"\n") or well_formed(line[:-1]) != self.tree.size:
                 break
             self.line(source)
-        length, _, whole, good = source.rest()
-        due = self.tree.size
-        if segment == max(self.files["log"]):
-            if good:
-                raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
+        due, (length, _, whole, good) = self.tree.size, source.rest()
+        if good if segment == self.last_lines else whole:
+            raise self.tampered("line %d is not what it was" % due, due + 1)
+        if segment == self.last_lines:
             self.torn = "%08d.log ends in %d bytes that are no record" % (segment, length)
-        elif whole:
-            raise Finding(TAMPERED, "line %d is not what it was" % due, due, due + 1)
 
     # Checkpoints from elsewhere.
 
     def compare(self):
         keys = self.keys + [self.key]
-        for note in self.elsewhere:
-            if note.origin != self.root_key.name:
-                raise Finding(UNKNOWN, "the checkpoint given is of another log")
-            by = [key for key in keys if key.named(note)]
-            if not by:
-                raise Finding(UNKNOWN, "the checkpoint given is signed by no key of this log")
-            if not any(key.signed(note) for key in by):
+        by = [next((key for key in keys if note.origin == key.name and key.named(note)), None) for note in self.elsewhere]
+        for note, key in zip(self.elsewhere, by):
+            if key and not key.signed(note):
                 raise self.tampered("the signature of the checkpoint given does not verify", note.size)
+        if None in by:
+            raise Finding(UNKNOWN, "the checkpoint given is of another log, or signed by no key of this one")
         for note in self.elsewhere:
             if note.size > self.tree.size:
                 raise Finding(TRUNCATED, "the checkpoint given is for %d records, and %d are there" % (note.size, self.tree.size))
@@ -616,10 +635,10 @@ def held(path):
 def read_elsewhere(path):
     """The notes of a file from elsewhere."""
     with open(path, "rb") as file:
-        text = file.read()
+        text = file.read().rstrip(b"\n")
     notes = []
-    if not text.endswith(b"\n\n"):
-        text += b"\n"
+    if text:
+        text += b"\n\n"
     while text:
         raw, text = cut_note(text)
         if raw is None:
