@@ -174,6 +174,7 @@ func kept(t *testing.T, dir string) string {
 // written from the page alone, judge logs that were changed at random in all ways of
 // mutations; an oracle that knows only what was changed says which code is due.
 func TestBothVerifiersAgree(t *testing.T) {
+	covers(t, "AU-06", "AU-11", "AU-25", "AU-27")
 	n := 300
 	if text := os.Getenv(mutationsVariable); text != "" {
 		var err error

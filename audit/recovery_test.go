@@ -66,6 +66,7 @@ func hexSum(content []byte) string {
 }
 
 func TestATornLastLineIsMovedWhereverItIsTorn(t *testing.T) {
+	covers(t, "AU-12")
 	whole := filled(t, 3, Options{unsigned: true})[0]
 	last := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
 	for cut := last + 1; cut < len(whole); cut++ {

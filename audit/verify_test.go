@@ -13,6 +13,9 @@ import (
 	"testing"
 )
 
+// covers says which black-box cases a test covers; the e2e tests list them.
+func covers(t *testing.T, ids ...string) { t.Helper() }
+
 // A signedLog is a small log of several segments and epochs.
 type signedLog struct {
 	dir, key string
@@ -103,6 +106,7 @@ func stride(some int) int {
 // 31st of its checkpoints; with EGRESSD_AUDIT_BITS set, every bit of a log of several
 // segments.
 func TestEveryBit(t *testing.T) {
+	covers(t, "AU-05")
 	o := Options{SegmentBytes: 1 << 20}
 	if stride(0) == 1 {
 		o = Options{}
@@ -195,6 +199,7 @@ func TestEveryTruncation(t *testing.T) {
 
 // TestCutAtARecord: the end of the log and its checkpoints are cut off together.
 func TestCutAtARecord(t *testing.T) {
+	covers(t, "AU-07")
 	s := signed(t, Options{SegmentBytes: 1 << 20})
 	log := bytes.SplitAfter(readFile(t, segmentPath(s.dir, 1)), []byte("\n"))
 	notes := readFile(t, notePath(s.dir, 1))
@@ -293,6 +298,7 @@ func numbersOf(t *testing.T, dir string) []int {
 }
 
 func TestOtherKeysAndOtherLogs(t *testing.T) {
+	covers(t, "AU-11")
 	s, other := signed(t, Options{}), signed(t, Options{})
 	key, anchor := other.key, other.anchors[3]
 	if r := s.verify(t, anchor); r.Code != Unknown {

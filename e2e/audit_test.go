@@ -3,12 +3,16 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"testing"
 
 	"github.com/egressd/egressd/egress"
 )
@@ -120,4 +124,33 @@ func (l *auditLog) flawed() []string {
 func (l *auditLog) holds(text string) bool {
 	l.mark()
 	return slices.ContainsFunc(l.lines, func(b []byte) bool { return bytes.Contains(b, []byte(text)) })
+}
+
+// setAudit gives the configuration other settings of the log than its folder.
+func (d *daemon) setAudit(t *testing.T, settings string) {
+	t.Helper()
+	text, err := os.ReadFile(d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "dir: audit, durability: process", "dir: audit, "+settings, 1)
+	if changed == string(text) {
+		t.Fatal("the configuration has no audit settings")
+	}
+	if err := os.WriteFile(d.config, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verifies runs egressd log verify, with the key that this machine has.
+func (d *daemon) verifies(t *testing.T) (code int, said string) {
+	t.Helper()
+	cmd := exec.Command(os.Getenv(binaryVariable), "log", "verify", d.log.dir)
+	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
 }

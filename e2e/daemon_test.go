@@ -147,6 +147,14 @@ func start(t *testing.T, policy string) *daemon {
 // run starts the process and waits until it listens.
 func (d *daemon) run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
+	if !d.begin(t, cmd) {
+		t.Fatalf("egressd ended before it listened:\n%s", d.talk.String())
+	}
+}
+
+// begin is run where egressd may refuse to start; it reports whether it listens.
+func (d *daemon) begin(t *testing.T, cmd *exec.Cmd) bool {
+	t.Helper()
 	said, saying, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -165,12 +173,14 @@ func (d *daemon) run(t *testing.T, cmd *exec.Cmd) {
 	}(d.exited)
 	select {
 	case <-d.ready:
+		return true
 	case <-d.exited:
-		t.Fatalf("egressd ended before it listened:\n%s", d.talk.String())
+		return false
 	case <-time.After(10 * time.Second):
 		cmd.Process.Kill()
 		t.Fatalf("egressd did not listen within 10 s:\n%s", d.talk.String())
 	}
+	return false
 }
 
 // hostileEnvironment holds proxies that egressd must not use.

@@ -3,28 +3,45 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/miekg/dns"
 )
 
+// killsVariable says how many times TestKillNine kills, instead of ten.
+const killsVariable = "EGRESSD_E2E_KILLS"
+
 // TestKillNine kills egressd without warning while programs use it, several
-// times, on one audit log. Whatever left the gateway has a record: every
-// destination is used once only, so that none can stand for another.
+// times, on one audit log in many segments. Whatever left the gateway has a record:
+// every destination is used once only, so that none can stand for another. The log
+// is good after each blow, but for a torn tail, which the next start mends.
 func TestKillNine(t *testing.T) {
-	const rounds, workers = 8, 4
-	d := newDaemon(t, "version: 1\nallow: [\"203.0.0.0/16:443\", \"*.allowed.test\"]\n")
+	covers(t, "AU-01", "AU-04", "AU-12", "AU-19")
+	const workers = 4
+	rounds := 10
+	if text := os.Getenv(killsVariable); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newDaemon(t, withNames("version: 1\nallow: [\"203.0.0.0/16:443\", \"*.allowed.test\"]\n"))
+	d.setAudit(t, "durability: process, segment_bytes: 65536")
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)
@@ -34,9 +51,18 @@ func TestKillNine(t *testing.T) {
 	for range rounds {
 		d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
 		d.loadUntil(workers, &serial, time.Duration(rand.Int64N(int64(50*time.Millisecond))))
+		if code, said := d.verifies(t); code != audit.Good && code != audit.TornTail {
+			t.Fatalf("killed, the log is %d: %s", code, said)
+		}
 	}
 	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	if code, said := d.verifies(t); code != audit.Good {
+		t.Errorf("started again, the log is %d: %s", code, said)
+	}
 	d.stop(t)
+	if code, said := d.verifies(t); code != audit.Good {
+		t.Errorf("stopped, the log is %d: %s", code, said)
+	}
 	for _, p := range d.log.flawed() {
 		t.Errorf("the audit log: %s", p)
 	}
@@ -71,10 +97,17 @@ func (d *daemon) loadUntil(workers int, serial *atomic.Uint32, while time.Durati
 }
 
 // useOnce sends something to a place that is used never before or after: a
-// tunnel to an address, or a request for a name.
+// tunnel to an address, by CONNECT or SOCKS, or a request or question for a name.
 func (d *daemon) useOnce(n uint32) {
-	if n%3 == 0 {
+	switch n % 4 {
+	case 0:
 		d.ask(fmt.Sprintf("n%d.allowed.test", n))
+		return
+	case 1:
+		d.lookUp(fmt.Sprintf("q%d.allowed.test", n))
+		return
+	case 2:
+		d.openSOCKS(fmt.Sprintf("203.0.%d.%d:443", 50+n>>8, n&255))
 		return
 	}
 	c, status, err := d.open(fmt.Sprintf("203.0.%d.%d:443", 50+n>>8, n&255), "")
@@ -84,6 +117,47 @@ func (d *daemon) useOnce(n uint32) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Second))
 	c.Write([]byte("\x16\x03\x01")) // the beginning of a hello
+}
+
+// openSOCKS opens a tunnel by SOCKS5, and sends the beginning of a hello.
+func (d *daemon) openSOCKS(to string) {
+	c, err := d.dial()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Second))
+	request, _ := socksRequest(doorSOCKSIP, to)
+	answer := make([]byte, 10)
+	if _, err := c.Write([]byte{5, 1, 0}); err != nil {
+		return
+	}
+	if _, err := io.ReadFull(c, answer[:2]); err != nil {
+		return
+	}
+	if _, err := c.Write(request); err != nil {
+		return
+	}
+	if _, err := io.ReadFull(c, answer); err == nil && answer[1] == 0 {
+		c.Write([]byte("\x16\x03\x01"))
+	}
+}
+
+// lookUp asks egressd for the addresses of a name.
+func (d *daemon) lookUp(name string) {
+	c, err := d.world.Sandbox.Dial("udp", net.JoinHostPort(lab.GatewayIPv4, strconv.Itoa(namesPort)))
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	wire, err := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA).Pack()
+	if err != nil {
+		return
+	}
+	c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	if _, err := c.Write(wire); err == nil {
+		c.Read(make([]byte, 512))
+	}
 }
 
 func (d *daemon) ask(host string) {
@@ -106,6 +180,9 @@ func (d *daemon) expectRecorded(t *testing.T, packets []lab.Packet, queries []st
 	}
 	hosts := map[string]bool{}
 	for _, r := range records {
+		if r.DNS != nil && r.Decision != nil && r.Decision.Action == "allow" {
+			hosts[r.DNS.Name] = true
+		}
 		if r.Dst != nil && r.Decision != nil && r.Decision.Action == "allow" && r.Kind != egress.KindClose {
 			hosts[r.Dst.Host] = true
 		}
@@ -146,6 +223,7 @@ func hostOf(request string) string {
 
 // TestSecondEgressdOnOneLog is refused: two writers would tear the log.
 func TestSecondEgressdOnOneLog(t *testing.T) {
+	covers(t, "AU-23")
 	d := start(t, policyText(t, "P0"))
 	second := newDaemon(t, policyText(t, "P0"))
 	second.port++
