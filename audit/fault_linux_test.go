@@ -235,7 +235,7 @@ func TestFailuresInARowLeaveNoEmptySegments(t *testing.T) {
 		if paths, err := Segments(dir); err != nil || len(paths) != 1+first {
 			t.Errorf("%d segments, %v; want %d", len(paths), err, 1+first)
 		}
-		appendTo(t, l, named("accepted"))
+		wait(t, l, appendTo(t, l, named("accepted"))) // so that no sync meets the next failure first
 	}
 	closeLog(t, l)
 	if got := len(names(t, dir)); got != 2 {
