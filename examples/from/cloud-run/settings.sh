@@ -1,0 +1,1 @@
+sandbox do --allow-egress -- python3 job.py
