@@ -18,14 +18,15 @@ const module = "github.com/egressd/egressd/"
 // floors says which packages of the project each package may import. What is
 // not listed may import nothing of it. "internal/*" is any leaf.
 var floors = map[string][]string{
-	"policy":  {"internal/*"},
-	"audit":   {"internal/*"},
-	"certs":   {"internal/*"},
-	"rego":    {"internal/*", "policy"},
-	"bundle":  {"internal/*", "policy", "rego"},
-	"sandbox": {"internal/*", "policy"},
-	"egress":  {"internal/*", "policy", "audit", "sandbox"},
-	"records": {"internal/*", "policy", "audit", "egress"},
+	"policy":    {"internal/*"},
+	"audit":     {"internal/*"},
+	"certs":     {"internal/*"},
+	"integrate": {"internal/*"},
+	"rego":      {"internal/*", "policy"},
+	"bundle":    {"internal/*", "policy", "rego"},
+	"sandbox":   {"internal/*", "policy"},
+	"egress":    {"internal/*", "policy", "audit", "sandbox"},
+	"records":   {"internal/*", "policy", "audit", "egress"},
 
 	"records/signals": {"internal/*", "policy", "egress", "records"},
 	"records/export":  {"policy", "egress"},
@@ -34,7 +35,7 @@ var floors = map[string][]string{
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
+	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "integrate", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
 	"bench":       {},
 	"e2e":         {"internal/*", "policy", "egress"},
 }
@@ -52,6 +53,8 @@ var owners = map[string]string{
 	"golang.org/x/net/idna":              "policy",
 	"golang.org/x/net/publicsuffix":      "policy",
 	"github.com/miekg/dns":               "dns",
+	"github.com/pelletier/go-toml/v2":    "integrate",
+	"github.com/tailscale/hujson":        "integrate",
 	"github.com/open-policy-agent/opa":   "rego",
 	"github.com/hashicorp/golang-lru/v2": "dns",
 	"github.com/things-go/go-socks5":     "proxy",

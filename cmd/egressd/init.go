@@ -24,13 +24,16 @@ func newInitCommand() *cobra.Command {
 	var o initOptions
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a starter policy",
+		Short: "Write a starter policy, or the settings of another program",
 		Long: `Init writes a commented policy for an agent that works in a repository: its
 model APIs, the common package registries, and nothing else. It prints what it
 writes, as a difference where a file is there already, and never replaces a
-file without --force.`,
+file without --force.
+
+With claude or codex it has that program use egressd instead.`,
 		Example: `  egressd init
-  egressd init --print > egressd.yaml`,
+  egressd init --print > egressd.yaml
+  egressd init claude`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
@@ -38,6 +41,9 @@ file without --force.`,
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
 	jsonFlag(cmd, &o.json)
+	for _, i := range integrations {
+		cmd.AddCommand(newIntegrationCommand(i))
+	}
 	return cmd
 }
 

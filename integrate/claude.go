@@ -1,0 +1,101 @@
+package integrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+)
+
+// Claude plans for Claude Code's settings at path that the commands in its sandbox
+// use the proxy at port on loopback, for HTTP and for SOCKS5. Comments and layout stay.
+// Its errors are [*ConflictError], [*ShapeError], and those of reading.
+func Claude(path string, port uint16) (*Plan, error) {
+	old, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	text, byHand := old, fmt.Sprintf(`"sandbox": {"enabled": true, "network": {"httpProxyPort": %d, "socksProxyPort": %d}}`, port, port)
+	if len(text) == 0 {
+		text = []byte("{}\n")
+	}
+	doc, err := parseJSON(text)
+	if err != nil {
+		return nil, &ShapeError{path, "it is not JSON: " + err.Error(), byHand}
+	}
+	number := strconv.Itoa(int(port))
+	for _, s := range []struct {
+		value string
+		keys  []string
+	}{
+		{"true", []string{"sandbox", "enabled"}},
+		{number, []string{"sandbox", "network", "httpProxyPort"}},
+		{number, []string{"sandbox", "network", "socksProxyPort"}},
+	} {
+		has, err := doc.set(s.keys, s.value)
+		if err != nil {
+			return nil, &ShapeError{path, err.Error(), byHand}
+		}
+		if has != "" {
+			return nil, &ConflictError{path, joined(s.keys), has, s.value}
+		}
+	}
+	text = doc.pack()
+	if err := onlyPorts(old, text, float64(port)); err != nil {
+		return nil, &ShapeError{path, err.Error(), byHand}
+	}
+	return &Plan{File{path, old, text}, claudeNotes(text)}, nil
+}
+
+// onlyPorts reads both texts as Claude Code does, the last of two equal keys
+// counting, and wants them to differ in the three settings alone.
+func onlyPorts(old, text []byte, port float64) error {
+	before := map[string]any{}
+	if len(old) > 0 {
+		if err := json.Unmarshal(standardJSON(old), &before); err != nil {
+			return err
+		}
+	}
+	var after map[string]any
+	if err := json.Unmarshal(standardJSON(text), &after); err != nil {
+		return err
+	}
+	sandbox := table(before, "sandbox")
+	network := table(sandbox, "network")
+	sandbox["enabled"], network["httpProxyPort"], network["socksProxyPort"] = true, port, port
+	if !reflect.DeepEqual(before, after) {
+		return errors.New("it says something twice, and cannot be changed for certain")
+	}
+	return nil
+}
+
+// table returns the object at key, made where there is none.
+func table(in map[string]any, key string) map[string]any {
+	inner, ok := in[key].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		in[key] = inner
+	}
+	return inner
+}
+
+func claudeNotes(text []byte) []string {
+	notes := []string{
+		"this is a request: it holds the commands that Claude Code runs in its sandbox, while that is on, and not what it fetches itself; the boundary is egressd run -- claude",
+	}
+	var said struct {
+		Sandbox struct {
+			AllowUnsandboxedCommands *bool
+			Network                  struct{ AllowedDomains, DeniedDomains []string }
+		}
+	}
+	_ = json.Unmarshal(standardJSON(text), &said) // lists of another shape are for Claude Code to refuse
+	if n := said.Sandbox.Network; len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
+		notes = append(notes, "its own allowedDomains and deniedDomains are not asked any more where egressd is the proxy: have the policy say what they say")
+	}
+	if a := said.Sandbox.AllowUnsandboxedCommands; a == nil || *a {
+		notes = append(notes, `a command that fails may be run again outside of the sandbox, if you say so; "allowUnsandboxedCommands": false ends that`)
+	}
+	return notes
+}
