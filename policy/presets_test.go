@@ -61,7 +61,7 @@ func TestNoPresetOpensTelemetry(t *testing.T) {
 		all += name
 	}
 	p := compiled(t, all+"]", inspecting)
-	for _, host := range []string{"statsig.anthropic.com", "sentry.io", "o1.ingest.sentry.io", "events.openai.com", "ab.chatgpt.com", "www.google-analytics.com", "telemetry.nodejs.org", "gist.github.com"} {
+	for _, host := range []string{"statsig.anthropic.com", "sentry.io", "o1.ingest.sentry.io", "events.openai.com", "ab.chatgpt.com", "www.google-analytics.com", "telemetry.nodejs.org", "copilot-telemetry.githubusercontent.com", "collector.github.com", "default.exp-tas.com", "play.googleapis.com", "gist.github.com"} {
 		if d := p.Decide(t.Context(), asking(t, host)); d.Verdict != Deny {
 			t.Errorf("%s: %s", host, saying(d))
 		}
