@@ -158,7 +158,7 @@ func TestADeniedNameIsTold(t *testing.T) {
 		{"HTTP on another port", "8080", "GET / HTTP/1.1\r\nHost: evil.test:8080\r\nAccept: text/html\r\n\r\n", "HTTP/1.1 403 Blocked by egressd: evil.test:8080 default-deny"},
 		{"ssh", "22", "SSH-2.0-OpenSSH\r\n", "SSH-2.0-egressd\r\n"},
 		{"an ssh client that waits", "22", "", "SSH-2.0-egressd\r\n"},
-		{"another protocol", "25", "EHLO me\r\nMAIL FROM:<me@sandbox.test>\r\n", ""},
+		{"another protocol", "2525", "EHLO me\r\nMAIL FROM:<me@sandbox.test>\r\n", ""},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			w := newWorld(t, openPolicy, nil)

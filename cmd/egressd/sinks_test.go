@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSinksFollowThePolicy has a daemon whose sinks change while it runs, and its
@@ -31,6 +32,10 @@ func TestSinksFollowThePolicy(t *testing.T) {
 	defer d.close()
 	if err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	for began := false; !began; time.Sleep(time.Millisecond) { // until then a new list could take its place
+		text, _ := os.ReadFile(filepath.Join(dir, "a.json"))
+		began = bytes.Contains(text, []byte(`"action":"start"`))
 	}
 	write("{name: a, type: otlp, url: \"http://127.0.0.1:9/\", headers_file: absent}")
 	if err := d.apply(t.Context(), "test"); err == nil {

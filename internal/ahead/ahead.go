@@ -37,7 +37,7 @@ func begin(args []string) chan outcome {
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
-	return launch()
+	return launch(args[0])
 }
 
 // Start starts the inside of a jail, or returns what was started ahead. It is not
@@ -46,19 +46,19 @@ func Start() (Process, error) {
 	ready := begun
 	begun = nil
 	if ready == nil {
-		ready = launch()
+		ready = launch(os.Args[0])
 	}
 	o := <-ready
 	return o.Process, o.err
 }
 
-// launch has a thread of its own start the process. The kernel kills that when the
-// thread ends: it does not before this process does.
-func launch() chan outcome {
+// launch has a thread of its own start the process, which is called name. The kernel
+// kills that when the thread ends: it does not before this process does.
+func launch(name string) chan outcome {
 	ready := make(chan outcome, 1)
 	go func() {
 		runtime.LockOSThread()
-		p, err := start()
+		p, err := start(name)
 		ready <- outcome{p, err}
 		if err == nil {
 			select {}
@@ -67,13 +67,13 @@ func launch() chan outcome {
 	return ready
 }
 
-func start() (Process, error) {
+func start(name string) (Process, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return Process{}, os.NewSyscallError("socketpair", err)
 	}
 	defer syscall.Close(fds[1])
-	pid, err := again(fds[1])
+	pid, err := again(name, fds[1])
 	if err != nil {
 		syscall.Close(fds[0])
 		return Process{}, err
@@ -95,12 +95,12 @@ var capabilities = []uintptr{
 
 // again runs this program again. Descriptors that this process was given stay in
 // place, as they do for any program that is started by another.
-func again(control int) (pid int, err error) {
+func again(name string, control int) (pid int, err error) {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(control), syscall.F_SETFD, 0); errno != 0 {
 		return 0, errno
 	}
 	uid, gid := os.Getuid(), os.Getgid()
-	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
+	return syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
