@@ -129,7 +129,7 @@ func codexNotes(config map[string]any) []string {
 		"Codex's own proxy may stay on under egressd run; beside egressd serve it goes to egressd only with its allow_upstream_proxy, and sets these variables itself",
 	}
 	policy, _ := config[policyTable].(map[string]any)
-	if _, ok := policy["include_only"]; ok {
+	if only, _ := policy["include_only"].([]any); len(only) > 0 {
 		notes = append(notes, policyTable+`.include_only leaves these variables out unless it names them`)
 	}
 	return notes
