@@ -1,5 +1,6 @@
 // Package integrate works out what other programs' settings have to say so that
-// those programs go through egressd. It reads files and writes none, knows no
+// those programs go through egressd, and reads what another sandbox's settings say
+// as patterns of a policy file. It reads files and writes none, knows no
 // policy and no network, and changes nothing in a file but what it names: where
 // that cannot be told, it refuses and says what to write by hand.
 //

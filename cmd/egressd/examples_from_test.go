@@ -59,12 +59,30 @@ func comparisonOf(t *testing.T, folder string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found, verdicts := map[string]bool{}, map[string]int{}
+	for _, line := range decisionsOf(t, folder) {
+		if got := decidedWith(t, p, line.subject); got != line.ours {
+			t.Errorf("%s: %s, want %s", line.subject, got, line.ours)
+		}
+		found[compared(line.theirs, line.ours)] = true
+		verdicts[line.ours]++
+	}
+	if verdicts["allow"] == 0 || verdicts["deny"] == 0 {
+		t.Errorf("the decisions are all the same: %v", verdicts)
+	}
+	return found
+}
+
+// A twofold is one destination, with what each of the two does.
+type twofold struct{ theirs, ours, subject string }
+
+func decisionsOf(t *testing.T, folder string) (all []twofold) {
+	t.Helper()
 	f, err := os.Open(filepath.Join(folder, "decisions.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	found, verdicts := map[string]bool{}, map[string]int{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 0 || fields[0] == "#" {
@@ -73,17 +91,22 @@ func comparisonOf(t *testing.T, folder string) map[string]bool {
 		if len(fields) != 3 || !slices.Contains([]string{"allow", "deny", "ask", "?"}, fields[0]) {
 			t.Fatalf("cannot read %q", lines.Text())
 		}
-		theirs, ours := fields[0], fields[1]
-		if got := decidedWith(t, p, fields[2]); got != ours {
-			t.Errorf("%s: %s, want %s", fields[2], got, ours)
-		}
-		found[compared(theirs, ours)] = true
-		verdicts[ours]++
+		all = append(all, twofold{fields[0], fields[1], fields[2]})
 	}
-	if verdicts["allow"] == 0 || verdicts["deny"] == 0 {
-		t.Errorf("the decisions are all the same: %v", verdicts)
+	return all
+}
+
+func compiledText(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	file, err := policy.ParseFile("imported", []byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return found
+	p, err := file.Compile(policy.Environment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func compared(theirs, ours string) string {

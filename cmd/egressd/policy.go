@@ -31,7 +31,8 @@ Nothing is sent, and no daemon is needed.`,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
 		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
-		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand(), newPolicyLibraryCommand())
+		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand(), newPolicyLibraryCommand(),
+		newPolicyImportCommand())
 	return cmd
 }
 

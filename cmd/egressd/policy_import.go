@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+func newPolicyImportCommand() *cobra.Command {
+	var o policyImportOptions
+	cmd := &cobra.Command{
+		Use:   "import --from KIND FILE",
+		Short: "Say another sandbox's settings as a policy file",
+		Long: `Import prints a policy file that decides as the settings in FILE do, and on
+standard error where it is stricter; it is never wider. KIND is
+
+  claude  Claude Code's settings.json: sandbox.network, and WebFetch(domain:HOST)
+          under permissions. Other files of its settings are not read.
+  srt     the settings of Anthropic's sandbox runtime
+  e2b     the object of E2B's network option
+
+A setting about destinations that is not known is an error.`,
+		Example: "  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
+	}
+	cmd.Flags().StringVar(&o.from, "from", "", "the `KIND` of settings: "+strings.Join(integrate.Importers(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(integrate.Importers(), cobra.ShellCompDirectiveNoFileComp))
+	jsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type policyImportOptions struct {
+	from string
+	json bool
+}
+
+// imported is what policy import tells a script.
+type imported struct {
+	Policy   string   `json:"policy"`
+	Stricter []string `json:"stricter"`
+	Left     []string `json:"left"`
+}
+
+func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
+	if !slices.Contains(integrate.Importers(), o.from) {
+		return misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
+	}
+	text, err := durable.Read(path, 1<<20)
+	if err != nil {
+		return failed(err, "egressd policy import --from "+o.from+" FILE")
+	}
+	in, err := integrate.ReadSettings(o.from, text)
+	if err != nil {
+		return failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
+	}
+	yaml := importedPolicy(o.from, in)
+	if err := compiles(yaml); err != nil {
+		return failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
+	}
+	if o.json {
+		return printJSON(stdout, imported{yaml, in.Stricter, append([]string{}, in.Left...)})
+	}
+	if _, err := io.WriteString(stdout, yaml); err != nil {
+		return err
+	}
+	for _, s := range in.Stricter {
+		fmt.Fprintf(stderr, "egressd: stricter: %s\n", s)
+	}
+	if len(in.Left) > 0 {
+		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable(strings.Join(in.Left, ", ")))
+	}
+	return nil
+}
+
+func importedPolicy(from string, in *integrate.Import) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# From the settings of %s, by egressd policy import.\nversion: 1\n", from)
+	if in.AllowDefault {
+		b.WriteString("default: allow\n")
+	}
+	for _, list := range []struct {
+		key      string
+		patterns []string
+	}{{"allow", in.Allow}, {"deny", in.Deny}} {
+		if len(list.patterns) > 0 {
+			fmt.Fprintf(&b, "%s:\n", list.key)
+		}
+		for _, p := range list.patterns {
+			fmt.Fprintf(&b, "  - %s\n", strconv.QuoteToASCII(p))
+		}
+	}
+	return b.String()
+}
+
+func compiles(yaml string) error {
+	file, err := policy.ParseFile("the policy", []byte(yaml))
+	if err == nil {
+		_, err = file.Compile(policy.Environment{})
+	}
+	return err
+}
