@@ -54,7 +54,8 @@ func didYouMean(word string, known []string) string {
 	known = slices.Sorted(slices.Values(known))
 	best, distance := "", max(2, len(word)/3)+1
 	for _, k := range known {
-		if d := spelling.Distance(word, k); d < distance {
+		d := spelling.Distance(word, k)
+		if d < distance || best != "" && d == distance && swapped(word, k) && !swapped(word, best) {
 			best, distance = k, d
 		}
 	}
@@ -62,4 +63,10 @@ func didYouMean(word string, known []string) string {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	return "write one of " + strings.Join(known, ", ")
+}
+
+// swapped says that a and b are made of the same letters: of two that are as near,
+// the likelier to be meant.
+func swapped(a, b string) bool {
+	return len(a) == len(b) && slices.Equal(slices.Sorted(slices.Values([]byte(a))), slices.Sorted(slices.Values([]byte(b))))
 }

@@ -158,7 +158,7 @@ var badFiles = []struct {
 	{"an id that egressd uses", "version: 1\nallow: [{host: a.test, id: default}]", `allow[0].id cannot be "default"`},
 	{"an id like a position", "version: 1\nallow: [{host: a.test, id: 'allow[1]'}]", `allow[0].id cannot be "allow[1]"`},
 	{"a long reason", "version: 1\nallow: [{host: a.test, reason: " + strings.Repeat("x", 201) + "}]", `allow[0].reason is longer than 200 bytes`},
-	{"an unknown preset", "version: 1\npresets: [nmp]", `f:2:11: there is no preset "nmp"; did you mean "npm"? (known: alpine, anthropic,`},
+	{"an unknown preset", "version: 1\npresets: [nmp]", `f:2:11: there is no preset "nmp"; did you mean "npm"? (known: alpine, amp, anthropic,`},
 	{"a preset twice", "version: 1\npresets: [npm, npm]", `the preset "npm" stands twice`},
 	{"loopback under allow", "version: 1\nallow: ['127.0.0.1:8080']", `f:2:9: allow[0]: 127.0.0.1:8080 is loopback, which an allow does not open; if a sandbox is really to reach it, write it under unsafe_allow`},
 	{"metadata under allow", "version: 1\nallow: [169.254.169.254]", `is metadata, which an allow does not open`},
