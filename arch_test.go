@@ -30,7 +30,7 @@ var floors = map[string][]string{
 
 	"records/signals": {"internal/*", "policy", "egress", "records"},
 	"records/export":  {"policy", "egress"},
-	"records/sink":    {"internal/*", "audit", "egress", "records", "records/export"},
+	"records/sink":    {"internal/*", "policy", "audit", "egress", "records", "records/export"},
 
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
@@ -82,7 +82,7 @@ var mayDial = map[string]string{
 	"dns":          "its configured upstreams",
 	"sandbox":      "the Docker socket, and the daemon's own door",
 	"bundle":       "egressd's own policy, from servers that the operator named",
-	"records/sink": "the operator's receivers of records, by name",
+	"records/sink": "the operator's receivers of records and checkpoints, by name",
 	"bench":        "a load generator",
 	"internal/lab": "the far side of tests",
 	"cmd/egressd":  "syscall.Connect to ask whether a unix socket is alive, see clearSocket",

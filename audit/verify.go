@@ -55,8 +55,8 @@ func (f *finding) Error() string { return f.problem }
 
 // Verify reads the log in dir from its first record to its last, also while it is
 // being written, and says whether it is what the owner of the root key has signed.
-// Given are checkpoints of this log that were kept elsewhere, one signed note after the
-// other; they may be empty. The records behind the newest of them are those that nothing
+// Given are checkpoints that were kept elsewhere, one signed note after the
+// other, with those of other logs among them; they may be empty. The records behind the newest of them are those that nothing
 // outside vouches for. An error says that the log could not be read, that key or
 // given are malformed, or that there is no log, with [fs.ErrNotExist]. It holds no
 // more of the log in memory than a line.
@@ -70,7 +70,7 @@ func Verify(dir, key string, given []byte) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{dir: dir, key: key, outside: outside}
+	w := &walker{dir: dir, key: key, outside: ofLog(outside, key)}
 	if err := w.list(); err != nil {
 		return nil, err
 	}
@@ -110,6 +110,30 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 	}
 	slices.SortStableFunc(all, func(a, b givenNote) int { return int(min(max(a.size-b.size, -1), 1)) })
 	return all, nil
+}
+
+// ofLog returns the checkpoints that are of the log that a key is for: a receiver may
+// have those of several logs. Where none is, all are as they were, and so of another log.
+func ofLog(all []givenNote, key string) []givenNote {
+	mine := slices.DeleteFunc(slices.Clone(all), func(g givenNote) bool { return !g.isOf(key) })
+	if len(mine) == 0 {
+		return all
+	}
+	return mine
+}
+
+// CheckpointsOf divides checkpoints that were kept elsewhere, one signed note after the
+// other, into those of the log that a key is for and those of others.
+func CheckpointsOf(given []byte, key string) (mine, others []byte, err error) {
+	all, err := parseGiven(given)
+	for _, g := range all {
+		if g.isOf(key) {
+			mine = append(append(mine, g.note...), '\n')
+		} else {
+			others = append(append(others, g.note...), '\n')
+		}
+	}
+	return mine, others, err
 }
 
 // readGiven reads a note of any log.

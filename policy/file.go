@@ -251,6 +251,11 @@ type Audit struct {
 
 	// Sinks are where egressd serve sends the records of the log to. Default: none.
 	Sinks []Sink
+
+	// Anchors are where each new checkpoint of the log is sent to, so that nobody who
+	// takes the log over can cut it unseen: "file:/PATH", "unix:/PATH", "tcp:HOST:PORT",
+	// "syslog:unix:/PATH", "syslog:udp:HOST:PORT" or "syslog:tcp:HOST:PORT". Default: none.
+	Anchors []string
 }
 
 // Retain is the section "audit.retain": the oldest segments are removed while one

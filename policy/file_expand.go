@@ -31,6 +31,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
 		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
 	}
+	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
 	out.Allow = e.injected(f.Allow)
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {

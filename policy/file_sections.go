@@ -161,7 +161,8 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 			"age":      r.durationWithin("audit.retain.age", &a.Retain.Age, time.Hour, 10*366*24*time.Hour, "a duration from 1h, like 720h for thirty days"),
 			"segments": number(r, "audit.retain.segments", &a.Retain.Segments, 2, 1<<30),
 		}),
-		"sinks": r.sinks(&a.Sinks),
+		"sinks":   r.sinks(&a.Sinks),
+		"anchors": r.anchors(&a.Anchors),
 	})
 }
 

@@ -42,6 +42,7 @@ type daemon struct {
 	host      *hostaddr.Watcher
 	log       *audit.Log
 	sinks     *sink.Set // nil where the log is not open
+	anchors   *sink.Anchors
 	sandboxes *sandbox.Directory
 	resolver  *resolver
 	gate      *egress.Gate
@@ -150,6 +151,8 @@ func (d *daemon) openLog() error {
 	if err != nil {
 		return err
 	}
+	d.anchors = sink.NewAnchors(dir, exportOrigin(), d.complain, d.tell)
+	options.Anchor = d.anchors.Send
 	d.log, err = audit.Open(dir, options)
 	if d.tailor.acceptDamage && isDamage(err) {
 		d.log, err = d.acceptAndBegin(dir, options, err)
@@ -161,6 +164,7 @@ func (d *daemon) openLog() error {
 		return d.explainLog(dir, err)
 	}
 	d.sinks = sink.NewSet(dir, exportOrigin(), d.complain)
+	d.anchors.Send(d.log.Newest()) // which a crash may have kept from being sent
 	return nil
 }
 
@@ -236,6 +240,9 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	d.adopt(d.config)
 	if err := d.sinks.Apply(sinks); err != nil {
 		return nil, failed(err, "correct audit.sinks in "+d.path)
+	}
+	if err := d.anchors.Apply(d.config.file.Audit.Anchors); err != nil {
+		return nil, misused(err, "correct audit.anchors in "+d.path)
 	}
 	for _, w := range d.config.warnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
@@ -376,6 +383,9 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 	if next.sinks, err = c.sinks(); err != nil {
 		return nil, err
 	}
+	if err := sink.CheckAnchors(c.file.Audit.Anchors); err != nil {
+		return nil, misused(err, "correct audit.anchors in "+c.path)
+	}
 	next.keys, err = c.credentials(ctx, next.policy.Digest())
 	return next, err
 }
@@ -416,6 +426,9 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	if err := d.sinks.Apply(next.sinks); err != nil {
 		d.complain(err)
 	}
+	if err := d.anchors.Apply(next.config.file.Audit.Anchors); err != nil {
+		d.complain(err)
+	}
 	d.config = next.config
 	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	if err := d.noteProjects(); err != nil {
@@ -426,6 +439,9 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 
 // complain tells the operator of what went wrong beside the work.
 func (d *daemon) complain(err error) { fmt.Fprintf(d.talk, "egressd: error: %v\n", err) }
+
+// tell tells the operator of what is well again.
+func (d *daemon) tell(text string) { fmt.Fprintf(d.talk, "egressd: %s\n", text) }
 
 // samePlaces refuses a change of listeners, which are opened at the start only.
 // A socket that was one sandbox's must not become everybody's.
@@ -470,6 +486,7 @@ func (d *daemon) close() {
 	}
 	if d.log != nil {
 		d.log.Close()
+		d.anchors.Stop(anchorsDrain) // the last checkpoint was made just now
 	}
 	if d.host != nil {
 		d.host.Close()

@@ -159,6 +159,7 @@ func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
 	all = append(all, c.logFinding(), c.clockFinding(now))
 	all = append(all, c.captureFindings()...)
 	all = append(all, c.sinkFindings()...)
+	all = append(all, c.anchorFindings()...)
 	return append(all, c.trustFindings(getenv)...)
 }
 

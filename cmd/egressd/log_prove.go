@@ -59,7 +59,7 @@ func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	key, _, err := o.find(dir)
+	key, _, _, err := o.find(dir, nil)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	key, ended, err := o.find(dir)
+	key, ended, given, err := o.find(dir, given)
 	var notGood *audit.NotGoodError
 	switch {
 	case errors.As(err, &notGood): // the index is not good: so is what it vouches for
@@ -150,14 +150,14 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	return report, dir, nil
 }
 
-// find returns the root key of the log in dir, or "" where it is not known, and the
-// last checkpoint of a run that has ended.
-func (o *signedSource) find(dir string) (key, ended string, err error) {
+// find returns the root key of the log in dir, or "" where it is not known, the last
+// checkpoint of a run that has ended, and which of those that were given are for this log.
+func (o *signedSource) find(dir string, given []byte) (key, ended string, left []byte, err error) {
 	if o.signedSourceIsRun() {
-		return o.findRun(dir)
+		return o.findRun(dir, given)
 	}
 	key, err = o.keyOf(dir)
-	return key, "", err
+	return key, "", given, err
 }
 
 func (o *signedSource) signedSourceIsRun() bool { return o.logSource.run != "" }
@@ -216,25 +216,31 @@ func (o *signedSource) keyDir(dir string) (string, error) {
 	return defaultKeyDir(func() (string, error) { return dir, nil })
 }
 
-// findRun verifies the index of runs, and returns what it has of the run in dir.
-func (o *signedSource) findRun(dir string) (key, ended string, err error) {
+// findRun verifies the index of runs, with those of the given checkpoints that are of
+// it, and returns what it has of the run in dir.
+func (o *signedSource) findRun(dir string, given []byte) (key, ended string, left []byte, err error) {
 	index := runsIndexBeside(filepath.Dir(dir))
 	root, err := o.keyOf(index)
 	if err != nil {
-		return "", "", err
+		return "", "", nil, err
 	}
-	report, err := audit.Verify(index, root, nil)
+	mine, left, err := audit.CheckpointsOf(given, root)
+	if err != nil {
+		return "", "", nil, failed(err, "egressd log verify --run ID --checkpoint FILE")
+	}
+	report, err := audit.Verify(index, root, mine)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
+		return "", "", nil, failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
 	if err != nil {
-		return "", "", failed(err, "egressd log verify "+index)
+		return "", "", nil, failed(err, "egressd log verify "+index)
 	}
 	if report.Code != audit.Good && report.Code != audit.TornTail {
 		report.Problem = "the index of runs: " + report.Problem
-		return "", "", &audit.NotGoodError{Report: report}
+		return "", "", nil, &audit.NotGoodError{Report: report}
 	}
-	return runRecord(index, filepath.Base(dir))
+	key, ended, err = runRecord(index, filepath.Base(dir))
+	return key, ended, left, err
 }
 
 // runRecord reads what the index has of a run.

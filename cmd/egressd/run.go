@@ -294,7 +294,7 @@ func (r *runner) change(c *config) error {
 		r.folder = filepath.Join(runs, r.index.run)
 	}
 	c.file.Audit.Dir, c.file.Audit.Sinks = r.folder, nil // a run's own log stays here
-	return nil
+	return r.anchorIndex(c)
 }
 
 // hide notes what a program that shares the user must not see: the logs of
@@ -324,6 +324,18 @@ func (r *runner) hide(c *config, runs string) error {
 				r.hidden = append(r.hidden, c.relative(path))
 			}
 		}
+	}
+	for _, place := range c.file.Audit.Anchors {
+		kind, at, ok := policy.CutAnchor(place)
+		if !ok || !filepath.IsAbs(at) {
+			continue
+		}
+		if kind == "file" { // else the program could make it
+			if f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err == nil {
+				f.Close()
+			}
+		}
+		r.hidden = append(r.hidden, at)
 	}
 	for _, i := range c.file.Injections() {
 		if i.Inject.File != "" {
@@ -528,6 +540,7 @@ func (r *runner) close() {
 	if r.daemon != nil {
 		r.daemon.close()
 		r.attestRun()
+		r.index.stopAnchors()
 	}
 }
 

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/records/sink"
 )
 
 // A runIndex is the log of all runs of a user, which vouches for the key and for the
 // end of the log of each.
 type runIndex struct {
 	dir, keys, run string
-	vouched        atomic.Bool // for the run
+	vouched        atomic.Bool   // for the run
+	anchors        *sink.Anchors // of the index; nil where there are none
 }
 
 const (
@@ -67,6 +69,26 @@ func (r *runner) attestRun() {
 	}
 }
 
+// anchorIndex has the checkpoints of the index sent to where the policy says: one says
+// which key each run has, and which end those have that have ended.
+func (r *runner) anchorIndex(c *config) error {
+	places := c.file.Audit.Anchors
+	c.file.Audit.Anchors = nil
+	if r.index.anchors != nil || len(places) == 0 {
+		return nil
+	}
+	d := &daemon{talk: r.talk} // the run's own is not there yet
+	r.index.anchors = sink.NewAnchors(r.index.dir, exportOrigin(), d.complain, d.tell)
+	return r.index.anchors.Apply(places)
+}
+
+// stopAnchors gives the last checkpoint of the index a moment.
+func (x *runIndex) stopAnchors() {
+	if x.anchors != nil {
+		x.anchors.Stop(anchorsDrain)
+	}
+}
+
 // add appends a record to the index. Opening it begins an epoch of its keys.
 func (x *runIndex) add(record map[string]string) error {
 	text, err := asciiObject(record)
@@ -86,6 +108,9 @@ func (x *runIndex) add(record map[string]string) error {
 
 func (x *runIndex) open() (*audit.Log, error) {
 	o := audit.Options{Keys: x.keys, SegmentBytes: indexSegment}
+	if x.anchors != nil {
+		o.Anchor = x.anchors.Send
+	}
 	for until := time.Now().Add(indexPatient); ; time.Sleep(20 * time.Millisecond) {
 		l, err := audit.Open(x.dir, o)
 		if errors.Is(err, fs.ErrNotExist) {

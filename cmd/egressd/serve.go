@@ -20,6 +20,9 @@ const drainFor = 10 * time.Second
 // get rid of by then is sent after the next start.
 const sinksDrain = 3 * time.Second
 
+// anchorsDrain is how long the last checkpoint may take to those who keep it.
+const anchorsDrain = 2 * time.Second
+
 func newServeCommand() *cobra.Command {
 	var path string
 	var drain time.Duration

@@ -95,6 +95,6 @@ func isHeaderName(name string) bool {
 // sameLog reports whether two sections say the same of the log itself, which is
 // opened at the start only.
 func sameLog(a, b policy.Audit) bool {
-	a.Sinks, b.Sinks = nil, nil
+	a.Sinks, b.Sinks, a.Anchors, b.Anchors = nil, nil, nil, nil
 	return reflect.DeepEqual(a, b)
 }

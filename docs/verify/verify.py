@@ -669,8 +669,11 @@ def verify(folder, key=None, checkpoints=(), index=None):
         for path in checkpoints:
             elsewhere += read_elsewhere(path)
         if index is not None:
-            root, more = find_run(folder, root, index)
+            of_index = [note for note in elsewhere if note.origin == root.name]
+            elsewhere = [note for note in elsewhere if note.origin != root.name]
+            root, more = find_run(folder, root, index, of_index)
             elsewhere += more
+        elsewhere = [note for note in elsewhere if note.origin == root.name] or elsewhere
         walk = Verifier(folder, root, elsewhere)
         walk.run()
         code, text = GOOD, "good"
@@ -693,24 +696,21 @@ def parse_key(text):
         raise Finding(USAGE, str(e))
 
 
-def find_run(folder, root, index):
-    """The root key of a run, and the checkpoint that the index has of it."""
-    try:
-        with open(os.path.join(folder, "00000001.ckpt"), "rb") as file:
-            origin = file.readline(64).rstrip(b"\n").decode("ascii", "replace")
-    except FileNotFoundError:
-        raise Finding(UNKNOWN, "the log is not signed")
-    begun, ended = {}, {}
+def find_run(folder, root, index, elsewhere):
+    """The root key of a run, and the checkpoint that the index has of it.
+
+    The folder's name is the run's ID. The first record of each kind counts: one that
+    was added later is not by the run.
+    """
+    run, begun, ended = os.path.basename(os.path.abspath(folder)), [], []
 
     def collect(line):
         if b'"kind":"run"' in line or b'"kind":"run-end"' in line:
             record = json.loads(line)
-            if record.get("kind") == "run" and record.get("origin") == origin:
-                begun[record["run"]] = record["key"]
-            if record.get("kind") == "run-end" and record.get("run") in begun:
-                ended[record["run"]] = record["checkpoint"]
+            if record.get("run") == run:
+                {"run": begun, "run-end": ended}.get(record.get("kind"), []).append(record)
 
-    walk = Verifier(index, root, [])
+    walk = Verifier(index, root, elsewhere)
     walk.collect = collect
     try:
         walk.run()
@@ -718,11 +718,10 @@ def find_run(folder, root, index):
         if found.code != TORN:
             raise Finding(found.code, "the index of runs: " + found.text)
     if not begun:
-        raise Finding(UNKNOWN, "the index of runs does not know %s" % origin)
-    run, key = next(iter(begun.items()))
-    notes = []
-    if run in ended:
-        raw = ended[run].encode()
+        raise Finding(UNKNOWN, "the index of runs does not know %s" % run)
+    key, notes = begun[0]["key"], []
+    if ended:
+        raw = ended[0]["checkpoint"].encode()
         notes.append(Note(raw[:-1] if raw.endswith(b"\n\n") else raw, False))
     return parse_key(key), notes
 

@@ -3,6 +3,7 @@ package export
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -22,19 +23,7 @@ const (
 func Syslog(b []byte, e Entry, from Origin, process int) []byte {
 	f := factsOf(e.Record)
 	severities := [...]int{informational: 6, low: 5, medium: 4, high: 1}
-	b = append(b, '<')
-	b = strconv.AppendInt(b, int64(facilityAudit*8+severities[f.level()]), 10)
-	b = append(b, '>', '1', ' ')
-	b = f.Time.UTC().AppendFormat(b, syslogTime)
-	b = append(b, ' ')
-	b = append(b, syslogName(from.Host, 255)...)
-	b = append(b, " egressd "...)
-	b = strconv.AppendInt(b, int64(process), 10)
-	b = append(b, ' ')
-	b = append(b, syslogName(string(f.Kind), 32)...)
-	b = append(b, " [meta sequenceId=\""...)
-	b = strconv.AppendInt(b, f.Seq%(1<<31-1)+1, 10) // 1 to 2147483647, RFC 5424 section 7.3.1
-	b = append(b, "\"]["+syslogID...)
+	b = syslogHead(b, severities[f.level()], f.Time, from.Host, process, string(f.Kind), f.Seq)
 	b = syslogParam(b, "seq", strconv.FormatInt(f.Seq, 10))
 	b = syslogParam(b, "flow", f.Flow)
 	b = syslogParam(b, "sandbox", f.Sandbox)
@@ -44,6 +33,41 @@ func Syslog(b []byte, e Entry, from Origin, process int) []byte {
 	b = syslogParam(b, "dst", f.name())
 	b = append(b, ']', ' ')
 	return append(b, e.Text...)
+}
+
+// SyslogCheckpoint appends a message of RFC 5424 about a checkpoint of the log, a
+// signed note, without the framing of a transport and without a newline. Its
+// structured data is the three lines that say what the log is: origin, size and root.
+// Its MSG is a JSON object with the whole note, in ASCII: many receivers would change
+// newlines and the dash before the signature.
+func SyslogCheckpoint(b, note []byte, at time.Time, from Origin, process int) []byte {
+	lines := strings.SplitN(string(note), "\n", 4)
+	lines = append(lines, "", "", "")
+	size, _ := strconv.ParseInt(lines[1], 10, 64) // 0 where it is none
+	b = syslogHead(b, 6, at, from.Host, process, "checkpoint", size)
+	b = syslogParam(b, "origin", lines[0])
+	b = syslogParam(b, "size", lines[1])
+	b = syslogParam(b, "root", lines[2])
+	b = append(b, `] {"checkpoint":`...)
+	b = strconv.AppendQuoteToASCII(b, string(note)) // of printable characters and newlines, so JSON too
+	return append(b, '}')
+}
+
+// syslogHead appends the header and the beginning of the structured data.
+func syslogHead(b []byte, severity int, at time.Time, host string, process int, kind string, seq int64) []byte {
+	b = append(b, '<')
+	b = strconv.AppendInt(b, int64(facilityAudit*8+severity), 10)
+	b = append(b, '>', '1', ' ')
+	b = at.UTC().AppendFormat(b, syslogTime)
+	b = append(b, ' ')
+	b = append(b, syslogName(host, 255)...)
+	b = append(b, " egressd "...)
+	b = strconv.AppendInt(b, int64(process), 10)
+	b = append(b, ' ')
+	b = append(b, syslogName(kind, 32)...)
+	b = append(b, " [meta sequenceId=\""...)
+	b = strconv.AppendInt(b, seq%(1<<31-1)+1, 10) // 1 to 2147483647, RFC 5424 section 7.3.1
+	return append(b, "\"]["+syslogID...)
 }
 
 // syslogName is a word of the header: printable ASCII without spaces.

@@ -54,7 +54,8 @@ func (t *stream) send(ctx context.Context, b *batch) error {
 	if err := t.conn.SetWriteDeadline(deadline); err != nil {
 		return t.broken(err)
 	}
-	defer context.AfterFunc(ctx, func() { t.conn.SetWriteDeadline(time.Unix(1, 0)) })()
+	conn := t.conn // which the function may still use when t has let go of it
+	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	if _, err := t.conn.Write(t.buffer); err != nil {
 		return t.broken(err)
 	}

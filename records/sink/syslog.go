@@ -2,6 +2,7 @@ package sink
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"os"
 	"strconv"
@@ -13,12 +14,16 @@ import (
 // (RFC 5426), over TCP and TLS with their length in front (RFC 6587 section 3.4.1,
 // RFC 5425), and to the socket of a local daemon one a datagram.
 func newSyslog(c *Config, from export.Origin) (target, error) {
-	network, address, err := cutAddress(c.Address)
+	process := os.Getpid()
+	return newSyslogOf(c.Address, c.Roots, func(b []byte, e export.Entry) []byte { return export.Syslog(b, e, from, process) })
+}
+
+// newSyslogOf returns a target for what message makes of an entry.
+func newSyslogOf(at string, roots *x509.CertPool, message func([]byte, export.Entry) []byte) (target, error) {
+	network, address, err := cutAddress(at)
 	if err != nil {
 		return nil, err
 	}
-	process := os.Getpid()
-	message := func(b []byte, e export.Entry) []byte { return export.Syslog(b, e, from, process) }
 	switch network {
 	case "udp":
 		return &packets{networks: []string{"udp"}, address: address, frame: message}, nil
@@ -38,6 +43,6 @@ func newSyslog(c *Config, from export.Origin) (target, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure := &tls.Config{ServerName: host, RootCAs: c.Roots, MinVersion: tls.VersionTLS12}
+	secure := &tls.Config{ServerName: host, RootCAs: roots, MinVersion: tls.VersionTLS12}
 	return newStream("tcp", address, secure, counted), nil
 }

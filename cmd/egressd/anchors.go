@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/egressd/egressd/records/sink"
+)
+
+// anchorFindings are about the receivers of checkpoints that the policy names.
+func (c *config) anchorFindings() (all []symptom) {
+	for _, place := range c.file.Audit.Anchors {
+		s := c.anchorState(place)
+		switch {
+		case s == nil:
+			all = append(all, symptom{Check: "anchors", Says: place + " begins with the next egressd serve or run"})
+		case s.Failing:
+			all = append(all, symptom{"anchors", fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), "look after the receiver; the newest checkpoint is sent when it takes it"})
+		default:
+			all = append(all, symptom{Check: "anchors", Says: fmt.Sprintf("%s was sent the checkpoint of %d records at %s", place, s.Size, s.SentAt.Format(time.RFC3339))})
+		}
+	}
+	return all
+}
+
+// anchorState returns the newest that is known of a receiver, from the daemon's log or
+// the index of runs, or nil.
+func (c *config) anchorState(place string) (newest *sink.AnchorState) {
+	var dirs []string
+	if dir, err := c.auditDir(); err == nil {
+		dirs = append(dirs, dir)
+	}
+	if runs, err := c.runsDir(); err == nil {
+		dirs = append(dirs, runsIndexBeside(runs))
+	}
+	for _, dir := range dirs {
+		s, err := sink.AnchorStateOf(dir, place)
+		if err == nil && (newest == nil || lastOf(s).After(lastOf(newest))) {
+			newest = s
+		}
+	}
+	return newest
+}
+
+func lastOf(s *sink.AnchorState) time.Time {
+	if s.ErrorAt.After(s.SentAt) {
+		return s.ErrorAt
+	}
+	return s.SentAt
+}
