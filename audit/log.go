@@ -118,6 +118,7 @@ type Log struct {
 	signQuit    chan struct{} // the notary has to end
 	signStopped chan struct{} // it has
 	signTimer   *time.Timer   // runs signDue
+	epochTimer  *time.Timer   // wakes the notary at the end of an epoch
 
 	// writing is held over numbering, dating and writing: seq, file order and
 	// acknowledgement agree. It is taken before syncing, that before signing, and
@@ -278,11 +279,12 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 	l.armed, l.signArmed = true, true
 	l.flush = time.AfterFunc(flushAfter, l.flushDue)
 	l.signTimer = time.AfterFunc(signAfter, l.signDue)
-	go l.commitUntilQuit()
-	go l.signUntilQuit()
+	l.epochTimer = time.AfterFunc(l.options.Epoch, l.wakeNotary)
 	if l.notary != nil && l.notary.newest == nil {
 		l.wakeNotary()
 	}
+	go l.commitUntilQuit()
+	go l.signUntilQuit()
 	return l, nil
 }
 
@@ -341,6 +343,7 @@ func (l *Log) Close() error {
 
 	l.flush.Stop()
 	l.signTimer.Stop()
+	l.epochTimer.Stop()
 	close(l.quit)
 	<-l.stopped
 	close(l.signQuit)

@@ -44,6 +44,7 @@ type notary struct {
 	note     []byte      // of newest
 	began    time.Time   // the epoch
 	adopting bool        // the next epoch's key is due
+	used     bool        // the key of this epoch has signed something that is not its end
 	gone     bool        // the log is closed, and the keys are wiped
 }
 
@@ -127,7 +128,7 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 	if err := n.file.append(note); err != nil {
 		return err
 	}
-	n.newest, n.note, n.adopting = c, note, handover
+	n.newest, n.note, n.adopting, n.used = c, note, handover, !handover
 	if n.options.Anchor != nil {
 		n.options.Anchor(note)
 	}
@@ -139,6 +140,13 @@ func (n *notary) due(m *mark) bool {
 	return m.segment == n.segment && (n.newest == nil || m.size > n.newest.size)
 }
 
+// over reports whether the epoch has to end, although there is nothing new to sign:
+// whoever takes a log over that is idle shall not find the key that signed its last
+// records.
+func (n *notary) over(m *mark) bool {
+	return m.segment == n.segment && n.used && m.size >= n.newest.size && time.Since(n.began) >= n.options.Epoch
+}
+
 // attestTo seals what waits for that, and writes a checkpoint of m where there is
 // something new. It is called with signing held.
 func (l *Log) attestTo(m *mark) error {
@@ -146,7 +154,7 @@ func (l *Log) attestTo(m *mark) error {
 		return err
 	}
 	n := l.notary
-	if n.due(m) {
+	if n.due(m) || n.over(m) {
 		if err := n.sign(m, time.Since(n.began) >= n.options.Epoch); err != nil {
 			return err
 		}
@@ -294,8 +302,11 @@ func (l *Log) signUntilQuit() {
 		case <-l.sign:
 			_ = l.notarize() // an error is the log's
 			l.rearm()
+			l.armEpoch()
 		case <-l.signQuit:
-			_ = l.notarize()
+			if l.notarize() == nil {
+				l.endEpoch()
+			}
 			l.leaveOffice()
 			return
 		}
@@ -314,6 +325,42 @@ func (l *Log) rearm() {
 	defer l.mu.Unlock()
 	if !l.closed && l.err == nil && (newest == nil || newest.size < l.written) {
 		l.armNotary()
+	}
+}
+
+// armEpoch sees to it that an epoch in which something was signed ends in time.
+func (l *Log) armEpoch() {
+	if l.notary == nil {
+		return
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	if l.notary.used {
+		l.epochTimer.Reset(max(time.Until(l.notary.began.Add(l.options.Epoch)), retryAfter))
+	}
+}
+
+// endEpoch has the key that signed the last records destroyed, where it would stay on
+// disk when the log is closed. Where that fails it stays: the next start destroys it.
+func (l *Log) endEpoch() {
+	n := l.notary
+	if n == nil || l.options.Ephemeral {
+		return
+	}
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	l.mu.Lock()
+	m := l.durableMark
+	l.mu.Unlock()
+	if !n.used || m.segment != n.segment || m.size != n.newest.size {
+		return
+	}
+	err := n.sign(&m, true)
+	if err == nil {
+		err = n.ready()
+	}
+	if err != nil && l.options.Trouble != nil {
+		l.options.Trouble(fmt.Errorf("end the epoch of the audit log's key: %w", err))
 	}
 }
 

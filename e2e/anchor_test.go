@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,7 @@ func TestLogCutBehindAnAnchor(t *testing.T) {
 	dir := filepath.Join(d.dir, "audit")
 	key := strings.TrimSpace(d.said(t, 0, "log", "key", "--config", d.config))
 	bothSay(t, d, 0, dir, key, kept)
-	cutToFirstHalf(t, dir)
+	cutBack(t, dir)
 	bothSay(t, d, 0, dir, key, "")
 	bothSay(t, d, 2, dir, key, kept)
 }
@@ -65,8 +66,9 @@ func waitFor(t *testing.T, what string, come func() bool) {
 	}
 }
 
-// cutToFirstHalf cuts a log of one segment back to an earlier one of its checkpoints.
-func cutToFirstHalf(t *testing.T, dir string) {
+// cutBack cuts a log of one segment back to the first of its checkpoints that is for
+// any record.
+func cutBack(t *testing.T, dir string) {
 	t.Helper()
 	notes, lines := filepath.Join(dir, "00000001.ckpt"), filepath.Join(dir, "00000001.log")
 	text, err := os.ReadFile(notes)
@@ -74,23 +76,20 @@ func cutToFirstHalf(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	parts := bytes.SplitAfter(text, []byte("\n\n")) // text and signature in turn
-	keep := len(parts) / 4 * 2
-	size := strings.Split(string(parts[keep-2]), "\n")[4] // segment S F B
-	length := strings.Fields(size)[3]
-	all, err := os.ReadFile(lines)
-	if err != nil {
-		t.Fatal(err)
+	for i := 0; i+1 < len(parts); i += 2 {
+		var segment, first, length int64
+		at := strings.Split(string(parts[i]), "\n")[4]
+		if _, err := fmt.Sscanf(at, "segment %d %d %d", &segment, &first, &length); err != nil {
+			t.Fatal(err)
+		}
+		if length > 0 {
+			if err := errors.Join(os.Truncate(lines, length), os.WriteFile(notes, bytes.Join(parts[:i+2], nil), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
 	}
-	var n int
-	for _, c := range length {
-		n = n*10 + int(c-'0')
-	}
-	if n == 0 || n >= len(all) {
-		t.Fatalf("the checkpoint %q is no earlier one", size)
-	}
-	if err := errors.Join(os.Truncate(lines, int64(n)), os.WriteFile(notes, bytes.Join(parts[:keep], nil), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	t.Fatal("no checkpoint is for a record")
 }
 
 // bothSay runs both verifiers, which have to end with the code.
@@ -167,7 +166,7 @@ func TestRunsAreAnchored(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(runs[0]), os.Rename(swapped, runs[0])); err != nil {
 		t.Fatal(err)
 	}
-	cutToFirstHalf(t, index)
+	cutBack(t, index)
 	d.verifyRun(t, 2, config, runs[0], index, key, kept)
 }
 
