@@ -6,13 +6,16 @@ PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test setup check race opa fuzz bench lint e2e conformance man clean
+.PHONY: help build image run test setup check race opa fuzz bench lint e2e conformance man clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build build/egressd, one static binary
 	CGO_ENABLED=0 go build -trimpath -o $(BIN) ./cmd/egressd
+
+image: build ## write build/egressd-image.tar, a container image for docker load or podman load
+	go run ./packaging/image -binary $(BIN) -o build/egressd-image.tar
 
 run: build ## build, write the starter policy to build/run, and serve it on 127.0.0.1:3128
 	@mkdir -p build/run

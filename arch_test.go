@@ -37,12 +37,16 @@ var floors = map[string][]string{
 	"admin":       {"internal/*", "policy", "audit", "egress"},
 	"cmd/egressd": {"internal/*", "policy", "audit", "certs", "integrate", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
 	"bench":       {},
-	"e2e":         {"internal/*", "policy", "egress"},
+
+	"packaging/image": {"internal/*"},
+
+	"e2e": {"internal/*", "policy", "egress"},
 }
 
 // owners says which one package imports each third-party module. Tests may
 // import what they like.
 var owners = map[string]string{
+	"github.com/coreos/go-systemd/v22":   "cmd/egressd",
 	"github.com/fsnotify/fsnotify":       "cmd/egressd",
 	"github.com/spf13/cobra":             "cmd/egressd",
 	"github.com/spf13/pflag":             "cmd/egressd",
@@ -60,6 +64,8 @@ var owners = map[string]string{
 	"github.com/things-go/go-socks5":     "proxy",
 	"github.com/vishvananda/netlink":     "sandbox",
 	"golang.org/x/sys/unix":              "sandbox",
+
+	"golang.org/x/crypto/x509roots/fallback": "packaging/image",
 }
 
 // light says of packages that are to be initialised early what they may import, and

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -74,6 +75,8 @@ type tailoring struct {
 	change    func(*config) error // of each configuration that is read; may be nil
 	synthetic egress.SyntheticRange
 	tally     *egress.Tally
+
+	handed *handed // sockets of the service manager; may be nil
 
 	acceptDamage bool                 // begin a new log in the place of one that does not hold together
 	log          func(*audit.Options) // changes how the log is written; may be nil
@@ -187,6 +190,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.serveDoors()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	d.guardRules(ctx)
+	d.tell(sd.SdNotifyReady)
 	return nil
 }
 
@@ -475,6 +479,7 @@ func (d *daemon) close() {
 	for _, l := range d.listening {
 		l.Close()
 	}
+	d.tailor.handed.close()
 	d.closeNames()
 	d.closeCaptured()
 	d.closeDoors()

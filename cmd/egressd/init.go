@@ -24,7 +24,7 @@ func newInitCommand() *cobra.Command {
 	var o initOptions
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a starter policy, or the settings of another program",
+		Short: "Write a starter policy, or the files and settings of other programs",
 		Long: `Init writes a commented policy for an agent that works in a repository: its
 model APIs, the common package registries, and nothing else. It prints what it
 writes, as a difference where a file is there already, and never replaces a
@@ -44,6 +44,7 @@ With claude or codex it has that program use egressd instead.`,
 	for _, i := range integrations {
 		cmd.AddCommand(newIntegrationCommand(i))
 	}
+	cmd.AddCommand(newInitSystemdCommand())
 	return cmd
 }
 

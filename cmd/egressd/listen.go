@@ -24,7 +24,7 @@ func (d *daemon) listen() error {
 	}
 	var own []netip.AddrPort
 	for _, name := range names {
-		l, err := openListener(name)
+		l, err := d.openListener(name)
 		if err != nil {
 			return failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.path)
 		}
@@ -42,11 +42,28 @@ func (d *daemon) listen() error {
 	if err := d.listenForNetworks(); err != nil {
 		return err
 	}
+	if err := d.tailor.handed.allTaken(d.path); err != nil {
+		return err
+	}
 	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.change == nil {
 		return misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
 	}
 	d.own.Store(&own)
 	return d.admitUsers(d.config)
+}
+
+// openListener opens a listener, or takes it from the service manager.
+func (d *daemon) openListener(name string) (boundListener, error) {
+	taken := d.tailor.handed.stream(atProxy(name))
+	if taken == nil {
+		return openListener(name)
+	}
+	if path, unix := strings.CutPrefix(name, policy.UnixListener); unix {
+		if err := d.checkHandedMode(name, path); err != nil {
+			return boundListener{}, errors.Join(err, taken.Close())
+		}
+	}
+	return boundListener{Listener: taken, name: name}, nil
 }
 
 func openListener(name string) (boundListener, error) {

@@ -39,7 +39,7 @@ func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
 // listenForCaptured opens what listen.transparent names, and adds it to own.
 func (d *daemon) listenForCaptured(own *[]netip.AddrPort) error {
 	for _, name := range d.config.file.Listen.Transparent {
-		l, err := openCapture(name)
+		l, err := d.openCapture(name)
 		switch {
 		case errors.Is(err, syscall.EPERM):
 			return failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
@@ -53,6 +53,43 @@ func (d *daemon) listenForCaptured(own *[]netip.AddrPort) error {
 		d.server.Host = d.host.Addrs
 	}
 	return nil
+}
+
+// openCapture opens a listener for captured connections, or takes it from the service
+// manager.
+func (d *daemon) openCapture(name string) (net.Listener, error) {
+	at, kind, err := captureAt(name)
+	if err != nil {
+		return nil, err
+	}
+	l := d.tailor.handed.stream(atExactly(at))
+	if l == nil {
+		return openCapture(name)
+	}
+	if kind.name == "tproxy" && !isTransparent(l) {
+		return nil, errors.Join(errors.New("the service manager has opened it without Transparent=yes"), l.Close())
+	}
+	return l, nil
+}
+
+// isTransparent reports whether a listener may be given connections to any address.
+func isTransparent(l net.Listener) (on bool) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	level, option := syscall.SOL_IPV6, ipv6Transparent
+	if tcp.Addr().(*net.TCPAddr).AddrPort().Addr().Is4() {
+		level, option = syscall.SOL_IP, syscall.IP_TRANSPARENT
+	}
+	return raw.Control(func(fd uintptr) {
+		value, err := syscall.GetsockoptInt(int(fd), level, option)
+		on = err == nil && value != 0
+	}) == nil && on
 }
 
 // openCapture listens with sockets of one family: the kernel tells the original

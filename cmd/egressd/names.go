@@ -21,7 +21,7 @@ type nameDoor struct {
 // connected to.
 func (d *daemon) listenForNames(own *[]netip.AddrPort) error {
 	for _, name := range d.config.file.Listen.DNS {
-		door, err := openNames(name)
+		door, err := d.openNames(name)
 		if err != nil {
 			return failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
@@ -29,6 +29,27 @@ func (d *daemon) listenForNames(own *[]netip.AddrPort) error {
 		*own = append(*own, door.tcp.Addr().(*net.TCPAddr).AddrPort())
 	}
 	return nil
+}
+
+// openNames opens an address for both protocols, or takes what the service manager
+// has opened of it.
+func (d *daemon) openNames(name string) (door nameDoor, err error) {
+	at, err := netip.ParseAddrPort(name)
+	if err != nil {
+		return nameDoor{}, err
+	}
+	tcp, udp := d.tailor.handed.stream(atExactly(at)), d.tailor.handed.packet(atExactly(at))
+	switch conn, isUDP := udp.(*net.UDPConn); {
+	case tcp == nil && udp == nil:
+		return openNames(name)
+	case tcp != nil && isUDP:
+		return nameDoor{conn, tcp, name}, nil
+	case tcp != nil:
+		tcp.Close()
+	case udp != nil:
+		udp.Close()
+	}
+	return nameDoor{}, errors.New("the service manager has opened it for one of UDP and TCP; ListenStream= and ListenDatagram= are both needed")
 }
 
 // openNames opens an address for both protocols, at one port also where the

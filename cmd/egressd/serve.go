@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 )
 
@@ -38,7 +39,11 @@ that they name, again when they change and on SIGHUP; a file that is not right
 changes nothing, and both the log and standard error say so. Projects of
 sandboxes are looked at every two seconds. Bundles that it fetches are looked
 for again as the file says, and on SIGHUP. Listeners, limits and the log's
-folder are read at the start only.`,
+folder are read at the start only.
+
+A listener that the service manager has opened (LISTEN_FDS) is taken from it, by
+its address; NOTIFY_SOCKET and WATCHDOG_USEC are served. egressd init systemd
+writes units for that.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +63,7 @@ folder are read at the start only.`,
 const collectAt = 50
 
 // serve runs the daemon until a signal ends it.
-func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration, t tailoring) error {
+func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration, t tailoring) (err error) {
 	debug.SetGCPercent(collectAt)
 	if err := confine(talk); err != nil {
 		return err
@@ -69,6 +74,9 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	if t.handed, err = takeHanded(); err != nil {
+		return err
+	}
 	d, err := newDaemon(talk, path, t)
 	if err != nil {
 		return err
@@ -90,6 +98,8 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	changes := d.changes(ctx)
 	trees := time.NewTicker(d.trees)
 	defer trees.Stop()
+	alive, rest := d.watchdog()
+	defer rest()
 	for {
 		d.age(ctx)
 		d.poll(ctx)
@@ -97,13 +107,15 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			d.reload(ctx, "SIGHUP", true)
+			d.telling(func() { d.reload(ctx, "SIGHUP", true) })
 			d.pollNow()
 		case <-changes:
 			d.reload(ctx, "the file changed", false)
 		case a := <-d.arrivals:
 			d.arrive(ctx, a)
 		case <-d.ageing():
+		case <-alive:
+			d.tell(sd.SdNotifyWatchdog)
 		case <-trees.C:
 			if d.config.projectsMoved() {
 				d.reload(ctx, "a project changed", false)
@@ -115,6 +127,7 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // stop ends the daemon: first its listeners, then, when they had their time,
 // its tunnels, and last the log.
 func (d *daemon) stop(drain time.Duration) error {
+	d.tell(sd.SdNotifyStopping)
 	fmt.Fprintf(d.talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
