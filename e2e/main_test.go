@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == plainArgument {
 		os.Exit(plainUser(os.Args[2], os.Args[3], os.Args[4:]))
 	}
+	if len(os.Args) > 2 && os.Args[1] == filteredArgument {
+		os.Exit(filtered(os.Args[2:]))
+	}
 	if len(os.Args) == 3 && os.Args[1] == goClientArgument {
 		os.Exit(goClient(os.Args[2]))
 	}

@@ -19,7 +19,7 @@ import (
 type manager struct {
 	sockets []*os.File
 	heard   chan string // lines; closed when the test ends
-	env     string // what it tells a service, for a shell
+	env     string      // what it tells a service, for a shell
 }
 
 // newManager opens the listeners at the addresses, in the gateway.

@@ -25,7 +25,7 @@ namespaces that egressd run needs, the policy and who could write it, proxy
 variables that lead past egressd, sockets that lead out of a sandbox, the
 authority and who trusts it, the log and the clock, and the rules that lead to
 listen.transparent. It changes nothing, and sends
-nothing.
+nothing (but see --pod).
 
 Each finding comes with what to do. It exits with 0 where there is none, with 1
 where there is one, and with 2 where it could not look.`,
@@ -38,12 +38,18 @@ where there is one, and with 2 where it could not look.`,
 	}
 	configFlag(cmd, &o.config)
 	jsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
+	cmd.Flags().Uint32Var(&o.podUser, "uid", podUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }
 
 type doctorOptions struct {
 	config string
-	json   bool
+
+	pod     bool
+	podUser uint32
+
+	json bool
 }
 
 // A symptom is what doctor says of one thing. Without a fix it is as it should be.
@@ -54,6 +60,9 @@ type symptom struct {
 }
 
 func (o *doctorOptions) run(w io.Writer) error {
+	if o.pod {
+		return sayFindings(w, podFindings(o.podUser), o.json)
+	}
 	all := append(machineFindings(), socketFindings(doorsBut(nil))...)
 	cfg, err := loadConfig(o.config)
 	var none *noConfigError

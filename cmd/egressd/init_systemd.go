@@ -88,6 +88,13 @@ func (c *config) sockets(u *integrate.Units) error {
 			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, policy.TLSListener))
 		}
 	}
+	entered := len(c.file.Listen.Enter) > 0
+	for _, s := range c.file.Sandboxes {
+		entered = entered || s.Enter != ""
+	}
+	if entered {
+		return errors.New("sockets of enter are not for a service without rights; have them in a policy, and a service, of their own")
+	}
 	u.Names = c.file.Listen.DNS
 	for _, name := range c.file.Listen.Transparent {
 		at, kind, err := captureAt(name)

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/egressd/egressd/integrate"
+	"github.com/spf13/cobra"
+)
+
+func newInitK8sCommand() *cobra.Command {
+	var o planOptions
+	var path, image string
+	cmd := &cobra.Command{
+		Use:   "k8s",
+		Short: "Write a manifest of Kubernetes: an agent with egressd beside it",
+		Long: `Init k8s writes a pod: an agent without capabilities, egressd as its sidecar, and an
+init container that loads the rules between them. It prints what it writes,
+as a difference, and replaces nothing without --force.`,
+		Example: `  egressd init k8s --print
+  egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Kubernetes(path, image))
+		},
+	}
+	cmd.Flags().StringVarP(&path, "output", "o", "agent.yaml", "`FILE` to write")
+	cmd.Flags().StringVar(&image, "image", "egressd:latest", "`NAME` of egressd's image")
+	o.flags(cmd)
+	return cmd
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
+)
+
+// podUser is who egressd is in its image.
+const podUser = 65532
+
+func newPodInitCommand() *cobra.Command {
+	pod := sandbox.Pod{}
+	var program string
+	cmd := &cobra.Command{
+		Use:   "pod-init",
+		Short: "Load the rules of a network that egressd shares, as the first container of a pod",
+		Long: `Pod-init has names and connections of everybody but egressd's user go to egressd, and
+refuses whatever else they send. It loads the rules for the network of its
+process, tries that they hold, and refuses where the network has rules of others, as
+that of a host has. It needs CAP_NET_ADMIN, and nothing that comes after it does.
+
+The rules tell users apart, so that they hold for programs without capabilities
+alone: egressd pod-run starts an agent only where that is so. egressd init k8s
+writes a manifest with all of it.`,
+		Example: "  egressd pod-init --copy /egressd/egressd",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return podInit(cmd.ErrOrStderr(), pod, program)
+		},
+	}
+	cmd.Flags().Uint32Var(&pod.User, "uid", podUser, "`USER` that egressd runs as")
+	cmd.Flags().Uint16Var(&pod.Capture, "transparent", 3129, "`PORT` of listen.transparent, on loopback")
+	cmd.Flags().Uint16Var(&pod.Names, "dns", 15053, "`PORT` of listen.dns, on loopback")
+	cmd.Flags().StringVar(&program, "copy", "", "also copy egressd to this `PATH`, for pod-run in the agent's container")
+	return cmd
+}
+
+func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
+	if pod.User == 0 || pod.Capture == 0 || pod.Names == 0 {
+		return misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
+	}
+	if err := pod.Enforce(); err != nil {
+		hint := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
+		if errors.Is(err, sandbox.ErrForeignRules) {
+			hint = "hostNetwork: false, and no service mesh in the pod"
+		}
+		return failed(err, hint)
+	}
+	if f := rulesFinding(); f.Fix != "" {
+		return failed(errors.New(f.Says), f.Fix)
+	}
+	fmt.Fprintf(talk, "egressd: everybody but user %d reaches ports %d and %d alone\n", pod.User, pod.Capture, pod.Names)
+	if program == "" {
+		return nil
+	}
+	if err := copySelf(program); err != nil {
+		return failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
+	}
+	return nil
+}
+
+func copySelf(to string) error {
+	const most = 1 << 30
+	text, err := durable.Read("/proc/self/exe", most)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(to, text, 0o755)
+}
+
+func newPodRunCommand() *cobra.Command {
+	var uid uint32
+	cmd := &cobra.Command{
+		Use:   "pod-run -- COMMAND [ARGUMENT…]",
+		Short: "Start a program in a pod, where the rules of pod-init hold for it",
+		Long: `Pod-run looks at its own container as egressd doctor --pod does, and becomes the
+command where there is nothing to find. Else it says what is wrong, and exits with
+1: the program could send past egressd.`,
+		Example: "  egressd pod-run -- node agent.js",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")
+			}
+			return podRun(uid, args)
+		},
+	}
+	cmd.Flags().Uint32Var(&uid, "uid", podUser, "`USER` that egressd runs as")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func podRun(uid uint32, args []string) error {
+	var wrong, fixes []string
+	for _, f := range podFindings(uid) {
+		if f.Fix != "" {
+			wrong, fixes = append(wrong, f.Says), append(fixes, f.Fix)
+		}
+	}
+	if len(wrong) > 0 {
+		return failed(fmt.Errorf("%s is not started here: it could send past egressd\n%s", args[0], strings.Join(wrong, "\n")), strings.Join(fixes, "; "))
+	}
+	path, err := exec.LookPath(args[0])
+	if err == nil {
+		err = syscall.Exec(path, args, os.Environ())
+	}
+	return failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
+}
+
+// podFindings are about this container: whether what runs in it is held by the rules of
+// pod-init, which let the user of egressd pass.
+func podFindings(uid uint32) []symptom {
+	p, err := sandbox.ReadPrivileges()
+	if err != nil {
+		return []symptom{{"pod", err.Error(), "a container with /proc"}}
+	}
+	return append(privilegeFindings(p, uid), sightFinding(uid), rulesFinding())
+}
+
+func privilegeFindings(p sandbox.Privileges, uid uint32) []symptom {
+	const check = "pod"
+	all := []symptom{{Check: check, Says: "neither root nor egressd's user"}}
+	if slices.Contains(p.UIDs, 0) || slices.Contains(p.UIDs, uid) {
+		all[0] = symptom{check, fmt.Sprintf("it is root or user %d, whom the rules let pass or who may become that user", uid), "securityContext: {runAsNonRoot: true, runAsUser: 1000}"}
+	}
+	caps := symptom{Check: check, Says: "no capabilities"}
+	if p.Capabilities != 0 {
+		caps = symptom{check, fmt.Sprintf("it has or can get capabilities (%#x): with SETUID it becomes egressd's user, with NET_RAW or NET_ADMIN it sends past the rules", p.Capabilities), "securityContext: {capabilities: {drop: [ALL]}}"}
+	}
+	gain := symptom{Check: check, Says: "no new privileges"}
+	if p.NewPrivileges {
+		gain = symptom{check, "programs with set-user-ID or file capabilities give it privileges", "securityContext: {allowPrivilegeEscalation: false}"}
+	}
+	calls := symptom{Check: check, Says: "system calls are filtered"}
+	if p.UnfilteredCall {
+		calls = symptom{check, "its system calls are not filtered", "securityContext: {seccompProfile: {type: RuntimeDefault}}"}
+	}
+	return append(all, caps, gain, calls)
+}
+
+// sightFinding is about a PID namespace that egressd shares.
+func sightFinding(uid uint32) symptom {
+	seen, err := sandbox.SeesProcessOf(uid)
+	switch {
+	case err != nil:
+		return symptom{"pod", err.Error(), "a container with /proc"}
+	case seen:
+		return symptom{"pod", "it sees egressd's processes", "shareProcessNamespace: false, hostPID: false"}
+	}
+	return symptom{Check: "pod", Says: "egressd's processes are out of sight"}
+}
+
+// rulesFinding tries whether the rules hold. One empty datagram to an address that
+// nobody has leaves where they do not.
+func rulesFinding() symptom {
+	left, err := sandbox.TryDatagram()
+	switch {
+	case err != nil:
+		return symptom{"pod", "whether the rules hold cannot be tried: " + err.Error(), "egressd pod-init, in an init container"}
+	case left:
+		return symptom{"pod", "a datagram left: there are no rules, or they do not hold", "egressd pod-init, in an init container before this one"}
+	}
+	return symptom{Check: "pod", Says: "a datagram to nowhere is refused"}
+}
