@@ -6,7 +6,7 @@ PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run test setup check race opa fuzz bench lint e2e conformance man clean
+.PHONY: help build image packages run test setup check race opa fuzz bench lint e2e conformance man clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ build: ## build build/egressd, one static binary
 
 image: build ## write build/egressd-image.tar, a container image for docker load or podman load
 	go run ./packaging/image -binary $(BIN) -o build/egressd-image.tar
+
+packages: build ## write the deb and the rpm to build/packages, and look into them (needs dpkg and rpm)
+	scripts/packages.sh --check
 
 run: build ## build, write the starter policy to build/run, and serve it on 127.0.0.1:3128
 	@mkdir -p build/run

@@ -139,6 +139,7 @@ func TestSocketsThatThePolicyDoesNotName(t *testing.T) {
 	refused := func(m *manager, says string) {
 		t.Helper()
 		cmd := m.command(os.Getenv(binaryVariable), "serve", "--config", d.config)
+		cmd.Path, cmd.Args = "/usr/bin/timeout", append([]string{"timeout", "20"}, cmd.Args...)
 		cmd.Dir = d.dir
 		cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 		var out strings.Builder
