@@ -31,10 +31,11 @@ test: ## install what is missing and run everything that CI runs
 setup: ## install what the tests need (Debian or Ubuntu, as root)
 	scripts/setup.sh
 
-check: ## format, vet and staticcheck: seconds, not minutes
+check: ## format, vet, staticcheck and actionlint: seconds, not minutes
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
+	go tool -modfile=tools/go.mod actionlint integrate/github.yml
 
 race: ## unit and script tests with the race detector
 	go test -race $$(go list ./... | grep -v /e2e)
