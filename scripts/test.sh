@@ -10,7 +10,7 @@ step() { printf '\n== %s\n' "$*"; }
 step setup
 scripts/setup.sh
 
-step "gofmt, vet, staticcheck"
+step "gofmt, vet, staticcheck, actionlint"
 unformatted=$(gofmt -l $(git ls-files '*.go'))
 if [ -n "$unformatted" ]; then
 	printf 'not formatted:\n%s\n' "$unformatted" >&2
@@ -19,6 +19,7 @@ fi
 go vet ./...
 (cd bench/peers && go vet ./...)
 go tool -modfile=tools/go.mod staticcheck ./...
+go tool -modfile=tools/go.mod actionlint integrate/github.yml
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
