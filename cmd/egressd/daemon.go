@@ -190,7 +190,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.serveDoors()
 	fmt.Fprintf(d.talk, "egressd: policy %s (%s)\n", d.path, digests(p))
 	d.guardRules(ctx)
-	d.tell(sd.SdNotifyReady)
+	d.notify(sd.SdNotifyReady)
 	return nil
 }
 

@@ -7,8 +7,8 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// tell tells the service manager how the daemon is (sd_notify(3)), where one asked.
-func (d *daemon) tell(state string) {
+// notify tells the service manager how the daemon is (sd_notify(3)), where one asked.
+func (d *daemon) notify(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		d.complain(fmt.Errorf("tell the service manager: %w", err))
 	}
@@ -16,9 +16,9 @@ func (d *daemon) tell(state string) {
 
 // telling has the service manager know that what f does is a reload.
 func (d *daemon) telling(f func()) {
-	d.tell(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
+	d.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
 	f()
-	d.tell(sd.SdNotifyReady)
+	d.notify(sd.SdNotifyReady)
 }
 
 // watchdog ticks as often as the service manager has to hear of the daemon not to

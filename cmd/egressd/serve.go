@@ -115,7 +115,7 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 			d.arrive(ctx, a)
 		case <-d.ageing():
 		case <-alive:
-			d.tell(sd.SdNotifyWatchdog)
+			d.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:
 			if d.config.projectsMoved() {
 				d.reload(ctx, "a project changed", false)
@@ -127,7 +127,7 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // stop ends the daemon: first its listeners, then, when they had their time,
 // its tunnels, and last the log.
 func (d *daemon) stop(drain time.Duration) error {
-	d.tell(sd.SdNotifyStopping)
+	d.notify(sd.SdNotifyStopping)
 	fmt.Fprintf(d.talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
