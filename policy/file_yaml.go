@@ -275,7 +275,7 @@ func (r *reader) duration(what string, into *time.Duration) func(*yaml.Node) {
 // lifetime reads how long something may last: there is no way to write "for
 // ever", and what is shorter than a minute would be an idle time.
 func (r *reader) lifetime(what string, into *time.Duration) func(*yaml.Node) {
-	return r.durationWithin(what, into, time.Minute, 30*24*time.Hour, "a duration from 1m to 720h")
+	return r.durationWithin(what, into, 5*time.Second, 30*24*time.Hour, "a duration from 5s to 720h")
 }
 
 func (r *reader) durationWithin(what string, into *time.Duration, least, most time.Duration, wanted string) func(*yaml.Node) {
