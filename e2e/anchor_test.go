@@ -154,20 +154,20 @@ func TestRunsAreAnchored(t *testing.T) {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	index := filepath.Join(state, "runs-index")
-	first := filepath.Base(runs[0])
-	key := strings.TrimSpace(d.said(t, 0, "log", "key", "--run", first, "--config", config))
-	d.verifyRun(t, 0, config, runs[0], index, key, kept)
+	second := filepath.Base(runs[1])
+	key := strings.TrimSpace(d.said(t, 0, "log", "key", "--run", second, "--config", config))
+	d.verifyRun(t, 0, config, runs[1], index, key, kept)
 
-	swapped := runs[0] + ".was"
-	if err := errors.Join(os.Rename(runs[0], swapped), os.CopyFS(runs[0], os.DirFS(runs[1]))); err != nil {
+	swapped := runs[1] + ".was"
+	if err := errors.Join(os.Rename(runs[1], swapped), os.CopyFS(runs[1], os.DirFS(runs[0]))); err != nil {
 		t.Fatal(err)
 	}
-	d.verifyRun(t, 4, config, runs[0], index, key, kept)
-	if err := errors.Join(os.RemoveAll(runs[0]), os.Rename(swapped, runs[0])); err != nil {
+	d.verifyRun(t, 4, config, runs[1], index, key, kept)
+	if err := errors.Join(os.RemoveAll(runs[1]), os.Rename(swapped, runs[1])); err != nil {
 		t.Fatal(err)
 	}
 	cutBack(t, index)
-	d.verifyRun(t, 2, config, runs[0], index, key, kept)
+	d.verifyRun(t, 2, config, runs[1], index, key, kept)
 }
 
 func (d *daemon) verifyRun(t *testing.T, code int, config, run, index, key, kept string) {

@@ -178,6 +178,7 @@ func TestAnchorOverAnOutage(t *testing.T) {
 		for round, size := range []int64{40, 80} {
 			a.write(40) // while nobody is there
 			a.until("the failure", func() bool { n, _ := a.said(); return n == round+1 })
+			time.Sleep(4 * quick.most) // for more attempts, none of which may lose it
 			l := listen(t, network, address)
 			got, end := receive(t, l)
 			a.until("what it missed", func() bool { return a.vouched(got()) == size })
