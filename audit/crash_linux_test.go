@@ -179,8 +179,15 @@ func TestKilledUnderLoad(t *testing.T) {
 // collects what it has reported.
 func killOne(t *testing.T, dir string, reported map[int64]string) {
 	t.Helper()
-	child := exec.Command(os.Args[0], "-test.run=^TestKilledUnderLoad$")
-	child.Env = append(os.Environ(), "AUDIT_TEST_CHILD="+dir)
+	killChild(t, "TestKilledUnderLoad", 200, reported, "AUDIT_TEST_CHILD="+dir)
+}
+
+// killChild runs one test in a process of its own and kills that after it has reported
+// up to most records.
+func killChild(t *testing.T, test string, most int, reported map[int64]string, env ...string) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run=^"+test+"$")
+	child.Env = append(os.Environ(), env...)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err == nil {
@@ -189,7 +196,7 @@ func killOne(t *testing.T, dir string, reported map[int64]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enough := 1 + rand.IntN(200)
+	enough := 1 + rand.IntN(most)
 	for lines := bufio.NewScanner(out); lines.Scan(); enough-- {
 		var seq int64
 		var name string

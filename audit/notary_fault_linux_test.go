@@ -1,12 +1,8 @@
 package audit
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -211,34 +207,7 @@ func TestRotationsAndKills(t *testing.T) {
 
 func rotateAndKill(t *testing.T, dir string, reported map[int64]string) {
 	t.Helper()
-	child := exec.Command(os.Args[0], "-test.run=^TestRotationsAndKills$")
-	child.Env = append(os.Environ(), "AUDIT_TEST_CHILD="+dir, "AUDIT_TEST_SEGMENT=2048")
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err == nil {
-		err = child.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	enough := 1 + rand.IntN(150)
-	for lines := bufio.NewScanner(out); lines.Scan(); enough-- {
-		var seq int64
-		var name string
-		if _, err := fmt.Sscanf(lines.Text(), "reported %d %s", &seq, &name); err != nil {
-			t.Errorf("child: %s", lines.Text())
-		}
-		reported[seq] = name
-		if enough == 0 {
-			if err := child.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var killed *exec.ExitError
-	if err := child.Wait(); !errors.As(err, &killed) || killed.Exited() {
-		t.Fatalf("child: %v", err)
-	}
+	killChild(t, "TestRotationsAndKills", 150, reported, "AUDIT_TEST_CHILD="+dir, "AUDIT_TEST_SEGMENT=2048")
 }
 
 // TestWhatATornSegmentEndsWith is in its seal, and may neither go nor change.
