@@ -3,12 +3,13 @@ sends a ClientHello, and prints in hexadecimal what comes back, or "silence"."""
 import socket, struct, subprocess, sys, time
 
 how, hello = sys.argv[1], open(sys.argv[2], "rb").read()
-src, dst, port = "10.99.0.1", "151.101.1.69", 40000 + int(time.time() * 1000) % 20000
+src, dst = "10.99.0.1", "151.101.1.69"
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 back = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
 back.settimeout(1.5)
 holder = socket.socket()  # keeps the kernel from answering with a reset
-holder.bind((src, port))
+holder.bind((src, 0))
+port = holder.getsockname()[1]
 identity = int(time.time() * 1000) & 0xFFFF
 
 
