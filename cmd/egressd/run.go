@@ -297,75 +297,6 @@ func (r *runner) change(c *config) error {
 	return r.anchorIndex(c)
 }
 
-// hide notes what a program that shares the user must not see: the logs of
-// egressd, the keys of its authority, and what its rules add to requests.
-func (r *runner) hide(c *config, runs string) error {
-	r.hidden, r.cut = []string{runs}, nil
-	if dir, err := c.auditDir(); err == nil {
-		r.hidden = append(r.hidden, dir)
-	}
-	if dir, err := c.caDir(); err == nil {
-		r.hidden = append(r.hidden, dir)
-	}
-	if store, err := openTrustStore(); err == nil {
-		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
-		r.hidden = append(r.hidden, string(store))
-	}
-	r.hideKeys(c, runs)
-	r.hideBundles(c)
-	for _, s := range c.file.Sandboxes {
-		if s.TokenFile != "" {
-			r.hidden = append(r.hidden, c.relative(s.TokenFile))
-		}
-	}
-	for _, s := range c.file.Audit.Sinks {
-		for _, path := range []string{s.HeadersFile, s.Path} {
-			if path != "" {
-				r.hidden = append(r.hidden, c.relative(path))
-			}
-		}
-	}
-	for _, place := range c.file.Audit.Anchors {
-		kind, at, ok := policy.CutAnchor(place)
-		if !ok || !filepath.IsAbs(at) {
-			continue
-		}
-		if kind == "file" { // else the program could make it
-			if f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err == nil {
-				f.Close()
-			}
-		}
-		r.hidden = append(r.hidden, at)
-	}
-	for _, i := range c.file.Injections() {
-		if i.Inject.File != "" {
-			r.hidden = append(r.hidden, c.relative(i.Inject.File))
-		}
-		if i.Inject.Env != "" {
-			r.cut = append(r.cut, i.Inject.Env)
-		}
-	}
-	return r.hideDoors(c)
-}
-
-// hideBundles hides what is kept of bundles that are fetched, which the program could
-// turn back to older ones, and by what egressd asks for them.
-func (r *runner) hideBundles(c *config) {
-	sources, _ := c.sources()
-	for _, source := range sources {
-		if source.TokenFile != "" {
-			r.hidden = append(r.hidden, c.relative(source.TokenFile))
-		}
-		if !source.Fetched() {
-			continue
-		}
-		if dir, err := bundlesDir(); err == nil && !slices.Contains(r.hidden, dir) {
-			_ = os.MkdirAll(dir, 0o700)
-			r.hidden = append(r.hidden, dir)
-		}
-	}
-}
-
 // serve serves the jail's sockets until they are closed.
 func (r *runner) serve() {
 	how := proxy.Original(proxy.OriginalLocal)
@@ -484,29 +415,6 @@ func (r *runner) follow(ctx context.Context) {
 			r.age(ctx)
 		}
 	}
-}
-
-// fixed are the files of the policy that are read once more where a bundle is
-// renewed, or by the next run.
-func (r *runner) fixed() []string {
-	c := r.daemon.config
-	all := []string{r.path}
-	if c.organisation != nil {
-		all = append(all, c.organisation.path)
-	}
-	sources, _ := c.sources()
-	for _, source := range sources {
-		paths := []string{source.Path, source.Key, source.CA}
-		if !source.Fetched() {
-			paths = append(paths, source.Bundle)
-		}
-		for _, path := range paths {
-			if path != "" {
-				all = append(all, c.relative(path))
-			}
-		}
-	}
-	return all
 }
 
 // stop ends what waits for the sandbox, and records why: what its program has left

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// reload reads the policy file, and what it names under rego, again. A file that is
+// not right leaves the policy in force as it is, and both the log and the operator
+// are told.
+func (d *daemon) reload(ctx context.Context, why string, always bool) {
+	now := stateOf(d.path, d.above, d.watch)
+	if !always && now == d.seen {
+		return
+	}
+	d.seen = now
+	if err := d.apply(ctx, why); err != nil {
+		if err := d.gate.RejectPolicy("rejected " + d.path + ": " + err.Error()); err != nil {
+			fmt.Fprintf(d.talk, "egressd: error: record the rejected policy: %v\n", err)
+		}
+		fmt.Fprintf(d.talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
+		fmt.Fprintf(d.talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
+	}
+}
+
+// A change is all that a reload puts in force.
+type change struct {
+	config    *config
+	policy    *policy.Policy
+	entries   []sandbox.Entry
+	forwarder *dns.Forwarder
+	with      *proxy.Inspection
+	overTLS   *proxy.TLSListener
+	keys      *credentials
+	canaries  *secret.Canaries
+	sinks     []sink.Config
+}
+
+// apply makes everything that can fail before it puts any of it in force. In
+// between, a policy denies the sandboxes that it does not list.
+func (d *daemon) apply(ctx context.Context, why string) error {
+	next, err := d.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	return d.enforce(ctx, next, "reloaded "+d.path, why)
+}
+
+func (d *daemon) prepare(ctx context.Context) (*change, error) {
+	c, err := d.load(d.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.samePlaces(d.config); err != nil {
+		return nil, err
+	}
+	if err := d.openBundles(ctx, c); err != nil {
+		return nil, err
+	}
+	return d.make(ctx, c)
+}
+
+// make makes what a configuration says, and puts none of it in force.
+func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) {
+	next = &change{config: c}
+	if next.policy, err = d.compile(c); err != nil {
+		return nil, err
+	}
+	if next.entries, err = c.entries(); err != nil {
+		return nil, err
+	}
+	if _, err := sandbox.NewDirectory(next.entries); err != nil {
+		return nil, err
+	}
+	if next.forwarder, err = newForwarder(c); err != nil {
+		return nil, err
+	}
+	if next.with, err = d.inspection(c); err != nil {
+		return nil, err
+	}
+	if next.overTLS, err = d.tlsListener(c, next.with); err != nil {
+		return nil, err
+	}
+	if next.canaries, err = c.canaries(); err != nil {
+		return nil, err
+	}
+	if next.sinks, err = c.sinks(); err != nil {
+		return nil, err
+	}
+	if err := sink.CheckAnchors(c.file.Audit.Anchors); err != nil {
+		return nil, misused(err, "correct audit.anchors in "+c.path)
+	}
+	next.keys, err = c.credentials(ctx, next.policy.Digest())
+	return next, err
+}
+
+// enforce puts a change in force. What the new policy may need is there before
+// it is; where it cannot be recorded, everything is as before. The record says what
+// was done and why.
+func (d *daemon) enforce(ctx context.Context, next *change, done, why string) error {
+	if next.with != nil {
+		d.server.Inspect(next.with)
+	}
+	d.keys.add(next.keys)
+	if err := d.gate.SetPolicy(ctx, next.policy, done+": "+why); err != nil {
+		d.keys.drop(next.keys)
+		d.server.Inspect(d.with)
+		return err
+	}
+	d.gate.SetCanaries(next.canaries)
+	d.policy = next.policy
+	d.attest()
+	d.adopt(next.config)
+	d.stays.trust(next.with)
+	if d.with = next.with; d.with == nil {
+		d.server.Inspect(nil)
+	}
+	d.keys.keep(next.keys, next.config, d.complain)
+	if err := d.sandboxes.Set(next.entries); err != nil {
+		return err
+	}
+	d.overTLS.Store(next.overTLS)
+	if err := d.admitUsers(next.config); err != nil {
+		d.complain(err)
+	}
+	d.resolver.forwarder.Store(next.forwarder)
+	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
+		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
+	}
+	if err := d.sinks.Apply(next.sinks); err != nil {
+		d.complain(err)
+	}
+	if err := d.anchors.Apply(next.config.file.Audit.Anchors); err != nil {
+		d.complain(err)
+	}
+	d.config = next.config
+	fmt.Fprintf(d.talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
+	if err := d.noteProjects(); err != nil {
+		d.complain(err) // what the change itself is, is recorded
+	}
+	return nil
+}
+
+// samePlaces refuses a change of listeners, which are opened at the start only.
+// A socket that was one sandbox's must not become everybody's.
+func (c *config) samePlaces(before *config) error {
+	if !slices.Equal(c.places(), before.places()) {
+		return errors.New("the listeners changed; restart egressd to change them")
+	}
+	return nil
+}
+
+// places are the listeners and whose they are.
+func (c *config) places() []string {
+	all := slices.Clone(c.file.Listen.Proxy)
+	for _, name := range c.file.Listen.Transparent {
+		all = append(all, "transparent "+name)
+	}
+	for _, name := range c.file.Listen.DNS {
+		all = append(all, "dns "+name)
+	}
+	for _, s := range c.file.Sandboxes {
+		if s.Listen != "" {
+			all = append(all, s.Name+" "+s.Listen)
+		}
+	}
+	return append(all, c.enterPlaces()...)
+}
