@@ -152,25 +152,16 @@ func (a *Anchors) start(place string) error {
 func (a *Anchors) Stop(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	late := time.NewTimer(within)
-	defer late.Stop()
+	var all []<-chan struct{}
 	for _, r := range a.running {
 		r.drain()
+		all = append(all, r.ended)
 	}
+	await(all, within)
 	for _, r := range a.running {
-		select {
-		case <-r.ended:
-		case <-late.C:
-			late.Reset(0) // for the others too
-		}
 		r.cancel()
 	}
-	for _, r := range a.running {
-		select {
-		case <-r.ended:
-		case <-time.After(letGo):
-		}
-	}
+	await(all, letGo)
 	clear(a.running)
 }
 

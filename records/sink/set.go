@@ -117,20 +117,29 @@ func (r *running) end() {
 func (s *Set) Stop(drain time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	late := time.NewTimer(drain)
-	defer late.Stop()
+	var all []<-chan struct{}
 	for _, r := range s.running {
 		r.drain()
+		all = append(all, r.ended)
 	}
+	await(all, drain)
 	for _, r := range s.running {
-		select {
-		case <-r.ended:
-		case <-late.C:
-			late.Reset(0) // for the others too
-		}
 		r.end()
 	}
 	clear(s.running)
+}
+
+// await waits until all are closed, but no longer than within.
+func await(all []<-chan struct{}, within time.Duration) {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for _, ended := range all {
+		select {
+		case <-ended:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // Oldest returns the seq of the first record that some sink has not yet sent, and
