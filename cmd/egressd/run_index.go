@@ -23,7 +23,7 @@ type runIndex struct {
 }
 
 const (
-	indexSegment = 256 << 10        // some hundred runs: what opening it has to read
+	indexSegment = 64 << 10         // some sixty runs: what opening it has to read
 	indexPatient = 10 * time.Second // with other runs that write to it
 )
 
