@@ -193,16 +193,23 @@ func TestAnotherProcessIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command("sleep", "60")
+	child := exec.Command("yes", "up") // until nobody reads
 	child.Stdin = f
+	up, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { child.Process.Kill(); child.Wait() }()
 	f.Close()
 	client.Close()
+	if _, err := up.Read(make([]byte, 1)); err != nil { // Start returns before the kernel has noted the arguments
+		t.Fatal(err)
+	}
 	got := p.Connected(from, to)
-	if got == nil || got.PID != child.Process.Pid || filepath.Base(got.Exe) == "" || !slices.Equal(got.Argv, []string{"sleep", "60"}) {
+	if got == nil || got.PID != child.Process.Pid || filepath.Base(got.Exe) == "" || !slices.Equal(got.Argv, child.Args) {
 		t.Errorf("found %+v, want the process %d", got, child.Process.Pid)
 	}
 }
