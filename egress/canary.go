@@ -93,18 +93,24 @@ func (f *Flow) sight(s sighting) {
 	e.addrPort("src", f.src.addrPort())
 	e.destination(f)
 	e.process(f.request.Process)
-	e.open("signal")
-	e.str("what", "canary")
-	e.str("name", s.Name)
-	e.cut("where", s.where, 128)
-	e.str("encoding", s.Encoding)
-	e.close()
+	e.key("signal")
+	e.canary(s)
 	e.close()
 	f.gate.mask(e.b)
 	_, _ = f.gate.config.Log.Append(e.b) // where that fails, so does whatever comes next
 	if tell := f.gate.config.Alarm; tell != nil {
 		tell(f.alarmOf(s))
 	}
+}
+
+// canary writes what was found.
+func (e *encoder) canary(s sighting) {
+	e.b = append(e.b, '{')
+	e.str("what", "canary")
+	e.str("name", s.Name)
+	e.cut("where", s.where, 128)
+	e.str("encoding", s.Encoding)
+	e.close()
 }
 
 func (f *Flow) alarmOf(s sighting) Alarm {
@@ -116,13 +122,14 @@ func (f *Flow) alarmOf(s sighting) Alarm {
 	return a
 }
 
-// sightAgain is sight for what was refused by searched.
-func (f *Flow) sightAgain() {
+// sighted is what was found where searched has refused, or nil.
+func (f *Flow) sighted() *sighting {
 	if c := f.gate.canaries.Load(); c != nil && f.decision.Class == policy.Canary {
 		if s, found := sightingIn(c, f.request); found {
-			f.sight(s)
+			return &s
 		}
 	}
+	return nil
 }
 
 // shown is a name as a record may have it: without the labels that hold a canary.

@@ -19,6 +19,8 @@ type recordOf struct {
 	// crowd is for a refusal that may be of any name, and come thousands of times a
 	// second: only the first one is written by itself.
 	crowd bool
+
+	canary *sighting // that is why it is refused, or nil
 }
 
 const (
@@ -29,12 +31,17 @@ const (
 
 // append writes one record of f to the log.
 func (f *Flow) append(r recordOf) (int64, error) {
-	f.gate.config.Tally.note(f, r)
-	f.gate.stays.of(f.request.Sandbox.Stay).note(f, r)
+	f.note(r)
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
 	f.gate.mask(e.b)
 	return f.gate.config.Log.Append(e.b)
+}
+
+// note counts what a record says, for all who want to know.
+func (f *Flow) note(r recordOf) {
+	f.gate.config.Tally.note(f, r)
+	f.gate.stays.of(f.request.Sandbox.Stay).note(f, r)
 }
 
 func (g *Gate) notePolicy(p *policy.Policy, note string) error {

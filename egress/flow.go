@@ -320,7 +320,9 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	f.compareBeside(ctx, r)
 	if refusal != nil {
 		f.noteDenial()
-		f.sightAgain()
+		if s := f.sighted(); s != nil {
+			f.sight(*s)
+		}
 		return refusal
 	}
 	r.Usage = nil

@@ -196,14 +196,15 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 		f.request.Sandbox = who
 	}
 	f.noteDenial()
+	r := recordOf{kind: KindRefused, raw: raw}
 	if c := g.canaries.Load(); c != nil {
 		if found, ok := c.Find(string(raw)); ok {
-			f.sight(sighting{found, "what cannot be read"})
+			r.canary = &sighting{found, "what cannot be read"}
 		}
 	}
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
-	if refusal := f.refused(recordOf{kind: KindRefused, raw: raw}); refusal != nil {
+	if refusal := f.refused(r); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Denials that repeat are summed: of those that agree in all that a record says
-// but the id, the source port, and the number and arguments of the process, the
+// Denials that repeat are summed: of those that agree in all that a record says, and
+// in the canary that was found, but the id, the source port, and the number and arguments of the process, the
 // first ten in a second have records of their own. Those that follow in that
 // second are one more record, written when it is over, with their exact number and
 // the id of the last record before it, which is also the id in their replies. So an
@@ -38,16 +38,20 @@ type repeat struct {
 	id      ID            // of the last of them
 	more    int64         // denials that are in no record yet
 	at      int           // in the key, where id and number go
+	size    int           // of the record in the key; behind it is the canary
 }
 
 // refused records a refusal, or counts it where it is one of many. Then the flow
 // has the id of the record that it is counted with. A log that fails refuses too.
 func (f *Flow) refused(r recordOf) *Refusal {
+	if r.canary == nil {
+		r.canary = f.sighted()
+	}
 	s := f.gate.repeatsOf(f)
 	key, id, one := s.count(f, r)
 	if !one {
 		f.id = id
-		f.gate.config.Tally.note(f, r)
+		f.note(r)
 		return nil
 	}
 	seq, err := f.append(r)
@@ -56,7 +60,9 @@ func (f *Flow) refused(r recordOf) *Refusal {
 	}
 	f.seq = seq
 	s.wrote(key, f.id)
-	f.sightAgain()
+	if r.canary != nil {
+		f.sight(*r.canary)
+	}
 	return nil
 }
 
@@ -74,14 +80,21 @@ func (g *Gate) repeatsOf(f *Flow) *repeats {
 func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.gate.shut.Load() { // nobody may come any more to write a sum
+		return "", 0, true
+	}
 	e := encoder{b: s.room[:0], common: true}
 	e.flow(f, r)
+	size := len(e.b)
+	if r.canary != nil {
+		e.canary(*r.canary)
+	}
 	f.gate.mask(e.b)
 	s.room = e.b
 	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.b)]
 	if k == nil {
-		return s.begin(f, now, e), 0, true
+		return s.begin(f, repeat{began: now, at: e.idAt, size: size}, e.b), 0, true
 	}
 	if now-k.began >= repeatsAfter {
 		if !s.say(f.gate, string(e.b), k) {
@@ -98,15 +111,15 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 
 // begin makes room for a kind that was not there, or returns no key where there is
 // none. s.mu is held.
-func (s *repeats) begin(f *Flow, now time.Duration, e encoder) (key string) {
+func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
 	if len(s.kinds) >= repeatsMost {
 		return ""
 	}
 	if s.kinds == nil {
 		s.kinds = map[string]*repeat{}
 	}
-	key = string(e.b)
-	s.kinds[key] = &repeat{began: now, at: e.idAt}
+	key = string(text)
+	s.kinds[key] = &k
 	if len(s.kinds) == 1 {
 		s.await(f.gate)
 	}
@@ -170,7 +183,7 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	b = append(b, k.id.String()...)
 	b = append(b, `","count":`...)
 	b = strconv.AppendInt(b, k.more, 10)
-	b = append(b, key[k.at:]...)
+	b = append(b, key[k.at:k.size]...)
 	if _, err := g.config.Log.Append(b); err != nil {
 		return false
 	}
@@ -178,8 +191,8 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	return true
 }
 
-// Settle writes what was counted and is in no record yet. It is to be called before
-// the log is closed, and after Shut nobody else does it.
+// Settle writes what was counted and is in no record yet. It is to be called between
+// Shut, after which nothing is counted, and the end of the log.
 func (g *Gate) Settle() {
 	g.mu.Lock()
 	all := []*repeats{&g.nobodys}

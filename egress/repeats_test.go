@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -246,4 +247,68 @@ func TestWhatCannotBeWrittenIsKept(t *testing.T) {
 	}
 	_, err := w.Open(t.Context(), peer, ask(t, "evil.test:443"))
 	refusalOf(t, err, policy.AuditUnavailable)
+}
+
+// TestASumHidesNoCanary sends one canary until its refusals are summed, and then
+// another one, in what a record does not hold.
+func TestASumHidesNoCanary(t *testing.T) {
+	first, second := "AKIAQ3EGCANARY77xZ9kLm", "ghp_4bD8sXwq0PmzT2vLrY6u"
+	c, err := secret.NewCanaries([]secret.Canary{{Name: "first", Text: []byte(first)}, {Name: "second", Text: []byte(second)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, refuse := range []func(w *world, text string){
+		func(w *world, text string) {
+			r := ask(t, "allowed.test:80")
+			r.HTTP = &policy.HTTPRequest{Method: "GET", Path: "/", Query: text}
+			_, err := w.Open(t.Context(), peer, r)
+			refusalOf(t, err, policy.Canary)
+		},
+		func(w *world, text string) {
+			w.Refuse(peer, policy.ViaHTTP, []byte("GET "+text), policy.MalformedRequest, "bad")
+		},
+	} {
+		w := newWorld(t, policy.New(opinion(allow)))
+		var alarms []Alarm
+		w.config.Alarm = func(a Alarm) { alarms = append(alarms, a) }
+		w.SetCanaries(c)
+		for range 3 * repeatsFrom {
+			refuse(w, first)
+		}
+		refuse(w, second)
+		w.Settle()
+		known := map[string]bool{}
+		for _, r := range w.records(t, "") {
+			if r.Kind != KindSignal {
+				known[r.Flow] = true
+			}
+		}
+		named := map[string]int{}
+		for _, r := range w.records(t, KindSignal) {
+			named[r.Signal.Name]++
+			if !known[r.Flow] {
+				t.Errorf("the signal of %s is about a flow that is in no record", r.Signal.Name)
+			}
+		}
+		if named["second"] != 1 || named["first"] == 0 {
+			t.Errorf("signals: %v", named)
+		}
+		if len(alarms) == 0 || alarms[len(alarms)-1].Canary != "second" {
+			t.Errorf("alarms: %+v", alarms)
+		}
+	}
+}
+
+// TestNothingIsCountedOnceTheGateIsShut denies when the last sum may be written.
+func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	w.Shut()
+	w.Settle()
+	for range 5 * repeatsFrom {
+		w.Open(t.Context(), peer, ask(t, "evil.test:443"))
+	}
+	w.config.Log.Close()
+	if n := len(w.records(t, KindOpen)); n != 5*repeatsFrom {
+		t.Errorf("%d records of %d denials", n, 5*repeatsFrom)
+	}
 }

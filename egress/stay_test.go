@@ -61,3 +61,18 @@ func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 		t.Errorf("recorded %+v", all)
 	}
 }
+
+// TestAStayCountsWhatIsSummed denies as often as is summed.
+func TestAStayCountsWhatIsSummed(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	var tally Tally
+	stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
+	w.Begin(stay, &tally)
+	for range 5 * repeatsFrom {
+		w.Open(t.Context(), sandbox.Peer{Listener: stay.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})
+	}
+	c := tally.Counts()
+	if len(c.Denied) != 1 || c.Denied[0].Times != 5*repeatsFrom {
+		t.Errorf("counted %+v, want %d", c.Denied, 5*repeatsFrom)
+	}
+}
