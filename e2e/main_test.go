@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -81,7 +82,18 @@ func run(m *testing.M) (int, error) {
 	if err := misleadResolvers(); err != nil {
 		return 1, err
 	}
+	heedSignals()
 	return m.Run(), nil
+}
+
+// heedSignals has the signals that this process was started to ignore, as nohup and
+// shells do for what runs in the background, not be ignored by all that the tests start.
+func heedSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }
 
 func build(path, dir, name string) error {
