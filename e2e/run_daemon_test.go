@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/policy"
 )
 
 // sharedPolicy is one under which run uses the daemon.
@@ -124,5 +127,31 @@ func TestRunOutlivesItsDaemon(t *testing.T) {
 	}
 	if packets, err := d.world.Wire.Since(wire); err != nil || len(packets) > 0 {
 		t.Errorf("sent %v, %v", packets, err)
+	}
+}
+
+// TestRunThroughADaemonInspectsAndKeepsTheHost has the daemon look into TLS, for programs
+// that trust its authority without being told, and one with a file system of its own.
+func TestRunThroughADaemonInspectsAndKeepsTheHost(t *testing.T) {
+	d := start(t, strings.Replace(sharedPolicy, `"*.allowed.test"`, `{host: a.allowed.test, paths: ["/public/**"]}`, 1)+"tls: {ca_dir: ca, extra_roots: [lab.pem]}\n")
+	project := []string{"sh", "-c", `mkdir -p project; cd project; exec "$@"`, "sh"}
+	for _, flag := range []string{"--redirect", "--fs"} {
+		e := d.tell(t, project, "run", "--config", d.config, "--name", "one", flag, "--", "sh", "-c",
+			`curl -sS -m9 https://a.allowed.test/public/x; curl -sS -m9 https://a.allowed.test/private; echo built >result; test "$0" = --redirect || touch /etc/egressd-e2e 2>&1; ls -A ../run`, flag)
+		if e.code == 125 || !strings.Contains(e.out, "origin") || !strings.Contains(e.out, "path-denied") || strings.Contains(e.out, "enter.sock") {
+			t.Errorf("%s: exit %d, %q, %q", flag, e.code, e.out, e.talk)
+		}
+		for _, a := range []asked{{method: "GET", path: "/public/x", status: 200}, {method: "GET", path: "/private", class: policy.PathDenied}} {
+			request, _ := requestOf(e.records, a)
+			if request == nil || request.Sandbox != "one" || request.TLS == nil || !request.TLS.Inspected || request.Decision.Class != string(a.class) {
+				t.Errorf("%s: of %s the log has %+v", flag, a.path, request)
+			}
+		}
+		if text, err := os.ReadFile(filepath.Join(d.dir, "project", "result")); err != nil || string(text) != "built\n" {
+			t.Errorf("%s: the project has %q, %v", flag, text, err)
+		}
+		if apart := strings.Contains(e.out, "Read-only file system"); apart != (flag == "--fs") {
+			t.Errorf("%s: the system can be written: %v; %q", flag, !apart, e.out)
+		}
 	}
 }
