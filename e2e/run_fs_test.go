@@ -11,6 +11,12 @@ import (
 // apart runs a script under egressd run --fs, in a project in a home.
 func (d *daemon) apart(t *testing.T, user, script string, flags ...string) (r *ran, home string) {
 	t.Helper()
+	return d.inProject(t, user, script, append([]string{"--fs"}, flags...)...)
+}
+
+// inProject runs a script under egressd run, in a project in a home.
+func (d *daemon) inProject(t *testing.T, user, script string, flags ...string) (r *ran, home string) {
+	t.Helper()
 	home = filepath.Join(d.dir, "home,with: marks")
 	project := filepath.Join(home, "project")
 	if err := os.MkdirAll(project, 0o755); err != nil {
@@ -19,7 +25,7 @@ func (d *daemon) apart(t *testing.T, user, script string, flags ...string) (r *r
 	if err := os.WriteFile(filepath.Join(home, "notes"), []byte("of the host\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := d.jailed(t.Context(), user, append([]string{"--fs"}, flags...), "sh", "-c", script)
+	cmd := d.jailed(t.Context(), user, flags, "sh", "-c", script)
 	cmd.Dir = project
 	cmd.Env = append(cmd.Env, "HOME="+home, "PWD="+project, "XDG_RUNTIME_DIR="+filepath.Join(d.dir, "runtime"), "SSH_AUTH_SOCK="+filepath.Join(home, "agent"), "HOST_DIR="+d.dir)
 	folder, err := os.Open(d.dir)
@@ -113,6 +119,40 @@ func TestRunFSRefusesFoldersThatAreTooMuch(t *testing.T) {
 		_ = d.world.Gateway.Run(cmd)
 		if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.Contains(talk.String(), "egressd: hint: cd to the folder of a project") {
 			t.Errorf("%s: exit %d, %q", dir, code, talk.String())
+		}
+	}
+}
+
+// TestRunHidesWhatIsNamed has the program look for keys that --hide keeps from it.
+func TestRunHidesWhatIsNamed(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	for user := range users {
+		for _, flags := range [][]string{nil, {"--fs"}} {
+			home := filepath.Join(d.dir, "home,with: marks")
+			keys, token := filepath.Join(home, "keys"), filepath.Join(home, "token")
+			if err := os.MkdirAll(keys, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{filepath.Join(keys, "id"), token} {
+				if err := os.WriteFile(path, []byte("secret\n"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, _ := d.inProject(t, user, `cd ..; cat keys/id token ../*/keys/id /proc/[0-9]*/cwd/../token /proc/self/root"$HOME"/token 2>&1 | grep secret
+				mv keys elsewhere; rm -rf keys; ln token linked; cat linked; rm -f token; echo mine >keys/id; unshare -Urm sh -c 'umount keys; umount token; cat keys/id token'; ls keys/id; echo done`, append(flags, "--hide", keys, "--hide", token)...)
+			if r.code != 0 || r.out != "done\n" {
+				t.Errorf("%s, %q: exit %d, printed %q (%s)", user, flags, r.code, r.out, r.talk)
+			}
+			for _, path := range []string{filepath.Join(keys, "id"), token} {
+				if text, err := os.ReadFile(path); err != nil || string(text) != "secret\n" {
+					t.Errorf("%s, %q: %s is %q, %v", user, flags, path, text, err)
+				}
+			}
+			for _, path := range []string{filepath.Join(home, "missing"), home} {
+				if r, _ := d.inProject(t, user, "echo began", append(flags, "--hide", path)...); r.code != 125 || r.out != "" || !strings.Contains(r.talk, "egressd: hint: egressd run --") {
+					t.Errorf("%s, %q, --hide %s: exit %d, %q, %q", user, flags, path, r.code, r.out, r.talk)
+				}
+			}
 		}
 	}
 }

@@ -61,7 +61,7 @@ on, such as Docker, D-Bus or tmux, and devices that lead out, unless --host-sock
 names them. Agents that sign are there. With --fs all but the
 working directory is read-only, temporary folders and /run are the program's own,
 without any socket of the machine, and what is written to HOME is gone at the
-end. See the manual.
+end. What else can be read, such as keys, --hide keeps from it. See the manual.
 
 Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside with
 --fs, or with --nested.`,
@@ -89,6 +89,7 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
 	cmd.Flags().BoolVar(&o.alone, "alone", false, "do without an egressd serve that takes networks in by the same policy")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
+	cmd.Flags().StringArrayVar(&o.hide, "hide", nil, "keep the file or folder at `PATH`, such as ~/.ssh, from the program")
 	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
@@ -119,6 +120,7 @@ type runOptions struct {
 	failOnDeny, quiet, redirect bool
 	learn                       bool
 	doors                       []string // sockets of the machine that the program may have
+	hide                        []string // files and folders that it may not
 	apart                       bool
 	alone                       bool // do without a daemon that answers
 	nested                      bool // mount namespaces in the sandbox
@@ -270,7 +272,7 @@ func (r *runner) change(c *config) error {
 	if err != nil {
 		return err
 	}
-	if err := r.hide(c, runs); err != nil {
+	if err := r.hideFiles(c, runs); err != nil {
 		return err
 	}
 	if r.findDaemon(c) {

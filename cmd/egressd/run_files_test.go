@@ -21,7 +21,7 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runner{daemon: &daemon{path: c.path, config: c}}
-	r.hide(c, filepath.Join(state, "runs"))
+	r.hideFiles(c, filepath.Join(state, "runs"))
 	trust := filepath.Join(state, "egressd", "trust")
 	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
 		t.Errorf("%v; hidden are %q", err, r.hidden)
@@ -50,7 +50,7 @@ rego:
 		t.Fatal(err)
 	}
 	r := runner{daemon: &daemon{path: path, config: c}}
-	r.hide(c, filepath.Join(state, "runs"))
+	r.hideFiles(c, filepath.Join(state, "runs"))
 	kept := filepath.Join(state, "egressd", "bundles")
 	if info, err := os.Stat(kept); err != nil || !info.IsDir() {
 		t.Errorf("there is no folder that the program could not make: %v", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,9 +10,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// hide notes what a program that shares the user must not see: the logs of
-// egressd, the keys of its authority, and what its rules add to requests.
-func (r *runner) hide(c *config, runs string) error {
+// hideFiles notes what a program that shares the user must not see: the logs of
+// egressd, the keys of its authority, what its rules add to requests, and what --hide names.
+func (r *runner) hideFiles(c *config, runs string) error {
 	r.hidden, r.cut = []string{runs}, nil
 	if dir, err := c.auditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
@@ -57,7 +58,29 @@ func (r *runner) hide(c *config, runs string) error {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
 	}
+	if err := r.hideNamed(); err != nil {
+		return err
+	}
 	return r.hideDoors(c)
+}
+
+// hideNamed hides what --hide names, which has to be there: what is made later could be
+// seen.
+func (r *runner) hideNamed() error {
+	for _, name := range r.runOptions.hide {
+		path, err := filepath.Abs(name)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err != nil {
+			return misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
+		}
+		if holdsOthers(path) {
+			return misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")
+		}
+		r.hidden = append(r.hidden, path)
+	}
+	return nil
 }
 
 // hideBundles hides what is kept of bundles that are fetched, which the program could
