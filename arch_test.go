@@ -91,7 +91,10 @@ var mayDial = map[string]string{
 	"records/sink": "the operator's receivers of records and checkpoints, by name",
 	"bench":        "a load generator",
 	"internal/lab": "the far side of tests",
-	"cmd/egressd":  "syscall.Connect to ask whether a unix socket is alive, see clearSocket",
+
+	"internal/lab/engine/probe": "what a test tries from the inside of a container",
+
+	"cmd/egressd": "syscall.Connect to ask whether a unix socket is alive, see clearSocket",
 }
 
 // mayName are single names that one file may use all the same, each for a

@@ -119,9 +119,15 @@ func (d *daemon) writeConfig(t *testing.T, policy string) {
 // newDaemon prepares an egressd with the policy, without starting it.
 func newDaemon(t *testing.T, policy string) *daemon {
 	t.Helper()
+	return newDaemonIn(t, theWorld(t), policy)
+}
+
+// newDaemonIn prepares one for the gateway of a world.
+func newDaemonIn(t *testing.T, w *world, policy string) *daemon {
+	t.Helper()
 	noteSources(t)
 	dir := t.TempDir()
-	d := &daemon{world: theWorld(t), dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort, pacing: pacing{}}
+	d := &daemon{world: w, dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort, pacing: pacing{}}
 	d.log = &auditLog{dir: filepath.Join(dir, "audit")}
 	d.writeConfig(t, policy)
 	for name, text := range map[string]string{

@@ -27,10 +27,12 @@ import (
 )
 
 // binaryVariable names the egressd to test; without it one is built.
-// h2specVariable does so for h2spec, whose version stands in the module of tools.
+// h2specVariable does so for h2spec, whose version stands in the module of tools, and
+// probeVariable for what containers try their ways out with.
 const (
 	binaryVariable = "EGRESSD"
 	h2specVariable = "EGRESSD_H2SPEC"
+	probeVariable  = "EGRESSD_PROBE"
 )
 
 func TestMain(m *testing.M) {
@@ -65,6 +67,7 @@ func run(m *testing.M) (int, error) {
 	for variable, from := range map[string][2]string{
 		binaryVariable: {".", "github.com/egressd/egressd/cmd/egressd"},
 		h2specVariable: {filepath.Join("..", "tools"), "github.com/summerwind/h2spec/cmd/h2spec"},
+		probeVariable:  {".", "github.com/egressd/egressd/internal/lab/engine/probe"},
 	} {
 		if os.Getenv(variable) != "" {
 			continue
@@ -83,7 +86,8 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	heedSignals()
-	return m.Run(), nil
+	code = m.Run()
+	return code, closeEngine()
 }
 
 // heedSignals has the signals that this process was started to ignore, as nohup and

@@ -36,7 +36,9 @@ func theWorld(t *testing.T) *world {
 	return w
 }
 
-var openWorld = sync.OnceValues(func() (*world, error) {
+var openWorld = sync.OnceValues(makeWorld)
+
+func makeWorld() (*world, error) {
 	made, err := lab.New()
 	if err != nil {
 		return nil, err
@@ -50,7 +52,7 @@ var openWorld = sync.OnceValues(func() (*world, error) {
 	}
 	go made.Sink.Serve(w.origin.handle)
 	return w, w.listenOnLoopback()
-})
+}
 
 // listenOnLoopback has something answer on the gateway's own loopback, so
 // that a proxy that dials there gets through, and is seen.

@@ -8,6 +8,7 @@ declare -A package=(
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
+	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables
 	[openssl]=openssl [chromium]=chromium [certutil]=libnss3-tools
 )
 missing=()
@@ -21,6 +22,13 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 	echo "setup: missing: ${missing[*]}" >&2
 	echo "setup: hint: as root, apt-get install ${missing[*]}" >&2
 	exit 1
+fi
+# The tests start an engine of their own; the one of the package is not to.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+	trap 'rm -f "$policy"' EXIT
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod +x "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
