@@ -21,7 +21,7 @@ var floors = map[string][]string{
 	"policy":    {"internal/*"},
 	"audit":     {"internal/*"},
 	"certs":     {"internal/*"},
-	"integrate": {"internal/*"},
+	"integrate": {"internal/*", "integrations/devcontainer"},
 	"rego":      {"internal/*", "policy"},
 	"bundle":    {"internal/*", "policy", "rego"},
 	"sandbox":   {"internal/*", "policy"},

@@ -45,7 +45,7 @@ func Claude(path string, port uint16) (*Plan, error) {
 	if err := onlyPorts(old, text, float64(port)); err != nil {
 		return nil, &ShapeError{path, err.Error(), byHand}
 	}
-	return &Plan{File{path, old, text}, claudeNotes(text)}, nil
+	return &Plan{File: File{path, old, text}, Notes: claudeNotes(text)}, nil
 }
 
 // onlyPorts reads both texts as Claude Code does, the last of two equal keys

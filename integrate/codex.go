@@ -40,7 +40,7 @@ func Codex(path string, variables []Variable) (*Plan, error) {
 	if err := onlyVariables(before, text, variables); err != nil {
 		return nil, &ShapeError{path, err.Error(), byHand}
 	}
-	return &Plan{File{path, old, text}, codexNotes(before)}, nil
+	return &Plan{File: File{path, old, text}, Notes: codexNotes(before)}, nil
 }
 
 func parseTOML(text []byte) (map[string]any, error) {

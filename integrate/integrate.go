@@ -32,8 +32,9 @@ func (f *File) Same() bool { return f.Old != nil && string(f.Old) == string(f.Ne
 // A Plan is what an integration would write, and what whoever writes it has to
 // know: one sentence each.
 type Plan struct {
-	File  File
-	Notes []string
+	File   File
+	Beside []Made // files of egressd's own that File names
+	Notes  []string
 }
 
 // A Variable is one variable for the programs that another program starts.

@@ -5,20 +5,46 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tailscale/hujson"
 )
 
 // A jsonFile is JSON with comments, kept as it was written.
-type jsonFile struct{ root hujson.Value }
+type jsonFile struct {
+	root hujson.Value
+	unit string // by which one level is indented
+}
 
 func parseJSON(text []byte) (*jsonFile, error) {
 	root, err := hujson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	return &jsonFile{root}, nil
+	return &jsonFile{root, unitOf(&root)}, nil
+}
+
+// unitOf is how the first member of the file is indented.
+func unitOf(root *hujson.Value) string {
+	if object, ok := root.Value.(*hujson.Object); ok && len(object.Members) > 0 {
+		before := string(object.Members[0].Name.BeforeExtra)
+		unit := before[strings.LastIndexByte(before, '\n')+1:]
+		if unit != "" && strings.Trim(unit, " \t") == "" && strings.Contains(before, "\n") {
+			return unit
+		}
+	}
+	return indent
+}
+
+// laidOut indents text that is indented by [indent] as the file is.
+func (f *jsonFile) laidOut(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		rest := strings.TrimLeft(line, " ")
+		lines[i] = strings.Repeat(f.unit, (len(line)-len(rest))/len(indent)) + rest
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (f *jsonFile) pack() []byte { return f.root.Pack() }
@@ -32,6 +58,9 @@ func standardJSON(text []byte) []byte {
 	}
 	return standard
 }
+
+// quote returns text as JSON has it.
+func quote(text string) string { return string(hujson.String(text)) }
 
 func joined(keys []string) string { return strings.Join(keys, ".") }
 
@@ -49,7 +78,7 @@ func (f *jsonFile) set(keys []string, value string) (has string, err error) {
 			return "", err
 		}
 		if member == nil {
-			insert(object, key, nested(keys[depth+1:], value, depth+1), depth+1)
+			f.insert(object, key, nested(keys[depth+1:], value, depth+1), depth+1)
 			return "", nil
 		}
 		v = &member.Value
@@ -80,20 +109,22 @@ func nested(keys []string, value string, depth int) string {
 	if len(keys) == 0 {
 		return value
 	}
-	margin := "\n" + strings.Repeat(indent, depth)
-	return "{" + margin + indent + `"` + keys[0] + `": ` + nested(keys[1:], value, depth+1) + margin + "}"
+	return "{" + line(depth+1) + `"` + keys[0] + `": ` + nested(keys[1:], value, depth+1) + line(depth) + "}"
 }
+
+// line is the start of a line at depth.
+func line(depth int) string { return "\n" + strings.Repeat(indent, depth) }
 
 // insert adds a member to the end of object, laid out like those before it. Comments
 // at the end stay where they are, before it.
-func insert(object *hujson.Object, key, text string, depth int) {
-	value, err := hujson.Parse([]byte(text))
+func (f *jsonFile) insert(object *hujson.Object, key, text string, depth int) {
+	value, err := hujson.Parse([]byte(f.laidOut(text)))
 	if err != nil {
 		panic(err) // text is made by nested
 	}
 	value.BeforeExtra = hujson.Extra(" ")
-	broken := "\n" + strings.Repeat(indent, depth)
-	margin, end := broken, strings.TrimSuffix(broken, indent)
+	broken := f.laidOut(line(depth))
+	margin, end := broken, f.laidOut(line(depth-1))
 	comments := strings.TrimRight(string(object.AfterExtra), " \t\r\n")
 	if n := len(object.Members); n > 0 {
 		last := &object.Members[n-1]
@@ -109,4 +140,84 @@ func insert(object *hujson.Object, key, text string, depth int) {
 		Name: hujson.Value{BeforeExtra: hujson.Extra(comments + margin), Value: hujson.String(key)}, Value: value,
 	})
 	object.AfterExtra = hujson.Extra(end)
+}
+
+// include puts those of words that are missing at the end of the list at key, and makes
+// that where there is none.
+func (f *jsonFile) include(key string, words []string) error {
+	object, ok := f.root.Value.(*hujson.Object)
+	if !ok {
+		return errors.New("the file is no object")
+	}
+	member, err := find(object, key)
+	if err != nil {
+		return err
+	}
+	if member == nil {
+		f.insert(object, key, tall(words), 1)
+		return nil
+	}
+	array, ok := member.Value.Value.(*hujson.Array)
+	if !ok {
+		return errors.New(key + " is no list")
+	}
+	for _, w := range words {
+		if !has(array, w) {
+			f.push(array, w)
+		}
+	}
+	return nil
+}
+
+// tall is a list with a line for each of words, laid out as the value of a key of the
+// whole file.
+func tall(words []string) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(line(2) + quote(w))
+	}
+	return "[" + b.String() + line(1) + "]"
+}
+
+func has(array *hujson.Array, word string) bool {
+	return slices.ContainsFunc(array.Elements, func(v hujson.Value) bool {
+		l, ok := v.Value.(hujson.Literal)
+		return ok && l.Kind() == '"' && l.String() == word
+	})
+}
+
+// push adds a word to the end of array, laid out like the one before it. Comments at the
+// end stay where they are, before it.
+func (f *jsonFile) push(array *hujson.Array, word string) {
+	broken := f.laidOut(line(2))
+	added := hujson.Value{Value: hujson.String(word)}
+	n := len(array.Elements)
+	comments := strings.TrimRight(string(array.AfterExtra), " \t\r\n")
+	if n == 0 {
+		if comments != "" {
+			added.BeforeExtra, array.AfterExtra = hujson.Extra(comments+broken), hujson.Extra(f.laidOut(line(1)))
+		}
+		array.Elements = append(array.Elements, added)
+		return
+	}
+	last := &array.Elements[n-1]
+	margin, end := string(array.Elements[0].BeforeExtra), string(array.AfterExtra[len(comments):])
+	if n > 1 {
+		margin = string(last.BeforeExtra)
+	}
+	switch {
+	case strings.TrimSpace(margin) != "" || comments != "":
+		margin = broken
+	case margin == "":
+		margin = " "
+	}
+	if last.AfterExtra != nil { // a comma stands after the last one
+		added.AfterExtra = hujson.Extra{}
+	}
+	added.BeforeExtra = hujson.Extra(comments + margin)
+	array.Elements = append(array.Elements, added)
+	array.AfterExtra = hujson.Extra(end)
 }

@@ -87,17 +87,7 @@ var variables = [...]string{
 // up users or takes lines for a log, are not.
 func Of(uid int, environ, kept []string) []string {
 	home := valueOf(environ, "HOME")
-	var all []string
-	for _, path := range known {
-		path = strings.ReplaceAll(path, "$UID", strconv.Itoa(uid))
-		if rest, ok := strings.CutPrefix(path, "$HOME"); ok {
-			if !filepath.IsAbs(home) {
-				continue
-			}
-			path = filepath.Clean(home) + rest
-		}
-		all = append(all, path)
-	}
+	all := knownTo(uid, home)
 	for _, v := range environ {
 		if name, value, _ := strings.Cut(v, "="); slices.Contains(variables[:], name) {
 			all = append(all, socketPaths(value)...)
@@ -108,6 +98,28 @@ func Of(uid int, environ, kept []string) []string {
 	return slices.DeleteFunc(all, func(path string) bool {
 		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
 	})
+}
+
+// Leads reports whether what shares path with a sandbox shares a known door of a
+// user's with it: whether path is one, holds one, or lies in one. It need not exist.
+func Leads(path string, uid int, home string) bool {
+	return slices.ContainsFunc(knownTo(uid, home), func(door string) bool {
+		return isOrHolds(path, door) || isOrHolds(door, path)
+	})
+}
+
+func knownTo(uid int, home string) (all []string) {
+	for _, path := range known {
+		path = strings.ReplaceAll(path, "$UID", strconv.Itoa(uid))
+		if rest, ok := strings.CutPrefix(path, "$HOME"); ok {
+			if !filepath.IsAbs(home) {
+				continue
+			}
+			path = filepath.Clean(home) + rest
+		}
+		all = append(all, path)
+	}
+	return all
 }
 
 func valueOf(environ []string, name string) (value string) {
@@ -123,7 +135,7 @@ func valueOf(environ []string, name string) (value string) {
 // folder above it.
 func isOrHolds(path, socket string) bool {
 	path, socket = realPath(path), realPath(socket)
-	return path == socket || strings.HasPrefix(socket, path+"/")
+	return path == socket || strings.HasPrefix(socket, strings.TrimSuffix(path, "/")+"/")
 }
 
 func realPath(path string) string {

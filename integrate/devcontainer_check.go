@@ -1,0 +1,260 @@
+package integrate
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/internal/doors"
+)
+
+// A checker looks for settings of a dev container by which it gets around egressd.
+type checker struct {
+	DevContainer
+	at string
+}
+
+// wide are capabilities that administer networks, load code into the kernel, or open
+// files past every mount.
+var wide = []string{"ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"}
+
+// engines are parts of the names of Features that start containers of their own, or have
+// the machine's engine do so.
+var engines = []string{"docker-in-docker", "docker-outside-of-docker", "docker-from-docker", "podman-in-container"}
+
+func (d *DevContainer) check(at string, said map[string]any) error {
+	c := &checker{*d, at}
+	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.arguments, c.mounts, c.variables} {
+		if err := looks(said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) breaks(setting, problem, instead string) error {
+	return &BoundaryError{c.at, setting, problem, instead}
+}
+
+// composed is for containers whose networks are Compose's to say.
+func (c *checker) composed(said map[string]any) error {
+	if said["dockerComposeFile"] == nil {
+		return nil
+	}
+	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count",
+		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.Door, doorInside))
+}
+
+func (c *checker) features(said map[string]any) error {
+	features, _ := said["features"].(map[string]any)
+	for name := range features {
+		for _, engine := range engines {
+			if strings.Contains(name, engine) {
+				return c.breaks("features", name+" starts containers that have a network", "leave it out, and start containers outside")
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) properties(said map[string]any) error {
+	if said["privileged"] != nil && said["privileged"] != false {
+		return c.breaks("privileged", "the machine's devices and networks are within reach", "leave it out")
+	}
+	for _, name := range words(said["capAdd"]) {
+		if err := c.capability("capAdd", name); err != nil {
+			return err
+		}
+	}
+	for _, option := range words(said["securityOpt"]) {
+		if err := c.security("securityOpt", option); err != nil {
+			return err
+		}
+	}
+	if user, _ := said["containerUser"].(string); c.Captured && user != "" && user != "root" && user != "0" {
+		return c.breaks("containerUser", user+" cannot capture what is sent", `"containerUser": "root", with "remoteUser": "`+user+`"; or egressd init devcontainer without --transparent`)
+	}
+	return nil
+}
+
+func (c *checker) capability(setting, name string) error {
+	name = strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+	if !slices.Contains(wide, name) || name == "NET_ADMIN" && c.Captured && setting == "runArgs" {
+		return nil
+	}
+	instead := "leave it out"
+	if name == "NET_ADMIN" {
+		instead = "leave it out; egressd init devcontainer --transparent, to capture what is sent"
+	}
+	return c.breaks(setting, "the container would have CAP_"+name, instead)
+}
+
+func (c *checker) security(setting, option string) error {
+	if name, value, _ := strings.Cut(strings.ReplaceAll(option, ":", "="), "="); value == "unconfined" {
+		return c.breaks(setting, name+" keeps the container from sockets that no network holds, and from the kernel", "leave "+option+" out")
+	}
+	return nil
+}
+
+func (c *checker) arguments(said map[string]any) error {
+	args, err := c.readArguments(words(said["runArgs"]))
+	if err != nil {
+		return err
+	}
+	for _, a := range args {
+		if err := c.argument(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// argument judges one flag of docker run.
+func (c *checker) argument(a argument) error {
+	const setting = "runArgs"
+	shown := a.name + " " + a.value
+	switch a.name {
+	case "--network", "--net":
+		if a.value != "none" {
+			return c.breaks(setting, shown+": the container has a network besides egressd", "leave it out: egressd init devcontainer adds --network=none")
+		}
+	case "--privileged", "--use-api-socket":
+		if a.value != "false" {
+			return c.breaks(setting, a.name+": the machine's devices and networks are within reach", "leave it out")
+		}
+	case "--pid", "--ipc", "--uts", "--userns", "--cgroupns":
+		if a.value == "host" || strings.HasPrefix(a.value, "container:") {
+			return c.breaks(setting, shown+": it is shared with what has a network", "leave it out")
+		}
+	case "--cap-add":
+		return c.capability(setting, a.value)
+	case "--security-opt":
+		return c.security(setting, a.value)
+	case "--device", "--device-cgroup-rule", "--volumes-from":
+		return c.breaks(setting, shown+": it may lead out, which nothing here can tell", "leave it out")
+	case "--volume", "-v":
+		source, _, _ := strings.Cut(c.expanded(a.value), ":")
+		return c.source(setting, source)
+	case "--mount":
+		return c.mount(setting, a.value)
+	}
+	return nil
+}
+
+func (c *checker) mounts(said map[string]any) error {
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range append(mounts, said["workspaceMount"]) {
+		var err error
+		switch m := m.(type) {
+		case string:
+			err = c.mount("mounts", m)
+		case map[string]any:
+			source, _ := m["source"].(string)
+			err = c.source("mounts", c.expanded(source))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mount judges every path of this machine in a value of --mount, a list of NAME=VALUE: a
+// volume can be one in its options.
+func (c *checker) mount(setting, text string) error {
+	for field := range strings.SplitSeq(c.expanded(text), ",") {
+		field = strings.TrimSpace(strings.Trim(field, `"`))
+		name, _, _ := strings.Cut(strings.ToLower(field), "=")
+		if name == "target" || name == "dst" || name == "destination" {
+			continue
+		}
+		if err := c.source(setting, field[strings.LastIndexByte(field, '=')+1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// variables looks for values that would count before ours.
+func (c *checker) variables(said map[string]any) error {
+	for _, key := range []string{"containerEnv", "remoteEnv"} {
+		there, _ := said[key].(map[string]any)
+		for _, v := range c.Variables {
+			if has, found := there[v.Name]; found && has != v.Value {
+				return &ConflictError{c.at, key + "." + v.Name, fmt.Sprintf("%q", has), quote(v.Value)}
+			}
+		}
+	}
+	return nil
+}
+
+// source judges what of the machine is mounted. A name that begins with neither a slash
+// nor a dot is a volume.
+func (c *checker) source(setting, source string) error {
+	if strings.HasPrefix(source, ".") {
+		source = filepath.Join(c.Folder, source)
+	}
+	if !filepath.IsAbs(source) {
+		return nil
+	}
+	source = filepath.Clean(source)
+	home, _ := c.variable("HOME")
+	leads := strings.HasSuffix(source, ".sock") || strings.HasSuffix(source, ".socket") ||
+		under(source, "/proc") || under(source, "/dev") && !under(source, "/dev/shm") || doors.Leads(source, os.Getuid(), home)
+	if source == c.Door || !leads {
+		return nil
+	}
+	return c.breaks(setting, source+" is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone")
+}
+
+func under(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+// expanded puts in what the tool does that starts the container.
+func (c *checker) expanded(text string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		inside, after, closed := strings.Cut(rest, "}")
+		b.WriteString(before)
+		if !found || !closed {
+			return b.String()
+		}
+		kind, name, _ := strings.Cut(inside, ":")
+		name, fallback, _ := strings.Cut(name, ":")
+		switch kind {
+		case "localEnv", "env":
+			value, ok := c.variable(name)
+			if !ok {
+				value = fallback
+			}
+			b.WriteString(value)
+		case "localWorkspaceFolder":
+			b.WriteString(c.Folder)
+		}
+		text = after
+	}
+}
+
+func (d *DevContainer) variable(name string) (value string, found bool) {
+	for _, v := range d.Environ {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value, found = rest, true
+		}
+	}
+	return value, found
+}
+
+// words are the strings of a list.
+func words(list any) (all []string) {
+	elements, _ := list.([]any)
+	for _, e := range elements {
+		if s, ok := e.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}

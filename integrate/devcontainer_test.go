@@ -1,0 +1,289 @@
+package integrate
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// workspace is a folder with the settings of a dev container.
+func workspace(t *testing.T, text string) DevContainer {
+	t.Helper()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, ".devcontainer", "devcontainer.json"), text)
+	return DevContainer{
+		Folder: dir, Door: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
+		Variables: []Variable{{"http_proxy", "http://127.0.0.1:3128"}, {"no_proxy", ""}},
+		Environ:   []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const devContainerWhole = `{
+  "image": "base",
+  "runArgs": [
+    "--network=none",
+    "--cap-drop=NET_RAW",
+    "--dns=127.0.0.1",
+    "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"
+  ],
+  "mounts": [
+    "source=/run/egressd/web,target=/run/egressd,type=bind,readonly",
+    "source=/usr/bin/egressd,target=/usr/local/bin/egressd,type=bind,readonly",
+    "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly"
+  ],
+  "features": {
+    "./egressd": {
+      "mode": "proxy"
+    }
+  }
+}
+`
+
+// devContainerCommented is one that is laid out in another way.
+const devContainerCommented = `// for all of us
+{
+	"image": "base", // pinned elsewhere
+	"features": {"ghcr.io/devcontainers/features/node:1": {}},
+	/* arguments */
+	"runArgs": ["--init", "--network=none"],
+	"mounts": [
+		"source=cache,target=/cache,type=volume", // ours
+	],
+	// "containerEnv": {"http_proxy": "off"},
+}
+`
+
+const devContainerCommentedNew = `// for all of us
+{
+	"image": "base", // pinned elsewhere
+	"features": {"ghcr.io/devcontainers/features/node:1": {},"./egressd": {
+			"mode": "proxy"
+		}},
+	/* arguments */
+	"runArgs": ["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],
+	"mounts": [
+		"source=cache,target=/cache,type=volume", // ours
+		"source=/run/egressd/web,target=/run/egressd,type=bind,readonly",
+		"source=/usr/bin/egressd,target=/usr/local/bin/egressd,type=bind,readonly",
+		"source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly",
+	],
+	// "containerEnv": {"http_proxy": "off"},
+}
+`
+
+func TestDevContainerChangesWhatItNamesAlone(t *testing.T) {
+	for name, row := range map[string]struct{ old, want string }{
+		"an image alone":           {"{\n  \"image\": \"base\"\n}\n", devContainerWhole},
+		"done already":             {devContainerWhole, devContainerWhole},
+		"comments, tabs and order": {devContainerCommented, devContainerCommentedNew},
+		"lists that are empty":     {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
+		"all in one line": {
+			`{"image":"base","runArgs":["--init"]}`,
+			`{"image":"base","runArgs":["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],"mounts": [`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := workspace(t, row.old)
+			plan, err := DevContainers(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := string(plan.File.New)
+			if !strings.HasPrefix(got, row.want) {
+				t.Errorf("came\n%s\nwant\n%s", got, row.want)
+			}
+			var said map[string]any
+			if err := json.Unmarshal(standardJSON([]byte(got)), &said); err != nil {
+				t.Errorf("%v:\n%s", err, got)
+			}
+			if missing := lacks(&d, said); missing != "" {
+				t.Errorf("it lacks %s:\n%s", missing, got)
+			}
+			writeFile(t, plan.File.Path, got)
+			again, err := DevContainers(d)
+			if err != nil || !again.File.Same() {
+				t.Errorf("a second time changes it: %v", err)
+			}
+		})
+	}
+}
+
+// lacks says which word of the arguments and mounts is not there.
+func lacks(d *DevContainer, said map[string]any) string {
+	for key, want := range map[string][]string{"runArgs": d.arguments(), "mounts": d.mounts()} {
+		there := strings.Join(words(said[key]), "\n") + "\n"
+		for _, w := range want {
+			if strings.Count(there, w+"\n") != 1 {
+				return w
+			}
+		}
+	}
+	return ""
+}
+
+func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
+	for _, text := range []string{
+		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
+		`{"privileged": true}`,
+		`{"privileged": "${localEnv:P}"}`,
+		`{"capAdd": ["NET_ADMIN"]}`,
+		`{"capAdd": ["cap_sys_admin"]}`,
+		`{"securityOpt": ["seccomp=unconfined"]}`,
+		`{"securityOpt": ["apparmor:unconfined"]}`,
+		`{"features": {"ghcr.io/devcontainers/features/docker-in-docker:2": {}}}`,
+		`{"features": {"ghcr.io/devcontainers/features/docker-outside-of-docker:1": {}}}`,
+		`{"mounts": ["source=/var/run/docker.sock,target=/var/run/docker-host.sock,type=bind"]}`,
+		`{"mounts": [{"source": "/run/user/7/podman/podman.sock", "target": "/p", "type": "bind"}]}`,
+		`{"mounts": ["type=bind,src=/,dst=/host"]}`,
+		`{"mounts": ["source=/run/,target=/r,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:HOME},target=/h,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:HOME}/.docker,target=/h,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:NOT_SET:/run},target=/h,type=bind"]}`,
+		`{"mounts": ["type=volume,target=/x,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/run"]}`,
+		`{"mounts": ["source=/run/egressd/other,target=/x,type=bind"]}`,
+		`{"mounts": ["source=/proc,target=/x,type=bind"]}`,
+		`{"workspaceMount": "source=/run,target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"runArgs": ["--network=host"]}`,
+		`{"runArgs": ["--network", "bridge"]}`,
+		`{"runArgs": ["--net=container:x"]}`,
+		`{"runArgs": ["--network=none", "--network=mine"]}`,
+		`{"runArgs": ["--network=${localEnv:NET}"]}`,
+		`{"runArgs": ["--privileged"]}`,
+		`{"runArgs": ["--privileged=1"]}`,
+		`{"runArgs": ["-it", "--cap-add", "ALL"]}`,
+		`{"runArgs": ["--cap-add=net_admin"]}`,
+		`{"runArgs": ["--security-opt", "seccomp=unconfined"]}`,
+		`{"runArgs": ["--pid=host"]}`,
+		`{"runArgs": ["--ipc", "container:x"]}`,
+		`{"runArgs": ["--device=/dev/sda"]}`,
+		`{"runArgs": ["--volumes-from", "x"]}`,
+		`{"runArgs": ["-v", "/run/docker.sock:/d"]}`,
+		`{"runArgs": ["-v/run/docker.sock:/d"]}`,
+		`{"runArgs": ["-itv", "/run:/d"]}`,
+		`{"runArgs": ["-v", "../../../../../../../../run:/d"]}`,
+		`{"runArgs": ["--volume=/run/containerd/containerd.sock:/d"]}`,
+		`{"runArgs": ["--mount", "type=bind,source=/run/docker.sock,target=/d"]}`,
+		`{"runArgs": ["--label", "--privileged"]}`,
+		`{"runArgs": ["--use-api-socket"]}`,
+		`{"runArgs": ["${localEnv:ARGS}"]}`,
+	} {
+		plan, err := DevContainers(workspace(t, text))
+		var boundary *BoundaryError
+		if !errors.As(err, &boundary) || boundary.Instead == "" || plan != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
+	for _, text := range []string{
+		`{"privileged": false, "capAdd": ["SYS_PTRACE"], "securityOpt": ["no-new-privileges"]}`,
+		`{"features": {"ghcr.io/devcontainers/features/node:1": {}}, "forwardPorts": [3000], "remoteUser": "vscode"}`,
+		`{"mounts": ["source=${localEnv:MODELS},target=/models,type=bind,readonly", {"source": "cache", "target": "/c", "type": "volume"}]}`,
+		`{"runArgs": ["--network", "none", "--init", "-e", "A=-v/run:/x", "-w", "/workspaces", "--shm-size=1g", "-v", "cache:/c", "--name", "mine"]}`,
+		`{"workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "workspaceFolder": "/w"}`,
+	} {
+		if _, err := DevContainers(workspace(t, text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerLeavesWhatItCannotChange(t *testing.T) {
+	for text, want := range map[string]error{
+		`{"containerEnv": {"http_proxy": "http://proxy.corp.example:8080"}}`: &ConflictError{},
+		`{"remoteEnv": {"no_proxy": "*"}}`:                                   &ConflictError{},
+		`{"features": {"./egressd": {"mode": "transparent"}}}`:               &ConflictError{},
+		`{"runArgs": "--init"}`:                                              &ShapeError{},
+		`{"runArgs": [], "runArgs": []}`:                                     &ShapeError{},
+		`{"features": ["./egressd"]}`:                                        &ShapeError{},
+		`["image"]`:                                                          &ShapeError{},
+		`{"image": }`:                                                        &ShapeError{},
+		`{"mounts": {"source": "cache"}}`:                                    &ShapeError{},
+		`{"image": "base"} {"privileged": true}`:                             &ShapeError{},
+	} {
+		_, err := DevContainers(workspace(t, text))
+		if reflect.TypeOf(err) != reflect.TypeOf(want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerNeedsAPlaceThatNobodyInsideWrites(t *testing.T) {
+	d := DevContainer{Folder: t.TempDir(), Door: "/run/egressd/web", Socket: "enter.sock"}
+	var shape *ShapeError
+	if _, err := DevContainers(d); !errors.As(err, &shape) {
+		t.Errorf("without a dev container: %v", err)
+	}
+	writeFile(t, filepath.Join(d.Folder, ".devcontainer.json"), `{"image": "base"}`)
+	var boundary *BoundaryError
+	if _, err := DevContainers(d); !errors.As(err, &boundary) || !strings.Contains(boundary.Instead, "mv ") {
+		t.Errorf("with one that can be hidden by another: %v", err)
+	}
+}
+
+func TestDevContainerThatCaptures(t *testing.T) {
+	d := workspace(t, `{"image": "base"}`)
+	d.Captured, d.Program, d.Socket, d.Variables = true, "", "door.sock", nil
+	plan, err := DevContainers(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(plan.File.New)
+	for _, want := range []string{`"--cap-add=NET_ADMIN"`, `"mode": "transparent"`, `"socket": "/run/egressd/door.sock"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "NET_RAW") || strings.Contains(text, "/usr/local/bin") {
+		t.Errorf("it says more than that:\n%s", text)
+	}
+	writeFile(t, plan.File.Path, text)
+	if again, err := DevContainers(d); err != nil || !again.File.Same() {
+		t.Errorf("a second time changes it: %v", err)
+	}
+	writeFile(t, plan.File.Path, `{"image": "base", "containerUser": "node"}`)
+	var boundary *BoundaryError
+	if _, err := DevContainers(d); !errors.As(err, &boundary) {
+		t.Errorf("by a user who cannot: %v", err)
+	}
+	d.Captured = false
+	writeFile(t, plan.File.Path, text)
+	if _, err := DevContainers(d); !errors.As(err, &boundary) {
+		t.Errorf("once more without: %v", err)
+	}
+}
+
+func TestDevContainerNotes(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"build": {"dockerfile": "../Dockerfile"}}`:                          "lies outside of .devcontainer",
+		`{"build": {"dockerfile": "Dockerfile", "context": ".."}}`:            "lies outside of .devcontainer",
+		`{"dockerFile": "${localWorkspaceFolder}/Dockerfile"}`:                "lies outside of .devcontainer",
+		`{"image": "base", "initializeCommand": "npm ci"}`:                    "initializeCommand runs on this machine",
+		`{"image": "base", "appPort": 3000}`:                                  "appPort publishes nothing",
+		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
+	} {
+		plan, err := DevContainers(workspace(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(plan.Notes, "\n")
+		if !strings.Contains(all, want) || strings.Count(all, "\n") > 1 || (want == "is not held") != (strings.Count(all, "\n") == 0) {
+			t.Errorf("%s: %q", text, all)
+		}
+	}
+}
