@@ -16,7 +16,16 @@ for command in "${!package[@]}"; do
 	command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${package[$command]}")
 done
 [ -s /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
-[ "${#missing[@]}" -eq 0 ] && exit 0
+
+# What tests run of npm, in the version and with the digest that stand in the lock file.
+commands_of_npm() {
+	cd "$(dirname "$0")/../tools/npm"
+	[ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts --no-audit --no-fund --silent
+}
+if [ "${#missing[@]}" -eq 0 ]; then
+	commands_of_npm
+	exit 0
+fi
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 	echo "setup: missing: ${missing[*]}" >&2
@@ -33,3 +42,4 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+commands_of_npm
