@@ -251,7 +251,7 @@ func TestDevContainerFeatureByHand(t *testing.T) {
 	if w == nil {
 		return
 	}
-	d := startFor(t, w, devContainerPolicy)
+	d := startFor(t, w, strings.Replace(devContainerPolicy, `"]`+"\nsandboxes", `", {host: inspected.allowed.test, methods: [GET]}]`+"\nsandboxes", 1))
 	feature, err := filepath.Abs(filepath.Join("..", "integrations", "devcontainer", "src", "egressd"))
 	if err != nil {
 		t.Fatal(err)
@@ -266,6 +266,10 @@ func TestDevContainerFeatureByHand(t *testing.T) {
 	}
 	came(t, w.probe(t, c, slices.Collect(maps.Keys(captured))...), captured)
 	came(t, w.probe(t, c, "direct http://a.allowed.test/"), map[string]string{"direct http://a.allowed.test/": "200 OK origin " + allowedIPv4})
+	authority, err := d.command(t.Context(), nil, "ca", "show", "--pem", "--config", d.config).Output()
+	if trusted := w.docker(t, "exec", c, "cat", "/usr/local/share/egressd/ca.pem"); err != nil || len(authority) == 0 || trusted != strings.TrimSpace(string(authority)) {
+		t.Errorf("it is to trust %q, %v, and not %q", trusted, err, authority)
+	}
 	for says, flags := range map[string][]string{
 		"the container has CAP_NET_ADMIN, and mode is proxy":  {"--network=none", "--cap-add=NET_ADMIN"},
 		"mode is transparent, which takes CAP_NET_ADMIN":      {"--network=none", "-e", "MODE=transparent"},
