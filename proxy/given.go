@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 // ServeGiven is Serve, or, where how is given, ServeTransparent, for a listener
@@ -46,9 +48,13 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 }
 
 // acceptGiven hands a connection to its loop, as a descriptor that nobody else
-// has.
+// has, and of which nothing is left that who gave the listener has set.
 func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	defer c.Close()
+	socket, ok := c.(*net.TCPConn)
+	if !ok || sandbox.Plain(socket) != nil {
+		return
+	}
 	at, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return

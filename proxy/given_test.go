@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestAGivenListenerThatBlocksIsNobodyElsesTrouble has who gave a listener make its socket
@@ -61,4 +63,58 @@ func TestAGivenListenerThatBlocksIsNobodyElsesTrouble(t *testing.T) {
 		t.Error("it is served still")
 	}
 	w.captured(t, to).send("other\n").expect("other\n")
+}
+
+// TestWhatAListenerWasGivenWithIsNotPassedOn has who gave a listener set what its connections
+// begin with: that close(2) waits, that what is looked at is not what is read, that what
+// is sent comes back.
+func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	up := newOrigin(t, func(c net.Conn) { io.Copy(c, c) })
+	to := w.named(t, "allowed.test", up.port)
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // which has fewer options, and no door takes
+	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := duplicate(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(theirs)
+	options := map[int][2]int{unix.SO_PEEK_OFF: {3, -1}, unix.SO_TIMESTAMPING: {unix.SOF_TIMESTAMPING_TX_SOFTWARE | unix.SOF_TIMESTAMPING_SOFTWARE, 0}, unix.SO_RCVLOWAT: {1000, 1}, unix.SO_OOBINLINE: {1, 0}}
+	err = syscall.SetsockoptLinger(theirs, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 60})
+	for o, values := range options {
+		if failed := syscall.SetsockoptInt(theirs, syscall.SOL_SOCKET, o, values[0]); o != unix.SO_PEEK_OFF { // which TCP has since Linux 6.9
+			err = errors.Join(err, failed)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lingers := make(chan int32, 1)
+	go w.ServeGiven(l, "given", func(fd int) (netip.AddrPort, error) {
+		for o, values := range options {
+			if got, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, o); err == nil && got != values[1] {
+				t.Errorf("option %d is %d, not %d", o, got, values[1])
+			}
+		}
+		linger, err := unix.GetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER)
+		if err != nil {
+			t.Error(err)
+		}
+		lingers <- linger.Onoff
+		return to, nil
+	})
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if <-lingers != 0 {
+		t.Error("close(2) waits for the client")
+	}
+	(&client{c, bufio.NewReader(c), t}).send("one\n").expect("one\n")
 }
