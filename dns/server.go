@@ -2,10 +2,12 @@ package dns
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -95,6 +97,7 @@ func (s *Server) serve(d *dns.Server, release func() error, name string) error {
 	d.Handler, d.MsgAcceptFunc, d.MsgInvalidFunc = h, h.accept, h.invalid
 	d.UDPSize, d.ReadTimeout, d.WriteTimeout = maxUDP, s.limits.Idle, s.limits.Idle
 	d.IdleTimeout = func() time.Duration { return s.limits.Idle }
+	d.DecorateReader = func(r dns.Reader) dns.Reader { return openReader{r} }
 	d.NotifyStartedFunc = func() { close(started) }
 	done := make(chan error, 1)
 	go func() { done <- d.ActivateAndServe() }()
@@ -110,6 +113,21 @@ func (s *Server) serve(d *dns.Server, release func() error, name string) error {
 		return err
 	}
 	return ErrServerClosed
+}
+
+// An openReader ends where who has a socket for datagrams, too, has shut it: such a socket
+// is read from at once, again and again, and nothing is there.
+type openReader struct{ dns.Reader }
+
+func (r openReader) ReadUDP(c *net.UDPConn, patience time.Duration) ([]byte, *dns.SessionUDP, error) {
+	m, from, err := r.Reader.ReadUDP(c, patience)
+	if err != nil || len(m) > 0 {
+		return m, from, err
+	}
+	if at, ok := from.RemoteAddr().(*net.UDPAddr); !ok || at == nil || at.Port == 0 && at.IP.IsUnspecified() {
+		return nil, nil, io.EOF
+	}
+	return m, from, nil
 }
 
 const maxUDP = 4096 // bytes of a question; a name and an OPT record fit in far less
@@ -223,6 +241,9 @@ func (l *fewConns) Accept() (net.Conn, error) {
 	if err != nil {
 		<-l.free
 		return nil, err
+	}
+	if socket, ok := c.(syscall.Conn); !ok || sandbox.Plain(socket) != nil {
+		c.Close() // whoever reads from it is told so
 	}
 	return &fewConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
 }
