@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -38,6 +39,9 @@ func (d *Datagrams) Next() (Datagram, error) {
 		_, n, _, from, err := d.conn.ReadMsgUDPAddrPort(payload[:], control)
 		if err != nil {
 			return Datagram{}, err
+		}
+		if n == 0 && from.Port() == 0 {
+			return Datagram{}, io.EOF // who has the socket, too, has shut it: it would be read from at once, for ever
 		}
 		if to, ok := sentTo(control[:n]); ok {
 			from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
