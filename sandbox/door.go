@@ -30,18 +30,27 @@ type Door struct {
 	Refused func(v Visitor, raw []byte, why error)
 
 	mu       sync.Mutex // guards what follows
-	waiting  map[uint32]int
+	waiting  map[guest]int
 	listener *net.UnixListener
 	open     map[*Arrival]struct{}
 	closed   bool
 	serving  sync.WaitGroup
+	leaving  farewells
 }
 
 const (
 	doorPatience = 2 * time.Second // for the offer, and for the answer to be taken
 	waitingMost  = 16              // visitors without an answer, at a time
 	waitingOfOne = 4               // of one user
+	leavingMost  = 64              // visitors that are seen off, at a time
 )
+
+// A guest is who visitors are counted by. The host's own are not to wait for a sandbox
+// that has their user's number.
+type guest struct {
+	uid  uint32
+	host bool
+}
 
 // An Arrival is an offer that is in order, and who made it.
 type Arrival struct {
@@ -58,77 +67,104 @@ type Arrival struct {
 	answered func() // it does not wait any more
 }
 
-// Serve takes visitors until Close.
+// Serve takes visitors until Close. It closes l.
 func (d *Door) Serve(l *net.UnixListener) error {
-	if !d.opens(l) {
-		return net.ErrClosed
-	}
+	defer d.opens(l)()
+	defer d.leaving.begin(func() { seeOffAll(l) })
 	for {
 		c, err := l.AcceptUnix()
 		switch {
-		case errors.Is(err, net.ErrClosed):
-			return err
-		case err != nil:
-			time.Sleep(100 * time.Millisecond) // too many descriptors; who waits in the kernel stays there
-		default:
+		case err == nil:
 			d.admit(c)
+		case d.isClosed():
+			return net.ErrClosed
+		default:
+			time.Sleep(100 * time.Millisecond) // too many descriptors; who waits in the kernel stays there
 		}
 	}
 }
 
-func (d *Door) opens(l *net.UnixListener) bool {
+// opens has l be served until done is called. Where d is closed already, there is nothing to
+// do but to see off those who wait.
+func (d *Door) opens(l *net.UnixListener) (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.listener = l
-	d.waiting, d.open = map[uint32]int{}, map[*Arrival]struct{}{}
-	return !d.closed
+	d.waiting, d.open = map[guest]int{}, map[*Arrival]struct{}{}
+	if d.closed {
+		shut(l)
+		return func() {}
+	}
+	d.serving.Add(1)
+	return d.serving.Done
 }
 
-// Close ends Serve, and has every arrival end. It waits until they are done with.
+func (d *Door) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// Close ends Serve, and has every arrival end. It waits until they are done with, and,
+// for a moment, until what they have brought is closed.
 func (d *Door) Close() {
 	d.mu.Lock()
 	d.closed = true
 	if d.listener != nil {
-		d.listener.Close()
+		shut(d.listener)
 	}
 	for a := range d.open {
 		a.leave()
 	}
 	d.mu.Unlock()
+	d.leaving.hurry()
 	d.serving.Wait()
+	d.leaving.wait(doorPatience)
 }
 
 // admit has a visitor seen to, unless too many wait.
 func (d *Door) admit(c *net.UnixConn) {
 	v, err := visitorAt(c)
-	if err != nil {
-		c.Close()
+	v.Door = d.Name
+	who := guest{v.UID, v.Host}
+	if err != nil || !d.enters(who) {
+		d.leaving.begin(func() { seeOff(c) }) // it may come again
 		return
 	}
-	v.Door = d.Name
+	go func() {
+		answered := sync.OnceFunc(func() { d.answered(who) })
+		a := d.receive(c, v, answered)
+		d.leaving.begin(func() {
+			defer answered()
+			a.release()
+		})
+		d.serving.Done()
+	}()
+}
+
+// enters counts a visitor, where there is room for one more.
+func (d *Door) enters(who guest) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := 0
-	for _, n := range d.waiting {
-		all += n
+	for other, n := range d.waiting {
+		if other.host == who.host {
+			all += n
+		}
 	}
-	if d.closed || all >= waitingMost || d.waiting[v.UID] >= waitingOfOne {
-		c.Close() // it may come again
-		return
+	if d.closed || all >= waitingMost || d.waiting[who] >= waitingOfOne {
+		return false
 	}
-	d.waiting[v.UID]++
-	d.serving.Go(func() {
-		answered := sync.OnceFunc(func() { d.answered(v.UID) })
-		defer answered()
-		d.receive(c, v, answered)
-	})
+	d.waiting[who]++
+	d.serving.Add(1)
+	return true
 }
 
-func (d *Door) answered(uid uint32) {
+func (d *Door) answered(who guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiting[uid]--; d.waiting[uid] == 0 {
-		delete(d.waiting, uid)
+	if d.waiting[who]--; d.waiting[who] == 0 {
+		delete(d.waiting, who)
 	}
 }
 
@@ -155,17 +191,14 @@ func visitorAt(c *net.UnixConn) (v Visitor, err error) {
 	return v, errors.Join(failed, err)
 }
 
-// receive reads an offer, checks it, and has it taken. What is refused is
-// answered first, and its descriptors are closed after: to close one that is not
-// what it should be can take as long as its owner likes.
-func (d *Door) receive(c *net.UnixConn, v Visitor, answered func()) {
-	defer c.Close()
+// receive reads an offer, checks it, and has it taken. What it returns is what is left
+// of it, which the caller has released where it may take long.
+func (d *Door) receive(c *net.UnixConn, v Visitor, answered func()) *Arrival {
 	_ = c.SetDeadline(time.Now().Add(doorPatience))
 	text, fds, err := readOffer(c)
 	a := &Arrival{Visitor: v, door: d, conn: c, fds: fds}
-	defer a.release()
 	if len(text) == 0 && len(fds) == 0 {
-		return // it has looked whether somebody is here
+		return a // it has looked whether somebody is here
 	}
 	if err == nil {
 		err = a.check(text)
@@ -173,15 +206,16 @@ func (d *Door) receive(c *net.UnixConn, v Visitor, answered func()) {
 	if err != nil {
 		d.Refused(v, text[:min(len(text), 256)], err)
 		a.Refuse(err, "egressd enter -- COMMAND, of the same version as the daemon (egressd version)")
-		return
+		return a
 	}
 	a.Visitor.Name = a.Offer.Sandbox
 	if !d.keep(a) {
-		return
+		return a
 	}
 	defer d.forget(a)
 	a.answered = answered
 	d.Take(a)
+	return a
 }
 
 func (d *Door) keep(a *Arrival) bool {
@@ -200,15 +234,16 @@ func (d *Door) forget(a *Arrival) {
 }
 
 // readOffer reads one message and the descriptors that come with it. More than
-// belong to any offer are closed by the kernel, unseen.
+// belong to any offer are read, too: those that are not, the kernel would close at once,
+// and wait at them.
 func readOffer(c *net.UnixConn) (text []byte, fds []int, err error) {
-	b, rights := make([]byte, offerBytes+1), make([]byte, unix.CmsgSpace(offeredMost*4))
+	b, rights := make([]byte, offerBytes+1), make([]byte, unix.CmsgSpace(rightsMost*4))
 	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
 	fds = descriptors(rights[:oob])
 	switch {
 	case err != nil:
 		return nil, fds, err
-	case flags&unix.MSG_CTRUNC != 0:
+	case flags&unix.MSG_CTRUNC != 0 || len(fds) > offeredMost:
 		return b[:n], fds, fmt.Errorf("more than %d descriptors", offeredMost)
 	case flags&unix.MSG_TRUNC != 0:
 		return b[:n], fds, fmt.Errorf("a message of more than %d bytes", offerBytes)
@@ -355,7 +390,7 @@ func (a *Arrival) Sockets() (*Sockets, error) {
 		if err != nil {
 			for _, fd := range fds[i:] {
 				if fd >= 0 {
-					unix.Close(fd)
+					discard(fd)
 				}
 			}
 			s.Discard()
@@ -397,11 +432,13 @@ func (a *Arrival) leave() {
 	}
 }
 
+// release closes what is left of an arrival, and of what came behind it.
 func (a *Arrival) release() {
 	for _, fd := range a.fds {
-		unix.Close(fd)
+		discard(fd)
 	}
 	if a.there != nil {
 		a.there.Close()
 	}
+	seeOff(a.conn)
 }

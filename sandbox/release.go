@@ -48,7 +48,7 @@ func (s *Sockets) Release() (done func()) {
 		close(over)
 		breaking.Wait()
 		for _, fd := range s.held {
-			unix.Close(fd)
+			discard(fd)
 		}
 		s.held = nil
 	})

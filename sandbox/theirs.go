@@ -1,9 +1,13 @@
 package sandbox
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,4 +46,152 @@ func makePlain(fd int) error {
 		}
 	}
 	return nil
+}
+
+const (
+	rightsMost   = 253 // descriptors that one message can have (SCM_MAX_FD)
+	controlBytes = 4096
+	nestedMost   = 16 // the kernel lets sockets be sent in sockets four times
+)
+
+// seeOff closes a connection of somebody, in whose queue there may be descriptors.
+func seeOff(c *net.UnixConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { empty(int(fd), 0) })
+	}
+	c.Close()
+}
+
+// discard closes a descriptor that somebody else has made. A connection may be one that
+// close(2) waits for until all is read that it was to send, and a unix socket one in whose queue there
+// is such a one: what is in there the kernel closes with it. What is no socket takes as long as
+// its file system likes.
+func discard(fd int) { discardNested(fd, 0) }
+
+func discardNested(fd, depth int) {
+	empty(fd, depth)
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // what is no socket has none
+	unix.Close(fd)
+}
+
+// empty discards all that waits in a unix socket, and lets nothing more come in. Of anything
+// else nothing happens.
+func empty(fd, depth int) {
+	if family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || family != unix.AF_UNIX || depth > nestedMost {
+		return
+	}
+	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+	if listening(fd) {
+		for { // which never waits, as the socket is shut
+			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return
+			}
+			if err == nil {
+				discardNested(c, depth+1)
+			}
+		}
+	}
+	sort, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) // so that of messages, too, which may be empty, nothing but the end is without one of control
+	bytes, control := make([]byte, 4096), make([]byte, controlBytes)
+	for {
+		got, n, _, _, err := unix.Recvmsg(fd, bytes, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 || sort == unix.SOCK_STREAM && got == 0 {
+			return
+		}
+		for _, inner := range append(descriptors(control[:n]), processesIn(control[:n])...) {
+			discardNested(inner, depth+1)
+		}
+	}
+}
+
+// processesIn returns what stands for the senders of messages, where who has the socket wants to
+// know (SO_PASSPIDFD, Linux 6.5).
+func processesIn(control []byte) (fds []int) {
+	const pidfd = 4 // SCM_PIDFD
+	messages, _ := syscall.ParseSocketControlMessage(control)
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == pidfd && len(m.Data) >= 4 {
+			if fd := int32(binary.NativeEndian.Uint32(m.Data)); fd >= 0 {
+				fds = append(fds, int(fd))
+			}
+		}
+	}
+	return fds
+}
+
+// shut ends who accepts from l, and has nobody connect any more.
+func shut(l *net.UnixListener) {
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	_ = l.SetDeadline(time.Now())
+}
+
+// seeOffAll closes a listener, and before that all who have connected and were not accepted: with
+// it the kernel would close what they have sent.
+func seeOffAll(l *net.UnixListener) {
+	f, err := l.File()
+	l.Close() // nobody else who does has to wait
+	if err == nil {
+		empty(int(f.Fd()), 0)
+		f.Close()
+	}
+}
+
+// Farewells are visitors that are seen off, of which each may take as long as it likes: a file
+// that it has sent may be of a file system of its own. The zero value has none.
+type farewells struct {
+	once  sync.Once
+	freed *sync.Cond
+
+	mu    sync.Mutex // guards what follows
+	under int
+	last  bool // there is no time to wait for room
+}
+
+func (w *farewells) lock() {
+	w.once.Do(func() { w.freed = sync.NewCond(&w.mu) })
+	w.mu.Lock()
+}
+
+// begin runs f on a goroutine of its own. It waits where there are too many.
+func (w *farewells) begin(f func()) {
+	w.lock()
+	defer w.mu.Unlock()
+	for w.under >= leavingMost && !w.last {
+		w.freed.Wait()
+	}
+	w.under++
+	go func() {
+		f()
+		w.lock()
+		defer w.mu.Unlock()
+		w.under--
+		w.freed.Signal()
+	}()
+}
+
+// hurry has begin wait no more.
+func (w *farewells) hurry() {
+	w.lock()
+	defer w.mu.Unlock()
+	w.last = true
+	w.freed.Broadcast()
+}
+
+// wait waits until there are none, but no longer than patience.
+func (w *farewells) wait(patience time.Duration) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		w.lock()
+		none := w.under == 0
+		w.mu.Unlock()
+		if none {
+			return
+		}
+	}
 }

@@ -131,8 +131,8 @@ func (d *daemon) serveDoors() {
 
 func (d *daemon) closeDoors() {
 	for _, l := range d.networkDoors {
-		l.Close()
 		l.door.Close()
+		l.Close()
 	}
 }
 
