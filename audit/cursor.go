@@ -27,7 +27,7 @@ type cursor struct {
 }
 
 func openCursor(path string, from position) (*cursor, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 )
 
 // list finds the files of the log.
@@ -73,10 +74,27 @@ func isFile(path string) (bool, error) {
 	return true, nil
 }
 
+// openFile opens a file of a log, which may be somebody else's, for reading. What is no
+// file, like a pipe that nobody ever writes to or a device without end, is an error.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or the open of a pipe waits for a writer
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a file, but %s", path, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // withoutNote returns the size of a file that ends before its first checkpoint does,
 // and -1 for others.
 func withoutNote(path string) (int64, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return 0, err
 	}

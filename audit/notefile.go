@@ -143,7 +143,7 @@ func linked(f *os.File, path string) error {
 // readNotes reads the notes of a file, without their signatures being checked. It
 // returns how many bytes they take.
 func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64, err error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -175,7 +175,7 @@ func originOf(dir string) (origin string, err error) {
 		return "", err
 	}
 	for _, number := range numbers {
-		f, err := os.Open(notePath(dir, number))
+		f, err := openFile(notePath(dir, number))
 		if err != nil {
 			return "", err
 		}

@@ -62,7 +62,7 @@ func NewReader(dir string, from int64) (*Reader, error) {
 // firstSeq returns the number of the first line of a segment, or -1 where it
 // has no whole line.
 func firstSeq(path string) (int64, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, nil // it was empty, and is being replaced
 	}

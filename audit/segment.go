@@ -200,7 +200,7 @@ func lastLine(f *os.File) (position, error) {
 // describeTorn reads what stands behind offset in a segment, and copies it to
 // copyTo.
 func describeTorn(path string, offset int64, copyTo io.Writer) (Torn, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return Torn{}, err
 	}

@@ -96,7 +96,7 @@ func (w *walker) walkSegment(number int) error {
 	if number > lastNotes {
 		return w.unsigned(lines)
 	}
-	f, err := os.Open(notePath(w.dir, number))
+	f, err := openFile(notePath(w.dir, number))
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.tampered(w.tree.size+1, "the checkpoints of segment %d are missing, and later ones are there", number)
 	}
@@ -131,7 +131,7 @@ func (w *walker) open(number int) (lineSource, error) {
 		return nil, err
 	}
 	if is && w.removed == number-1 {
-		f, err := os.Open(treePath(w.dir, number))
+		f, err := openFile(treePath(w.dir, number))
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"syscall"
 )
@@ -12,7 +11,7 @@ import (
 // Writing reports whether somebody has the log in dir open for writing. It is not
 // an error that there is no log.
 func Writing(dir string) (bool, error) {
-	f, err := os.Open(filepath.Join(dir, "lock"))
+	f, err := openFile(filepath.Join(dir, "lock"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
