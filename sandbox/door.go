@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -278,74 +277,6 @@ func (a *Arrival) check(text []byte) error {
 		return errors.New("sockets of a network that the visitor is not in")
 	}
 	return a.findProcess(o)
-}
-
-// findProcess opens what says when somebody is gone, for whom the network is
-// handed in.
-func (a *Arrival) findProcess(o *Offer) (err error) {
-	fd := -1
-	switch o.Kind {
-	case OfferAttach, OfferRun:
-		last := len(a.fds) - 1
-		fd, a.fds = a.fds[last], a.fds[:last]
-	case OfferEnter:
-		raw, err := a.conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var failed error
-		if err := raw.Control(func(c uintptr) { fd, failed = peerProcess(int(c)) }); err != nil || failed != nil {
-			return errors.Join(err, failed)
-		}
-	}
-	if a.PID, err = processOf(fd); err != nil {
-		unix.Close(fd)
-		return err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return err
-	}
-	a.there = os.NewFile(uintptr(fd), "process")
-	return nil
-}
-
-func visitorPID(fd int) int {
-	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0
-	}
-	return int(who.Pid)
-}
-
-// peerProcess opens the process that has connected. Before Linux 6.5 it is found by
-// its number, which is its own as long as it is there.
-func peerProcess(conn int) (int, error) {
-	fd, err := unix.GetsockoptInt(conn, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		fd, err = unix.PidfdOpen(visitorPID(conn), 0)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("find the process that hands in: %w", err)
-	}
-	unix.CloseOnExec(fd)
-	return fd, nil
-}
-
-// processOf returns the number of the process that fd stands for; 0 where it cannot
-// be seen from here.
-func processOf(fd int) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
-	if err != nil {
-		return 0, err
-	}
-	var pid int
-	for line := range strings.Lines(string(text)) {
-		if n, _ := fmt.Sscanf(line, "Pid:\t%d", &pid); n == 1 {
-			return max(pid, 0), nil
-		}
-	}
-	return 0, errors.New("the last descriptor is not a process")
 }
 
 // Refuse answers that the offer is not taken, and what to type next.
