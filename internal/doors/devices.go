@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -31,7 +32,7 @@ func devices(folder string) (paths []string) {
 			return nil
 		case d.IsDir() && slices.Contains(notDevices[:], name):
 			return fs.SkipDir
-		case d.Type()&fs.ModeDevice != 0 && !isPlain(name) && isDoor(path, own):
+		case d.Type()&fs.ModeDevice != 0 && mayWrite(path) && !isPlain(name) && !isOwn(path, own):
 			paths = append(paths, path)
 		}
 		return nil
@@ -42,25 +43,22 @@ func devices(folder string) (paths []string) {
 // notDevices are folders of /dev that have other things in them, or terminals.
 var notDevices = [...]string{"fd", "shm", "mqueue", "hugepages", "pts"}
 
-// isDoor reports whether who runs this may write a device that is not one of own.
-func isDoor(path string, own map[uint64]bool) bool {
+// isOwn reports whether a device is one of own, or null.
+func isOwn(path string, own map[uint64]bool) bool {
 	var file syscall.Stat_t
-	if syscall.Lstat(path, &file) != nil {
-		return false
-	}
-	const write = 2 // W_OK
-	return !own[file.Rdev] && file.Rdev != devNull && syscall.Access(path, write) == nil
+	return syscall.Lstat(path, &file) != nil || own[file.Rdev] || file.Rdev == devNull
 }
 
 const devNull = 1<<8 | 3
 
+// isPlain reports whether a device has one of the names of plain ones, by its path
+// below /dev: what their * stands for has no slash in it.
 func isPlain(name string) bool {
-	for _, pattern := range plain {
-		if ok, _ := filepath.Match(pattern, name); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(plain[:], func(pattern string) bool {
+		begin, open := strings.CutSuffix(pattern, "*")
+		rest, ok := strings.CutPrefix(name, begin)
+		return ok && (rest == "" || open && !strings.Contains(rest, "/"))
+	})
 }
 
 // terminals are the devices that the standard streams are.
