@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Media types and bounds of what a registry serves (OCI image and distribution
@@ -30,10 +31,16 @@ type reference struct {
 }
 
 var (
-	repositoryForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]*$`) // a bound of its length in here would take a millisecond of every start
-	digestForm     = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
+	repositoryForm = pattern(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm        = pattern(`^[a-zA-Z0-9_][a-zA-Z0-9._-]*$`)
+	digestForm     = pattern(`^sha256:[a-f0-9]{64}$`)
 )
+
+// pattern compiles a regular expression when it is needed first: every start of the
+// command would wait for it.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // parseReference reads oci://host[:port]/repository, and behind it :tag or
 // @sha256:…; without either, the tag is "latest".
@@ -48,7 +55,7 @@ func parseReference(u *url.URL) (*reference, error) {
 	} else {
 		r.repository = path
 	}
-	if !repositoryForm.MatchString(r.repository) || !form.MatchString(r.version) || len(r.version) > 128 || u.RawQuery != "" {
+	if !repositoryForm().MatchString(r.repository) || !form().MatchString(r.version) || len(r.version) > 128 || u.RawQuery != "" {
 		return nil, errors.New("it is not oci://host/repository:tag or oci://host/repository@sha256:…")
 	}
 	return r, nil
@@ -92,7 +99,7 @@ func pull(ctx context.Context, client *http.Client, u *url.URL, known, token str
 	}
 	digest := digestOf(text)
 	switch {
-	case digestForm.MatchString(r.version) && digest != r.version:
+	case digestForm().MatchString(r.version) && digest != r.version:
 		return nil, errors.New("manifest: it does not have the digest that was asked for")
 	case digest == known:
 		return nil, errUnchanged
@@ -137,7 +144,7 @@ func layerOf(text []byte) (found *descriptor, err error) {
 	if found == nil {
 		return nil, fmt.Errorf("it has no layer of type %s", layerType)
 	}
-	if !digestForm.MatchString(found.Digest) || found.Size > maxBundleBytes {
+	if !digestForm().MatchString(found.Digest) || found.Size > maxBundleBytes {
 		return nil, errors.New("its layer has no digest sha256:…, or is too large")
 	}
 	return found, nil
@@ -169,7 +176,7 @@ func (r *registry) ask(ctx context.Context, u *url.URL, accept string) (*http.Re
 	return get(ctx, r.client, u, header)
 }
 
-var challengeParameter = regexp.MustCompile(`([a-z_]+)="([^"\\]*)"`)
+var challengeParameter = pattern(`([a-z_]+)="([^"\\]*)"`)
 
 // obtain answers a challenge of the registry, as the distribution project's token
 // authentication has it: the realm is asked for a token to pull this repository.
@@ -180,7 +187,7 @@ func (r *registry) obtain(ctx context.Context, challenge string) error {
 		return errors.New("the registry wants to know who asks, and not by a Bearer token")
 	}
 	said := map[string]string{}
-	for _, p := range challengeParameter.FindAllStringSubmatch(parameters, -1) {
+	for _, p := range challengeParameter().FindAllStringSubmatch(parameters, -1) {
 		said[p[1]] = p[2]
 	}
 	realm, err := url.Parse(said["realm"])

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gaissmai/bart"
 )
@@ -97,10 +98,11 @@ func classify(addr netip.Addr) (class AddressClass, embedded bool) {
 }
 
 func tableClass(addr netip.Addr) AddressClass {
-	if specialSpace == nil || !addr.IsValid() {
+	space, _ := specialSpace()
+	if space == nil || !addr.IsValid() {
 		return AddrReserved
 	}
-	class, found := specialSpace.Lookup(addr)
+	class, found := space.Lookup(addr)
 	if !found {
 		return AddrReserved
 	}
@@ -114,10 +116,11 @@ func prefixClass(prefix netip.Prefix) AddressClass {
 	if prefix.IsSingleIP() {
 		return ClassOf(prefix.Addr())
 	}
-	if specialSpace == nil || prefix.Contains(globalUnicast.Addr()) {
+	space, _ := specialSpace()
+	if space == nil || prefix.Contains(globalUnicast.Addr()) {
 		return ""
 	}
-	class, _ := specialSpace.LookupPrefix(prefix)
+	class, _ := space.LookupPrefix(prefix)
 	if class == addrNAT64 {
 		return ""
 	}
@@ -162,9 +165,11 @@ var (
 	//go:embed iana/ipv6-special-registry.csv
 	ipv6Registry string
 
-	// specialSpace is nil if a registry does not parse; then no address is
-	// public.
-	specialSpace, errRegistry = newSpecialSpace(ipv4Registry, ipv6Registry)
+	// specialSpace returns nil if a registry does not parse; then no address is
+	// public. It is made when it is needed first.
+	specialSpace = sync.OnceValues(func() (*bart.Table[AddressClass], error) {
+		return newSpecialSpace(ipv4Registry, ipv6Registry)
+	})
 
 	globalUnicast = netip.MustParsePrefix("2000::/3")
 	compatible    = netip.MustParsePrefix("::/96")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -23,9 +24,15 @@ type runRoom struct {
 var ordinaryRoom = runRoom{newest: 100, age: 30 * 24 * time.Hour, most: 10_000, swept: 200}
 
 var (
-	runName     = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}\.[0-9]{3}-[0-9a-f]{6}$`)
-	runFileName = regexp.MustCompile(`^[0-9]{8}\.(log|torn|ckpt|tree)$`)
+	runName     = pattern(`^[0-9]{8}-[0-9]{6}\.[0-9]{3}-[0-9a-f]{6}$`)
+	runFileName = pattern(`^[0-9]{8}\.(log|torn|ckpt|tree)$`)
 )
+
+// pattern compiles a regular expression when it is needed first: every start of the
+// command would wait for it.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // lockName is the file by which a log is held while somebody writes it.
 const lockName = "lock"
@@ -39,7 +46,7 @@ func (room runRoom) sweep(runs string, now time.Time) error {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && runName.MatchString(e.Name()) {
+		if e.IsDir() && runName().MatchString(e.Name()) {
 			names = append(names, e.Name())
 		}
 	}
@@ -75,7 +82,7 @@ func removeRun(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !e.Type().IsRegular() || e.Name() != lockName && !runFileName.MatchString(e.Name()) {
+		if !e.Type().IsRegular() || e.Name() != lockName && !runFileName().MatchString(e.Name()) {
 			return nil
 		}
 	}

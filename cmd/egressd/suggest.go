@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/egressd/egressd/records"
@@ -125,10 +124,10 @@ func writeLessons(w io.Writer, all []*records.Lesson) error {
 }
 
 // plainYAML is text that YAML takes for a string without quotes.
-var plainYAML = regexp.MustCompile(`^(allow )?[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+var plainYAML = pattern(`^(allow )?[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
 
 func yamlText(s string) string {
-	if plainYAML.MatchString(s) {
+	if plainYAML().MatchString(s) {
 		return s
 	}
 	return `"` + s + `"`
