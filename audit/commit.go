@@ -179,7 +179,7 @@ func (l *Log) sync() error {
 	l.mu.Unlock()
 
 	if err == nil && !clean {
-		err = errors.Join(syncData(segment.File), linked(segment.File, segment.Name()))
+		err = errors.Join(l.lasts(), syncData(segment.File), linked(segment.File, segment.Name()))
 	}
 	if err != nil {
 		err = l.fail(err)
@@ -191,6 +191,15 @@ func (l *Log) sync() error {
 	}
 	l.answer(r, err)
 	return err
+}
+
+// lasts waits until the names of the files of a new log are durable, and its key is
+// there.
+func (l *Log) lasts() error {
+	if l.founded == nil {
+		return nil
+	}
+	return l.founded()
 }
 
 // answer leaves a round to the committer, which the caller may have to wake.

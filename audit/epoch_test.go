@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -11,8 +13,9 @@ import (
 // that is closed, finds no key that could sign its last records anew.
 func TestNoKeyThatSignedARecordStays(t *testing.T) {
 	for what, end := range map[string]func(*Log){
-		"idle":   func(*Log) { time.Sleep(3 * time.Hour) },
-		"closed": func(l *Log) { closeLog(t, l) },
+		"idle":             func(*Log) { time.Sleep(3 * time.Hour) },
+		"closed":           func(l *Log) { closeLog(t, l) },
+		"closed with more": func(l *Log) { closeLog(t, l) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -22,6 +25,9 @@ func TestNoKeyThatSignedARecordStays(t *testing.T) {
 				appendTo(t, l, named("one"))
 				if _, err := l.Checkpoint(); err != nil {
 					t.Fatal(err)
+				}
+				if what == "closed with more" {
+					appendTo(t, l, named("two"))
 				}
 				end(l)
 				stays, err := readKeys(keyPath(keyFolder(dir, ""), origin, ".key"))
@@ -49,5 +55,74 @@ func TestNoKeyThatSignedARecordStays(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestTheLastCheckpointEndsTheEpoch: a log that is opened for one record, as that of runs
+// is all the time, gets one checkpoint, with which its key is done.
+func TestTheLastCheckpointEndsTheEpoch(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	closeLog(t, create(t, dir, Options{}))
+	const times = 5
+	for range times {
+		l := open(t, dir, Options{Brief: true})
+		appendTo(t, l, named("x"))
+		closeLog(t, l)
+	}
+	ends, notes := 0, 0
+	if _, err := readNotes(notePath(dir, 1), func(_ []byte, c *checkpoint) error {
+		notes++
+		if c.next != "" {
+			ends++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if notes != 1+1+times || ends != 1+times { // the first one is no end
+		t.Errorf("%d checkpoints, of which %d end an epoch", notes, ends)
+	}
+}
+
+// TestBriefLeavesSealedSegmentsToVerify has a line of an old segment changed: who opens
+// the log to go on looks at it, and who opens it for a moment leaves that to Verify.
+func TestBriefLeavesSealedSegmentsToVerify(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := create(t, dir, Options{SegmentBytes: 300})
+	_, key := l.Origin()
+	for range 10 {
+		appendTo(t, l, named("x"))
+	}
+	closeLog(t, l)
+	path := segmentPath(dir, 1)
+	text := readFile(t, path)
+	text[len(`{"v":1,"seq":`)] = '7'
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var damage *DamageError
+	if _, err := Open(dir, Options{}); !errors.As(err, &damage) {
+		t.Errorf("it was opened: %v", err)
+	}
+	l = open(t, dir, Options{Brief: true})
+	appendTo(t, l, named("y"))
+	closeLog(t, l)
+	if r, err := Verify(dir, key, nil); err != nil || r.Code != Tampered {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestBriefLooksAtWhatItGoesOnWith has the last segment cut behind its checkpoint.
+func TestBriefLooksAtWhatItGoesOnWith(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := create(t, dir, Options{})
+	appendTo(t, l, named("x"))
+	closeLog(t, l)
+	if err := os.Truncate(segmentPath(dir, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	var refusal *Refusal
+	if _, err := Open(dir, Options{Brief: true}); !errors.As(err, &refusal) {
+		t.Errorf("it was opened: %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func createKeys(folder, origin string) (*keys, error) {
 // makeKeyFolder makes a folder for keys that only its owner can look into, or
 // checks one.
 func makeKeyFolder(folder string) error {
-	if err := makeDirectory(folder); err != nil {
+	if err := makeDirectory(folder, true); err != nil {
 		return fmt.Errorf("make the folder of the log's keys: %w", err)
 	}
 	info, err := os.Lstat(folder)
@@ -237,7 +237,9 @@ func (k *keys) adopt() error {
 }
 
 // settle overwrites the key file of the epoch that has ended, and puts the pending
-// one in its place. It may be called again where it failed.
+// one in its place. That nobody syncs that is no harm: where a crash undoes it, it is
+// done again by loadKeys, and before that a key that is written syncs the folder. It
+// may be called again where it failed.
 func (k *keys) settle() error {
 	path, pending := keyPath(k.folder, k.origin, ".key"), keyPath(k.folder, k.origin, ".next")
 	_, err := os.Lstat(pending)
@@ -250,9 +252,6 @@ func (k *keys) settle() error {
 			return fmt.Errorf("replace the log's key: %w", err)
 		}
 	case !errors.Is(err, fs.ErrNotExist): // where it is not there, the rename was done
-		return fmt.Errorf("replace the log's key: %w", err)
-	}
-	if err := durable.SyncFolder(k.folder); err != nil {
 		return fmt.Errorf("replace the log's key: %w", err)
 	}
 	return nil

@@ -235,6 +235,54 @@ func TestKeysInMemoryEndWithTheLog(t *testing.T) {
 	refused(t, dir, "the key of this log is not there")
 }
 
+// TestAShortLogInMemory has a log whose records are older than its first checkpoint,
+// which nobody vouches for before they are to be in one.
+func TestAShortLogInMemory(t *testing.T) {
+	for _, records := range []int{0, 1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "audit")
+			var root string
+			l := create(t, dir, Options{Ephemeral: true, Vouch: func(_, r string) error {
+				root = r
+				if len(readFile(t, notePath(dir, 1))) > 0 {
+					t.Error("there was a checkpoint before the key was vouched for")
+				}
+				return nil
+			}})
+			for range records {
+				if err := l.Wait(t.Context(), appendTo(t, l, named("x"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if root != "" {
+				t.Error("somebody had to vouch at once")
+			}
+			closeLog(t, l)
+			if r, err := Verify(dir, root, l.Newest()); err != nil || r.Code != Good || r.Records != int64(records) || r.Unsigned+r.Unvouched != 0 {
+				t.Errorf("%d records: %+v, %v", records, r, err)
+			}
+		})
+	}
+}
+
+// TestInMemoryIsVouchedForSoon has a log live on, whose first checkpoint does not wait
+// for its end.
+func TestInMemoryIsVouchedForSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vouched := false
+		l := create(t, filepath.Join(t.TempDir(), "audit"), Options{Ephemeral: true, Vouch: func(_, _ string) error {
+			vouched = true
+			return nil
+		}})
+		time.Sleep(vouchAfter + time.Millisecond)
+		synctest.Wait()
+		if !vouched || l.Newest() == nil {
+			t.Error("nobody vouched, and there is no checkpoint")
+		}
+		closeLog(t, l)
+	})
+}
+
 func TestSetAside(t *testing.T) {
 	s := signed(t, Options{})
 	before := s.files(t)

@@ -70,14 +70,20 @@ type Options struct {
 	// hour where it is 0.
 	Epoch time.Duration
 	// Ephemeral keeps the keys in memory, where they end with the log, which
-	// cannot be opened again then. Create makes them, and the first checkpoint,
-	// beside the first records.
+	// cannot be opened again then. The first checkpoint is made beside the first
+	// records, a tenth of a second after Create or when the log is closed.
 	Ephemeral bool
-	// Vouch is called once by Create, before the first checkpoint is written, and
-	// where the log is ephemeral beside the first records: with the log's origin
-	// and its root key, for who keeps them elsewhere. An error makes the log admit
-	// nothing until a later call succeeds. It may be nil.
+	// Vouch is called once, before the first checkpoint is written, which Create
+	// does where the log is not ephemeral: with the log's origin and its root key,
+	// for who keeps them elsewhere. An error makes the log admit nothing until a
+	// later call succeeds. It may be nil.
 	Vouch func(origin, root string) error
+
+	// Brief is for a log that is opened all the time, for a record or two. Open reads
+	// of the segments that are sealed only the last seal, since what is wrong with them
+	// is for Verify; syncs nothing that was synced before it was signed; and makes
+	// beside that the key that takes over when the log is closed.
+	Brief bool
 
 	// Retain is what of the log is kept. The zero value keeps all.
 	Retain Retain
@@ -95,10 +101,11 @@ type Options struct {
 const (
 	defaultSegmentBytes = 64 << 20
 
-	flushAfter  = time.Second / 2 // unsynced records that nobody waits for are synced after this time
-	signAfter   = time.Second     // a record is in a checkpoint after this time and a little
-	retryAfter  = time.Second     // between two attempts of Append to go on after an error
-	keepBuffer  = 1 << 20         // a write buffer that grew larger is given back
+	flushAfter  = time.Second / 2  // unsynced records that nobody waits for are synced after this time
+	signAfter   = time.Second      // a record is in a checkpoint after this time and a little
+	vouchAfter  = time.Second / 10 // the first checkpoint of an ephemeral log
+	retryAfter  = time.Second      // between two attempts of Append to go on after an error
+	keepBuffer  = 1 << 20          // a write buffer that grew larger is given back
 	directoryRW = 0o700
 	fileRW      = 0o600
 )
@@ -107,7 +114,8 @@ const (
 type Log struct {
 	dir     string
 	options Options
-	lock    *os.File // holds the flock
+	lock    *os.File     // holds the flock
+	founded func() error // waits for what found has begun; nil where it has not
 
 	wake    chan struct{} // there may be something for the committer to do
 	quit    chan struct{} // the committer has to sync once more and to end
@@ -176,7 +184,7 @@ func (s span) contains(seq int64) bool { return s.from <= seq && seq < s.to }
 // refuses a directory that already holds a log with an error that wraps
 // [fs.ErrExist].
 func Create(dir string, o Options) (*Log, error) {
-	if err := makeDirectory(dir); err != nil {
+	if err := makeDirectory(dir, !o.Ephemeral); err != nil {
 		return nil, fmt.Errorf("create audit log: %w", err)
 	}
 	return start(dir, o, func(l *Log) error {
@@ -200,23 +208,51 @@ func (l *Log) begin() (err error) {
 	if err := l.openNotary(); err != nil {
 		return fmt.Errorf("create audit log: %w", err)
 	}
+	if l.options.Ephemeral {
+		return l.found()
+	}
 	if l.segment, err = createSegment(l.dir, 1); err != nil {
 		return err
 	}
 	l.tree = mark{segment: 1}
-	if l.notary == nil || l.options.Ephemeral {
+	if l.notary == nil {
 		return nil
 	}
 	return l.notary.sign(&l.tree, false)
 }
 
-// makeDirectory makes dir such that it is still there after a crash.
-func makeDirectory(dir string) error {
+// found makes the files of an ephemeral log. Its key, and that the names of the files
+// last, is waited for by the first sync and the first checkpoint, and not here.
+func (l *Log) found() (err error) {
+	if l.segment, err = newSegment(l.dir, 1); err != nil {
+		return err
+	}
+	l.tree = mark{segment: 1}
+	if l.notary != nil {
+		if err := l.notary.file.create(); err != nil {
+			return err
+		}
+	}
+	l.founded = sync.OnceValue(func() (err error) {
+		if l.notary != nil {
+			if l.notary.keys, err = createKeys("", newOrigin()); err != nil {
+				return err
+			}
+		}
+		return errors.Join(durable.SyncFolder(l.dir), durable.SyncFolder(filepath.Dir(l.dir)))
+	})
+	go l.founded()
+	return nil
+}
+
+// makeDirectory makes dir, and where that is to last, such that it is still there after
+// a crash.
+func makeDirectory(dir string, lasts bool) error {
 	err := os.Mkdir(dir, directoryRW)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	if err != nil {
+	if err != nil || !lasts {
 		return err
 	}
 	return durable.SyncFolder(filepath.Dir(dir))
@@ -229,7 +265,7 @@ func makeDirectory(dir string) error {
 // [ErrLocked], one that does not hold together with a [*DamageError], and one that
 // is not what its newest checkpoint says, or whose key is not there, with that or a
 // [*Refusal]. It reads all segments that have no seal yet, usually the last one, and
-// both ends of every other. An epoch of the log's keys begins with it.
+// both ends of every other, but for [Options.Brief]. An epoch of the log's keys begins with it.
 func Open(dir string, o Options) (*Log, error) {
 	names, err := Segments(dir)
 	if err != nil {
@@ -278,14 +314,18 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 	l.writtenMark, l.durableMark = l.tree, l.tree
 	l.armed, l.signArmed = true, true
 	l.flush = time.AfterFunc(flushAfter, l.flushDue)
-	l.signTimer = time.AfterFunc(signAfter, l.signDue)
+	l.signTimer = time.AfterFunc(l.firstSign(), l.signDue)
 	l.epochTimer = time.AfterFunc(l.options.Epoch, l.wakeNotary)
-	if l.notary != nil && l.notary.newest == nil {
-		l.wakeNotary()
-	}
 	go l.commitUntilQuit()
 	go l.signUntilQuit()
 	return l, nil
+}
+
+func (l *Log) firstSign() time.Duration {
+	if l.options.Ephemeral {
+		return vouchAfter
+	}
+	return signAfter
 }
 
 func lockDirectory(dir string) (*os.File, error) {

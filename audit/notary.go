@@ -2,9 +2,11 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -38,14 +40,15 @@ type notary struct {
 	keys    *keys
 	vouched bool
 
-	segment  int         // whose checkpoints it writes
-	file     noteFile    // of that segment
-	newest   *checkpoint // that is durable, or nil
-	note     []byte      // of newest
-	began    time.Time   // the epoch
-	adopting bool        // the next epoch's key is due
-	used     bool        // the key of this epoch has signed something that is not its end
-	gone     bool        // the log is closed, and the keys are wiped
+	segment  int                    // whose checkpoints it writes
+	file     noteFile               // of that segment
+	newest   *checkpoint            // that is durable, or nil
+	note     []byte                 // of newest
+	began    time.Time              // the epoch
+	adopting bool                   // the next epoch's key is due
+	proposed func() (string, error) // waits for the key of the next epoch; nil where nobody makes it
+	used     bool                   // the key of this epoch has signed something that is not its end
+	gone     bool                   // the log is closed, and the keys are wiped
 }
 
 // openNotary makes the notary of a log that has no record.
@@ -54,13 +57,11 @@ func (l *Log) openNotary() error {
 		return nil
 	}
 	n := &notary{dir: l.dir, options: &l.options, segment: 1, file: noteFile{path: notePath(l.dir, 1)}, began: time.Now()}
-	folder := keyFolder(l.dir, l.options.Keys)
-	if l.options.Ephemeral {
-		folder = ""
-	}
-	var err error
-	if n.keys, err = createKeys(folder, newOrigin()); err != nil {
-		return err
+	if !l.options.Ephemeral { // else found makes them
+		var err error
+		if n.keys, err = createKeys(keyFolder(l.dir, l.options.Keys), newOrigin()); err != nil {
+			return err
+		}
 	}
 	l.notary = n
 	return nil
@@ -117,7 +118,7 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 		return err
 	}
 	if handover {
-		if c.next, err = n.keys.propose(); err != nil {
+		if c.next, err = n.propose(); err != nil {
 			return err
 		}
 	}
@@ -125,7 +126,11 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("sign a checkpoint: %w", err)
 	}
-	if err := n.file.append(note); err != nil {
+	before, err := n.beforeFirst(c)
+	if err != nil {
+		return fmt.Errorf("sign a checkpoint: %w", err)
+	}
+	if err := n.file.append(append(before, note...)); err != nil {
 		return err
 	}
 	n.newest, n.note, n.adopting, n.used = c, note, handover, !handover
@@ -133,6 +138,33 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 		n.options.Anchor(note)
 	}
 	return nil
+}
+
+// proposeAhead makes the key of the next epoch on a goroutine of its own, for which
+// whatever uses the pending key waits.
+func (n *notary) proposeAhead() {
+	n.proposed = sync.OnceValues(n.keys.propose)
+	go n.proposed()
+}
+
+// propose returns the public key of the next epoch.
+func (n *notary) propose() (string, error) {
+	if n.proposed == nil {
+		return n.keys.propose()
+	}
+	key, err := n.proposed()
+	n.proposed = nil
+	return key, err
+}
+
+// beforeFirst returns the note of no records, with its empty line, that the log has to
+// begin with where c would be its first one.
+func (n *notary) beforeFirst(c *checkpoint) ([]byte, error) {
+	if n.newest != nil || c.size == 0 {
+		return nil, nil
+	}
+	note, err := n.keys.now.signNote(n.checkpoint(&mark{segment: 1}))
+	return append(note, '\n'), err
 }
 
 // due reports whether the checkpoint of a segment's mark says something new.
@@ -150,6 +182,9 @@ func (n *notary) over(m *mark) bool {
 // attestTo seals what waits for that, and writes a checkpoint of m where there is
 // something new. It is called with signing held.
 func (l *Log) attestTo(m *mark) error {
+	if err := l.lasts(); err != nil {
+		return err
+	}
 	if err := l.sealWaiting(); err != nil {
 		return err
 	}
@@ -253,6 +288,7 @@ func (l *Log) Origin() (origin, root string) {
 	if l.notary == nil {
 		return "", ""
 	}
+	_ = l.lasts() // which makes them
 	l.signing.Lock()
 	defer l.signing.Unlock()
 	return l.notary.keys.origin, l.notary.keys.root
@@ -304,9 +340,7 @@ func (l *Log) signUntilQuit() {
 			l.rearm()
 			l.armEpoch()
 		case <-l.signQuit:
-			if l.notarize() == nil {
-				l.endEpoch()
-			}
+			l.resign()
 			l.leaveOffice()
 			return
 		}
@@ -340,28 +374,43 @@ func (l *Log) armEpoch() {
 	}
 }
 
-// endEpoch has the key that signed the last records destroyed, where it would stay on
-// disk when the log is closed. Where that fails it stays: the next start destroys it.
-func (l *Log) endEpoch() {
-	n := l.notary
-	if n == nil || l.options.Ephemeral {
+// resign writes the last checkpoint of a log that is closed. A key that would stay on
+// disk is destroyed by it: its epoch ends. Where that fails it stays, and the next
+// start destroys it.
+func (l *Log) resign() {
+	if l.notary == nil || l.options.Ephemeral {
+		_ = l.notarize() // an error is the log's
 		return
 	}
+	if l.endEpoch() == nil || l.notarize() != nil {
+		return
+	}
+	if err := l.endEpoch(); err != nil && l.options.Trouble != nil {
+		l.options.Trouble(fmt.Errorf("end the epoch of the audit log's key: %w", err))
+	}
+}
+
+// endEpoch ends the epoch with a checkpoint of all that is durable, unless the key
+// has signed nothing and there is nothing for it to sign.
+func (l *Log) endEpoch() error {
+	n := l.notary
 	l.signing.Lock()
 	defer l.signing.Unlock()
 	l.mu.Lock()
-	m := l.durableMark
+	err, m := l.err, l.durableMark
 	l.mu.Unlock()
-	if !n.used || m.segment != n.segment || m.size != n.newest.size {
-		return
+	switch {
+	case err != nil:
+		return err
+	case m.segment != n.segment:
+		return errors.New("a segment waits for its seal")
+	case !n.used && !n.due(&m):
+		return n.ready()
 	}
-	err := n.sign(&m, true)
-	if err == nil {
-		err = n.ready()
+	if err := n.sign(&m, true); err != nil {
+		return err
 	}
-	if err != nil && l.options.Trouble != nil {
-		l.options.Trouble(fmt.Errorf("end the epoch of the audit log's key: %w", err))
-	}
+	return n.ready()
 }
 
 // leaveOffice closes the file of checkpoints, and wipes the keys from memory.
@@ -373,6 +422,12 @@ func (l *Log) leaveOffice() {
 	defer l.signing.Unlock()
 	l.notary.gone = true
 	l.notary.file.close()
+	if _ = l.lasts(); l.notary.keys == nil {
+		return
+	}
+	if l.notary.proposed != nil {
+		_, _ = l.notary.propose() // only to wipe it
+	}
 	l.notary.keys.now.wipe()
 	if p := l.notary.keys.pending; p != nil {
 		p.now.wipe()

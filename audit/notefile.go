@@ -50,6 +50,14 @@ type noteFile struct {
 	size int64    // of the notes that are durable
 }
 
+// create makes the file without a note. Its name may not survive a crash yet.
+func (n *noteFile) create() (err error) {
+	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileRW); err != nil {
+		return fmt.Errorf("create the file of checkpoints: %w", err)
+	}
+	return nil
+}
+
 // append makes a note durable.
 func (n *noteFile) append(note []byte) error {
 	whole := append(slices.Clone(note), '\n')
@@ -72,8 +80,8 @@ func (n *noteFile) append(note []byte) error {
 }
 
 // reopen opens the file for more where it ends with a whole note, and makes durable
-// what it holds. Otherwise the next note replaces it.
-func (n *noteFile) reopen() error {
+// what it holds, unless that is synced. Otherwise the next note replaces it.
+func (n *noteFile) reopen(synced bool) error {
 	info, err := os.Stat(n.path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != n.size {
 		return nil
@@ -81,7 +89,7 @@ func (n *noteFile) reopen() error {
 	if err != nil {
 		return err
 	}
-	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND, 0); err != nil || synced {
 		return err
 	}
 	if err := syncData(n.f); err != nil {

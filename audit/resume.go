@@ -34,7 +34,9 @@ func (l *Log) resume() error {
 	if err := r.readLines(); err != nil {
 		return err
 	}
-	if l.segment, err = openSegment(l.dir, r.last); err != nil || l.options.unsigned {
+	// What a checkpoint is of was durable before it was signed.
+	synced := l.options.Brief && r.end.seq == r.signed && len(r.torn) == 0
+	if l.segment, err = openSegment(l.dir, r.last, synced); err != nil || l.options.unsigned {
 		return err
 	}
 	return r.appoint()
@@ -170,7 +172,11 @@ func (r *resumption) checkSealed() error {
 		}
 		r.end.seq = sealed.size
 	}
-	for _, name := range r.names[:r.from-first] {
+	sealed := r.names[:r.from-first]
+	if r.options.Brief {
+		r.end.seq, sealed = r.tree.size, nil
+	}
+	for _, name := range sealed {
 		var err error
 		if r.end.seq, err = endsOf(name, r.end.seq); err != nil {
 			return err
@@ -270,7 +276,11 @@ func (r *resumption) agree(path string) error {
 
 // appoint makes the notary, seals what has ended, and begins an epoch.
 func (r *resumption) appoint() error {
-	k, err := loadKeys(keyFolder(r.dir, r.options.Keys), r.newest.origin, r.due)
+	folder := keyFolder(r.dir, r.options.Keys)
+	_, missing := os.Lstat(keyPath(folder, r.newest.origin, ".next"))
+	// A key takes its place only after the checkpoint that hands over to it was synced.
+	synced := r.options.Brief && r.newest.next != "" && errors.Is(missing, fs.ErrNotExist)
+	k, err := loadKeys(folder, r.newest.origin, r.due)
 	if err != nil {
 		return err
 	}
@@ -282,7 +292,7 @@ func (r *resumption) appoint() error {
 		return &DamageError{notePath(r.dir, r.newest.segment), 0, "its newest checkpoint is not signed by the key of this log"}
 	}
 	r.sweep()
-	if err := r.notes.reopen(); err != nil {
+	if err := r.notes.reopen(synced); err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
 	r.notary = &notary{
@@ -290,6 +300,9 @@ func (r *resumption) appoint() error {
 		segment: r.from, file: r.notes, newest: r.newest, note: r.note, began: time.Now(),
 	}
 	l := r.Log
+	if r.options.Brief {
+		r.notary.proposeAhead()
+	}
 	err = l.sealWaiting()
 	if err == nil && (r.newest.next == "" || l.notary.due(&l.tree)) { // else the key has signed nothing
 		err = l.notary.sign(&l.tree, true)

@@ -82,22 +82,34 @@ func Segments(dir string) ([]string, error) {
 // createSegment makes a segment that is still there after a crash, and refuses
 // one that exists.
 func createSegment(dir string, number int) (*segment, error) {
-	path := segmentPath(dir, number)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileRW)
+	s, err := newSegment(dir, number)
 	if err != nil {
-		return nil, fmt.Errorf("create segment: %w", err)
+		return nil, err
 	}
 	if err := durable.SyncFolder(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment: %w", err), f.Close(), os.Remove(path))
+		return nil, errors.Join(fmt.Errorf("create segment: %w", err), s.Close(), os.Remove(s.Name()))
+	}
+	return s, nil
+}
+
+// newSegment makes a segment whose name may not survive a crash yet.
+func newSegment(dir string, number int) (*segment, error) {
+	f, err := os.OpenFile(segmentPath(dir, number), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileRW)
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
 	}
 	return &segment{f, number}, nil
 }
 
-// openSegment opens a segment to go on in it, and makes durable what it holds.
-func openSegment(dir string, number int) (*segment, error) {
+// openSegment opens a segment to go on in it, and makes durable what it holds, unless
+// that is synced.
+func openSegment(dir string, number int, synced bool) (*segment, error) {
 	f, err := os.OpenFile(segmentPath(dir, number), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w", err)
+	}
+	if synced {
+		return &segment{f, number}, nil
 	}
 	if err := syncData(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment: %w", err), f.Close())
