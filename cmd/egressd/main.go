@@ -22,7 +22,7 @@ func main() {
 
 // run is the whole program but for the process: it returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	root := newRootCommand()
+	root := rootCommandFor(args)
 	root.SetArgs(negated(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)

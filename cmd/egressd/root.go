@@ -8,9 +8,26 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// rootCommandFor returns as much of the command tree as a command line needs. A program
+// that is run does not wait for commands that are none of its business.
+func rootCommandFor(args []string) *cobra.Command {
+	if len(args) > 0 && args[0] == "run" {
+		root := newRoot()
+		root.AddCommand(newRunCommand())
+		return root
+	}
+	return newRootCommand()
+}
+
 // newRootCommand returns the whole command tree. It is the one source of the
 // help, the completion scripts and the manual pages.
 func newRootCommand() *cobra.Command {
+	root := newRoot()
+	addCommands(root)
+	return root
+}
+
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "egressd",
 		Short: "Decide and record what a sandbox may send out",
@@ -28,6 +45,10 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		RunE:          rootRun,
 	}
 	root.SetFlagErrorFunc(flagError)
+	return root
+}
+
+func addCommands(root *cobra.Command) {
 	root.AddCommand(
 		newRunCommand(),
 		newServeCommand(),
@@ -58,7 +79,6 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 			return misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
 		}
 	}
-	return root
 }
 
 // rootRun is what a bare "egressd" does, and what a command that does not

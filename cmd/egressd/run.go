@@ -145,7 +145,8 @@ type runner struct {
 	cut     []string // names of variables that the program does not get
 	digest  string
 	index   runIndex
-	beside  *otherDaemon // the daemon that has the network; nil: this process is one
+	waysOut func() []string // of the machine, which are hidden
+	beside  *otherDaemon    // the daemon that has the network; nil: this process is one
 	serving sync.WaitGroup
 }
 
@@ -176,6 +177,8 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 		return err
 	}
 	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
+	r.waysOut = sync.OnceValue(func() []string { return doorsBut(r.doors) })
+	r.serving.Go(func() { r.waysOut() })
 	signals := catchSignals()
 	defer signals.release()
 	if err := r.prepare(ctx); err != nil {
@@ -195,6 +198,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	defer unfollow()
 	if r.beside == nil {
 		r.serving.Go(func() { r.follow(following) })
+		r.serving.Go(r.sweep)
 	}
 	code, err := r.wait(signals)
 	unfollow()
@@ -336,7 +340,7 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: doorsBut(r.doors), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
+	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = withoutVariables(p.Env, hostServices)
@@ -436,6 +440,10 @@ func (r *runner) stop(why string) {
 	if err := r.gate.Note(egress.KindStop, why); err != nil {
 		r.complain(err)
 	}
+}
+
+// sweep removes the logs of old runs while the program runs.
+func (r *runner) sweep() {
 	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
 		r.complain(fmt.Errorf("remove the logs of old runs: %w", err))
 	}
@@ -447,11 +455,18 @@ func (r *runner) close() {
 		r.ports.stop()
 		r.beside.close()
 	}
-	if r.daemon != nil {
-		r.daemon.close()
-		r.attestRun()
-		r.index.stopAnchors()
+	if r.daemon == nil {
+		return
 	}
+	recorded := r.log != nil
+	if recorded {
+		r.index.prepareEnd()
+	}
+	r.daemon.close()
+	if recorded {
+		r.attestRun()
+	}
+	r.index.stopAnchors()
 }
 
 // conclude says what the run came to and returns its exit code as an error.

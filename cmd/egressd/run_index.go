@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +21,16 @@ type runIndex struct {
 	dir, keys, run string
 	vouched        atomic.Bool   // for the run
 	anchors        *sink.Anchors // of the index; nil where there are none
+
+	turn   sync.Mutex // of who opens it
+	ending opening    // at the end of the run; guarded by turn
 }
 
+// An opening waits until the index is open, and returns the same each time.
+type opening func() (*audit.Log, error)
+
 const (
-	indexSegment = 64 << 10         // some sixty runs: what opening it has to read
+	indexSegment = 16 << 10         // some fifteen runs: what opening it has to read
 	indexPatient = 10 * time.Second // with other runs that write to it
 )
 
@@ -31,17 +38,33 @@ const (
 func runsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(runs), "runs-index") }
 
 // signRun has the keys of a run's log in memory alone. The index vouches for them
-// beside the start of the program, which does not wait for it.
+// beside the program, or when a run ends that was shorter.
 func (r *runner) signRun(o *audit.Options) {
 	r.index.keys = o.Keys
 	o.Ephemeral = true
-	o.Vouch = func(origin, key string) error {
-		err := r.index.add(map[string]string{"kind": "run", "run": r.index.run, "origin": origin, "key": key})
-		if err == nil {
-			r.index.vouched.Store(true)
-		}
-		return err
+	o.Vouch = r.index.vouch
+}
+
+// vouch puts the key of the run's log into the index.
+func (x *runIndex) vouch(origin, key string) error {
+	if err := x.add(map[string]string{"kind": "run", "run": x.run, "origin": origin, "key": key}); err != nil {
+		return fmt.Errorf("the index of runs: %w", err)
 	}
+	x.vouched.Store(true)
+	return nil
+}
+
+// prepareEnd opens the index beside what else is to be done at the end of a run. It
+// stays open until the end is in it, so that all of it is of one epoch.
+func (x *runIndex) prepareEnd() {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.ending = sync.OnceValues(func() (*audit.Log, error) {
+		x.turn.Lock()
+		defer x.turn.Unlock()
+		return x.open()
+	})
+	go x.ending()
 }
 
 // hideKeys hides what signs the logs from the program.
@@ -60,13 +83,22 @@ func (r *runner) hideKeys(c *config, runs string) {
 // attestRun puts the last checkpoint of a run's log into the index, so that its end
 // cannot be cut off.
 func (r *runner) attestRun() {
-	if !r.index.vouched.Load() {
-		return
+	if err := r.index.end(string(r.log.Newest())); err != nil {
+		r.complain(fmt.Errorf("record the end of the run's log: the index of runs: %w", err))
 	}
-	err := r.index.add(map[string]string{"kind": "run-end", "run": r.index.run, "checkpoint": string(r.log.Newest())})
-	if err != nil {
-		r.complain(fmt.Errorf("record the end of the run's log: %w", err))
+}
+
+// end closes what prepareEnd has opened. A run that nobody has vouched for has no end
+// in the index.
+func (x *runIndex) end(checkpoint string) (err error) {
+	if x.vouched.Load() {
+		err = x.add(map[string]string{"kind": "run-end", "run": x.run, "checkpoint": checkpoint})
 	}
+	l, failed := x.ending()
+	if failed != nil {
+		return failed
+	}
+	return errors.Join(err, l.Close())
 }
 
 // anchorIndex has the checkpoints of the index sent to where the policy says: one says
@@ -89,25 +121,33 @@ func (x *runIndex) stopAnchors() {
 	}
 }
 
-// add appends a record to the index. Opening it begins an epoch of its keys.
+// add appends a record to the index, and, before the end of the run, closes it again,
+// which ends the epoch of its keys.
 func (x *runIndex) add(record map[string]string) error {
 	text, err := asciiObject(record)
 	if err != nil {
 		return err
 	}
+	x.turn.Lock()
+	if ending := x.ending; ending != nil {
+		x.turn.Unlock()
+		l, err := ending()
+		if err == nil {
+			_, err = l.Append(text)
+		}
+		return err
+	}
+	defer x.turn.Unlock()
 	l, err := x.open()
 	if err != nil {
-		return fmt.Errorf("the index of runs: %w", err)
+		return err
 	}
 	_, err = l.Append(text)
-	if err := errors.Join(err, l.Close()); err != nil {
-		return fmt.Errorf("the index of runs: %w", err)
-	}
-	return nil
+	return errors.Join(err, l.Close())
 }
 
 func (x *runIndex) open() (*audit.Log, error) {
-	o := audit.Options{Keys: x.keys, SegmentBytes: indexSegment}
+	o := audit.Options{Keys: x.keys, SegmentBytes: indexSegment, Brief: true}
 	if x.anchors != nil {
 		o.Anchor = x.anchors.Send
 	}
