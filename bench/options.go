@@ -20,8 +20,9 @@ type options struct {
 	scenarios []scenario
 	length    time.Duration // of one cell
 	rounds    int
-	tunnels   int // held open in the idle scenario
-	starts    int // rounds of the starts scenario
+	tunnels   int    // held open in the idle scenario
+	starts    int    // rounds of the starts scenario
+	srt       string // the version to install for that; empty: as it is on the machine
 	json      bool
 }
 
@@ -52,7 +53,8 @@ Scenarios:
   names       questions to egressd's name server from 8 sockets: from its cache, for
               a name that is denied, and for one never asked for before
   starts      "true" alone, under egressd run, bwrap and srt, where they are installed: how
-              much longer it takes (the number in parentheses)
+              much longer it takes (the number in parentheses). With -srt VERSION npm
+              installs srt for it before anything is timed
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
@@ -103,6 +105,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
 	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
+	fs.StringVar(&o.srt, "srt", "", "`version` of srt that npm installs for the starts scenario; empty: the one in PATH, if any")
 	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of the table")
 	if err := fs.Parse(args); err != nil {

@@ -66,7 +66,11 @@ func (b *bench) launchers() ([]launcher, error) {
 		}
 		all = append(all, launcher{"egressd run", []string{path, "run", "-q", "--config", config, "--", "true"}})
 	}
-	for _, peer := range []launcher{{"bwrap", []string{"bwrap", "--unshare-net", "--bind", "/", "/", "true"}}, {"srt", []string{"srt", "-c", "true"}}} {
+	srt, err := b.srtProgram()
+	if err != nil {
+		return nil, err
+	}
+	for _, peer := range []launcher{{"bwrap", []string{"bwrap", "--unshare-net", "--bind", "/", "/", "true"}}, {"srt", []string{srt, "-c", "true"}}} {
 		if _, err := exec.LookPath(peer.argv[0]); err != nil {
 			b.absent = append(b.absent, "absent: "+peer.name+" is not installed")
 			continue
@@ -74,6 +78,21 @@ func (b *bench) launchers() ([]launcher, error) {
 		all = append(all, peer)
 	}
 	return all, nil
+}
+
+// srtProgram is the name or the path of srt, which is installed where a version was asked
+// for.
+func (b *bench) srtProgram() (string, error) {
+	if b.srt == "" {
+		return "srt", nil
+	}
+	folder := filepath.Join(b.base, "srt")
+	install := exec.Command("npm", "install", "--no-fund", "--no-audit", "--loglevel=error", "--prefix", folder, "@anthropic-ai/sandbox-runtime@"+b.srt)
+	install.Stdout, install.Stderr = os.Stderr, os.Stderr
+	if err := install.Run(); err != nil {
+		return "", fmt.Errorf("npm install of srt: %w", err)
+	}
+	return filepath.Join(folder, "node_modules", ".bin", "srt"), nil
 }
 
 func (s *launcher) run(ctx context.Context, dir string) (time.Duration, error) {
