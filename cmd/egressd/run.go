@@ -145,7 +145,8 @@ type runner struct {
 	cut     []string // names of variables that the program does not get
 	digest  string
 	index   runIndex
-	waysOut func() []string // of the machine, which are hidden
+	waysOut func() []string // of the machine, which are hidden; prepare begins to look
+	signals func() *signals // that are caught; prepare begins to catch them
 	beside  *otherDaemon    // the daemon that has the network; nil: this process is one
 	serving sync.WaitGroup
 }
@@ -178,13 +179,13 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	}
 	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	r.waysOut = sync.OnceValue(func() []string { return doorsBut(r.doors) })
-	r.serving.Go(func() { r.waysOut() })
-	signals := catchSignals()
-	defer signals.release()
+	r.signals = sync.OnceValue(catchSignals)
+	defer func() { r.signals().release() }()
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
 	defer r.close()
+	signals := r.signals() // of which none ends this process from now on
 	began := time.Now()
 	if err := r.exec(argv); err != nil {
 		r.jail.Close()
@@ -229,9 +230,11 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			r.close()
 		}
 	}()
-	if err := confine(r.talk); err != nil {
+	if err := confine(r.talk); err != nil { // which takes the longer the more threads there are
 		return err
 	}
+	r.serving.Go(func() { r.waysOut() })
+	r.serving.Go(func() { r.signals() })
 	r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, log: r.signRun, synthetic: synthetic, tally: &r.tally})
 	switch {
 	case errors.Is(err, errDaemonAnswers):
