@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// stop ends what waits for the sandbox, and records why: what its program has left
+// behind has no network from now on.
+func (r *runner) stop(why string) {
+	r.names.Shutdown()
+	for _, d := range r.sockets.UDP {
+		d.Close()
+	}
+	r.ports.stop()
+	r.sockets.Programs.Close()
+	at, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.server.Shutdown(at) // that something was still open is no error here
+	r.serving.Wait()
+	r.daemon.serving.Wait()
+	if err := r.gate.Note(egress.KindStop, why); err != nil {
+		r.complain(err)
+	}
+}
+
+// sweep removes the logs of old runs while the program runs.
+func (r *runner) sweep() {
+	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
+		r.complain(fmt.Errorf("remove the logs of old runs: %w", err))
+	}
+}
+
+// close releases what prepare has opened.
+func (r *runner) close() {
+	if r.beside != nil {
+		r.ports.stop()
+		r.beside.close()
+	}
+	if r.daemon == nil {
+		return
+	}
+	recorded := r.log != nil
+	if recorded {
+		r.index.prepareEnd()
+	}
+	r.daemon.close()
+	if recorded {
+		r.attestRun()
+	}
+	r.index.stopAnchors()
+}
+
+// conclude says what the run came to and returns its exit code as an error.
+func (r *runner) conclude(code int, took time.Duration) error {
+	c := r.tally.Counts()
+	fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
+	switch {
+	case c.Learned > 0:
+		fmt.Fprintln(r.talk, "egressd: hint: egressd suggest --run last")
+	case len(c.Denied) > 0:
+		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
+	}
+	return r.exitStatus(code, c)
+}
