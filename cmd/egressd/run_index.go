@@ -30,7 +30,7 @@ type runIndex struct {
 type opening func() (*audit.Log, error)
 
 const (
-	indexSegment = 16 << 10         // some fifteen runs: what opening it has to read
+	indexSegment = 16 << 10         // some two dozen runs: what opening it has to read
 	indexPatient = 10 * time.Second // with other runs that write to it
 )
 
