@@ -39,6 +39,7 @@ where there is one, and with 2 where it could not look.`,
 	configFlag(cmd, &o.config)
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
+	cmd.Flags().BoolVar(&o.serving, "serving", false, "look only whether egressd serve runs here and listens, for the health check of a container")
 	cmd.Flags().Uint32Var(&o.podUser, "uid", podUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }
@@ -48,6 +49,8 @@ type doctorOptions struct {
 
 	pod     bool
 	podUser uint32
+
+	serving bool
 
 	json bool
 }
@@ -62,6 +65,13 @@ type symptom struct {
 func (o *doctorOptions) run(w io.Writer) error {
 	if o.pod {
 		return sayFindings(w, podFindings(o.podUser), o.json)
+	}
+	if o.serving {
+		cfg, err := loadConfig(o.config)
+		if err != nil {
+			return err
+		}
+		return sayFindings(w, cfg.servingFindings(), o.json)
 	}
 	all := append(machineFindings(), socketFindings(doorsBut(nil))...)
 	cfg, err := loadConfig(o.config)

@@ -44,7 +44,7 @@ With claude or codex it has that program use egressd instead.`,
 	for _, i := range integrations {
 		cmd.AddCommand(newIntegrationCommand(i))
 	}
-	cmd.AddCommand(newInitSystemdCommand(), newInitK8sCommand(), newInitGitHubCommand(), newInitDevContainerCommand(), newInitBubblewrapCommand())
+	cmd.AddCommand(newInitSystemdCommand(), newInitK8sCommand(), newInitGitHubCommand(), newInitComposeCommand(), newInitDockerCommand(), newInitDevContainerCommand(), newInitBubblewrapCommand())
 	return cmd
 }
 

@@ -1,0 +1,71 @@
+package integrate
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// notes are what whoever writes the files has to do, and what they do not hold.
+func (c *Compose) notes() (all []string) {
+	base, file := filepath.Base(c.File.Path), filepath.Base(c.Path)
+	if names := c.neighbourly(); len(names) > 0 {
+		all = append(all, "these services still reach each other, by networks that are internal now: "+strings.Join(names, "; "))
+	}
+	for i := range c.File.Services {
+		s := &c.File.Services[i]
+		held := slices.Contains(c.heldNames(), s.Name)
+		if way := c.wayOut(s); !held && way != "" {
+			all = append(all, fmt.Sprintf("%s is not held, and in the network %s with services that are: through it they may get out; --service %s holds it too", s.Name, way, s.Name))
+		}
+		if held && s.ports {
+			all = append(all, fmt.Sprintf("the ports of %s are not published any more: an internal network has none", s.Name))
+		}
+		if paths := c.written(s); held && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("%s can write %s, which the next docker compose up reads: mount what it works on without that, or look at it before", s.Name, strings.Join(paths, " and ")))
+		}
+	}
+	if len(c.shared()) > 0 {
+		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
+	}
+	return append(all,
+		"make image && docker load -i build/egressd-image.tar, where the engine does not have "+c.Image+" yet",
+		fmt.Sprintf("docker compose -f %s -f %s up; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", base, file, base, file),
+		fmt.Sprintf("docker compose -f %s -f %s exec %s egressd log; for each running container, as root: egressd doctor --container NAME", base, file, selfService))
+}
+
+// neighbourly are the held services that share networks, each with whom.
+func (c *Compose) neighbourly() (all []string) {
+	for _, h := range c.Held {
+		if others := c.neighbours(h.Name); len(others) > 0 {
+			all = append(all, h.Name+" with "+strings.Join(others, ", "))
+		}
+	}
+	return all
+}
+
+// wayOut is a network of a service that held ones are in, too, or "".
+func (c *Compose) wayOut(s *ComposeService) string {
+	for _, name := range c.networksOf(s) {
+		if slices.Contains(c.shared(), name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// written are the files of Compose that a service can write.
+func (c *Compose) written(s *ComposeService) (all []string) {
+	for _, file := range []string{c.File.Path, c.Path, c.PolicyPath()} {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			continue
+		}
+		within := func(dir string) bool { return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
+		if slices.ContainsFunc(s.mounts, within) {
+			all = append(all, file)
+		}
+	}
+	return all
+}
