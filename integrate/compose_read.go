@@ -1,9 +1,8 @@
 package integrate
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ type ComposeFile struct {
 	Path     string
 	Version  string
 	Services []ComposeService // by name
+	Includes bool             // of other files, which are not looked at
 	networks map[string]composeNetwork
 }
 
@@ -74,7 +74,7 @@ func ReadCompose(path string) (*ComposeFile, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	c := &ComposeFile{Path: path, Version: file.Version.Value, networks: file.Networks}
+	c := &ComposeFile{Path: path, Version: file.Version.Value, Includes: len(file.Include.Content) > 0, networks: file.Networks}
 	for name, s := range file.Services {
 		c.Services = append(c.Services, s.read(name, filepath.Dir(path)))
 	}
@@ -83,20 +83,20 @@ func ReadCompose(path string) (*ComposeFile, error) {
 }
 
 func findCompose(path string) ([]byte, string, error) {
-	text, err := read(path)
-	if err == nil && text != nil {
-		return text, path, nil
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		text, err := read(path)
+		if err == nil && text == nil {
+			err = fmt.Errorf("there is no %s", path)
+		}
+		return text, path, err
 	}
 	for _, name := range ComposeNames {
 		one := filepath.Join(path, name)
-		if text, err := read(one); err == nil && text != nil {
-			return text, one, nil
+		if text, err := read(one); err != nil || text != nil {
+			return text, one, err
 		}
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s: there is no %s", path, strings.Join(ComposeNames, ", "))
-	}
-	return nil, "", err
+	return nil, "", fmt.Errorf("%s: there is no %s", path, strings.Join(ComposeNames, ", "))
 }
 
 func (s *serviceText) read(name, dir string) ComposeService {

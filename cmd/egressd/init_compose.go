@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,6 +88,9 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 	}
 	chosen := o.services
 	if len(chosen) == 0 {
+		if file.Includes {
+			return nil, failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
+		}
 		chosen = all
 	}
 	var problems []string
@@ -138,7 +142,7 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 
 // sidecar is egressd in front of names, for a project in dir.
 func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integrate.Sidecar, err error) {
-	s = integrate.Sidecar{Project: plainWord(project), Image: o.image, Presets: o.presets}
+	s = integrate.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
 	if s.Folder, err = o.policyFolder(s.Project); err != nil {
 		return s, err
 	}

@@ -1,0 +1,207 @@
+package integrate
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func composeFile(t *testing.T, text string) *ComposeFile {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := ReadCompose(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// overridden is what Compose reads of an override file, as far as it is asked for here.
+type overridden struct {
+	Version  string
+	Services map[string]struct {
+		Networks map[string]struct {
+			Address string `yaml:"ipv4_address"`
+		}
+		DNS         []string
+		Environment map[string]string
+		CapDrop     []string                     `yaml:"cap_drop"`
+		DependsOn   map[string]map[string]string `yaml:"depends_on"`
+	}
+	Networks map[string]struct {
+		Internal bool
+		Options  map[string]string `yaml:"driver_opts"`
+	}
+}
+
+func override(t *testing.T, file *ComposeFile, together bool, names ...string) (overridden, Set) {
+	t.Helper()
+	c := Compose{File: file, Path: filepath.Join(filepath.Dir(file.Path), "compose.egressd.yaml"), Together: together,
+		Sidecar: Sidecar{Project: "app", Image: "egressd:latest", Folder: "/home/me/.config/egressd/compose/app"},
+		Variables: func(proxy string) ([]Variable, error) {
+			return []Variable{{"HTTPS_PROXY", "http://" + proxy}, {"NO_PROXY", ""}}, nil
+		}}
+	subnets, err := Subnets(netip.MustParsePrefix("10.140.16.0/20"), len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		c.Held = append(c.Held, Held{Name: name, Subnet: subnets[i]})
+	}
+	set, err := c.Compose()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o overridden
+	if err := yaml.Unmarshal([]byte(set.Files[0].Text), &o); err != nil {
+		t.Fatalf("%v:\n%s", err, set.Files[0].Text)
+	}
+	return o, set
+}
+
+const twoServices = "version: '3.8'\nservices:\n  web: {image: a, ports: ['80:80']}\n  worker: {image: b, volumes: ['.:/src', 'data:/data', './x:/x:ro']}\n"
+
+func TestComposeGivesEachServiceANetwork(t *testing.T) {
+	o, set := override(t, composeFile(t, twoServices), false, "web", "worker")
+	if o.Version != "3.8" {
+		t.Errorf("version %q: docker-compose takes no two of them", o.Version)
+	}
+	for name, self := range map[string]string{"web": "10.140.16.2", "worker": "10.140.16.66"} {
+		network := "egressd-" + name
+		s := o.Services[name]
+		if len(s.Networks) != 1 || o.Services["egressd"].Networks[network].Address != self || !slices.Equal(s.DNS, []string{self}) {
+			t.Errorf("%s has the networks %v and asks %v", name, s.Networks, s.DNS)
+		}
+		if s.Environment["HTTPS_PROXY"] != "http://"+self+":3128" || s.DependsOn["egressd"]["condition"] != "service_healthy" || !slices.Contains(s.CapDrop, "NET_RAW") {
+			t.Errorf("%s is %+v", name, s)
+		}
+		n := o.Networks[network]
+		if bridge := n.Options[optionBridge]; !n.Internal || n.Options[optionInhibit] != "true" || n.Options[optionIsolated] != "isolated" || len(bridge) > 15 || !strings.HasPrefix(bridge, BridgePrefix) {
+			t.Errorf("the network of %s is %+v", name, n)
+		}
+		if !strings.Contains(set.Files[1].Text, "{name: "+name+", source: [") || !strings.Contains(set.Files[1].Text, self+":53") {
+			t.Errorf("the policy has no %s:\n%s", name, set.Files[1].Text)
+		}
+	}
+	if o.Networks["egressd-web"].Options[optionBridge] == o.Networks["egressd-worker"].Options[optionBridge] {
+		t.Error("two networks are one interface")
+	}
+	if _, there := o.Networks["default"]; there || o.Networks[outside].Internal {
+		t.Errorf("networks %v", o.Networks)
+	}
+	notes := strings.Join(set.Notes, "\n")
+	for _, want := range []string{"ports of web are not published", "worker can write ", "COMPOSE_FILE=compose.yaml:compose.egressd.yaml"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("nothing says %q:\n%s", want, notes)
+		}
+	}
+	if strings.Contains(notes, "web can write") {
+		t.Errorf("web mounts nothing:\n%s", notes)
+	}
+}
+
+// An override file takes no network away: those that a service names have to lead nowhere.
+func TestComposeClosesNetworksThatStay(t *testing.T) {
+	file := composeFile(t, "services:\n  a: {networks: [back]}\n  b: {networks: {back: {}, front: {}}}\n  c: {}\nnetworks: {back: {}, front: {}}\n")
+	o, set := override(t, file, false, "a")
+	if !o.Networks["back"].Internal || o.Networks["back"].Options[optionInhibit] != "true" {
+		t.Errorf("back is %+v", o.Networks["back"])
+	}
+	if _, there := o.Networks["front"]; there {
+		t.Error("front is closed, and nobody who is held is in it")
+	}
+	if got := o.Services["a"].Environment["NO_PROXY"]; got != "b" {
+		t.Errorf("a goes past the proxy for %q", got)
+	}
+	if notes := strings.Join(set.Notes, "\n"); !strings.Contains(notes, "b is not held, and in the network back") {
+		t.Errorf("nothing says that a gets out through b:\n%s", notes)
+	}
+	o, _ = override(t, file, true, "a", "c")
+	if _, there := o.Services["c"].Networks["default"]; !there || !o.Networks["default"].Internal {
+		t.Errorf("together, c has %v and default is %+v", o.Services["c"].Networks, o.Networks["default"])
+	}
+}
+
+func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
+	for text, want := range map[string]string{
+		"{network_mode: host}":                                "network_mode: host",
+		"{network_mode: 'service:other'}":                     "network_mode: service:other",
+		"{network_mode: '$MODE'}":                             "network_mode: $MODE",
+		"{privileged: true}":                                  "privileged",
+		"{privileged: '${P}'}":                                "privileged",
+		"{pid: host}":                                         "pid: host",
+		"{userns_mode: host}":                                 "userns_mode",
+		"{cap_add: [CAP_SYS_ADMIN]}":                          "cap_add: SYS_ADMIN",
+		"{cap_add: [net_raw]}":                                "cap_add: NET_RAW",
+		"{cap_add: [ALL]}":                                    "cap_add: ALL",
+		"{volumes: ['/var/run/docker.sock:/d.sock']}":         "docker.sock",
+		"{volumes: [{type: bind, source: /run, target: /r}]}": "/run",
+		"{volumes: ['/:/host']}":                              "mounts /",
+		"{extends: {service: base}}":                          "extends",
+		"{networks: [theirs]}":                                "made elsewhere",
+		"{networks: [named]}":                                 "made elsewhere",
+		"{networks: [lan]}":                                   "driver is macvlan",
+		"{network_mode: 'service:web'}":                       "",
+		"{network_mode: none}":                                "",
+		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv:/srv']}": "",
+	} {
+		file := composeFile(t, "services:\n  web: {}\n  it: "+text+"\nnetworks: {theirs: {external: true}, named: {external: {name: x}}, lan: {driver: macvlan}}\n")
+		got := strings.Join(file.Problems(&file.Services[0], []string{"web", "it"}), "; ")
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+func TestReadComposeRefuses(t *testing.T) {
+	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n"} {
+		path := filepath.Join(t.TempDir(), "compose.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadCompose(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := ReadCompose(t.TempDir()); err == nil || !strings.Contains(err.Error(), "there is no compose.yaml") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+func TestSubnets(t *testing.T) {
+	for _, row := range []struct {
+		pool  string
+		count int
+		fails bool
+	}{{"10.140.16.0/20", 64, false}, {"10.140.16.0/20", 65, true}, {"192.168.4.0/24", 4, false}, {"10.0.0.0/27", 1, true}, {"8.8.0.0/16", 1, true}, {"10.140.17.0/20", 1, true}, {"fd00::/20", 1, true}} {
+		all, err := Subnets(netip.MustParsePrefix(row.pool), row.count)
+		if (err != nil) != row.fails {
+			t.Errorf("%s for %d: %v", row.pool, row.count, err)
+		}
+		for i, one := range all {
+			h := Held{Subnet: one}
+			if !netip.MustParsePrefix(row.pool).Contains(one.Addr()) || one != one.Masked() || !one.Contains(h.Self()) || h.free().Contains(h.Self()) || !one.Overlaps(h.free()) || h.free() != h.free().Masked() || i > 0 && one.Overlaps(all[i-1]) {
+				t.Errorf("%s, number %d is %s, with %s and %s", row.pool, i, one, h.Self(), h.free())
+			}
+		}
+	}
+	pools := Pools("app")
+	seen := map[netip.Prefix]bool{}
+	for _, p := range pools {
+		seen[p] = true
+		if _, err := Subnets(p, 64); err != nil || !netip.MustParsePrefix("10.128.0.0/10").Overlaps(p) {
+			t.Fatalf("%s: %v", p, err)
+		}
+	}
+	if len(seen) != 1024 || pools[0] == Pools("other")[0] {
+		t.Errorf("%d pools, and the first is %s", len(seen), pools[0])
+	}
+}
