@@ -28,11 +28,13 @@ import (
 
 // binaryVariable names the egressd to test; without it one is built.
 // h2specVariable does so for h2spec, whose version stands in the module of tools, and
-// probeVariable for what containers try their ways out with.
+// probeVariable for what containers try their ways out with, imagerVariable for what makes
+// egressd's image.
 const (
 	binaryVariable = "EGRESSD"
 	h2specVariable = "EGRESSD_H2SPEC"
 	probeVariable  = "EGRESSD_PROBE"
+	imagerVariable = "EGRESSD_IMAGER"
 )
 
 func TestMain(m *testing.M) {
@@ -68,6 +70,7 @@ func run(m *testing.M) (int, error) {
 		binaryVariable: {".", "github.com/egressd/egressd/cmd/egressd"},
 		h2specVariable: {filepath.Join("..", "tools"), "github.com/summerwind/h2spec/cmd/h2spec"},
 		probeVariable:  {".", "github.com/egressd/egressd/internal/lab/engine/probe"},
+		imagerVariable: {".", "github.com/egressd/egressd/packaging/image"},
 	} {
 		if os.Getenv(variable) != "" {
 			continue

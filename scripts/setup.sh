@@ -8,7 +8,7 @@ declare -A package=(
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
-	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables
+	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
 	[openssl]=openssl [chromium]=chromium [certutil]=libnss3-tools
 )
 missing=()

@@ -200,8 +200,9 @@ func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
 	if len(own) > 0 && len(o.presets) > 0 {
 		return misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
 	}
+	each := len(own) > 0
 	for i := range s.Held {
-		if h := &s.Held[i]; len(own) > 0 {
+		if h := &s.Held[i]; each {
 			h.Allow = append(append([]string{}, all...), own[h.Name]...)
 			delete(own, h.Name)
 		}
