@@ -321,6 +321,7 @@ func TestCompose(t *testing.T) {
 	for _, address := range w.hostAddresses(t) {
 		all = append(all, attempt{c.web, "tcp " + address, failed})
 	}
+	c.doctored(t)
 	w.watchFarHosts(t)
 	asked, written := w.zone.mark(), c.marked(t)
 	c.byDockersResolver(t)
@@ -377,6 +378,27 @@ func (c *composed) recordsSay(t *testing.T, mark int, host, sandbox string) {
 	}
 	if allowed != 1 {
 		t.Errorf("%d records say that %s was allowed", allowed, host)
+	}
+}
+
+// doctored has doctor find nothing in a service, and what there is in a container of nobody's.
+func (c *composed) doctored(t *testing.T) {
+	t.Helper()
+	doctor := func(container string) (string, error) {
+		var out bytes.Buffer
+		cmd := exec.Command(os.Getenv(binaryVariable), "doctor", "--container", container, "--docker", c.Socket, "--config", filepath.Join(c.dir, "policy", "egressd.yaml"))
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := c.Gateway.Run(cmd)
+		return out.String(), err
+	}
+	if out, err := doctor(c.web); err != nil {
+		t.Errorf("doctor, of web: %v\n%s", err, out)
+	}
+	out, err := doctor(c.contain(t, engine.Shell))
+	for _, want := range []string{"✗ route", "✗ capabilities", "✗ names"} {
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("doctor, of a container of Docker's own, does not say %q: %v\n%s", want, err, out)
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ nothing (but see --pod).
 Each finding comes with what to do. It exits with 0 where there is none, with 1
 where there is one, and with 2 where it could not look.`,
 		Example: `  egressd doctor
-  egressd doctor --json`,
+  egressd doctor --container web --json
+  docker exec web egressd doctor --inside`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.OutOrStdout())
@@ -39,6 +40,9 @@ where there is one, and with 2 where it could not look.`,
 	configFlag(cmd, &o.config)
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
+	cmd.Flags().StringVar(&o.container, "container", "", "look at the running container `NAME` instead, from outside, by Docker's API")
+	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
+	cmd.Flags().BoolVar(&o.inside, "inside", false, "look from within a container instead, at what leads out of it")
 	cmd.Flags().BoolVar(&o.serving, "serving", false, "look only whether egressd serve runs here and listens, for the health check of a container")
 	cmd.Flags().Uint32Var(&o.podUser, "uid", podUser, "`USER` that egressd runs as, for --pod")
 	return cmd
@@ -50,7 +54,8 @@ type doctorOptions struct {
 	pod     bool
 	podUser uint32
 
-	serving bool
+	container, docker string
+	inside, serving   bool
 
 	json bool
 }
@@ -65,6 +70,12 @@ type symptom struct {
 func (o *doctorOptions) run(w io.Writer) error {
 	if o.pod {
 		return sayFindings(w, podFindings(o.podUser), o.json)
+	}
+	if o.container != "" {
+		return o.lookAt(w)
+	}
+	if o.inside {
+		return sayFindings(w, insideFindings(os.Getenv), o.json)
 	}
 	if o.serving {
 		cfg, err := loadConfig(o.config)
