@@ -47,6 +47,9 @@ type composed struct {
 // loadImage has the engine know egressd's image.
 func (w *dockerWorld) loadImage(t *testing.T) {
 	t.Helper()
+	if _, err := w.Docker(t.Context(), "image", "inspect", "egressd:latest"); err == nil {
+		return
+	}
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	if out, err := exec.Command(os.Getenv(imagerVariable), "-binary", os.Getenv(binaryVariable), "-o", archive).CombinedOutput(); err != nil {
 		t.Fatalf("make the image: %v\n%s", err, out)

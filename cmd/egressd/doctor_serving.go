@@ -35,7 +35,7 @@ func (c *config) servingFindings() []symptom {
 	}
 	var all []symptom
 	for _, name := range c.tcpListeners() {
-		if at, err := netip.ParseAddrPort(name); err == nil && at.Port() != 0 && !open[at] {
+		if at, err := netip.ParseAddrPort(name); err == nil && at.Port() != 0 && !open[at] && !(at.Addr().IsUnspecified() && open[everywhere(at.Port())]) {
 			all = append(all, symptom{check, "nobody listens on " + name, "egressd serve, in this network"})
 		}
 	}
@@ -44,6 +44,9 @@ func (c *config) servingFindings() []symptom {
 	}
 	return all
 }
+
+// everywhere is what a listener on 0.0.0.0 is to the kernel where there is IPv6.
+func everywhere(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Unspecified(), port) }
 
 // tcpListeners are the addresses that the policy has egressd listen on over TCP.
 func (c *config) tcpListeners() (all []string) {
@@ -58,7 +61,7 @@ func (c *config) tcpListeners() (all []string) {
 }
 
 // listening are the addresses in this network that somebody listens on (proc(5),
-// /proc/net/tcp). One that listens everywhere has no address there.
+// /proc/net/tcp).
 func listening() (map[netip.AddrPort]bool, error) {
 	all := make(map[netip.AddrPort]bool)
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
