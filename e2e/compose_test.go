@@ -68,12 +68,12 @@ func (w *dockerWorld) init(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// compose runs Compose, be it docker's or the older program.
+// compose runs the Compose that scripts/setup.sh installs, or docker's own.
 func (c *composed) compose(t *testing.T, args ...string) {
 	t.Helper()
-	program := []string{"docker", "compose"}
-	if err := c.Command(t.Context(), "compose", "version").Run(); err != nil {
-		program = []string{"docker-compose"}
+	program := []string{"docker-compose"}
+	if _, err := exec.LookPath(program[0]); err != nil {
+		program = []string{"docker", "compose"}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // also in a Cleanup
 	defer cancel()
