@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ var openEngine = sync.OnceValues(func() (*dockerWorld, error) {
 		return nil, err
 	}
 	started = &dockerWorld{w, e}
-	return started, nil
+	return started, started.serveOnHost()
 })
 
 func closeEngine() error {
@@ -82,4 +83,10 @@ func (w *dockerWorld) contain(t *testing.T, args ...string) string {
 func (w *dockerWorld) probe(t *testing.T, container string, ways ...string) string {
 	t.Helper()
 	return w.docker(t, append([]string{"exec", container, engine.ProbePath}, ways...)...)
+}
+
+// serveAnew starts egressd serve, or starts it once more.
+func (d *daemon) serveAnew(t *testing.T) {
+	t.Helper()
+	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
 }
