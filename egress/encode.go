@@ -95,6 +95,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.str("flow", f.id.String())
 	}
 	e.str("sandbox", f.request.Sandbox.Name)
+	e.container(f.request.Sandbox.Container)
 	e.str("via", string(f.request.Via))
 	e.addrPort("src", src)
 	if !e.common || !r.crowd {
@@ -201,6 +202,26 @@ func (e *encoder) http(h *policy.HTTPRequest, status int) {
 	if status != 0 {
 		e.num("status", int64(status))
 	}
+	e.close()
+}
+
+// Lengths of what an engine says of containers, in bytes.
+const (
+	containerID   = 12 // as docker ps shows it
+	containerText = 128
+	imageText     = rawMost
+)
+
+func (e *encoder) container(c *policy.Container) {
+	if c == nil {
+		return
+	}
+	e.open("container")
+	e.str("id", c.ID[:min(len(c.ID), containerID)])
+	e.cut("name", c.Name, containerText)
+	e.cut("image", c.Image, imageText)
+	e.cut("project", c.Project, containerText)
+	e.cut("service", c.Service, containerText)
 	e.close()
 }
 

@@ -165,7 +165,15 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return f.refuse(stopping)
 	}
 	who, err := f.gate.config.Sandboxes.Identify(peer)
+	if err != nil && f.gate.config.Sandboxes.Awaits(peer) {
+		if f.hurried {
+			return wouldWait
+		}
+		f.gate.config.Sandboxes.Await(ctx, peer)
+		who, err = f.gate.config.Sandboxes.Identify(peer)
+	}
 	if err != nil {
+		f.request.Sandbox.Container = who.Container
 		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who

@@ -6,13 +6,16 @@ import "time"
 // stamps v, seq and time; this package writes the rest. Names and shapes may
 // be added to, never changed. Absent parts are left out.
 type Record struct {
-	V        int             `json:"v"`
-	Seq      int64           `json:"seq"`
-	Time     time.Time       `json:"time"`
-	Kind     Kind            `json:"kind"`
-	Flow     string          `json:"flow,omitempty"`
-	Count    int64           `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
-	Sandbox  string          `json:"sandbox,omitempty"`
+	V       int       `json:"v"`
+	Seq     int64     `json:"seq"`
+	Time    time.Time `json:"time"`
+	Kind    Kind      `json:"kind"`
+	Flow    string    `json:"flow,omitempty"`
+	Count   int64     `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
+	Sandbox string    `json:"sandbox,omitempty"`
+
+	Container *RecordContainer `json:"container,omitempty"`
+
 	Via      string          `json:"via,omitempty"`
 	Src      string          `json:"src,omitempty"`
 	Dst      *RecordDst      `json:"dst,omitempty"`
@@ -76,6 +79,15 @@ type RecordHTTP struct {
 type RecordDNS struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
+}
+
+// RecordContainer is the container that it came from, as the engine says.
+type RecordContainer struct {
+	ID      string `json:"id"` // the first 12 digits
+	Name    string `json:"name,omitempty"`
+	Image   string `json:"image,omitempty"`
+	Project string `json:"project,omitempty"` // of Compose, as is Service
+	Service string `json:"service,omitempty"`
 }
 
 type RecordProcess struct {

@@ -71,8 +71,26 @@ func (g *Gate) flowsOf(stay uint32) (all []*Flow) {
 	return all
 }
 
-// left reports whether the flow came of a network that is no longer there.
+// CutContainer cuts the flows of a container that has ended, and refuses what is about
+// to become one.
+func (g *Gate) CutContainer(c *policy.Container) {
+	c.End()
+	for _, f := range g.openFlows() {
+		f.mu.Lock()
+		of := f.request.Sandbox.Container
+		f.mu.Unlock()
+		if of == c {
+			f.cut()
+		}
+	}
+}
+
+// left reports whether the flow came of a network, or of a container, that is no longer
+// there.
 func (f *Flow) left() bool {
+	if f.request.Sandbox.Container.Ended() {
+		return true
+	}
 	id := f.request.Sandbox.Stay
 	if id == 0 {
 		return false
@@ -85,11 +103,12 @@ func (f *Flow) left() bool {
 var gone = policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: "the sandbox has left"}
 
 // NoteSandbox is Note for what happened to one sandbox.
-func (g *Gate) NoteSandbox(kind Kind, sandbox string, process *policy.Process, note string) error {
+func (g *Gate) NoteSandbox(kind Kind, who policy.Sandbox, process *policy.Process, note string) error {
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(kind))
-	e.str("sandbox", sandbox)
+	e.str("sandbox", who.Name)
+	e.container(who.Container)
 	e.process(process)
 	e.str("note", note)
 	e.close()

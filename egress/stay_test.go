@@ -53,7 +53,7 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 
 func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	if err := w.NoteSandbox(KindStart, "web", &policy.Process{PID: 7}, "handed in"); err != nil {
+	if err := w.NoteSandbox(KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
 		t.Fatal(err)
 	}
 	all := w.records(t, KindStart)

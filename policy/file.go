@@ -55,6 +55,9 @@ type File struct {
 	// which is whoever reaches a listener.
 	Sandboxes []SandboxRules
 
+	// Docker is the engine that says which container is which.
+	Docker Docker
+
 	// TLS is about certificates and hellos.
 	TLS TLS
 
@@ -184,6 +187,10 @@ type SandboxRules struct {
 	// Sources are prefixes in one of which a client's address lies, where the
 	// listener is TCP. Of prefixes that contain each other the longest counts.
 	Sources []netip.Prefix
+
+	// Docker are the containers that the sandbox is, where its connections come from
+	// addresses of container networks, or containers hand their networks in.
+	Docker Containers
 
 	// Certificate is a name in the client certificate, where the listener is
 	// TLS: a DNS name or a SPIFFE ID.

@@ -17,6 +17,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
 	out.Rego = e.regoSources("rego", f.Rego)
 	out.Listen.Enter = e.list("listen.enter", f.Listen.Enter)
+	e.text("docker.socket", &out.Docker.Socket)
 	e.text("listen.admin", &out.Listen.Admin)
 	e.text("listen.client_ca", &out.Listen.ClientCA)
 	e.text("tls.ca_dir", &out.TLS.CADir)

@@ -24,7 +24,7 @@ const SPIFFEScheme = "spiffe://"
 
 // toldApart reports whether a sandbox has a key that tells it from the others.
 func toldApart(n *yaml.Node) bool {
-	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "certificate"}, func(key string) bool { return hasKey(n, key) })
+	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "docker", "certificate"}, func(key string) bool { return hasKey(n, key) })
 }
 
 // uids reads a list of users that is not empty.
@@ -162,6 +162,9 @@ func (r *reader) checkIdentity(f *File) {
 		}
 		for _, prefix := range s.Sources {
 			once(at+".source", i, prefix)
+		}
+		if s.Docker.Given() {
+			once(at+".docker", i, s.Docker.String())
 		}
 		if s.Certificate != "" {
 			once(at+".certificate", i, s.Certificate)

@@ -29,6 +29,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"tests":        r.tests(&f.Tests),
 		"sandboxes":    r.sandboxes(&f.Sandboxes),
 		"tls":          r.tls(&f.TLS),
+		"docker":       r.docker(&f.Docker),
 		"audit":        r.audit(&f.Audit),
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
@@ -42,6 +43,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	}
 	r.checkListeners(f)
 	r.checkIdentity(f)
+	r.checkContainers(f)
 	r.checkGuarded(f)
 	r.checkNever(f)
 }
@@ -309,6 +311,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"enter":       r.socket(at+".enter", &s.Enter),
 				"uid":         r.uids(at+".uid", &s.UIDs),
 				"source":      r.sources(at+".source", &s.Sources),
+				"docker":      r.containers(at+".docker", &s.Docker),
 				"certificate": r.certificate(at+".certificate", &s.Certificate),
 				"allow":       r.rules(at+".allow", &s.Allow, Allow),
 				"deny":        r.rules(at+".deny", &s.Deny, Deny),
@@ -329,7 +332,7 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
 	if !toldApart(n) {
-		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source or certificate", at)
+		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker or certificate", at)
 	}
 	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
 	if slices.ContainsFunc(before, same) {

@@ -15,6 +15,10 @@ type Sandbox struct {
 	// Stay tells what came from one network that was handed in from the rest of what
 	// the sandbox does; 0: nothing was. It is not for policies.
 	Stay uint32
+
+	// Container is where the request came from, as far as the engine that runs it
+	// says so, or nil. It is for the record, and not for policies.
+	Container *Container
 }
 
 // Via is the way in that a request took.

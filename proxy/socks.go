@@ -98,6 +98,7 @@ func greeting(b []byte) []byte {
 }
 
 func (v *socksVisit) methods() []socks5.Authenticator {
+	v.server.Sandboxes.Await(context.Background(), v.peer)
 	check := socks5.UserPassAuthenticator{Credentials: v}
 	if v.server.Sandboxes.Credentials(v.peer) {
 		return []socks5.Authenticator{check}

@@ -11,6 +11,7 @@ type slot struct {
 	http     egress.RecordHTTP
 	dns      egress.RecordDNS
 	process  egress.RecordProcess
+	contains egress.RecordContainer
 	decision egress.RecordDecision
 	shadow   egress.RecordShadow
 	signal   egress.RecordSignal
@@ -34,17 +35,18 @@ type canonical struct {
 
 // The members of the parts of a record, in the order of the line.
 var (
-	recordMembers = []string{"v", "seq", "time", "kind", "flow", "count", "sandbox", "via", "src", "dst", "tls", "http", "dns", "process",
+	recordMembers = []string{"v", "seq", "time", "kind", "flow", "count", "sandbox", "container", "via", "src", "dst", "tls", "http", "dns", "process",
 		"decision", "shadow", "signal", "bytes", "duration_ms", "outcome", "raw", "note"}
-	dstMembers      = []string{"host", "port", "addrs", "addr", "class"}
-	tlsMembers      = []string{"sni", "alpn", "ech", "ja4", "inspected"}
-	httpMembers     = []string{"method", "path", "status"}
-	dnsMembers      = []string{"name", "type"}
-	processMembers  = []string{"pid", "exe", "argv"}
-	decisionMembers = []string{"action", "rule", "layer", "reason", "class", "allowed_if", "log", "policy"}
-	shadowMembers   = []string{"action", "rule", "layer", "reason", "class", "inspect", "policy"}
-	signalMembers   = []string{"what", "name", "where", "encoding"}
-	bytesMembers    = []string{"up", "down"}
+	dstMembers       = []string{"host", "port", "addrs", "addr", "class"}
+	tlsMembers       = []string{"sni", "alpn", "ech", "ja4", "inspected"}
+	httpMembers      = []string{"method", "path", "status"}
+	dnsMembers       = []string{"name", "type"}
+	processMembers   = []string{"pid", "exe", "argv"}
+	containerMembers = []string{"id", "name", "image", "project", "service"}
+	decisionMembers  = []string{"action", "rule", "layer", "reason", "class", "allowed_if", "log", "policy"}
+	shadowMembers    = []string{"action", "rule", "layer", "reason", "class", "inspect", "policy"}
+	signalMembers    = []string{"what", "name", "where", "encoding"}
+	bytesMembers     = []string{"up", "down"}
 )
 
 // read fills s from line, and reports whether the line is canonical. Where it is
@@ -110,6 +112,9 @@ func (c *canonical) part(s *slot, name string) {
 	case "dns":
 		s.DNS = &s.dns
 		c.readDNS(s.DNS)
+	case "container":
+		s.Container = &s.contains
+		c.readContainer(s.Container)
 	case "process":
 		s.Process = &s.process
 		c.readProcess(s.Process)
@@ -125,6 +130,23 @@ func (c *canonical) part(s *slot, name string) {
 	case "bytes":
 		s.Bytes = &s.bytes
 		c.readBytes(s.Bytes)
+	}
+}
+
+func (c *canonical) readContainer(t *egress.RecordContainer) {
+	for m := c.object(containerMembers); c.next(&m); {
+		switch m.name {
+		case "id":
+			t.ID = c.text()
+		case "name":
+			t.Name = c.text()
+		case "image":
+			t.Image = c.text()
+		case "project":
+			t.Project = c.text()
+		case "service":
+			t.Service = c.text()
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 func Clone(r *egress.Record) *egress.Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
+	c.Container = copied(r.Container)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
 	for _, list := range lists(&c) {
 		if list != nil {
@@ -53,6 +54,9 @@ func eachText(r *egress.Record, do func(*string)) {
 	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)
+	}
+	if t := r.Container; t != nil {
+		each(do, &t.ID, &t.Name, &t.Image, &t.Project, &t.Service)
 	}
 	if p := r.Process; p != nil {
 		do(&p.Exe)

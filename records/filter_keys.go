@@ -13,7 +13,7 @@ import (
 
 // FilterKeys are the keys that a filter may ask for.
 var FilterKeys = []string{
-	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "via", "src", "method", "path", "status", "sni", "proc",
+	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
 	"shadow", "marked", "kind", "flow", "outcome", "policy", "up", "down", "took", "since", "until", "run",
 }
 
@@ -50,6 +50,8 @@ var filterKeys = func() map[string]*filterKey {
 		}), example: "status:404   (or status:500..599)"},
 		"proc": {read: textKey(Process, Exe)},
 		"flow": {read: flowKey},
+
+		"container": {read: textKey(containerName, containerID)},
 	}
 	for key, text := range filterTexts {
 		keys[key] = &filterKey{read: textKey(text), values: FilterValues[key]}

@@ -16,15 +16,16 @@ var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func sample() *egress.Record {
 	return &egress.Record{
 		Kind: egress.KindOpen, Flow: "01KB6ZQ4SZ", Sandbox: "ci", Via: "connect",
-		Time:     filterNow.Add(-30 * time.Minute),
-		Src:      "127.0.0.1:4711",
-		Dst:      &egress.RecordDst{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
-		HTTP:     &egress.RecordHTTP{Method: "POST", Path: "/up/load", Status: 503},
-		Process:  &egress.RecordProcess{Exe: "/usr/bin/curl"},
-		Decision: &egress.RecordDecision{Action: "deny", Class: "default-deny", Rule: "default", Layer: "builtin", Policy: "sha256:3f2a"},
-		Bytes:    &egress.RecordBytes{Up: 10_000, Down: 5},
-		Outcome:  "closed",
-		Duration: 1500,
+		Time:      filterNow.Add(-30 * time.Minute),
+		Src:       "127.0.0.1:4711",
+		Dst:       &egress.RecordDst{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
+		Container: &egress.RecordContainer{ID: "4f2d9a1c0b7e", Name: "web-1"},
+		HTTP:      &egress.RecordHTTP{Method: "POST", Path: "/up/load", Status: 503},
+		Process:   &egress.RecordProcess{Exe: "/usr/bin/curl"},
+		Decision:  &egress.RecordDecision{Action: "deny", Class: "default-deny", Rule: "default", Layer: "builtin", Policy: "sha256:3f2a"},
+		Bytes:     &egress.RecordBytes{Up: 10_000, Down: 5},
+		Outcome:   "closed",
+		Duration:  1500,
 	}
 }
 
@@ -55,6 +56,9 @@ func TestFilter(t *testing.T) {
 		{[]string{"path:/up"}, false},
 		{[]string{"proc:curl"}, true},
 		{[]string{"proc:/usr/bin/curl"}, false},
+		{[]string{"container:web-1"}, true},
+		{[]string{"container:4f2d*"}, true},
+		{[]string{"container:web"}, false},
 		{[]string{"kind:open"}, true},
 		{[]string{"kind:close"}, false},
 		{[]string{"flow:01KB"}, true},

@@ -19,7 +19,8 @@ type register struct {
 	byUID         map[uint32]*entry
 	bySource      map[netip.Prefix]*entry
 	byCertificate map[string]*entry
-	lengths       []int  // of the prefixes in bySource, longest first
+	lengths       []int // of the prefixes in bySource, longest first
+	docker        []*entry
 	absent        *entry // compared with where there is none, so that both take the same time
 }
 
@@ -28,6 +29,7 @@ type entry struct {
 	keys    keys
 	token   [sha256.Size]byte
 	uids    []uint32
+	docker  policy.Containers
 }
 
 // keys are what an entry is told by, or what of a peer belongs to an entry.
@@ -40,8 +42,9 @@ const (
 	bySource
 	byCertificate
 	byEnter // who comes there is the sandbox, and nobody else is by it
+	byContainer
 
-	places = byListener | byUID | bySource | byCertificate
+	places = byListener | byUID | bySource | byCertificate | byContainer
 )
 
 // kind names what tells an entry from the others; of several, what is hardest
@@ -52,6 +55,8 @@ func (k keys) kind() string {
 		return "certificate"
 	case k&byUID != 0:
 		return "uid"
+	case k&byContainer != 0:
+		return "container"
 	case k&(byListener|byEnter) != 0:
 		return "listener"
 	case k&bySource != 0:
@@ -95,11 +100,11 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs}
+	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:
-		return fmt.Errorf("sandbox %q has neither a token, a listener, a uid, a source nor a certificate, so nobody could be it", given.Name)
+		return fmt.Errorf("sandbox %q has neither a token, a listener, a uid, a source, a container nor a certificate, so nobody could be it", given.Name)
 	case e.keys&byUID != 0 && e.keys&(bySource|byCertificate) != 0:
 		return fmt.Errorf("sandbox %q has a uid, which only unix sockets know, and a source or a certificate, which they do not, so nobody could be it", given.Name)
 	}
@@ -110,6 +115,7 @@ func (given *Entry) keys() (k keys) {
 	for key, has := range map[keys]bool{
 		byToken: given.Token != "", byListener: given.Listener != "", byUID: len(given.UIDs) > 0,
 		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "", byEnter: given.Enter != "",
+		byContainer: given.Docker.Given(),
 	} {
 		if has {
 			k |= key
@@ -144,6 +150,12 @@ func (r *register) claim(e *entry, given *Entry) error {
 			return err
 		}
 	}
+	if given.Docker.Given() {
+		if slices.ContainsFunc(r.docker, func(other *entry) bool { return other.docker == given.Docker }) {
+			return fmt.Errorf("sandbox %q shares the containers with %s with another", given.Name, given.Docker.String())
+		}
+		r.docker = append(r.docker, e)
+	}
 	if given.Certificate != "" {
 		return assign(r.byCertificate, given.Certificate, e, "certificate")
 	}
@@ -161,10 +173,10 @@ func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) err
 // place returns whose listener, user, address and certificate a peer has: nil
 // where they are nobody's, and absent where they are not one sandbox's, or not
 // all that it needs.
-func (r *register) place(p *Peer) *entry {
+func (r *register) place(p *Peer, in *Known) *entry {
 	var found *entry
 	var fits keys
-	for _, at := range r.owners(p) {
+	for _, at := range r.owners(p, in) {
 		if found != nil && at.owner != found {
 			return r.absent
 		}
@@ -182,7 +194,7 @@ type owner struct {
 	owner *entry
 }
 
-func (r *register) owners(p *Peer) []owner {
+func (r *register) owners(p *Peer, in *Known) []owner {
 	all := make([]owner, 0, 4)
 	note := func(key keys, e *entry) {
 		if e != nil {
@@ -194,6 +206,9 @@ func (r *register) owners(p *Peer) []owner {
 		note(byUID, r.byUID[p.UID])
 	}
 	note(bySource, r.atSource(p.Addr.Addr()))
+	for _, e := range r.holding(in) { // of which there should be one
+		note(byContainer, e)
+	}
 	for _, name := range p.Certificate {
 		note(byCertificate, r.byCertificate[name])
 	}
@@ -217,6 +232,19 @@ func (r *register) atSource(addr netip.Addr) *entry {
 		}
 	}
 	return nil
+}
+
+// holding returns those whose container k is, which may be nil.
+func (r *register) holding(k *Known) (all []*entry) {
+	if k == nil {
+		return nil
+	}
+	for _, e := range r.docker {
+		if e.docker.Holds(k.Name, k.Labels) {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // named returns the sandbox that a token alone makes a peer, or absent.

@@ -77,6 +77,8 @@ type Entry struct {
 	UIDs        []uint32       // one of which a peer of a unix socket has
 	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
 	Certificate string         // a name in the client certificate
+
+	Docker policy.Containers // one of which a peer's address is of, or hands its network in
 }
 
 // ErrUnknown is the error for a peer that is nobody's. It says nothing about
@@ -88,6 +90,8 @@ type Directory struct {
 	known    atomic.Pointer[register]
 	failures failures
 	stays    stays
+
+	containers atomic.Pointer[Containers]
 }
 
 // NewDirectory returns a directory of the given entries; without any, every
@@ -115,7 +119,8 @@ func (d *Directory) Credentials(p Peer) bool {
 	return err != nil
 }
 
-// Identify returns the sandbox that a peer is, or [ErrUnknown].
+// Identify returns the sandbox that a peer is, or [ErrUnknown] and what is known of it
+// all the same.
 //
 // A listener, a user, an address or a certificate that is one sandbox's says
 // it all: what a peer claims there counts only against it. Where two of them
@@ -129,14 +134,23 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	if len(r.byName) == 0 {
 		return policy.Sandbox{Name: Default}, nil
 	}
-	e := r.place(&p)
+	k, expected := d.container(r, &p)
+	var who policy.Sandbox
+	if k != nil {
+		who.Container = k.Container
+	}
+	e := r.absent
+	if k != nil || !expected {
+		e = r.place(&p, k)
+	}
 	if e == nil {
 		e = r.named(p.User)
 	}
 	if !e.proved(&p) {
-		return policy.Sandbox{}, ErrUnknown
+		return who, ErrUnknown
 	}
-	return e.sandbox, nil
+	who.Name, who.Kind, who.Labels = e.sandbox.Name, e.sandbox.Kind, e.sandbox.Labels
+	return who, nil
 }
 
 const (

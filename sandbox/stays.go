@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"slices"
 	"strconv"
 	"sync"
 
@@ -86,15 +85,19 @@ type Visitor struct {
 	Host bool
 
 	network uint64 // that it has come from
+	in      *Known // the container that it is in, or whose network it hands in, or nil
 }
 
 // Enter returns the sandbox that a visitor is, or [ErrUnknown]: the one whose own
 // socket it has come by, and by that alone; else who it says it is, where it is
-// believed; else the one that its user is; else, where none are listed,
-// [Default].
+// believed; else the one whose container it is in; else the one that its user is; else,
+// where none are listed, [Default]. A user and a container that are given narrow that.
 func (d *Directory) Enter(v Visitor) (policy.Sandbox, error) {
 	r := d.known.Load()
 	who, err := r.visitor(v)
+	if v.in != nil {
+		who.Container = v.in.Container
+	}
 	if err == nil && v.Name != "" && v.Name != who.Name {
 		return policy.Sandbox{}, ErrUnknown
 	}
@@ -103,7 +106,7 @@ func (d *Directory) Enter(v Visitor) (policy.Sandbox, error) {
 
 func (r *register) visitor(v Visitor) (policy.Sandbox, error) {
 	if e := r.byEnter[v.Door]; e != nil {
-		if len(e.uids) > 0 && !slices.Contains(e.uids, v.UID) {
+		if !e.fits(v) {
 			return policy.Sandbox{}, ErrUnknown
 		}
 		return e.sandbox, nil
@@ -113,6 +116,12 @@ func (r *register) visitor(v Visitor) (policy.Sandbox, error) {
 		return e.sandbox, nil
 	case v.Host && len(r.byName) == 0 && PlainName(v.Name):
 		return policy.Sandbox{Name: v.Name, Kind: byListener.kind()}, nil
+	}
+	if holding := r.holding(v.in); len(holding) > 0 {
+		if e := holding[0]; len(holding) == 1 && e.keys&^(byUID|byContainer) == 0 && e.fits(v) {
+			return e.sandbox, nil
+		}
+		return policy.Sandbox{}, ErrUnknown
 	}
 	if e := r.byUID[v.UID]; e != nil && e.keys&^byEnter == byUID {
 		return e.sandbox, nil

@@ -59,6 +59,7 @@ type daemon struct {
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
 	networkDoors []*networkDoor
+	containers   *containers // nil where no sandbox is told by its container
 	stays        stays
 
 	alarms   tokens.Bucket  // that the operator is told of
@@ -175,6 +176,7 @@ func (d *daemon) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.watchContainers(d.config)
 	for _, l := range d.listening {
 		d.serving.Go(func() {
 			if err := d.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
@@ -319,6 +321,7 @@ func (d *daemon) close() {
 	d.closeNames()
 	d.closeCaptured()
 	d.closeDoors()
+	d.containers.close()
 	if d.gate != nil {
 		d.gate.Settle()
 	}

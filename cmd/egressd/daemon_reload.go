@@ -128,6 +128,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	if err := d.sandboxes.Set(next.entries); err != nil {
 		return err
 	}
+	d.watchContainers(next.config)
 	d.overTLS.Store(next.overTLS)
 	if err := d.admitUsers(next.config); err != nil {
 		d.complain(err)
@@ -155,6 +156,9 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 func (c *config) samePlaces(before *config) error {
 	if !slices.Equal(c.places(), before.places()) {
 		return errors.New("the listeners changed; restart egressd to change them")
+	}
+	if before.file.AsksDocker() && c.file.AsksDocker() && c.engineSocket() != before.engineSocket() {
+		return errors.New("docker.socket changed; restart egressd to change it")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 func entryOf(s *policy.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
 		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
-		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate,
+		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *config) listenerOf(s *policy.SandboxRules) string {
 	}
 	fits := func(l string) bool {
 		unix, tls := strings.HasPrefix(l, policy.UnixListener), strings.HasPrefix(l, policy.TLSListener)
-		return (len(s.UIDs) == 0 || unix) && (len(s.Sources) == 0 || !unix) && (s.Certificate == "" || tls)
+		return (len(s.UIDs) == 0 || unix) && (len(s.Sources) == 0 && !s.Docker.Given() || !unix) && (s.Certificate == "" || tls)
 	}
 	if i := slices.IndexFunc(c.file.Listen.Proxy, fits); i >= 0 {
 		return c.file.Listen.Proxy[i]

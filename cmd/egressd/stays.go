@@ -110,10 +110,11 @@ type stay struct {
 
 // enter takes a network in, and returns when nobody is there for it any more.
 func (d *daemon) enter(a *sandbox.Arrival) {
+	d.sandboxes.Visits(a)
 	who, err := d.sandboxes.Enter(a.Visitor)
 	if err != nil {
 		d.refuseVisitor(a.Visitor, nil, err)
-		a.Refuse(err, "list it under sandboxes with enter or uid, and hand it in by that socket or as that user; --name counts for root on the host alone")
+		a.Refuse(err, "list it under sandboxes with enter, uid or docker, and hand it in by that socket or as that user; --name counts for root on the host alone")
 		return
 	}
 	if err := d.stays.reserve(who.Name, a.Network); err != nil {
@@ -161,11 +162,11 @@ func (d *daemon) begun(s *stay) (note string, err error) {
 	if known := sandbox.ProcessOf(s.arrival.PID, v.UID); known != nil {
 		process = known
 	}
-	if err := d.gate.NoteSandbox(egress.KindStart, s.Sandbox.Name, process, note); err != nil {
+	if err := d.gate.NoteSandbox(egress.KindStart, s.Sandbox, process, note); err != nil {
 		return "", err
 	}
 	for _, n := range o.Notes {
-		if err := d.gate.NoteSandbox(egress.KindStart, s.Sandbox.Name, process, n); err != nil {
+		if err := d.gate.NoteSandbox(egress.KindStart, s.Sandbox, process, n); err != nil {
 			return "", err
 		}
 	}
@@ -227,7 +228,7 @@ func (d *daemon) endStay(s *stay, note string) {
 	s.sockets.Programs.Close()
 	d.awaitFlows(s, d.stays.drain.Load())
 	d.dismiss(s)
-	if err := d.gate.NoteSandbox(egress.KindStop, s.Sandbox.Name, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
+	if err := d.gate.NoteSandbox(egress.KindStop, s.Sandbox, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
 		d.complain(fmt.Errorf("record the end of a sandbox: %w", err))
 	}
 }

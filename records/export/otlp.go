@@ -185,6 +185,13 @@ func (a *attributes) protocols(f *facts) {
 }
 
 func (a *attributes) process(f *facts) {
+	if c := f.Container; c != nil {
+		a.str("container.id", c.ID)
+		a.str("container.name", c.Name)
+		a.str("container.image.name", c.Image)
+		a.str("egressd.container.project", c.Project)
+		a.str("egressd.container.service", c.Service)
+	}
 	if p := f.Process; p != nil {
 		a.num("process.pid", int64(p.PID))
 		a.str("process.executable.name", f.program())

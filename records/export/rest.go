@@ -11,6 +11,15 @@ func (w *writer) rest(f *facts) {
 	w.some("count", f.Count)
 	w.str("flow", f.Flow)
 	w.str("sandbox", f.Sandbox)
+	if c := f.Container; c != nil {
+		w.object("container", func() {
+			w.str("id", c.ID)
+			w.str("name", c.Name)
+			w.str("image", c.Image)
+			w.str("project", c.Project)
+			w.str("service", c.Service)
+		})
+	}
 	w.str("via", f.Via)
 	w.str("action", f.action())
 	w.str("class", f.class())

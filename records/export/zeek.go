@@ -103,6 +103,9 @@ func (w *writer) zeekEntry(path string, f *facts, members func()) {
 		w.num("egressd_seq", f.Seq)
 		w.some("egressd_count", f.Count)
 		w.str("egressd_sandbox", f.Sandbox)
+		if c := f.Container; c != nil {
+			w.str("egressd_container", c.Name)
+		}
 		w.str("egressd_via", f.Via)
 		w.str("egressd_host", f.host)
 		w.str("egressd_action", f.action())

@@ -1,0 +1,231 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	aliveEvery    = 5 * time.Second // how often the engine is asked whether it is there
+	alivePatience = 3 * time.Second
+	retryFirst    = 250 * time.Millisecond
+	retryMost     = 5 * time.Second
+)
+
+// Watch keeps what is known as the engine says, until ctx is done. It is called
+// once.
+func (c *Containers) Watch(ctx context.Context) {
+	c.ctx = ctx
+	defer c.api.close()
+	defer c.working.Wait()
+	delay := retryFirst
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		_, before := c.state()
+		c.lose(err)
+		if before == nil || errors.Is(before, errNotAsked) {
+			c.Health(err)
+		}
+		if time.Since(began) > retryMost {
+			delay = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// follow reads what happens, from before the moment at which it asks what there is. It
+// returns when the engine cannot be asked any more.
+func (c *Containers) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	filters := url.QueryEscape(`{"type":["container","network"]}`)
+	happens, err := c.api.stream(ctx, "/events?filters="+filters)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer happens.Close()
+		ended <- c.read(happens)
+	}()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	c.change(func() []*Known { c.trouble = nil; return nil })
+	c.Health(nil)
+	alive := time.NewTicker(aliveEvery)
+	defer alive.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-alive.C:
+			if err := c.ping(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ping asks whether the engine is there: one that stands still says nothing that could
+// be missed.
+func (c *Containers) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, alivePatience)
+	defer cancel()
+	return c.api.get(ctx, "/_ping", nil)
+}
+
+// load asks which networks and which containers there are. Containers are asked about
+// one by one, beside it.
+func (c *Containers) load(ctx context.Context) error {
+	if err := c.loadBridges(ctx); err != nil {
+		return err
+	}
+	c.mu.RLock()
+	missing := map[string]bool{}
+	for id := range c.before {
+		missing[id] = true
+	}
+	c.mu.RUnlock()
+	var all []struct {
+		ID string `json:"Id"`
+	}
+	if err := c.api.get(ctx, "/containers/json", &all); err != nil {
+		return err
+	}
+	for _, one := range all {
+		delete(missing, one.ID)
+		c.look(one.ID)
+	}
+	for id := range missing {
+		c.drop(id)
+	}
+	return nil
+}
+
+func (c *Containers) loadBridges(ctx context.Context) error {
+	var all []struct {
+		Driver string
+		IPAM   struct {
+			Config []struct{ Subnet, Gateway string }
+		}
+	}
+	if err := c.api.get(ctx, "/networks", &all); err != nil {
+		return err
+	}
+	var bridges []bridge
+	for _, n := range all {
+		for _, i := range n.IPAM.Config {
+			if net, err := netip.ParsePrefix(i.Subnet); err == nil && n.Driver == "bridge" {
+				gateway, _ := netip.ParseAddr(strings.TrimSuffix(i.Gateway, fmt.Sprintf("/%d", net.Bits())))
+				bridges = append(bridges, bridge{net.Masked(), gateway})
+			}
+		}
+	}
+	c.change(func() []*Known { c.bridges = bridges; return nil })
+	return nil
+}
+
+// An event is something that has happened.
+type event struct {
+	Type, Action string
+	Actor        struct {
+		ID         string
+		Attributes map[string]string
+	}
+}
+
+// read takes note of what happens until there is no more of it.
+func (c *Containers) read(r io.Reader) error {
+	in := json.NewDecoder(r)
+	for {
+		var e event
+		if err := in.Decode(&e); err != nil {
+			return fmt.Errorf("Docker says no more of what happens: %w", err)
+		}
+		c.happened(&e)
+	}
+}
+
+// happened drops what has ended before anything else is asked or read.
+func (c *Containers) happened(e *event) {
+	switch e.Type + " " + e.Action {
+	case "container die", "container destroy", "container remove", "container died":
+		c.drop(e.Actor.ID)
+	case "container start", "container restart", "container rename", "container unpause":
+		c.look(e.Actor.ID)
+	case "network disconnect":
+		id := e.Actor.Attributes["container"]
+		c.drop(id)
+		c.look(id)
+	case "network connect":
+		c.look(e.Actor.Attributes["container"])
+	case "network create", "network destroy", "network remove":
+		c.working.Go(func() { _ = c.loadBridges(c.ctx) }) // that nobody can be asked, ping finds out
+	}
+}
+
+// look asks about a container, and once more where something happens to it meanwhile.
+func (c *Containers) look(id string) {
+	if !isContainerID(id) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.looking[id]; l != nil {
+		l.again = true
+		return
+	}
+	l := &lookedAt{}
+	c.looking[id] = l
+	c.working.Go(func() {
+		for c.ask(id, l) && c.ctx.Err() == nil {
+		}
+	})
+}
+
+// ask asks once, and reports whether that has to be done again.
+func (c *Containers) ask(id string, l *lookedAt) (again bool) {
+	c.looks <- struct{}{}
+	d, err := c.api.describe(c.ctx, id)
+	<-c.looks
+	if err != nil {
+		d = nil
+	}
+	again = c.learn(id, l, d)
+	var answer *answerError
+	gone := errors.As(err, &answer) && answer.status == http.StatusNotFound
+	if err != nil && !gone && !again {
+		time.AfterFunc(askAgain, func() {
+			if c.ctx.Err() == nil {
+				c.look(id)
+			}
+		})
+	}
+	return again
+}
+
+// isContainerID reports whether text is one, as engines give them.
+func isContainerID(text string) bool {
+	return len(text) == containerIDLength && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+const containerIDLength = 64

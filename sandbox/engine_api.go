@@ -1,0 +1,122 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// An engineAPI asks Docker, or Podman that answers the same, at a Unix socket. It is safe
+// for concurrent use. The API is asked without a version: what is asked has been in
+// each since 1.24.
+type engineAPI struct{ client *http.Client }
+
+const (
+	dockerPatience = 10 * time.Second
+	dockerBytes    = 32 << 20 // of an answer: a thousand containers with long labels
+)
+
+func newEngineAPI(socket string) *engineAPI {
+	return &engineAPI{&http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: dockerPatience}
+			return d.DialContext(ctx, "unix", socket)
+		},
+		MaxIdleConns: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: dockerPatience,
+	}}}
+}
+
+// An answerError is an answer of the engine that is not the one that was asked for.
+type answerError struct {
+	status  int
+	message string
+}
+
+func (e *answerError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("Docker answers %d %s %.200q", e.status, http.StatusText(e.status), e.message))
+}
+
+// get reads the answer to a question about path into what.
+func (e *engineAPI) get(ctx context.Context, path string, what any) error {
+	ctx, cancel := context.WithTimeout(ctx, dockerPatience)
+	defer cancel()
+	body, err := e.stream(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, dockerBytes))
+	if err != nil || what == nil {
+		return err
+	}
+	if err := json.Unmarshal(text, what); err != nil {
+		return fmt.Errorf("Docker answers what cannot be read: %w", err)
+	}
+	return nil
+}
+
+// stream asks about path and returns the body of the answer, which the caller closes.
+func (e *engineAPI) stream(ctx context.Context, path string) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := e.client.Do(r)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	var said struct{ Message string }
+	_ = json.NewDecoder(io.LimitReader(answer.Body, 4<<10)).Decode(&said)
+	return nil, &answerError{answer.StatusCode, said.Message}
+}
+
+// withoutURL leaves out where a question went, which says nothing: it is the socket.
+func withoutURL(err error) error {
+	var at *url.Error
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+func (e *engineAPI) close() { e.client.CloseIdleConnections() }
+
+// A description is a container as the engine describes it.
+type description struct {
+	ID    string `json:"Id"`
+	Name  string
+	State struct {
+		Running   bool
+		Status    string
+		Pid       int
+		StartedAt string
+	}
+	Config struct {
+		Image  string
+		Labels map[string]string
+	}
+	NetworkSettings struct {
+		Networks map[string]struct{ IPAddress, GlobalIPv6Address string }
+	}
+}
+
+// describe asks about one container, by its ID, its name or the beginning of its ID, which
+// is a [PlainName].
+func (e *engineAPI) describe(ctx context.Context, name string) (*description, error) {
+	d := new(description)
+	if err := e.get(ctx, "/containers/"+name+"/json", d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
