@@ -199,12 +199,7 @@ func TestAnEndCountsWhileItIsAsked(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it is not asked once more")
 	}
-	if moved, _ := c.state(); true {
-		if k, _ := c.At(netip.MustParseAddr("10.1.0.2")); k != nil {
-			t.Fatal("it runs by what was said before its end")
-		}
-		<-moved
-	}
+	settled(c)
 	is(t, c, "10.1.0.2", "")
 }
 
