@@ -192,7 +192,11 @@ func TestAnEndCountsWhileItIsAsked(t *testing.T) {
 	<-f.asked // the answer that is held says that it runs
 	f.set(1, nil)
 	f.events <- happens("container", "die", 1)
-	f.events <- happens("container", "exec_die", 9) // taken once the one before is done with
+	for heard := false; !heard; time.Sleep(time.Millisecond) {
+		c.mu.RLock()
+		heard = c.looking[id(1)] != nil && c.looking[id(1)].again
+		c.mu.RUnlock()
+	}
 	close(f.hold)
 	select {
 	case <-f.asked: // once more
