@@ -102,14 +102,15 @@ func givesGroup(folder string) bool {
 	return err == nil && info.Mode()&fs.ModeSetgid != 0
 }
 
-// asksWhoEnters reports whether a socket is one that sandboxes with users hand their
-// network in at.
+// asksWhoEnters reports whether a socket is one that sandboxes with users, or containers, hand
+// their network in at.
 func (c *config) asksWhoEnters(socket string) bool {
 	return slices.ContainsFunc(c.file.Sandboxes, func(s policy.SandboxRules) bool {
+		known := len(s.UIDs) > 0 || s.Docker.Given()
 		if s.Enter != "" {
-			return s.Enter == socket && len(s.UIDs) > 0
+			return s.Enter == socket && known
 		}
-		return len(s.UIDs) > 0 && slices.Contains(c.file.Listen.Enter, socket)
+		return known && slices.Contains(c.file.Listen.Enter, socket)
 	})
 }
 
