@@ -28,8 +28,6 @@ sandboxes:
   - {name: proven, docker: {label: "team=proven"}, token_file: web.token}
 `
 
-const throughHost = "http_proxy=http://" + lab.GatewayIPv4 + ":3128"
-
 // identities starts egressd for containers that the engine runs in a network that only
 // reaches the host.
 func (w *dockerWorld) identities(t *testing.T) (d *daemon, network string) {

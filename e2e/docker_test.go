@@ -217,3 +217,54 @@ func TestAttachToAContainer(t *testing.T) {
 	}
 	d.killed(t, out)
 }
+
+// TestAttachFollows has containers with a label be attached to that run already and that
+// start later, and again after egressd was started anew, and the engine too.
+func TestAttachFollows(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	d := w.startBeside(t, dockerPolicy)
+	before := w.contain(t, "--label", "held=yes", "--network", "none", engine.Scratch)
+	cmd := d.command(t.Context(), nil, "attach", "--follow", "--label", "held=yes", "--docker", w.Socket, "--socket", filepath.Join(d.dir, "web", "enter.sock"))
+	said := new(talk)
+	cmd.Stderr = said
+	if err := d.world.Gateway.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	attached := func(container string, times int) {
+		t.Helper()
+		want := "(" + container[:12] + ") is sandbox web · transparent"
+		if !eventually(30*time.Second, func() bool { return strings.Count(said.String(), want) == times }) {
+			t.Fatalf("said %q, and not %d times %s", said.String(), times, want)
+		}
+	}
+	attached(before, 1)
+	d.holds(t, "web", w.ways(t, before))
+	other := w.contain(t, "--label", "held=no", "--network", "none", engine.Scratch)
+	bridged := w.contain(t, "--label", "held=yes", "--name", "bridged", engine.Scratch)
+	after := w.contain(t, "--label", "held=yes", "--network", "none", engine.Scratch)
+	attached(after, 1)
+	d.holds(t, "web", w.ways(t, after))
+	if !eventually(10*time.Second, func() bool { return strings.Contains(said.String(), "bridged is not held") }) || strings.Contains(said.String(), other[:12]) {
+		t.Errorf("of %s and %s it said %q", bridged, other, said.String())
+	}
+	d.killed(t, w.ways(t, after))
+	d.serveAnew(t)
+	attached(before, 2)
+	attached(after, 2)
+	if err := w.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	again := w.contain(t, "--label", "held=yes", "--network", "none", engine.Scratch)
+	attached(again, 1)
+	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v, having said %q", err, said.String())
+	}
+	d.holds(t, "web", w.ways(t, again)) // what is held stays so
+}

@@ -14,7 +14,7 @@ sandboxes:
 `
 
 func TestContainers(t *testing.T) {
-	f, err := Parse("egressd.yaml", []byte(containersFile))
+	f, err := ParseFile("egressd.yaml", []byte(containersFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestContainersThatAreNone(t *testing.T) {
 		"a list":              {`sandboxes: [{name: a, docker: [x]}]`, "write a mapping"},
 		"a misspelt key":      {`sandboxes: [{name: a, docker: {nmae: x}}]`, "name"},
 		"a path for a name":   {`sandboxes: [{name: a, docker: {name: /web}}]`, `cannot be "/web"; write web: the name that docker ps shows`},
-		"an empty name":       {`sandboxes: [{name: a, docker: {name: ""}}]`, `cannot be ""`},
+		"an empty name":       {`sandboxes: [{name: a, docker: {name: ""}}]`, "docker.name is empty; write one"},
 		"a label of any":      {`sandboxes: [{name: a, docker: {label: team}}]`, "KEY=VALUE, of which both are there"},
 		"a label of nothing":  {`sandboxes: [{name: a, docker: {label: "team="}}]`, "KEY=VALUE, of which both are there"},
 		"a project":           {`sandboxes: [{name: a, docker: {compose: shop}}]`, "PROJECT/SERVICE"},
@@ -79,13 +79,13 @@ func TestContainersThatAreNone(t *testing.T) {
 		"nothing tells apart": {`sandboxes: [{name: a}]`, "docker"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse("egressd.yaml", []byte("version: 1\n"+row.text+"\n"))
+			_, err := ParseFile("egressd.yaml", []byte("version: 1\n"+row.text+"\n"))
 			if err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want %s", err, row.want)
 			}
 		})
 	}
-	if _, err := Parse("egressd.yaml", []byte("version: 1\nlisten: {proxy: [], enter: [\"unix:/run/e.sock\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]\n")); err != nil {
+	if _, err := ParseFile("egressd.yaml", []byte("version: 1\nlisten: {proxy: [], enter: [\"unix:/run/e.sock\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]\n")); err != nil {
 		t.Errorf("a user and a container at a door: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -33,6 +34,22 @@ func openFirst(pid int, id string) *process {
 		return nil
 	}
 	return p
+}
+
+// ErrContainerGone is for a container that has ended.
+var ErrContainerGone = errors.New("the container has ended")
+
+// Open opens the first process of the container. The caller closes it.
+func (k *Known) Open() (*Attached, error) {
+	p, err := OpenProcess(k.pid)
+	if err != nil {
+		return nil, ErrContainerGone
+	}
+	if !strings.Contains(strings.Join(controlGroups(k.pid), "\n"), k.ID) || hasEnded(p.there) {
+		p.Close()
+		return nil, ErrContainerGone
+	}
+	return p, nil
 }
 
 // over reports whether the process has ended.

@@ -159,7 +159,7 @@ func (c *Containers) read(r io.Reader) error {
 	for {
 		var e event
 		if err := in.Decode(&e); err != nil {
-			return fmt.Errorf("Docker says no more of what happens: %w", err)
+			return fmt.Errorf("the engine says no more of what happens: %w", err)
 		}
 		c.happened(&e)
 	}
@@ -229,3 +229,28 @@ func isContainerID(text string) bool {
 }
 
 const containerIDLength = 64
+
+// RunningContainers asks an engine once which containers run.
+func RunningContainers(ctx context.Context, socket string) (all []*Known, err error) {
+	c := NewContainers(socket)
+	defer c.api.close()
+	var ids []struct {
+		ID string `json:"Id"`
+	}
+	if err := c.api.get(ctx, "/containers/json", &ids); err != nil {
+		return nil, err
+	}
+	for _, one := range ids {
+		if !isContainerID(one.ID) {
+			continue
+		}
+		d, err := c.api.describe(ctx, one.ID)
+		if err != nil || !d.State.Running {
+			continue // it has ended since
+		}
+		k := d.known()
+		k.process.close()
+		all = append(all, k)
+	}
+	return all, nil
+}

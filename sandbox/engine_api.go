@@ -57,7 +57,7 @@ func (e *engineAPI) get(ctx context.Context, path string, what any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, what); err != nil {
-		return fmt.Errorf("Docker answers what cannot be read: %w", err)
+		return fmt.Errorf("the engine answers what cannot be read: %w", err)
 	}
 	return nil
 }

@@ -28,11 +28,24 @@ that listens at a Unix socket. Nothing of egressd stays in the container, which
 needs nothing for it. Its names are answered whatever server it asks.
 
 The network has to have nothing but a loopback (docker run --network none). It
-stays handed in until the process ends, or egressd does: then attach once more.`,
+stays handed in until the process ends, or egressd does: then attach once more.
+
+With --follow it attaches to every container with a label, those that run already
+and those that start, and once more where egressd serve was started anew, until
+SIGTERM or SIGINT. A container has no network until it is attached to.`,
 		Example: `  docker run -d --network none --name web IMAGE
-  egressd attach --name web web`,
-		Args: oneArgument("a process or a container", "egressd attach CONTAINER"),
+  egressd attach --name web web
+  egressd attach --follow --label egressd=web --name web`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.follow || o.label != "" {
+				return o.checkFollow(args)
+			}
+			return oneArgument("a process or a container", "egressd attach CONTAINER")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.follow {
+				return o.runFollow(cmd)
+			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
@@ -40,6 +53,8 @@ stays handed in until the process ends, or egressd does: then attach once more.`
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, where the policy lists more than one that could be meant")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman (default: $DOCKER_HOST, else /run/docker.sock)")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to each container with --label that runs or starts, until a signal")
+	cmd.Flags().StringVar(&o.label, "label", "", "the label of the containers to follow, as `KEY[=VALUE]`")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return when the process has ended")
 	return cmd
 }
@@ -47,6 +62,8 @@ stays handed in until the process ends, or egressd does: then attach once more.`
 type attachOptions struct {
 	socket, name, docker string
 	wait, json           bool
+	follow               bool
+	label                string // of containers that are followed
 }
 
 // An attachedView is what attach has done.
@@ -55,14 +72,13 @@ type attachedView struct {
 	Sandbox string `json:"sandbox"`
 	Mode    string `json:"mode"`
 	Policy  string `json:"policy"`
+
+	Container string `json:"container,omitempty"` // that was followed
 }
 
 func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
-	if o.name != "" && !sandbox.PlainName(o.name) {
-		return misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+who)
-	}
-	if os.Geteuid() != 0 {
-		return failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+shellWord(who)+", or egressd enter inside")
+	if err := o.check(shellWord(who)); err != nil {
+		return err
 	}
 	pid, err := o.process(who)
 	if err != nil {
@@ -82,7 +98,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 		return err
 	}
 	handed.Close()
-	done := attachedView{pid, handed.Answer.Sandbox, string(network.Offer.Mode), handed.Answer.Policy}
+	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Offer.Mode), Policy: handed.Answer.Policy}
 	if o.json {
 		err = printJSON(stdout, done)
 	} else {
@@ -92,6 +108,28 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 		process.Wait()
 	}
 	return err
+}
+
+// check looks at what holds for one container and for many. rest is the rest of the command
+// line.
+func (o *attachOptions) check(rest string) error {
+	if o.name != "" && !sandbox.PlainName(o.name) {
+		return misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
+	}
+	if os.Geteuid() != 0 {
+		return failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
+	}
+	return nil
+}
+
+// engineSocket is where the engine is asked.
+func (o *attachOptions) engineSocket(rest string) (string, error) {
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
+	socket = strings.TrimPrefix(socket, "//")
+	if !filepath.IsAbs(socket) {
+		return "", misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
+	}
+	return socket, nil
 }
 
 // pidDigits is as many digits as the number of a process can have; IDs of containers are
@@ -105,10 +143,9 @@ func (o *attachOptions) process(who string) (int, error) {
 			return pid, nil
 		}
 	}
-	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
-	socket = strings.TrimPrefix(socket, "//")
-	if !filepath.IsAbs(socket) {
-		return 0, misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+who+", or the PID of the container's first process")
+	socket, err := o.engineSocket(who + ", or the PID of the container's first process")
+	if err != nil {
+		return 0, err
 	}
 	pid, err := sandbox.ContainerProcess(socket, who)
 	var container *sandbox.ContainerError

@@ -188,6 +188,7 @@ func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
 	all = append(all, c.variableFindings(getenv)...)
 	all = append(all, c.logFinding(), c.clockFinding(now))
 	all = append(all, c.captureFindings()...)
+	all = append(all, c.containerFindings()...)
 	all = append(all, c.sinkFindings()...)
 	all = append(all, c.anchorFindings()...)
 	return append(all, c.trustFindings(getenv)...)

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/sandbox"
+)
+
+// containerFindings say what the engine answers that sandboxes are told by.
+func (c *config) containerFindings() []symptom {
+	if !c.file.AsksDocker() {
+		return nil
+	}
+	socket := c.engineSocket()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	all, err := sandbox.RunningContainers(ctx, socket)
+	if err != nil {
+		return []symptom{{"containers", fmt.Sprintf("the engine cannot be asked at %s, so that its containers are unknown, and refused: %v", socket, err), "start Docker, or let egressd's user read and write the socket; docker.socket in " + c.path + " names another"}}
+	}
+	entries, err := c.entries()
+	if err != nil {
+		return []symptom{{"containers", err.Error(), "egressd policy check"}}
+	}
+	d, err := sandbox.NewDirectory(entries)
+	if err != nil {
+		return []symptom{{"containers", err.Error(), "egressd policy check"}}
+	}
+	var found []symptom
+	of := 0
+	for _, k := range all {
+		names := d.Claims(k)
+		if len(names) > 0 {
+			of++
+		}
+		if len(names) > 1 {
+			found = append(found, symptom{"containers", fmt.Sprintf("%.128s is that of the sandboxes %s, and thus nobody's", k.Name, strings.Join(names, " and ")), "let docker of one sandbox alone fit it, in " + c.path})
+		}
+	}
+	return append([]symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, plural(len(all), "container")+" run", of)}}, found...)
+}
