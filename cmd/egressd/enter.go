@@ -24,6 +24,10 @@ const (
 	enterSocket   = "/run/egressd/enter.sock"
 )
 
+// caFolderVariable names the folder for the bundle of authorities, where the usual one may not
+// be there.
+const caFolderVariable = "EGRESSD_CA_FOLDER"
+
 func newEnterCommand() *cobra.Command {
 	var o enterOptions
 	cmd := &cobra.Command{
@@ -169,7 +173,7 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 // enterEnvironment is that of this process with what programs need to know of the proxy and
 // of the authority.
 func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]string, error) {
-	env := withoutVariables(os.Environ(), []string{enterVariable})
+	env := withoutVariables(os.Environ(), []string{enterVariable, caFolderVariable})
 	if o.Mode == sandbox.ByProxy {
 		vars, _, err := proxyVariables(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil)
 		if err != nil {
@@ -194,7 +198,7 @@ func writeBundle(ca []byte) (string, error) {
 	if _, system, err := certs.SystemRoots(); err == nil { // an image may have none
 		ca = joinBundle(system, ca)
 	}
-	f, err := os.CreateTemp("", "egressd-ca-*.pem")
+	f, err := os.CreateTemp(os.Getenv(caFolderVariable), "egressd-ca-*.pem")
 	if err != nil {
 		return "", err
 	}

@@ -54,6 +54,7 @@ func addCommands(root *cobra.Command) {
 		newServeCommand(),
 		newEnterCommand(),
 		newAttachCommand(),
+		newDockerCommand(),
 		newPodInitCommand(),
 		newPodRunCommand(),
 		newSelftestCommand(),
