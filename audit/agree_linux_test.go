@@ -58,11 +58,16 @@ func startPython(t *testing.T) *python {
 	return &python{json.NewEncoder(in), bufio.NewScanner(out)}
 }
 
-func (p *python) verify(t *testing.T, dir, key string, checkpoints ...string) (o opinion) {
+// ask has the log in dir verified; answer waits for what comes of it.
+func (p *python) ask(t *testing.T, dir, key string, checkpoints ...string) {
 	t.Helper()
 	if err := p.in.Encode(map[string]any{"dir": dir, "key": key, "checkpoints": checkpoints}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (p *python) answer(t *testing.T) (o opinion) {
+	t.Helper()
 	if !p.out.Scan() {
 		t.Fatalf("verify_many.py ended: %v", p.out.Err())
 	}
@@ -128,6 +133,7 @@ func (j *judge) judgeLaid(t *testing.T, m *mutation) {
 		writeFile(t, j.given, []byte(m.given))
 		checkpoints = []string{j.given}
 	}
+	j.python.ask(t, j.dir, m.key, checkpoints...)
 	code, said := Good, ""
 	from, to := int64(-1), int64(-1)
 	switch r, err := Verify(j.dir, m.key, []byte(m.given)); {
@@ -139,7 +145,7 @@ func (j *judge) judgeLaid(t *testing.T, m *mutation) {
 			from, to = *r.From, *r.To
 		}
 	}
-	o := j.python.verify(t, j.dir, m.key, checkpoints...)
+	o := j.python.answer(t)
 	if code != m.want || o.Code != m.want {
 		t.Errorf("%s: want %d\n\tegressd:   %d %s\n\tverify.py: %d %s%s", m.name, m.want, code, said, o.Code, o.Text, kept(t, j.dir))
 		return

@@ -68,7 +68,7 @@ func (s *specimen) tailCode() int {
 // start, and whether it is a line: not so are bytes behind the last newline.
 func place(content []byte, at int) (seq, start int, line bool) {
 	start = bytes.LastIndexByte(content[:at], '\n') + 1
-	number := regexp.MustCompile(`^\{"v":1,"seq":([0-9]+)`).FindSubmatch(content[start:])
+	number := seqForm.FindSubmatch(content[start:])
 	line = bytes.IndexByte(content[start:], '\n') >= 0
 	if number != nil {
 		seq, _ = strconv.Atoi(string(number[1]))
@@ -94,6 +94,11 @@ func flipLine(s *specimen, r *rand.Rand) *mutation {
 		at = bytes.LastIndexByte(content[:at+1], '\n')
 		at = max(at, 0)
 	}
+	return s.flipLineAt(name, at, bit)
+}
+
+func (s *specimen) flipLineAt(name string, at, bit int) *mutation {
+	content := s.files[name]
 	seq, start, line := place(content, at)
 	content[at] ^= 1 << bit
 	made := func(want int) *mutation {
@@ -147,6 +152,11 @@ func flipNote(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(8) == 0 { // in an empty line
 		at = max(0, bytes.LastIndex(content[:at], []byte("\n\n"))+1)
 	}
+	return s.flipNoteAt(name, at, bit)
+}
+
+func (s *specimen) flipNoteAt(name string, at, bit int) *mutation {
+	content := s.files[name]
 	notes := cutNotes(content)
 	index := 0
 	for index+1 < len(notes) && notes[index+1].at <= at {
@@ -188,9 +198,17 @@ func flipTree(s *specimen, r *rand.Rand) *mutation {
 	name := pick(r, s.names(".tree"))
 	at, bit := r.IntN(len(s.files[name])), r.IntN(8)
 	if r.IntN(6) == 0 {
-		s.files[name] = s.files[name][:at]
-		return s.changed(Tampered, -1, "%s cut at %d", name, at)
+		return s.cutTreeAt(name, at)
 	}
+	return s.flipTreeAt(name, at, bit)
+}
+
+func (s *specimen) cutTreeAt(name string, at int) *mutation {
+	s.files[name] = s.files[name][:at]
+	return s.changed(Tampered, -1, "%s cut at %d", name, at)
+}
+
+func (s *specimen) flipTreeAt(name string, at, bit int) *mutation {
 	s.files[name][at] ^= 1 << bit
 	return s.changed(Tampered, -1, "%s at %d, bit %d", name, at, bit)
 }
@@ -202,6 +220,11 @@ func cutLog(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(3) == 0 { // between two lines
 		at = bytes.LastIndexByte(content[:at], '\n') + 1
 	}
+	return s.cutLogAt(name, at)
+}
+
+func (s *specimen) cutLogAt(name string, at int) *mutation {
+	content := s.files[name]
 	seq, _, _ := place(content, at)
 	s.files[name] = content[:at]
 	want := Tampered
@@ -222,6 +245,12 @@ func cutNoteFile(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(3) == 0 {
 		at = pick(r, notes).at
 	}
+	return s.cutNotesAt(name, at)
+}
+
+func (s *specimen) cutNotesAt(name string, at int) *mutation {
+	content := s.files[name]
+	notes := cutNotes(content)
 	s.files[name] = content[:at]
 	index := slices.IndexFunc(notes, func(n cutNote) bool { return n.at == at })
 	want := TornTail
@@ -244,7 +273,7 @@ func linesOf(content []byte) (lines [][]byte, torn []byte) {
 
 func joined(lines [][]byte, torn []byte) []byte { return append(bytes.Join(lines, nil), torn...) }
 
-var seqForm = regexp.MustCompile(`^\{"v":1,"seq":[0-9]+`)
+var seqForm = regexp.MustCompile(`^\{"v":1,"seq":([0-9]+)`)
 
 // renumber numbers the lines of segments anew, and moves none.
 func (s *specimen) renumber(from int) {
