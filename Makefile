@@ -54,6 +54,7 @@ fuzz: ## every fuzz target for FUZZTIME (60s)
 
 bench: build ## measure against direct and PEERS="goproxy smokescreen squid tinyproxy", mitmproxy too
 	go run ./bench -egressd $(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
+	go test -run - -bench 'Append' -benchtime 300ms ./audit
 	go test -run - -bench 'Evaluate|Lists|Parallel' -benchtime 300ms ./rego
 
 lint: ## the linters that CI does not need

@@ -17,6 +17,7 @@ type options struct {
 	egressd   string
 	peers     []string
 	peersDir  string
+	source    string // of egressd
 	scenarios []scenario
 	length    time.Duration // of one cell
 	rounds    int
@@ -59,8 +60,10 @@ Scenarios:
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
 (built from the module in -peers-dir). Each gets an allow-list of a few names,
-but for mitmproxy, which has none. egressd is measured three times: with durability
-disk, with durability process, and with the latter and its list in Rego.
+but for mitmproxy, which has none. egressd is measured four times: with durability
+disk, with durability process, with the latter and its list in Rego, and "off": built
+from -source for this alone, with a log that numbers records and throws them away,
+which shows what the log costs. No egressd that anybody runs can do that.
 To spare a peer the cost of name resolution, goproxy maps the name itself,
 smokescreen and mitmproxy are asked for 127.0.0.1 and tinyproxy for localhost;
 squid has a hosts file, egressd asks bench's name server.
@@ -107,6 +110,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
 	fs.StringVar(&o.srt, "srt", "", "`version` of srt that npm installs for the starts scenario; empty: the one in PATH, if any")
 	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
+	fs.StringVar(&o.source, "source", ".", "`directory` of egressd's source, for the one without a log")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of the table")
 	if err := fs.Parse(args); err != nil {
 		return o, err

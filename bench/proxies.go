@@ -78,10 +78,16 @@ type variant struct {
 	name       string
 	durability string
 	rego       bool // the allow-list is a policy in Rego
+	off        bool // what goes into the log is thrown away
 }
 
 func variants() []variant {
-	return []variant{{"disk", "disk", false}, {"process", "process", false}, {"rego", "process", true}}
+	return []variant{
+		{name: "disk", durability: "disk"},
+		{name: "process", durability: "process"},
+		{name: "off", durability: "process", off: true},
+		{name: "rego", durability: "process", rego: true},
+	}
 }
 
 // egressd returns how to start egressd in a variant, or an [*absence].

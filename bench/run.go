@@ -156,7 +156,7 @@ func (b *bench) enter() error {
 	}
 	if b.egressd != "" {
 		for _, v := range variants() {
-			if err := b.add(egressd(b.egressd, v)); err != nil {
+			if err := b.add(b.variant(v)); err != nil {
 				return err
 			}
 		}
@@ -167,6 +167,18 @@ func (b *bench) enter() error {
 		}
 	}
 	return nil
+}
+
+// variant returns how to start egressd in a variant, or an [*absence].
+func (b *bench) variant(v variant) (*proxy, error) {
+	binary := b.egressd
+	if v.off {
+		var err error
+		if binary, err = forgetful(b.source, b.base); err != nil {
+			return nil, err
+		}
+	}
+	return egressd(binary, v)
 }
 
 func (b *bench) add(p *proxy, err error) error {
