@@ -87,6 +87,10 @@ type Options struct {
 
 	// Retain is what of the log is kept. The zero value keeps all.
 	Retain Retain
+	// Owed returns the seq of the first record that somebody has yet to get, or a larger
+	// one than any where nobody has, and whether that is known already. Until it is,
+	// nothing is removed. It must be quick and must not call the log. It may be nil.
+	Owed func() (seq int64, known bool)
 	// Anchor is called with each checkpoint that is durable, a signed note, for who
 	// keeps it elsewhere. It must be quick, must not wait, must not call the log,
 	// and must not change or keep the bytes. It may be nil.
@@ -145,6 +149,8 @@ type Log struct {
 	// signing is held over making checkpoints and writing them.
 	signing sync.Mutex
 	notary  *notary // nil where the log is not signed
+
+	unretained bool // the oldest segments were not looked at: what is owed was not known
 
 	// mu is held for moments only, never over I/O or a callback.
 	mu       sync.Mutex

@@ -226,7 +226,7 @@ func (l *Log) notarize() error {
 	if err := l.attestTo(&m); err != nil {
 		return l.fail(err)
 	}
-	if l.notary.segment > segment {
+	if l.notary.segment > segment || l.unretained {
 		l.retain()
 	}
 	return nil

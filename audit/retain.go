@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -17,10 +18,24 @@ import (
 // A Retain says what of a log is kept. The oldest whole segments are removed while
 // one of its bounds is exceeded; a bound of 0 is none. What proves the rest to be
 // what it was stays, and so do the checkpoints.
+//
+// Where OwedBytes or OwedAge is set, a segment with records that [Options.Owed] says
+// somebody has yet to get is removed only when one of those two is exceeded as well.
 type Retain struct {
 	Bytes    int64         // of all segments, the one that is being written too
 	Age      time.Duration // since the segment was sealed
 	Segments int           // how many, with the one that is being written
+
+	OwedBytes int64
+	OwedAge   time.Duration
+}
+
+// An OwedError says that records were removed before everybody had them who is to have
+// them: those from From to before To.
+type OwedError struct{ From, To int64 }
+
+func (e *OwedError) Error() string {
+	return fmt.Sprintf("records %d to %d were removed, and not every sink has them: what audit.retain keeps for sinks is full", e.From, e.To-1)
 }
 
 func (r Retain) isZero() bool { return r == Retain{} }
@@ -30,12 +45,32 @@ func (l *Log) retain() {
 	if l.options.Retain.isZero() {
 		return
 	}
-	if err := l.removeOldest(); err != nil && l.options.Trouble != nil {
+	owed, known := l.owed()
+	if l.unretained = !known; !known {
+		return
+	}
+	if err := l.removeOldest(owed); err != nil && l.options.Trouble != nil {
 		l.options.Trouble(fmt.Errorf("remove the oldest part of the audit log: %w", err))
 	}
 }
 
-func (l *Log) removeOldest() error {
+// owed returns the seq of the first record that is not to be removed yet, and whether
+// that is known.
+func (l *Log) owed() (seq int64, known bool) {
+	r := l.options.Retain
+	if l.options.Owed == nil || r.OwedBytes == 0 && r.OwedAge == 0 {
+		return math.MaxInt64, true
+	}
+	return l.options.Owed()
+}
+
+func (l *Log) removeOldest(owed int64) (err error) {
+	var early *OwedError
+	defer func() {
+		if early != nil {
+			err = errors.Join(err, early)
+		}
+	}()
 	numbers, err := numbered(l.dir, ".log")
 	if err != nil {
 		return err
@@ -61,8 +96,18 @@ func (l *Log) removeOldest() error {
 		if !l.options.Retain.exceeded(len(numbers)-i, total, last.time) {
 			return nil
 		}
+		isOwed := last.size > owed && last.first < last.size
+		if isOwed && !l.options.Retain.owedExceeded(total, last.time) {
+			return nil
+		}
 		if err := removeSegment(l.dir, number); err != nil {
 			return err
+		}
+		if isOwed && early == nil {
+			early = &OwedError{From: max(owed, last.first)}
+		}
+		if isOwed {
+			early.To = last.size
 		}
 		total -= sizes[i]
 	}
@@ -73,6 +118,10 @@ func (r Retain) exceeded(segments int, total int64, sealed string) bool {
 	at, err := time.Parse(timeLayout, sealed)
 	return r.Segments > 0 && segments > r.Segments || r.Bytes > 0 && total > r.Bytes ||
 		r.Age > 0 && err == nil && time.Since(at) > r.Age
+}
+
+func (r Retain) owedExceeded(total int64, sealed string) bool {
+	return Retain{Bytes: r.OwedBytes, Age: r.OwedAge}.exceeded(0, total, sealed)
 }
 
 // sealOf returns the last checkpoint of a segment, which has to be its seal.

@@ -271,6 +271,17 @@ type Retain struct {
 	Bytes    int64         // of all segments
 	Age      time.Duration // since a segment ended
 	Segments int           // how many
+
+	// Sinks is the section "audit.retain.sinks": a segment with records that a sink has
+	// yet to get is kept until one of these is exceeded as well. Default: retention does
+	// not wait for sinks.
+	Sinks RetainSinks
+}
+
+// RetainSinks says how long what is to be removed is kept for sinks. A bound of 0 is none.
+type RetainSinks struct {
+	Bytes int64         // of all segments
+	Age   time.Duration // since a segment ended
 }
 
 // Upstream is the section "upstream". Proxy variables of the environment are

@@ -158,14 +158,37 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 		"durability":    word(r, "audit.durability", &a.Durability, "disk", "process"),
 		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
 		"key_dir":       r.path("audit.key_dir", &a.KeyDir),
-		"retain": r.section("audit.retain", fields{
-			"bytes":    number(r, "audit.retain.bytes", &a.Retain.Bytes, 1<<20, 1<<50),
-			"age":      r.durationWithin("audit.retain.age", &a.Retain.Age, time.Hour, 10*366*24*time.Hour, "a duration from 1h, like 720h for thirty days"),
-			"segments": number(r, "audit.retain.segments", &a.Retain.Segments, 2, 1<<30),
-		}),
-		"sinks":   r.sinks(&a.Sinks),
-		"anchors": r.anchors(&a.Anchors),
+		"retain":        r.retain(&a.Retain),
+		"sinks":         r.sinks(&a.Sinks),
+		"anchors":       r.anchors(&a.Anchors),
 	})
+}
+
+func (r *reader) retain(t *Retain) func(*yaml.Node) {
+	age := func(what string, into *time.Duration) func(*yaml.Node) {
+		return r.durationWithin(what, into, time.Hour, 10*366*24*time.Hour, "a duration from 1h, like 720h for thirty days")
+	}
+	read := r.section("audit.retain", fields{
+		"bytes":    number(r, "audit.retain.bytes", &t.Bytes, 1<<20, 1<<50),
+		"age":      age("audit.retain.age", &t.Age),
+		"segments": number(r, "audit.retain.segments", &t.Segments, 2, 1<<30),
+		"sinks": r.section("audit.retain.sinks", fields{
+			"bytes": number(r, "audit.retain.sinks.bytes", &t.Sinks.Bytes, 1<<20, 1<<50),
+			"age":   age("audit.retain.sinks.age", &t.Sinks.Age),
+		}),
+	})
+	return func(n *yaml.Node) {
+		read(n)
+		switch {
+		case t.Sinks == RetainSinks{}:
+		case t.Bytes == 0 && t.Age == 0 && t.Segments == 0:
+			r.fail(n, "audit.retain.sinks says how long removal waits, and nothing is removed; add bytes, age or segments to audit.retain")
+		case t.Sinks.Bytes > 0 && t.Sinks.Bytes <= t.Bytes:
+			r.fail(n, "audit.retain.sinks.bytes leaves nothing for sinks; write more than the %d of audit.retain.bytes", t.Bytes)
+		case t.Sinks.Age > 0 && t.Sinks.Age <= t.Age:
+			r.fail(n, "audit.retain.sinks.age leaves nothing for sinks; write more than the %s of audit.retain.age", t.Age)
+		}
+	}
 }
 
 func (r *reader) upstream(u *Upstream) func(*yaml.Node) {

@@ -14,8 +14,11 @@ func (d *daemon) logOptions() (audit.Options, error) {
 	file := d.config.file.Audit
 	o := audit.Options{
 		SegmentBytes: file.SegmentBytes,
-		Retain:       audit.Retain(file.Retain),
-		Trouble:      d.complain,
+		Retain: audit.Retain{
+			Bytes: file.Retain.Bytes, Age: file.Retain.Age, Segments: file.Retain.Segments,
+			OwedBytes: file.Retain.Sinks.Bytes, OwedAge: file.Retain.Sinks.Age,
+		},
+		Trouble: d.complain,
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process

@@ -155,6 +155,8 @@ func (d *daemon) openLog() error {
 	}
 	d.anchors = sink.NewAnchors(dir, exportOrigin(), d.complain, d.tell)
 	options.Anchor = d.anchors.Send
+	d.sinks = sink.NewSet(dir, exportOrigin(), d.complain)
+	options.Owed = d.sinks.Oldest
 	d.log, err = audit.Open(dir, options)
 	if d.tailor.acceptDamage && isDamage(err) {
 		d.log, err = d.acceptAndBegin(dir, options, err)
@@ -165,7 +167,6 @@ func (d *daemon) openLog() error {
 	if err != nil {
 		return d.explainLog(dir, err)
 	}
-	d.sinks = sink.NewSet(dir, exportOrigin(), d.complain)
 	d.anchors.Send(d.log.Newest()) // which a crash may have kept from being sent
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/audit"
 )
 
 // TestSinksFollowThePolicy has a daemon whose sinks change while it runs, and its
@@ -60,5 +62,56 @@ func TestSinksFollowThePolicy(t *testing.T) {
 		if err != nil || !bytes.Contains(text, []byte(want)) {
 			t.Errorf("%s has no %s: %v", name, want, err)
 		}
+	}
+}
+
+// TestRetentionOfADaemonWaitsForItsSinks has a daemon with a receiver that is never
+// there, and then no longer wanted.
+func TestRetentionOfADaemonWaitsForItsSinks(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "egressd.yaml")
+	write := func(sinks string) {
+		t.Helper()
+		text := fmt.Sprintf("version: 1\nlisten: {proxy: [\"127.0.0.1:0\"]}\naudit: {dir: %q, key_dir: %q, segment_bytes: 65536, durability: process, retain: {segments: 2, sinks: {age: 720h}}, sinks: [%s]}\nupstream: {dns: [\"127.0.0.1:9\"]}\n",
+			filepath.Join(dir, "audit"), filepath.Join(dir, "keys"), sinks)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("{name: siem, type: unix, path: nobody.sock, format: json}")
+	d, err := newDaemon(io.Discard, path, tailoring{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	record := []byte(`{"kind":"note","note":"` + strings.Repeat("x", 4000) + `"}`)
+	fill := func() (oldest string) {
+		t.Helper()
+		for range 100 {
+			if _, err := d.log.Append(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := d.log.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		segments, err := audit.Segments(filepath.Join(dir, "audit"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Base(segments[0])
+	}
+	if oldest := fill(); oldest != "00000001.log" {
+		t.Errorf("the log begins with %s, and nothing was sent", oldest)
+	}
+	write("")
+	if err := d.apply(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if oldest := fill(); oldest == "00000001.log" {
+		t.Error("without sinks the log keeps all")
 	}
 }

@@ -112,8 +112,12 @@ func (s *runner) collect() (*batch, error) {
 		if err != nil {
 			return nil, err
 		}
+		if r.Seq > s.reader.at && len(b.ends) > 0 { // what is behind the gap is a batch of its own
+			s.reader.close()
+			break
+		}
 		if r.Seq > s.reader.at {
-			s.missed(r.Seq - s.reader.at)
+			s.missed(r.Seq)
 		}
 		if len(b.ends) == 0 {
 			b.from = r.Seq
@@ -132,12 +136,18 @@ func (s *runner) encode(text []byte, r *egress.Record, line []byte) []byte {
 	return append(append(text, line...), '\n')
 }
 
-// missed takes note of records that were no longer in the log.
-func (s *runner) missed(n int64) {
+// missed takes note that the records before to are no longer in the log. Those that were
+// sent once count for nothing, nor does a gap that was met before.
+func (s *runner) missed(to int64) {
 	s.mu.Lock()
-	s.state.Missed += n
+	n := max(0, to-max(s.state.Next, s.reached))
+	s.state.Next, s.state.Missed = to, s.state.Missed+n
+	s.reached = max(s.reached, to)
+	s.dirty = true
 	s.mu.Unlock()
-	s.complain(&missedError{s.config.Name, n})
+	if n > 0 {
+		s.complain(&missedError{s.config.Name, n})
+	}
 }
 
 // follow waits for more, until ctx is done.

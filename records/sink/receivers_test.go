@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -93,7 +94,7 @@ func TestReload(t *testing.T) {
 		t.Error("an error changed something")
 	}
 	w.apply()
-	if _, ok := w.set.Oldest(); ok || len(w.set.running) != 0 {
+	if oldest, known := w.set.Oldest(); !known || oldest != math.MaxInt64 || len(w.set.running) != 0 {
 		t.Error("a sink is left")
 	}
 }

@@ -103,10 +103,11 @@ type runner struct {
 	draining context.Context // done once no more is to be waited for
 	trail    trail
 
-	mu    sync.Mutex
-	state State
-	dirty bool      // since it was saved
-	saved time.Time // the last time
+	mu      sync.Mutex
+	state   State
+	reached int64     // the largest Next that it had
+	dirty   bool      // since it was saved
+	saved   time.Time // the last time
 }
 
 // run sends until ctx is done, or until all is sent once draining is done.
@@ -285,6 +286,7 @@ func (s *runner) rewind(clean bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reached = max(s.reached, s.state.Next)
 	s.state.Next = min(s.state.Next, from)
 }
 

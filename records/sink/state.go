@@ -99,27 +99,35 @@ func (s *runner) load() error {
 	if err := os.MkdirAll(folder(s.dir), 0o700); err != nil {
 		return err
 	}
+	begun := s.loaded()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = begun
+	return nil
+}
+
+func (s *runner) loaded() State {
+	begun := State{Name: s.config.Name, Type: s.config.Type, To: s.config.place(), Format: s.config.Format}
 	old, err := readState(statePath(s.dir, s.config.Name))
-	s.state = State{Name: s.config.Name, Type: s.config.Type, To: s.config.place(), Format: s.config.Format}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return begun
 	case err != nil:
 		s.complain(fmt.Errorf("sink %s: %w; it begins with the oldest record", s.config.Name, err))
-		return nil
+		return begun
 	}
-	s.state.Sent, s.state.SentAt, s.state.Refused, s.state.Missed = old.Sent, old.SentAt, old.Refused, old.Missed
+	begun.Sent, begun.SentAt, begun.Refused, begun.Missed = old.Sent, old.SentAt, old.Refused, old.Missed
 	for _, mark := range old.Marks {
 		if mark.holds(s.dir) {
-			s.state.Next = min(old.Next, mark.Seq+1)
-			s.state.Marks = []Mark{mark}
-			return nil
+			begun.Next = min(old.Next, mark.Seq+1)
+			begun.Marks = []Mark{mark}
+			return begun
 		}
 	}
 	if len(old.Marks) > 0 {
 		s.complain(fmt.Errorf("sink %s: what it sent last is not in the log; it begins with the oldest record", s.config.Name))
 	}
-	return nil
+	return begun
 }
 
 // holds reports whether the record is in the log in dir. One that was removed with

@@ -27,6 +27,7 @@ type stream struct {
 	frame            func([]byte, export.Entry) []byte
 
 	conn   net.Conn
+	plain  net.Conn // what is below TLS
 	raw    syscall.Conn
 	ended  context.Context
 	end    context.CancelCauseFunc
@@ -72,6 +73,7 @@ func (t *stream) connect(ctx context.Context) error {
 		conn.Close()
 		return fmt.Errorf("%s: not a socket", t.address)
 	}
+	t.plain = conn
 	if t.secure != nil {
 		over := tls.Client(conn, t.secure)
 		if err := over.HandshakeContext(ctx); err != nil {
@@ -116,6 +118,7 @@ func (t *stream) arrived(ctx context.Context) error {
 // cannot be written to any more, and what a receiver got of a plain one is not known.
 func (t *stream) broken(err error) error {
 	if err != nil {
+		t.plain.Close() // so that TLS does not wait to say goodbye to who does not read
 		t.close()
 	}
 	return err
@@ -153,6 +156,8 @@ func (t *packets) send(ctx context.Context, b *batch) error {
 	if err := t.conn.SetWriteDeadline(deadline); err != nil {
 		return t.broken(err)
 	}
+	conn := t.conn
+	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	for _, e := range b.entries {
 		t.buffer = t.frame(t.buffer[:0], e)
 		if t.conn.RemoteAddr().Network() == "unix" { // a stream, which needs ends of lines
