@@ -96,7 +96,10 @@ func TestRecordsAreSyncedThoughNobodyWaits(t *testing.T) {
 	}
 }
 
+// TestACrowdGathersAndOneAloneDoesNot is what the rates of docs/performance.md rest on:
+// who wait at once share a sync.
 func TestACrowdGathersAndOneAloneDoesNot(t *testing.T) {
+	covers(t, "AU-29")
 	synctest.Test(t, func(t *testing.T) {
 		l := create(t, t.TempDir(), Options{})
 		wait(t, l, appendTo(t, l, named("alone")))

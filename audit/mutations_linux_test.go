@@ -76,6 +76,13 @@ func place(content []byte, at int) (seq, start int, line bool) {
 	return seq, start, line
 }
 
+// isLine reports whether text begins with a well-formed line that has a number.
+func isLine(text []byte, seq int) bool {
+	first, _, ended := bytes.Cut(text, []byte("\n"))
+	number := lineForm.FindSubmatch(first)
+	return ended && len(first) <= 8192 && number != nil && string(number[1]) == strconv.Itoa(seq)
+}
+
 // anyWellFormed reports whether one of the whole lines of text is well-formed.
 func anyWellFormed(text []byte) bool {
 	for line := range bytes.Lines(text) {
@@ -100,12 +107,26 @@ func flipLine(s *specimen, r *rand.Rand) *mutation {
 func (s *specimen) flipLineAt(name string, at, bit int) *mutation {
 	content := s.files[name]
 	seq, start, line := place(content, at)
+	wasEnd := content[at] == '\n'
 	content[at] ^= 1 << bit
 	made := func(want int) *mutation {
 		return s.changed(want, seq, "%s at %d, bit %d, in record %d", name, at, bit, seq)
 	}
 	final := numberOf(name) == s.lastLog()
 	rest := content[start:]
+	if wasEnd && final && isLine(rest, seq) && bytes.Count(rest, []byte("\n")) == 1 {
+		// Two lines have become one of the right form and number, behind which is none.
+		switch signed := s.signed(); {
+		case seq+1 < signed:
+			return made(Truncated)
+		case seq+1 > signed:
+			return made(s.tailCode())
+		}
+		return made(Tampered)
+	}
+	if wasEnd && isLine(rest, seq) {
+		return made(Tampered) // the next one has another number
+	}
 	switch {
 	case !line && !final:
 		m := made(Tampered)
@@ -118,10 +139,8 @@ func (s *specimen) flipLineAt(name string, at, bit int) *mutation {
 	case seq < s.signed():
 		return made(Tampered)
 	}
-	first, _, ended := bytes.Cut(rest, []byte("\n"))
-	number := lineForm.FindSubmatch(first)
 	switch {
-	case ended && number != nil && string(number[1]) == strconv.Itoa(seq):
+	case isLine(rest, seq):
 		return made(s.tailCode())
 	case anyWellFormed(rest):
 		return made(Tampered)

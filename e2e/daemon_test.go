@@ -26,6 +26,8 @@ type daemon struct {
 	port   int
 	log    *auditLog
 
+	foreign bool // it is no egressd, and so are its records
+
 	cmd    *exec.Cmd
 	ready  chan struct{} // closed when every listener is said to listen
 	exited chan struct{} // closed when the process has ended
@@ -129,6 +131,11 @@ func newDaemonIn(t *testing.T, w *world, policy string) *daemon {
 	dir := t.TempDir()
 	d := &daemon{world: w, dir: dir, config: filepath.Join(dir, "egressd.yaml"), port: proxyPort, pacing: pacing{}}
 	d.log = &auditLog{dir: filepath.Join(dir, "audit")}
+	t.Cleanup(func() { // when all that writes has ended
+		if !d.foreign {
+			conform(t, dir)
+		}
+	})
 	d.writeConfig(t, policy)
 	for name, text := range map[string]string{
 		"ci.token": "open-sesame", "web.token": "another-secret", "api.secret": realSecret, "lab.pem": string(d.world.origin.ca.pem()),

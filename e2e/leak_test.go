@@ -59,6 +59,7 @@ func TestOracleSeesLeaks(t *testing.T) {
 	} {
 		t.Run(row.kind+" "+row.v.Says, func(t *testing.T) {
 			d := newDaemon(t, policyText(t, "P0"))
+			d.foreign = true
 			cmd := exec.Command("/proc/self/exe")
 			cmd.Args[0] = os.Args[0]
 			os.Setenv(leakVariable, row.kind)
