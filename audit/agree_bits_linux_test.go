@@ -105,8 +105,8 @@ func (s *specimen) givenCode(before, now string) int {
 	return Tampered
 }
 
-// everyChange returns all changes of one log, in an order that is the same for each run:
-// how long the files are does not depend on the keys.
+// everyChange returns all changes of one log, always in the same order. Logs of two runs can
+// differ by a checkpoint that the clock has made: a part is one of the log of its own run.
 func everyChange(s *specimen) (changes []change) {
 	add := func(of string, length int) {
 		for i := range 9 * length {

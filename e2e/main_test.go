@@ -12,6 +12,9 @@
 // Policies are swapped under load for a few seconds, or for longer:
 //
 //	EGRESSD_E2E_SWAP=60s go test -count=1 -run Swapped ./e2e/
+//
+// So are many requests made (EGRESSD_E2E_MIX=100000), and the log flooded (EGRESSD_E2E_FLOOD=60s).
+// Every line of every log that a test has an egressd write is checked by docs/record.schema.json.
 package e2e
 
 import (
