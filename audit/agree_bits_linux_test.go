@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -171,4 +172,30 @@ func (j *judge) judgeEvery(t *testing.T, picked []change, of int) {
 		}
 	}
 	t.Logf("%d of %d changes: %d bits, %d cuts, by code %v", len(picked), of, flips, cuts, codes)
+}
+
+// TestTwoLinesThatBecomeOne flips bits of the line feeds at the end of each log: where that
+// makes one line of two, and no other follows, the log is short, and nothing else can be
+// known of it.
+func TestTwoLinesThatBecomeOne(t *testing.T) {
+	j, short := newJudge(t), 0
+	for _, s := range specimens(t) {
+		name := fileName(s.lastLog(), ".log")
+		at := len(s.files[name])
+		for range 8 {
+			if at = bytes.LastIndexByte(s.files[name][:at], '\n'); at < 0 {
+				break
+			}
+			for bit := range 8 {
+				m := (&change{s, name, at, bit}).made()
+				j.judge(t, m)
+				if m.want == Truncated && bytes.HasSuffix(m.files[name], []byte("\n")) {
+					short++
+				}
+			}
+		}
+	}
+	if short == 0 {
+		t.Error("no log was cut short so")
+	}
 }
