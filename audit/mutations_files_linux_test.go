@@ -327,6 +327,21 @@ func addFile(s *specimen, r *rand.Rand) *mutation {
 	return s.changed(row.want, -1, "%s of %d bytes", row.name, len(row.content))
 }
 
+// followNotes puts bytes that are no note behind those of a segment.
+func followNotes(s *specimen, r *rand.Rand) *mutation {
+	name := pick(r, s.names(".ckpt"))
+	if r.IntN(2) == 0 {
+		name = last(s.names(".ckpt"))
+	}
+	want := Tampered
+	if sealed := bytes.Contains(last(cutNotes(s.files[name])).text, []byte("\nseal")); numberOf(name) == s.lastNotes() && !sealed {
+		want = TornTail
+	}
+	behind := pick(r, []string{"x", "egressd/", "\n\n", "\n", strings.Repeat("\x00", 40000), s.anchors[0][:100]})
+	s.files[name] = append(s.files[name], behind...)
+	return s.changed(want, -1, "%d bytes behind %s", len(behind), name)
+}
+
 func emptyFile(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(6) == 0 {
 		for name := range s.files {

@@ -47,6 +47,7 @@ var kinds = []struct {
 	{"a checkpoint that is none", giveNone},
 	{"a file added", addFile},
 	{"a file emptied", emptyFile},
+	{"bytes behind the checkpoints", followNotes},
 }
 
 // changed is s as it is now, for which a code is due.

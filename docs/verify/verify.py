@@ -433,6 +433,7 @@ class Verifier:
             raw, text = cut_note(text)
         if text and segment != self.last_notes:
             raise self.tampered("%08d.ckpt ends in what is no checkpoint" % segment)
+        self.behind = len(text)
         if text:
             self.torn = "%08d.ckpt ends in %d bytes of an unfinished checkpoint" % (segment, len(text))
 
@@ -498,6 +499,8 @@ class Verifier:
                 if note.next:
                     self.keys.append(self.key)
                     self.key = note.next
+            if sealed and self.behind:
+                raise self.tampered("something follows the seal in %08d.ckpt" % segment)
             if ranges is not None and (not sealed or next(ranges, None) is not None):
                 raise self.tampered("%08d.tree does not go with its checkpoints" % segment)
             if sealed and self.short is None:
