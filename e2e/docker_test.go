@@ -22,13 +22,13 @@ sandboxes:
   - {name: narrow, enter: "unix:${XDG_RUNTIME_DIR}/narrow/enter.sock", uid: [65532], allow: [b.allowed.test]}
 `
 
-// hostService is where the host of the engine serves whoever comes, on all its
+// openService is where the host of the engine serves whoever comes, on all its
 // addresses.
-const hostService = 9999
+const openService = 9999
 
 // serveOnHost starts that service.
 func (w *dockerWorld) serveOnHost() error {
-	l, err := w.Gateway.Listen("tcp", fmt.Sprintf("[::]:%d", hostService)) // and all of IPv4
+	l, err := w.Gateway.Listen("tcp", fmt.Sprintf("[::]:%d", openService)) // and all of IPv4
 	if err != nil {
 		return err
 	}
@@ -46,15 +46,15 @@ type waysOut func(ways ...string) string
 var closedWays = []string{
 	"direct http://" + evilIPv4 + "/", "direct http://[2606:2800:220:1::2]/",
 	"direct http://169.254.169.254/latest/meta-data/", "direct http://[fd00:ec2::254]/",
-	fmt.Sprintf("direct http://%s:%d/", lab.GatewayIPv4, hostService), fmt.Sprintf("direct http://[%s]:%d/", lab.GatewayIPv6, hostService),
-	fmt.Sprintf("direct http://172.17.0.1:%d/", hostService), fmt.Sprintf("direct http://127.0.0.1:%d/", hostService),
+	fmt.Sprintf("direct http://%s:%d/", lab.GatewayIPv4, openService), fmt.Sprintf("direct http://[%s]:%d/", lab.GatewayIPv6, openService),
+	fmt.Sprintf("direct http://172.17.0.1:%d/", openService), fmt.Sprintf("direct http://127.0.0.1:%d/", openService),
 	"dns " + resolver + " secret.evil.test", "udp " + evilIPv4 + ":9999",
 }
 
 // openWays are those that have to work where nobody holds a container, else the tests of
 // closed ones would show nothing.
 var openWays = []string{
-	"direct http://" + evilIPv4 + "/", fmt.Sprintf("direct http://%s:%d/", lab.GatewayIPv4, hostService), "dns " + resolver + " a.allowed.test",
+	"direct http://" + evilIPv4 + "/", fmt.Sprintf("direct http://%s:%d/", lab.GatewayIPv4, openService), "dns " + resolver + " a.allowed.test",
 }
 
 // gotOut are the lines of a probe of a way that has led somewhere. An address that stands
