@@ -27,10 +27,6 @@ type Dialers struct {
 	closed bool
 }
 
-// dialersOfFamily is how many connections there may be at a time to servers on
-// 127.0.0.1, and to ones on ::1.
-const dialersOfFamily = 64
-
 func (d *Dialers) add(family, fd int) {
 	if d.idle == nil {
 		d.idle = map[int][]int{}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // ownDialers are n of each family, for the network that the test is in.
@@ -18,7 +20,7 @@ func ownDialers(t *testing.T, n int) *Dialers {
 	d := new(Dialers)
 	for range n {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			fd, err := (&socketPlan{kind: dial4Socket, family: family, sort: unix.SOCK_STREAM, inside: true}).open()
+			fd, err := (&stage.Socket{Kind: stage.Dial4, Family: family, Sort: unix.SOCK_STREAM, Inside: true}).Open()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // A Door takes networks in: at its socket somebody hands over the sockets of one,
@@ -238,7 +240,7 @@ func (d *Door) forget(a *Arrival) {
 func readOffer(c *net.UnixConn) (text []byte, fds []int, err error) {
 	b, rights := make([]byte, offerBytes+1), make([]byte, unix.CmsgSpace(rightsMost*4))
 	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
-	fds = descriptors(rights[:oob])
+	fds = stage.Descriptors(rights[:oob])
 	switch {
 	case err != nil:
 		return nil, fds, err

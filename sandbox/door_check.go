@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // networkOf returns the number that the kernel gives the network of a socket
@@ -39,15 +41,15 @@ func ownNetwork() (uint64, error) {
 // checkSockets refuses descriptors that are not what plans say, all of one network
 // that is none of others, and returns its number. Nothing of a descriptor but
 // options of sockets is looked at: whatever else it is may keep who asks waiting.
-func checkSockets(fds []int, plans []socketPlan, own uint64) (network uint64, err error) {
+func checkSockets(fds []int, plans []stage.Socket, own uint64) (network uint64, err error) {
 	if len(fds) != len(plans) {
 		return 0, fmt.Errorf("%d descriptors, where %d belong to the message", len(fds), len(plans))
 	}
 	for i, p := range plans {
-		n, err := p.check(fds[i])
+		n, err := checkSocket(&p, fds[i])
 		switch {
 		case err != nil:
-			return 0, fmt.Errorf("descriptor %d is not the socket %s: %w", i, p.kind, err)
+			return 0, fmt.Errorf("descriptor %d is not the socket %s: %w", i, p.Kind, err)
 		case n == own:
 			return 0, fmt.Errorf("descriptor %d is a socket of egressd's own network", i)
 		case network != 0 && n != network:
@@ -58,18 +60,18 @@ func checkSockets(fds []int, plans []socketPlan, own uint64) (network uint64, er
 	return network, nil
 }
 
-// check compares a socket with the plan, and returns the number of its network.
-func (p *socketPlan) check(fd int) (network uint64, err error) {
+// checkSocket compares a socket with the plan, and returns the number of its network.
+func checkSocket(p *stage.Socket, fd int) (network uint64, err error) {
 	listens := 0
-	if p.sort == unix.SOCK_STREAM {
+	if p.Sort == unix.SOCK_STREAM {
 		listens = 1
 	}
 	for _, o := range [...]struct {
 		what         string
 		option, want int
 	}{
-		{"family", unix.SO_DOMAIN, p.family}, {"type", unix.SO_TYPE, p.sort},
-		{"protocol", unix.SO_PROTOCOL, p.protocolNumber()}, {"listens", unix.SO_ACCEPTCONN, listens},
+		{"family", unix.SO_DOMAIN, p.Family}, {"type", unix.SO_TYPE, p.Sort},
+		{"protocol", unix.SO_PROTOCOL, protocolNumber(p)}, {"listens", unix.SO_ACCEPTCONN, listens},
 	} {
 		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
 		if err != nil {
@@ -79,24 +81,24 @@ func (p *socketPlan) check(fd int) (network uint64, err error) {
 			return 0, fmt.Errorf("its %s is %d, not %d", o.what, got, o.want)
 		}
 	}
-	if network, err = networkOf(fd); err != nil || p.sort == unix.SOCK_RAW {
+	if network, err = networkOf(fd); err != nil || p.Sort == unix.SOCK_RAW {
 		return network, err
 	}
-	return network, p.checkPlace(fd)
+	return network, checkPlace(p, fd)
 }
 
 // checkPlace refuses a socket that is bound elsewhere, or is connected.
-func (p *socketPlan) checkPlace(fd int) error {
+func checkPlace(p *stage.Socket, fd int) error {
 	bound, err := unix.Getsockname(fd)
 	if err != nil {
 		return err
 	}
 	at := addressOf(bound)
 	right := at.Addr().IsLoopback()
-	if p.anywhere {
+	if p.Anywhere {
 		right = at.Addr().IsUnspecified()
 	}
-	if !right || at.Port() != uint16(p.port) {
+	if !right || at.Port() != uint16(p.Port) {
 		return fmt.Errorf("it is bound to %s", at)
 	}
 	if _, err := unix.Getpeername(fd); !errors.Is(err, unix.ENOTCONN) {
@@ -105,14 +107,14 @@ func (p *socketPlan) checkPlace(fd int) error {
 	return nil
 }
 
-func (p *socketPlan) protocolNumber() int {
+func protocolNumber(p *stage.Socket) int {
 	switch {
-	case p.sort == unix.SOCK_STREAM:
+	case p.Sort == unix.SOCK_STREAM:
 		return unix.IPPROTO_TCP
-	case p.sort == unix.SOCK_DGRAM:
+	case p.Sort == unix.SOCK_DGRAM:
 		return unix.IPPROTO_UDP
 	}
-	return p.protocol
+	return p.Protocol
 }
 
 func addressOf(a unix.Sockaddr) netip.AddrPort {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // A network that has a way out besides egressd is none that it can hold a program
@@ -120,10 +122,7 @@ func (l *link) leadsNowhere() bool {
 
 // mayAdminister reports whether this thread has CAP_NET_ADMIN over its network.
 func mayAdminister() bool {
-	var r request
-	r.loopbackUp()
-	said, err := r.exchange(unix.NETLINK_ROUTE)
-	return err == nil && said.of(1) == nil
+	return stage.LoopbackUp() == nil
 }
 
 // readyProxy opens what programs find by variables. The loopback has to be up, as
@@ -153,14 +152,14 @@ func readyCapture(own Addresses) (*Readied, error) {
 	if taken() {
 		return nil, ErrHandedIn
 	}
-	plan := jailPlan{IPv4: own.IPv4, IPv6: own.IPv6, Again: true}
-	ipv6, err := makeNetwork(plan)
+	plan := stage.Plan{IPv4: own.IPv4, IPv6: own.IPv6, Again: true}
+	ipv6, err := stage.MakeNetwork(plan)
 	if err != nil {
 		return nil, err
 	}
 	redirected := false
-	if err := capture(plan, ipv6, &redirected); err != nil {
-		return nil, &SetupError{"packet filter", err}
+	if err := stage.Capture(plan, ipv6, &redirected); err != nil {
+		return nil, &SetupError{Step: "packet filter", Err: err}
 	}
 	o := Offer{Kind: OfferEnter, Mode: Transparent, IPv6: ipv6}
 	if redirected {
@@ -178,22 +177,22 @@ func readyCapture(own Addresses) (*Readied, error) {
 
 // taken reports whether somebody waits for what is captured.
 func taken() bool {
-	p := socketPlan{kind: tcp4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: CapturePort, inside: true}
-	fd, err := p.open()
+	p := stage.Socket{Kind: stage.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: CapturePort, Inside: true}
+	fd, err := p.Open()
 	if err == nil {
 		unix.Close(fd)
 	}
 	return errors.Is(err, unix.EADDRINUSE)
 }
 
-func openSockets(plans []socketPlan) (fds []int, err error) {
+func openSockets(plans []stage.Socket) (fds []int, err error) {
 	for _, p := range plans {
-		fd, err := p.open()
+		fd, err := p.Open()
 		if err != nil {
 			for _, fd := range fds {
 				unix.Close(fd)
 			}
-			return nil, &SetupError{"socket " + string(p.kind), err}
+			return nil, &SetupError{Step: "socket " + string(p.Kind), Err: err}
 		}
 		fds = append(fds, fd)
 	}
@@ -220,20 +219,20 @@ func (r *Readied) Close() {
 // becomes the program. It returns only where it could not: with an [*ExecError] where
 // that is the program's fault. left says what could not be given up.
 func Become(argv, env []string, left func(string)) error {
-	path, err := find(Program{Argv: argv, Env: env})
+	path, err := stage.Find(Program{Argv: argv, Env: env})
 	if err != nil {
 		return err
 	}
-	if err := closeDoors(-1, keptFiles{}); err != nil {
-		return &SetupError{"close what leads out", err}
+	if err := stage.CloseDoors(); err != nil {
+		return &SetupError{Step: "close what leads out", Err: err}
 	}
 	if err := giveUpCapabilities(); err != nil {
-		return &SetupError{"capabilities", err}
+		return &SetupError{Step: "capabilities", Err: err}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return &SetupError{"no new privileges", err}
+		return &SetupError{Step: "no new privileges", Err: err}
 	}
-	if err := filterCalls(true); err != nil { // whatever made the sandbox keeps its files
+	if err := stage.FilterCalls(true); err != nil { // whatever made the sandbox keeps its files
 		left("the filter of system calls: " + err.Error())
 	}
 	err = unix.Exec(path, argv, env)
@@ -277,7 +276,7 @@ func giveUpCapabilities() error {
 // Resolvers are the name servers of this mount namespace that are not its own
 // loopback.
 func Resolvers() (elsewhere []string) {
-	text, err := os.ReadFile(resolvConf)
+	text, err := os.ReadFile(stage.ResolvConf)
 	if err != nil {
 		return nil
 	}

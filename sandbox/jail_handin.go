@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // A Captured jail is one whose sockets are yet to be handed in.
@@ -20,20 +22,20 @@ func (j *Jail) Captured() (*Captured, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := Offer{Kind: OfferRun, Mode: Transparent, IPv6: slices.Contains(report.Sockets, tcp6Socket)}
+	o := Offer{Kind: OfferRun, Mode: Transparent, IPv6: slices.Contains(report.Sockets, stage.TCP6)}
 	if report.Redirected {
 		o.Mode = Redirected
 	}
 	n := len(o.plans()) // they come first
 	c := &Captured{Readied: Readied{o, slices.Clone(fds[:n])}}
-	if c.Rest, err = j.socketsOf(jailReport{Sockets: report.Sockets[n:], Redirected: report.Redirected}, fds[n:]); err != nil {
+	if c.Rest, err = j.socketsOf(stage.Report{Sockets: report.Sockets[n:], Redirected: report.Redirected}, fds[n:]); err != nil {
 		c.Close()
 		return nil, err
 	}
 	there, err := unix.PidfdOpen(j.pid, 0)
 	if err != nil {
 		c.Close()
-		return nil, &SetupError{"process", err}
+		return nil, &SetupError{Step: "process", Err: err}
 	}
 	c.fds = append(c.fds, there)
 	return c, nil

@@ -3,9 +3,11 @@ package sandbox
 import (
 	"os"
 	"testing"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 func TestMain(m *testing.M) {
-	Stage() // the tests make jails
+	stage.Run() // the tests make jails
 	os.Exit(m.Run())
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // A Mode is how a network that is handed in leads to the daemon.
@@ -86,19 +88,19 @@ func (o *Offer) check() error {
 }
 
 // kinds are the sockets that come with the offer, in their order.
-func (o *Offer) kinds() (all []socketKind) {
+func (o *Offer) kinds() (all []stage.SocketKind) {
 	for _, p := range o.plans() {
-		all = append(all, p.kind)
+		all = append(all, p.Kind)
 	}
 	return all
 }
 
 // plans say what the sockets are.
-func (o *Offer) plans() []socketPlan {
+func (o *Offer) plans() []stage.Socket {
 	if o.Mode == ByProxy {
 		return proxySockets(o.Names)
 	}
-	return captureSockets(o.IPv6, o.Mode == Transparent)
+	return stage.CaptureSockets(o.IPv6, o.Mode == Transparent)
 }
 
 // descriptors is how many come with the offer.
@@ -115,12 +117,12 @@ func (o *Offer) descriptors() int {
 const ProxyPort = 3128
 
 // proxySockets are for a network that cannot be captured.
-func proxySockets(names bool) []socketPlan {
-	all := []socketPlan{{kind: proxySocket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: ProxyPort, inside: true}}
+func proxySockets(names bool) []stage.Socket {
+	all := []stage.Socket{{Kind: stage.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Inside: true}}
 	if names {
 		all = append(all,
-			socketPlan{kind: dns4Socket, family: unix.AF_INET, sort: unix.SOCK_DGRAM, port: dnsPort, inside: true},
-			socketPlan{kind: dnsStream4Socket, family: unix.AF_INET, sort: unix.SOCK_STREAM, port: dnsPort, inside: true})
+			stage.Socket{Kind: stage.DNS4, Family: unix.AF_INET, Sort: unix.SOCK_DGRAM, Port: stage.DNSPort, Inside: true},
+			stage.Socket{Kind: stage.DNSStream4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: stage.DNSPort, Inside: true})
 	}
 	return all
 }

@@ -1,12 +1,13 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/stage"
 )
 
 // A Pod is what rules for a network that egressd shares with other programs say:
@@ -32,93 +33,17 @@ func (p Pod) Enforce() error {
 	}
 	for _, message := range tables {
 		name := textOf(attribute(attributes(message, nfgenmsgSize), unix.NFTA_TABLE_NAME))
-		if name != table || message[0] != unix.NFPROTO_INET {
+		if name != stage.Table || message[0] != unix.NFPROTO_INET {
 			return fmt.Errorf("%w: table %s", ErrForeignRules, name)
 		}
 	}
 	if hasLegacyRules() {
 		return fmt.Errorf("%w: those of iptables-legacy", ErrForeignRules)
 	}
-	if err := p.rules().load(); err != nil {
+	if err := stage.Shared(p).Enforce(); err != nil {
 		return fmt.Errorf("load the rules: %w", err)
 	}
 	return nil
-}
-
-// rules are those that the manual has for a network that egressd shares.
-func (p Pod) rules() *ruleset {
-	const again = true
-	r := newRuleset(again)
-
-	r.begin("capture", "nat", translated, verdictAccept)
-	r.rule(ofUser(p.User), accept())
-	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		r.rule(ofProtocol(protocol), toPort(dnsPort), redirectTo(p.Names))
-	}
-	r.rule(overLoopback(), accept())
-	r.rule(ofProtocol(unix.IPPROTO_TCP), redirectTo(p.Capture))
-
-	r.begin("only", "filter", leaving, verdictDrop)
-	r.rule(ofUser(p.User), accept())
-	r.rule(overLoopback(), accept())
-	r.rule(translatedHere(), accept())
-	r.rule(isReply(), accept())
-	for _, kind := range []byte{133, 135, 136} { // router solicitation, neighbour solicitation and advertisement
-		r.rule(ofFamily(unix.NFPROTO_IPV6), ofProtocol(unix.IPPROTO_ICMPV6), icmpType(kind), accept())
-	}
-	r.rule(reject(unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED))
-	return r
-}
-
-func redirectTo(port uint16) []expression {
-	return []expression{constant(register1, binary.BigEndian.AppendUint16(nil, port)), {"redir", func(r *ruleset) {
-		r.attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
-	}}}
-}
-
-func meta(key uint32) expression {
-	return expression{"meta", func(r *ruleset) {
-		r.attribute(unix.NFTA_META_DREG, number(register1)...)
-		r.attribute(unix.NFTA_META_KEY, number(key)...)
-	}}
-}
-
-func ofUser(uid uint32) []expression {
-	return []expression{meta(unix.NFT_META_SKUID), equals(binary.NativeEndian.AppendUint32(nil, uid))}
-}
-
-func overLoopback() []expression {
-	return []expression{meta(unix.NFT_META_OIF), equals(binary.NativeEndian.AppendUint32(nil, loopback))}
-}
-
-func icmpType(kind byte) []expression {
-	return []expression{payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1), equals([]byte{kind})}
-}
-
-// conntrack loads what the kernel remembers of a packet's connection.
-func conntrack(key uint32) expression {
-	return expression{"ct", func(r *ruleset) {
-		r.attribute(unix.NFTA_CT_DREG, number(register1)...)
-		r.attribute(unix.NFTA_CT_KEY, number(key)...)
-	}}
-}
-
-func isReply() []expression {
-	const reply = 1 // IP_CT_DIR_REPLY
-	return []expression{conntrack(unix.NFT_CT_DIRECTION), equals([]byte{reply})}
-}
-
-// translatedHere is what NAT has given another destination.
-func translatedHere() []expression {
-	dnat := binary.NativeEndian.AppendUint32(nil, 1<<5) // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
-	masked := expression{"bitwise", func(r *ruleset) {
-		r.attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_LEN, number(4)...)
-		r.value(unix.NFTA_BITWISE_MASK, dnat)
-		r.value(unix.NFTA_BITWISE_XOR, make([]byte, 4))
-	}}
-	return []expression{conntrack(unix.NFT_CT_STATUS), masked, equals(dnat)}
 }
 
 // nowhere is an address that nobody has (RFC 5737, TEST-NET-1).

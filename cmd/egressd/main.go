@@ -11,11 +11,11 @@ import (
 	"log"
 	"os"
 
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/internal/stage"
 )
 
 func main() {
-	sandbox.Stage()
+	stage.Run()
 	log.SetOutput(io.Discard) // where libraries write what an upstream can provoke at will
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

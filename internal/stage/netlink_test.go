@@ -1,4 +1,4 @@
-package sandbox
+package stage
 
 import (
 	"encoding/binary"
@@ -106,12 +106,12 @@ func TestRulesThatTheKernelDoesNotTakeAreAnError(t *testing.T) {
 	if !inNamespaces(t) {
 		return
 	}
-	plan := jailPlan{IPv4: netip.MustParseAddr("100.127.0.1"), IPv6: netip.MustParseAddr("2d00:6567:7265:7373::1")}
-	ipv6, err := makeNetwork(plan)
+	plan := Plan{IPv4: netip.MustParseAddr("100.127.0.1"), IPv6: netip.MustParseAddr("2d00:6567:7265:7373::1")}
+	ipv6, err := MakeNetwork(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := makeNetwork(plan); err == nil {
+	if _, err := MakeNetwork(plan); err == nil {
 		t.Error("addresses that are there already were added")
 	}
 	bad := tproxyRules(plan, ipv6)
@@ -121,7 +121,7 @@ func TestRulesThatTheKernelDoesNotTakeAreAnError(t *testing.T) {
 		t.Errorf("a rule with an expression that there is not: %v", err)
 	}
 	redirected := true
-	if err := capture(plan, ipv6, &redirected); err != nil {
+	if err := Capture(plan, ipv6, &redirected); err != nil {
 		t.Errorf("rules that are right, after some that were not: %v", err)
 	}
 	if err := tproxyRules(plan, ipv6).load(); err == nil {

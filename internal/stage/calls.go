@@ -1,4 +1,4 @@
-package sandbox
+package stage
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func abisOf(arch string) []abi {
 	return nil
 }
 
-// filterCalls has the kernel refuse, from now on, what reaches past a network
+// FilterCalls has the kernel refuse, from now on, what reaches past a network
 // namespace. Of sockets those of the Internet and of Unix are left, and what
 // programs ask about their network by; virtual machines' (AF_VSOCK), the kernel's
 // ciphers (AF_ALG) and all others are not. io_uring could make any of them unseen.
@@ -48,7 +48,7 @@ func abisOf(arch string) []abi {
 // resolve names. Limits would be set to egressd itself, which has the same user.
 //
 // Unless nested is set there are no further mount namespaces: see mountCalls.
-func filterCalls(nested bool) error {
+func FilterCalls(nested bool) error {
 	abis := abisOf(runtime.GOARCH)
 	if abis == nil {
 		return fmt.Errorf("there is none for %s", runtime.GOARCH)

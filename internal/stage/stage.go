@@ -1,4 +1,5 @@
-package sandbox
+// Package stage is the inside of a jail that package sandbox makes.
+package stage
 
 import (
 	"encoding/json"
@@ -17,13 +18,13 @@ import (
 	"github.com/egressd/egressd/internal/ahead"
 )
 
-// Stage is the inside of a jail. A program that uses [NewJail] calls it first
-// thing: it returns at once where the program was started by a person, and does
-// not return where NewJail has started it.
+// Run is the inside of a jail. A program that makes jails calls it first thing: it
+// returns at once where the program was started by a person, and does not return
+// where sandbox.NewJail has started it.
 //
 // The process makes its network, hands the sockets out, gives up all that it could
 // undo this with, and becomes the program. Nothing of egressd stays inside.
-func Stage() {
+func Run() {
 	if len(os.Args) != 3 || os.Args[1] != ahead.Argument {
 		return
 	}
@@ -33,21 +34,21 @@ func Stage() {
 		os.Exit(exitSetup)
 	}
 	unix.CloseOnExec(control)
-	s := &stage{control: control}
+	s := &inside{control: control}
 	s.tell(s.run())
 	os.Exit(exitSetup)
 }
 
 const exitSetup = 125
 
-type stage struct {
+type inside struct {
 	control int
 	begun   bool // the jail stands
 }
 
 // run returns only where the program could not be started.
-func (s *stage) run() error {
-	var plan jailPlan
+func (s *inside) run() error {
+	var plan Plan
 	if err := s.receive(&plan); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (s *stage) run() error {
 	if err := rearrange(plan, &program); err != nil {
 		return err
 	}
-	path, err := find(program)
+	path, err := Find(program)
 	if err != nil {
 		return err
 	}
@@ -82,29 +83,29 @@ func (s *stage) run() error {
 }
 
 // build makes everything that is inside.
-func build(plan jailPlan) (jailReport, []int, error) {
-	var report jailReport
-	ipv6, err := makeNetwork(plan)
+func build(plan Plan) (Report, []int, error) {
+	var report Report
+	ipv6, err := MakeNetwork(plan)
 	if err != nil {
 		return report, nil, err
 	}
 	report.Redirected = plan.Redirect
-	if err := capture(plan, ipv6, &report.Redirected); err != nil {
+	if err := Capture(plan, ipv6, &report.Redirected); err != nil {
 		return report, nil, &SetupError{"packet filter", err}
 	}
 	var fds []int
 	for _, p := range jailSockets(plan, ipv6, !report.Redirected) {
-		fd, err := p.open()
+		fd, err := p.Open()
 		if err != nil {
-			return report, nil, &SetupError{"socket " + string(p.kind), err}
+			return report, nil, &SetupError{"socket " + string(p.Kind), err}
 		}
-		report.Sockets, fds = append(report.Sockets, p.kind), append(fds, fd)
+		report.Sockets, fds = append(report.Sockets, p.Kind), append(fds, fd)
 	}
 	return report, fds, hideHelpers()
 }
 
-func (s *stage) receive(into any) error {
-	text, _, err := receiveAll(s.control)
+func (s *inside) receive(into any) error {
+	text, _, err := Receive(s.control)
 	if err != nil || len(text) == 0 {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
 	}
@@ -112,7 +113,7 @@ func (s *stage) receive(into any) error {
 }
 
 // handOut sends the report with the sockets, and keeps none.
-func (s *stage) handOut(report jailReport, fds []int) error {
+func (s *inside) handOut(report Report, fds []int) error {
 	text, err := json.Marshal(report)
 	if err != nil {
 		return err
@@ -125,12 +126,12 @@ func (s *stage) handOut(report jailReport, fds []int) error {
 }
 
 // report sends what was tried, and waits for the word to go on.
-func (s *stage) report(all []Attempt) error {
-	text, err := json.Marshal(jailFailure{Attempts: all})
+func (s *inside) report(all []Attempt) error {
+	text, err := json.Marshal(Failure{Attempts: all})
 	if err != nil {
 		return err
 	}
-	if err := sendAll(s.control, text); err != nil {
+	if err := Send(s.control, text); err != nil {
 		return err
 	}
 	var goOn bool
@@ -138,27 +139,27 @@ func (s *stage) report(all []Attempt) error {
 }
 
 // tell says what went wrong, in the words that the other end waits for.
-func (s *stage) tell(err error) {
+func (s *inside) tell(err error) {
 	var setup *SetupError
 	var program *ExecError
 	var message any
 	switch {
 	case errors.As(err, &program):
-		message = jailFailure{Problem: program.Problem, Missing: program.Missing}
+		message = Failure{Problem: program.Problem, Missing: program.Missing}
 	case s.begun:
-		message = jailFailure{Problem: err.Error(), Setup: true}
+		message = Failure{Problem: err.Error(), Setup: true}
 	case errors.As(err, &setup):
-		message = jailReport{Step: setup.Step, Err: setup.Err.Error()}
+		message = Report{Step: setup.Step, Err: setup.Err.Error()}
 	default:
-		message = jailReport{Step: "namespaces", Err: err.Error()}
+		message = Report{Step: "namespaces", Err: err.Error()}
 	}
 	if text, err := json.Marshal(message); err == nil {
-		_ = sendAll(s.control, text)
+		_ = Send(s.control, text)
 	}
 }
 
-// find looks the program up by the PATH that it will have, as a shell does.
-func find(c Program) (string, error) {
+// Find looks the program up by the PATH that it will have, as a shell does.
+func Find(c Program) (string, error) {
 	name := c.Argv[0]
 	if strings.Contains(name, "/") {
 		return name, executable(name)
@@ -220,7 +221,7 @@ func confine(control int, kept keptFiles, p Program) error {
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"scope of signals", scopeSignals},
-		{"filter of system calls", func() error { return filterCalls(p.Nested) }},
+		{"filter of system calls", func() error { return FilterCalls(p.Nested) }},
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -272,6 +273,10 @@ func closeDoors(control int, kept keptFiles) error {
 	}
 	return nil
 }
+
+// CloseDoors closes, on execve(2), what was inherited beyond the standard streams and
+// leads to the outside. It is an error where one of these does.
+func CloseDoors() error { return closeDoors(-1, keptFiles{}) }
 
 // A fileID is the same for a file by whatever path and descriptor.
 type fileID struct{ device, inode uint64 }

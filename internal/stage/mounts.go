@@ -1,4 +1,4 @@
-package sandbox
+package stage
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const resolvConf = "/etc/resolv.conf"
+const ResolvConf = "/etc/resolv.conf"
 
 // helpers are sockets of the host by which the C library has others resolve names
 // for it, past the jail's name server. Inside they are not there.
@@ -36,9 +36,9 @@ func hideHelpers() error {
 
 // rearrange makes the mounts that a program is to have. They are seen by nobody
 // outside. What is hidden and fixed has all its paths in p afterwards.
-func rearrange(plan jailPlan, p *Program) error {
+func rearrange(plan Plan, p *Program) error {
 	if p.Apart != nil {
-		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), resolvConf)); err != nil {
+		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
 			return err
 		}
 	}
@@ -79,9 +79,9 @@ func rearrange(plan jailPlan, p *Program) error {
 	// Whatever address a program takes for a name server leads to the jail's, so
 	// that the file can be missing, or be one that was removed while it was
 	// mounted.
-	covered[resolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %s\noptions edns0\n", plan.IPv4)
+	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %s\noptions edns0\n", plan.IPv4)
 	for path, text := range covered {
-		if err := cover(room, path, text); err != nil && !(path == resolvConf && errors.Is(err, unix.ENOENT)) {
+		if err := cover(room, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package stage
 
 import (
 	"encoding/binary"
@@ -12,9 +12,9 @@ import (
 // loopback is the index of the first interface of every network namespace.
 const loopback = 1
 
-// makeNetwork gives the namespace its loopback, the sandbox's own addresses on it,
+// MakeNetwork gives the namespace its loopback, the sandbox's own addresses on it,
 // and routes that have every address end there. It reports whether there is IPv6.
-func makeNetwork(plan jailPlan) (ipv6 bool, err error) {
+func MakeNetwork(plan Plan) (ipv6 bool, err error) {
 	var r request
 	r.loopbackUp()
 	r.everywhere(plan.IPv4, plan.Again)
@@ -44,6 +44,18 @@ func makeNetwork(plan jailPlan) (ipv6 bool, err error) {
 		return false, nil // it is switched off: nothing can be sent by it
 	}
 	return false, &SetupError{"IPv6 network", err}
+}
+
+// LoopbackUp sets up the loopback interface of this thread's network, which takes
+// CAP_NET_ADMIN over it.
+func LoopbackUp() error {
+	var r request
+	r.loopbackUp()
+	said, err := r.exchange(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	return said.of(1)
 }
 
 func (r *request) loopbackUp() {

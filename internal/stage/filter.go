@@ -1,4 +1,4 @@
-package sandbox
+package stage
 
 import (
 	"cmp"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capture loads the packet filter: with tproxy where the kernel has it, else, and
+// Capture loads the packet filter: with tproxy where the kernel has it, else, and
 // where redirected is set, with NAT. It sets redirected to what was done.
-func capture(plan jailPlan, ipv6 bool, redirected *bool) error {
+func Capture(plan Plan, ipv6 bool, redirected *bool) error {
 	if !*redirected {
 		if tproxyRules(plan, ipv6).load() == nil {
 			return nil
@@ -26,7 +26,8 @@ type ruleset struct {
 	chain string
 }
 
-const table = "egressd"
+// Table is the name of the table of nftables that all rules are in.
+const Table = "egressd"
 
 // A hook is where a chain looks at packets, and when: of linux/netfilter.h.
 type hook struct {
@@ -51,12 +52,12 @@ func newRuleset(again bool) *ruleset {
 	r := new(ruleset)
 	r.put(unix.NFNL_MSG_BATCH_BEGIN, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
 	r.object(unix.NFT_MSG_NEWTABLE, 0)
-	r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
+	r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
 	r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
 	if again { // the table is there, since a line ago
 		r.remove()
 		r.object(unix.NFT_MSG_NEWTABLE, 0)
-		r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
+		r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
 		r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
 	}
 	return r
@@ -70,7 +71,7 @@ func (r *ruleset) object(kind, flags uint16) {
 // remove takes away the table with all that is in it.
 func (r *ruleset) remove() {
 	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, 0, []byte{unix.NFPROTO_INET, 0, 0, 0})
-	r.attribute(unix.NFTA_TABLE_NAME, text(table)...)
+	r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
 }
 
 // load has the kernel take the rules. It answers for the last one alone, and for
@@ -87,7 +88,7 @@ func (r *ruleset) load() error {
 func (r *ruleset) begin(name, kind string, where hook, policy uint32) {
 	r.chain = name
 	r.object(unix.NFT_MSG_NEWCHAIN, 0)
-	r.attribute(unix.NFTA_CHAIN_TABLE, text(table)...)
+	r.attribute(unix.NFTA_CHAIN_TABLE, text(Table)...)
 	r.attribute(unix.NFTA_CHAIN_NAME, text(name)...)
 	r.nested(unix.NLA_F_NESTED|unix.NFTA_CHAIN_HOOK, func() {
 		r.attribute(unix.NFTA_HOOK_HOOKNUM, number(where.number)...)
@@ -105,7 +106,7 @@ type expression struct {
 
 func (r *ruleset) rule(parts ...[]expression) {
 	r.object(unix.NFT_MSG_NEWRULE, unix.NLM_F_APPEND)
-	r.attribute(unix.NFTA_RULE_TABLE, text(table)...)
+	r.attribute(unix.NFTA_RULE_TABLE, text(Table)...)
 	r.attribute(unix.NFTA_RULE_CHAIN, text(r.chain)...)
 	r.nested(unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, func() {
 		for _, part := range parts {
@@ -133,7 +134,7 @@ func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
 // tproxyRules hand what is sent anywhere to the sockets on CapturePort, as it
 // is. Only what stays in the sandbox passes.
-func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
+func tproxyRules(plan Plan, ipv6 bool) *ruleset {
 	r := newRuleset(plan.Again)
 	r.begin("capture", "filter", arriving, verdictAccept)
 	r.passInside(plan, ipv6)
@@ -153,7 +154,7 @@ func tproxyRules(plan jailPlan, ipv6 bool) *ruleset {
 
 // redirectRules have NAT send connections to the sockets on CapturePort. There is
 // no such way for datagrams that tells where they went: they are refused.
-func redirectRules(plan jailPlan, ipv6 bool) *ruleset {
+func redirectRules(plan Plan, ipv6 bool) *ruleset {
 	r := newRuleset(plan.Again)
 	r.begin("capture", "nat", translated, verdictAccept)
 	r.passInside(plan, ipv6)
@@ -168,7 +169,7 @@ func redirectRules(plan jailPlan, ipv6 bool) *ruleset {
 }
 
 // passInside lets what the sandbox sends to itself be.
-func (r *ruleset) passInside(plan jailPlan, ipv6 bool) {
+func (r *ruleset) passInside(plan Plan, ipv6 bool) {
 	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(netip.MustParsePrefix("127.0.0.0/8")), accept())
 	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(netip.PrefixFrom(plan.IPv4, 32)), accept())
 	if ipv6 {
@@ -181,7 +182,7 @@ func (r *ruleset) passInside(plan jailPlan, ipv6 bool) {
 // every address.
 func (r *ruleset) passNames() {
 	for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		r.rule(ofProtocol(protocol), toPort(dnsPort), accept())
+		r.rule(ofProtocol(protocol), toPort(DNSPort), accept())
 	}
 }
 
