@@ -10,12 +10,9 @@ import (
 	"io"
 	"log"
 	"os"
-
-	"github.com/egressd/egressd/internal/stage"
 )
 
 func main() {
-	stage.Run()
 	log.SetOutput(io.Discard) // where libraries write what an upstream can provoke at will
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

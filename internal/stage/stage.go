@@ -1,4 +1,6 @@
-// Package stage is the inside of a jail that package sandbox makes.
+// Package stage is the inside of a jail that package sandbox makes, and what that
+// package uses of it outside. A program that is linked with it is the inside, and
+// nothing else, where it was started as that by package ahead.
 package stage
 
 import (
@@ -18,18 +20,20 @@ import (
 	"github.com/egressd/egressd/internal/ahead"
 )
 
-// Run is the inside of a jail. A program that makes jails calls it first thing: it
-// returns at once where the program was started by a person, and does not return
-// where sandbox.NewJail has started it.
-//
-// The process makes its network, hands the sockets out, gives up all that it could
-// undo this with, and becomes the program. Nothing of egressd stays inside.
-func Run() {
-	if len(os.Args) != 3 || os.Args[1] != ahead.Argument {
-		return
+// It is over before the rest of the program is initialised where it imports nothing
+// that takes long: see package ahead for the order of that.
+func init() {
+	if len(os.Args) == 3 && os.Args[1] == ahead.Argument {
+		run(os.Args[2])
 	}
+}
+
+// run is the process that sandbox.NewJail has started. It makes its network, hands
+// the sockets out, gives up all that it could undo this with, and becomes the
+// program. Nothing of egressd stays inside.
+func run(socket string) {
 	runtime.LockOSThread() // privileges belong to a thread
-	control, err := strconv.Atoi(os.Args[2])
+	control, err := strconv.Atoi(socket)
 	if err != nil {
 		os.Exit(exitSetup)
 	}
