@@ -77,10 +77,10 @@ var guests = map[string]string{
 }
 
 // light says of packages that are to be initialised early what they may import, and
-// nothing else.
+// nothing else. TestTheInsideOfAJailWaitsForNothing of cmd/egressd has what that is for.
 var light = map[string][]string{
 	"internal/ahead": {"os", "runtime", "strconv", "syscall"},
-	"internal/stage": {"bufio", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "net/netip", "os", "path/filepath", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
+	"internal/stage": {"bufio", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
 		"golang.org/x/sys/unix", module + "internal/ahead"},
 }
 

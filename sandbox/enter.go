@@ -152,7 +152,7 @@ func readyCapture(own Addresses) (*Readied, error) {
 	if taken() {
 		return nil, ErrHandedIn
 	}
-	plan := stage.Plan{IPv4: own.IPv4, IPv6: own.IPv6, Again: true}
+	plan := stage.Plan{IPv4: own.IPv4.AsSlice(), IPv6: own.IPv6.AsSlice(), Again: true}
 	ipv6, err := stage.MakeNetwork(plan)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,10 @@ type (
 
 // IsAttempted reports whether a jail sends to an address by itself: where
 // Program.Packets is set.
-func IsAttempted(to netip.AddrPort) bool { return stage.IsAttempted(to) }
+func IsAttempted(to netip.AddrPort) bool {
+	a := to.Addr().Unmap()
+	return to.Port() == stage.AttemptedPort && (a == netip.AddrFrom4(stage.Attempted4) || a == netip.AddrFrom16(stage.Attempted6))
+}
 
 // NewJail begins to make a jail. That goes on beside the caller's own work until
 // Sockets is called; in a program that was started as "run" it has begun already.
@@ -101,7 +104,7 @@ func NewJail(o JailOptions) (*Jail, error) {
 		return nil, &SetupError{Step: "user namespace", Err: err}
 	}
 	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
-	if err := j.send(stage.Plan{IPv4: o.IPv4, IPv6: o.IPv6, Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers}); err != nil {
+	if err := j.send(stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers}); err != nil {
 		j.Close()
 		return nil, &SetupError{Step: "control socket", Err: err}
 	}

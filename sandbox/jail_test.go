@@ -39,3 +39,14 @@ func TestPlainNames(t *testing.T) {
 		}
 	}
 }
+
+func TestAddressesThatAJailSendsTo(t *testing.T) {
+	for text, want := range map[string]bool{
+		"192.0.2.1:443": true, "[::ffff:192.0.2.1]:443": true, "[2001:db8::1]:443": true,
+		"192.0.2.1:80": false, "192.0.2.2:443": false, "127.0.0.1:1": false,
+	} {
+		if got := IsAttempted(netip.MustParseAddrPort(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

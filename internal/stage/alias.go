@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"io"
 	"os"
-	"path/filepath"
+	slash "path"
 	"strconv"
 	"strings"
 )
@@ -87,13 +87,13 @@ func aliases(path string, mounts []mounted) (all []string) {
 	if err != nil {
 		return nil
 	}
-	inside := filepath.Join(own.root, rest)
+	inside := slash.Join(own.root, rest)
 	for _, m := range mounts {
 		rest, ok := below(inside, m.root)
 		if !ok || m.device != own.device {
 			continue
 		}
-		other := filepath.Join(m.point, rest)
+		other := slash.Join(m.point, rest)
 		if same, err := os.Lstat(other); other != path && err == nil && os.SameFile(file, same) {
 			all = append(all, other)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
+	slash "path"
 	"slices"
 	"strings"
 
@@ -26,7 +26,7 @@ func anchor(paths []string) error {
 			continue
 		}
 		for _, link := range way[:len(way)-1] {
-			if unix.Access(filepath.Dir(link), unix.W_OK) != nil || slices.Contains(trails, link) {
+			if unix.Access(slash.Dir(link), unix.W_OK) != nil || slices.Contains(trails, link) {
 				continue
 			}
 			if err := keepLink(link); err != nil {
@@ -60,8 +60,12 @@ const linksMost = 40
 // trail returns the symbolic links that path leads through, each by a path without
 // any other, and behind them what it leads to.
 func trail(path string) (way []string, err error) {
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, err
+	if !slash.IsAbs(path) {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		path = dir + "/" + path
 	}
 	at, rest := "/", path
 	for len(way) <= linksMost {
@@ -70,7 +74,7 @@ func trail(path string) (way []string, err error) {
 			return append(way, at), nil
 		}
 		name, more, _ := strings.Cut(rest, "/")
-		next := filepath.Join(at, name) // at has no links, so that .. is what it says
+		next := slash.Join(at, name) // at has no links, so that .. is what it says
 		info, err := os.Lstat(next)
 		if err != nil {
 			return nil, err
@@ -83,7 +87,7 @@ func trail(path string) (way []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if way = append(way, next); filepath.IsAbs(target) {
+		if way = append(way, next); slash.IsAbs(target) {
 			at = "/"
 		}
 		rest = target + "/" + more
@@ -121,8 +125,8 @@ func workingDirectory() (string, error) {
 func foldersAbove(paths []string) []string {
 	found := map[string]bool{}
 	for _, path := range paths {
-		for folder := filepath.Dir(path); folder != filepath.Dir(folder) && !found[folder]; folder = filepath.Dir(folder) {
-			if unix.Access(filepath.Dir(folder), unix.W_OK) == nil {
+		for folder := slash.Dir(path); folder != slash.Dir(folder) && !found[folder]; folder = slash.Dir(folder) {
+			if unix.Access(slash.Dir(folder), unix.W_OK) == nil {
 				found[folder] = true
 			}
 		}

@@ -3,7 +3,7 @@ package stage
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	slash "path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -71,8 +71,8 @@ func apartError(what string, err error) error {
 // resolved returns the files that paths lead to.
 func resolved(paths []string) (files []string) {
 	for _, path := range paths {
-		if file, err := filepath.EvalSymlinks(path); err == nil {
-			files = append(files, file)
+		if way, err := trail(path); err == nil {
+			files = append(files, way[len(way)-1])
 		}
 	}
 	return files
@@ -85,7 +85,7 @@ func makeFiles(files []string) error {
 		if _, err := os.Stat(file); err == nil {
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		if err := os.MkdirAll(slash.Dir(file), 0o755); err != nil {
 			return err
 		}
 		if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -124,7 +124,7 @@ func (p Private) empty() error {
 		return err
 	}
 	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(p.Path, name)); err != nil {
+		if err := os.Symlink(target, slash.Join(p.Path, name)); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func linksIn(folder string) map[string]string {
 		if e.Type() != os.ModeSymlink {
 			continue
 		}
-		if target, err := os.Readlink(filepath.Join(folder, e.Name())); err == nil {
+		if target, err := os.Readlink(slash.Join(folder, e.Name())); err == nil {
 			links[e.Name()] = target
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -248,27 +247,23 @@ func onlyOurs(path string) bool {
 	return unix.Statfs(path, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Flags&unix.ST_RDONLY != 0 && fs.Flags&unix.ST_NOEXEC != 0
 }
 
-// attempted are addresses for documentation (RFC 5737, RFC 3849), so that what
-// is sent there by mistake arrives nowhere.
-var attempted = [...]netip.AddrPort{
-	netip.MustParseAddrPort("192.0.2.1:443"),
-	netip.MustParseAddrPort("[2001:db8::1]:443"),
-}
-
-// IsAttempted reports whether a jail sends to an address by itself: where
+// Addresses for documentation (RFC 5737, RFC 3849), so that what is sent there by
+// mistake arrives nowhere, and the port of them that a jail sends to by itself: where
 // Program.Packets is set.
-func IsAttempted(to netip.AddrPort) bool {
-	return slices.Contains(attempted[:], netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
-}
+var (
+	Attempted4 = [4]byte{192, 0, 2, 1}
+	Attempted6 = [16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}
+)
+
+const AttemptedPort = 443
 
 // sendPackets begins connections and sends datagrams, whose arrival is for the
 // other end to see. The sockets stay open until the thread's process ends.
 func sendPackets() {
-	for _, to := range attempted {
-		family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
-		if to.Addr().Is4() {
-			family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
-		}
+	for family, address := range map[int]unix.Sockaddr{
+		unix.AF_INET:  &unix.SockaddrInet4{Port: AttemptedPort, Addr: Attempted4},
+		unix.AF_INET6: &unix.SockaddrInet6{Port: AttemptedPort, Addr: Attempted6},
+	} {
 		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
 			fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 			if err == nil && unix.Connect(fd, address) == nil && kind == unix.SOCK_DGRAM {

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,16 +37,5 @@ func TestAttemptsFindWhatIsOpen(t *testing.T) {
 	}
 	if got := tryFiles(Program{Hidden: []string{file + "x", os.DevNull}, Fixed: []string{file + "y"}}); got != "" {
 		t.Errorf("what is closed: %q", got)
-	}
-}
-
-func TestAddressesThatAJailSendsTo(t *testing.T) {
-	for text, want := range map[string]bool{
-		"192.0.2.1:443": true, "[::ffff:192.0.2.1]:443": true, "[2001:db8::1]:443": true,
-		"192.0.2.1:80": false, "192.0.2.2:443": false, "127.0.0.1:1": false,
-	} {
-		if got := IsAttempted(netip.MustParseAddrPort(text)); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
 	}
 }

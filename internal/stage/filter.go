@@ -3,7 +3,6 @@ package stage
 import (
 	"cmp"
 	"encoding/binary"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -170,11 +169,11 @@ func redirectRules(plan Plan, ipv6 bool) *ruleset {
 
 // passInside lets what the sandbox sends to itself be.
 func (r *ruleset) passInside(plan Plan, ipv6 bool) {
-	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(netip.MustParsePrefix("127.0.0.0/8")), accept())
-	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(netip.PrefixFrom(plan.IPv4, 32)), accept())
+	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(loopback4[:], 8), accept())
+	r.rule(ofFamily(unix.NFPROTO_IPV4), toPrefix(plan.IPv4, 32), accept())
 	if ipv6 {
-		r.rule(ofFamily(unix.NFPROTO_IPV6), toPrefix(netip.MustParsePrefix("::1/128")), accept())
-		r.rule(ofFamily(unix.NFPROTO_IPV6), toPrefix(netip.PrefixFrom(plan.IPv6, 128)), accept())
+		r.rule(ofFamily(unix.NFPROTO_IPV6), toPrefix(loopback6[:], 128), accept())
+		r.rule(ofFamily(unix.NFPROTO_IPV6), toPrefix(plan.IPv6, 128), accept())
 	}
 }
 
@@ -223,14 +222,16 @@ func toPort(port uint16) []expression {
 	return []expression{payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), equals(binary.BigEndian.AppendUint16(nil, port))}
 }
 
-func toPrefix(p netip.Prefix) []expression {
+// toPrefix compares the first bits of where a packet goes with those of an address.
+func toPrefix(address []byte, bits int) []expression {
 	offset, size := uint32(16), uint32(4)
-	if p.Addr().Is6() {
+	if len(address) == 16 {
 		offset, size = 24, 16
 	}
-	mask := make([]byte, size)
-	for i := range p.Bits() {
+	mask, prefix := make([]byte, size), make([]byte, size)
+	for i := range bits {
 		mask[i/8] |= 0x80 >> (i % 8)
+		prefix[i/8] = address[i/8] & mask[i/8]
 	}
 	masked := expression{"bitwise", func(r *ruleset) {
 		r.attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
@@ -239,16 +240,16 @@ func toPrefix(p netip.Prefix) []expression {
 		r.value(unix.NFTA_BITWISE_MASK, mask)
 		r.value(unix.NFTA_BITWISE_XOR, make([]byte, size))
 	}}
-	return []expression{payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, size), masked, equals(p.Masked().Addr().AsSlice())}
+	return []expression{payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, size), masked, equals(prefix)}
 }
 
 // toSocket hands packets to what is bound to CapturePort of loopback.
 func toSocket(family byte) []expression {
-	to := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	to := loopback4[:]
 	if family == unix.NFPROTO_IPV6 {
-		to = netip.IPv6Loopback()
+		to = loopback6[:]
 	}
-	return []expression{constant(register1, to.AsSlice()), capturePort(register2), {"tproxy", func(r *ruleset) {
+	return []expression{constant(register1, to), capturePort(register2), {"tproxy", func(r *ruleset) {
 		r.attribute(nftaTproxyFamily, number(uint32(family))...)
 		r.attribute(nftaTproxyAddress, number(register1)...)
 		r.attribute(nftaTproxyPort, number(register2)...)

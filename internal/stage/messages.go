@@ -3,7 +3,6 @@ package stage
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +31,7 @@ func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 type (
 	// A Plan says what the network of a jail is like.
 	Plan struct {
-		IPv4, IPv6 netip.Addr
+		IPv4, IPv6 []byte // 4 and 16 bytes; IPv6 is nil where there is to be none
 		Redirect   bool
 		HostPorts  []uint16
 		Dialers    bool

@@ -79,7 +79,7 @@ func rearrange(plan Plan, p *Program) error {
 	// Whatever address a program takes for a name server leads to the jail's, so
 	// that the file can be missing, or be one that was removed while it was
 	// mounted.
-	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %s\noptions edns0\n", plan.IPv4)
+	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
 	for path, text := range covered {
 		if err := cover(room, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)

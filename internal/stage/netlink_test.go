@@ -3,7 +3,6 @@ package stage
 import (
 	"encoding/binary"
 	"errors"
-	"net/netip"
 	"os"
 	"os/exec"
 	"syscall"
@@ -106,7 +105,7 @@ func TestRulesThatTheKernelDoesNotTakeAreAnError(t *testing.T) {
 	if !inNamespaces(t) {
 		return
 	}
-	plan := Plan{IPv4: netip.MustParseAddr("100.127.0.1"), IPv6: netip.MustParseAddr("2d00:6567:7265:7373::1")}
+	plan := Plan{IPv4: []byte{100, 127, 0, 1}, IPv6: []byte{0x2d, 0, 15: 1}}
 	ipv6, err := MakeNetwork(plan)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package stage
 import (
 	"encoding/binary"
 	"errors"
-	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -12,13 +11,18 @@ import (
 // loopback is the index of the first interface of every network namespace.
 const loopback = 1
 
+var (
+	loopback4 = [4]byte{127, 0, 0, 1}
+	loopback6 = [16]byte{15: 1}
+)
+
 // MakeNetwork gives the namespace its loopback, the sandbox's own addresses on it,
 // and routes that have every address end there. It reports whether there is IPv6.
 func MakeNetwork(plan Plan) (ipv6 bool, err error) {
 	var r request
 	r.loopbackUp()
 	r.everywhere(plan.IPv4, plan.Again)
-	if plan.IPv6.IsValid() {
+	if plan.IPv6 != nil {
 		r.everywhere(plan.IPv6, plan.Again)
 	}
 	said, err := r.exchange(unix.NETLINK_ROUTE)
@@ -31,7 +35,7 @@ func MakeNetwork(plan Plan) (ipv6 bool, err error) {
 	if err := said.of(2, 3); err != nil {
 		return false, &SetupError{"IPv4 network", err}
 	}
-	if !plan.IPv6.IsValid() {
+	if plan.IPv6 == nil {
 		return false, nil
 	}
 	if err = said.of(4, 5); err == nil {
@@ -68,20 +72,20 @@ func (r *request) loopbackUp() {
 
 // everywhere has all addresses of own's family be this host's. Where it is done again,
 // what is there already is no error.
-func (r *request) everywhere(own netip.Addr, again bool) {
+func (r *request) everywhere(own []byte, again bool) {
 	family := byte(unix.AF_INET)
-	if own.Is6() {
+	if len(own) == 16 {
 		family = unix.AF_INET6
 	}
 	create := uint16(unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL)
 	if again {
 		create = unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_REPLACE
 	}
-	r.put(unix.RTM_NEWADDR, create, binary.NativeEndian.AppendUint32([]byte{family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, loopback))
-	r.attribute(unix.IFA_LOCAL, own.AsSlice()...)
-	r.attribute(unix.IFA_ADDRESS, own.AsSlice()...)
+	r.put(unix.RTM_NEWADDR, create, binary.NativeEndian.AppendUint32([]byte{family, byte(8 * len(own)), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, loopback))
+	r.attribute(unix.IFA_LOCAL, own...)
+	r.attribute(unix.IFA_ADDRESS, own...)
 
 	r.put(unix.RTM_NEWROUTE, create, []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0})
-	r.attribute(unix.RTA_PREFSRC, own.AsSlice()...)
+	r.attribute(unix.RTA_PREFSRC, own...)
 	r.attribute(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, loopback)...)
 }

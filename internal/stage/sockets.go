@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -171,13 +170,13 @@ func (p *Socket) address() unix.Sockaddr {
 	if p.Family == unix.AF_INET6 {
 		a := &unix.SockaddrInet6{Port: p.Port}
 		if !p.Anywhere {
-			a.Addr = netip.IPv6Loopback().As16()
+			a.Addr = loopback6
 		}
 		return a
 	}
 	a := &unix.SockaddrInet4{Port: p.Port}
 	if !p.Anywhere {
-		a.Addr = [4]byte{127, 0, 0, 1}
+		a.Addr = loopback4
 	}
 	return a
 }

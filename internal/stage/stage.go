@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	slash "path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,8 +20,10 @@ import (
 	"github.com/egressd/egressd/internal/ahead"
 )
 
-// It is over before the rest of the program is initialised where it imports nothing
-// that takes long: see package ahead for the order of that.
+// The inside is over before the rest of the program is initialised, which takes longer
+// than all that it does. Packages are initialised by what they import, else in the order of
+// their paths: so it imports none that waits for one of a late path, as net/netip and
+// path/filepath do.
 func init() {
 	if len(os.Args) == 3 && os.Args[1] == ahead.Argument {
 		run(os.Args[2])
@@ -169,11 +171,11 @@ func Find(c Program) (string, error) {
 		return name, executable(name)
 	}
 	found := error(&ExecError{Name: name, Problem: "there is no such program in PATH", Missing: true})
-	for _, dir := range filepath.SplitList(variableOf(c.Env, "PATH")) {
+	for _, dir := range foldersIn(variableOf(c.Env, "PATH")) {
 		if dir == "" {
 			dir = "."
 		}
-		path := filepath.Join(dir, name)
+		path := slash.Join(dir, name)
 		var problem *ExecError
 		switch err := executable(path); {
 		case err == nil:
@@ -183,6 +185,14 @@ func Find(c Program) (string, error) {
 		}
 	}
 	return "", found
+}
+
+// foldersIn splits a list like PATH. An empty one has none.
+func foldersIn(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ":")
 }
 
 // executable returns nil where path can be executed.
@@ -314,7 +324,7 @@ func (k keptFiles) has(fd int, file *unix.Stat_t) bool {
 	if err != nil {
 		return true
 	}
-	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+	for ; path != "/" && path != "."; path = slash.Dir(path) {
 		if k.paths[path] {
 			return true
 		}
