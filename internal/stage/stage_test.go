@@ -45,3 +45,16 @@ func TestAProgramIsFoundAsAShellFindsIt(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEmptyPathIsNoFolder is about the one that is written, and the one that is not.
+func TestAnEmptyPathIsNoFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("tool", nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for list, path := range map[string]string{"": "", ":": "tool", "/nowhere:": "tool", "/nowhere": "", ".": "tool"} {
+		if got, err := Find(Program{Argv: []string{"tool"}, Env: []string{"PATH=" + list}}); got != path || (err == nil) != (path != "") {
+			t.Errorf("PATH=%s: %q, %v, want %q", list, got, err, path)
+		}
+	}
+}
