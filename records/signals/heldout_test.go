@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -51,10 +52,14 @@ func TestMeasureHeldOut(t *testing.T) {
 		wg.Go(func() {
 			for seed := range next {
 				tr := newTrace(seed)
+				tr.fourth = os.Getenv("EGRESSD_SIGNALS_WORLD") == "4"
 				w := tr.team()
 				tr.ordinary(w, 100_000)
 				base := tr.finish()
 				for kind, x := range exfiltrations {
+					if k := os.Getenv("EGRESSD_SIGNALS_KIND"); k != "" && !strings.Contains(x.name, k) {
+						continue
+					}
 					for _, l := range levels {
 						p := x.plant(tr, w, l)
 						place, rows, top := rank(base, tr.finish(), p)

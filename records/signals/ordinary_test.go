@@ -21,6 +21,8 @@ type trace struct {
 	out   []*egress.Record
 	flows int
 
+	fourth bool // other hosts, sizes and ways than those of the third world
+
 	names     map[string]string // what is one name for the whole trace, by what it is for
 	processes map[string]*egress.RecordProcess
 	verdicts  map[string]*egress.RecordDecision
@@ -65,6 +67,22 @@ func (t *trace) seconds(low, high float64) time.Duration {
 }
 
 func (t *trace) chance(p float64) bool { return t.Float64() < p }
+
+// host is one of those of the world that t is.
+func (t *trace) host(third, fourth []string) string {
+	if t.fourth {
+		return pick(t, fourth...)
+	}
+	return pick(t, third...)
+}
+
+// vary has sizes and numbers of the fourth world differ from those of the third.
+func vary[N int | float64](t *trace, n N) N {
+	if t.fourth {
+		return N(float64(n) * t.between(0.6, 1.8))
+	}
+	return n
+}
 
 func pick[E any](t *trace, of ...E) E { return of[t.IntN(len(of))] }
 

@@ -17,7 +17,8 @@ func (t *trace) team() *team {
 	var w team
 	for _, name := range []string{"agent-a", "agent-b", "refactor"} {
 		b := &box{name: name, captured: t.chance(0.75), night: t.between(0.01, 0.15)}
-		b.llm = pick(t, "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "bedrock-runtime.us-east-1.amazonaws.com")
+		b.llm = t.host([]string{"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "bedrock-runtime.us-east-1.amazonaws.com"},
+			[]string{"api.mistral.ai", "openrouter.ai", "api.groq.com", "acme-models.openai.azure.com", "aiplatform.googleapis.com"})
 		if t.chance(0.5) {
 			b.inspects = []string{"api.github.com", "registry.npmjs.org", "pypi.org", b.llm}
 		}
@@ -90,7 +91,8 @@ func (t *trace) session(b *box) {
 
 func (t *trace) telemetry(b *box, program string, at time.Time) {
 	host := t.always("telemetry of "+b.name, func() string {
-		return pick(t, "statsig.anthropic.com", "o"+t.letters("123456789", 6)+".ingest.us.sentry.io", "http-intake.logs.us5.datadoghq.com", "events.launchdarkly.com")
+		return t.host([]string{"statsig.anthropic.com", "o" + t.letters("123456789", 6) + ".ingest.us.sentry.io", "http-intake.logs.us5.datadoghq.com", "events.launchdarkly.com"},
+			[]string{"app.posthog.com", "api2.amplitude.com", "api.segment.io", "in.logs.betterstack.com"})
 	})
 	if t.always("telemetry allowed in "+b.name, func() string { return pick(t, "yes", "no") }) == "yes" {
 		t.call(b, program, host, "POST", "/v1/log", at, t.seconds(0.1, 2), t.bytes(800, 40e3), 100)
@@ -132,7 +134,8 @@ func (t *trace) browse(b *box, at time.Time) {
 	program := pick(t, "claude", "curl", "python3")
 	for range 1 + t.IntN(5) {
 		at = at.Add(t.seconds(0.5, 20))
-		host := pick(t, "docs.python.org", "docs.rs", "pkg.go.dev", "developer.mozilla.org", "en.wikipedia.org", "nodejs.org", "react.dev", "stackoverflow.com", "raw.githubusercontent.com")
+		host := t.host([]string{"docs.python.org", "docs.rs", "pkg.go.dev", "developer.mozilla.org", "en.wikipedia.org", "nodejs.org", "react.dev", "stackoverflow.com", "raw.githubusercontent.com"},
+			[]string{"docs.djangoproject.com", "learn.microsoft.com", "guides.rubyonrails.org", "kubernetes.io", "docs.oracle.com", "arxiv.org", "news.ycombinator.com", "unpkg.com"})
 		if t.chance(0.3) {
 			host = pick(t, "www.", "blog.", "docs.", "") + t.word() + pick(t, ".com", ".dev", ".io", ".org")
 			if t.chance(0.6) {
@@ -200,14 +203,14 @@ func (t *trace) job(b *box) {
 		end := began.Add(t.seconds(60, 900))
 		switch t.IntN(5) {
 		case 0:
-			t.tunnel(b, "upload-artifact", fmt.Sprintf("productionresultssa%d.blob.core.windows.net", t.IntN(20)), end, t.seconds(1, 30), t.bytes(50e3, 90e6), 2000)
+			t.tunnel(b, "upload-artifact", t.host([]string{fmt.Sprintf("productionresultssa%d.blob.core.windows.net", t.IntN(20))}, []string{"acme.jfrog.io", "results-receiver.actions.githubusercontent.com"}), end, t.seconds(1, 30), t.bytes(50e3, 90e6), 2000)
 		case 1:
 			for range 1 + t.IntN(12) { // of parts
-				t.tunnel(b, "aws", "acme-build-artifacts.s3.eu-central-1.amazonaws.com", end, t.seconds(1, 20), t.bytes(5e6, 9e6), 2000)
+				t.tunnel(b, "aws", t.host([]string{"acme-build-artifacts.s3.eu-central-1.amazonaws.com"}, []string{"gitlab-artifacts-prod.s3.us-west-2.amazonaws.com"}), end, t.seconds(1, 20), t.bytes(5e6, 9e6), 2000)
 			}
 		case 2:
 			t.tunnel(b, "codecov", "ingest.codecov.io", end, t.seconds(0.5, 3), t.bytes(3e3, 20e3), 2000)
-			t.tunnel(b, "codecov", "storage.googleapis.com", end.Add(time.Second), t.seconds(0.5, 3), t.bytes(100e3, 4e6), 1000)
+			t.tunnel(b, "codecov", t.host([]string{"storage.googleapis.com"}, []string{"acme-coverage.s3.amazonaws.com"}), end.Add(time.Second), t.seconds(0.5, 3), t.bytes(100e3, 4e6), 1000)
 		case 3:
 			t.noise(b)
 		}
@@ -255,7 +258,7 @@ func (t *trace) browser(b *box) {
 
 // previews are visits of deployments that each have a name of their own below an allowed wildcard.
 func (t *trace) previews(b *box) {
-	host := fmt.Sprintf("%s-git-%s-%s.preview.acme-deploys.app", t.word(), t.word(), t.letters("abcdefghijklmnopqrstuvwxyz0123456789", 9))
+	host := fmt.Sprintf("%s-git-%s-%s.preview.%s", t.word(), t.word(), t.letters("abcdefghijklmnopqrstuvwxyz0123456789", 9), t.host([]string{"acme-deploys.app"}, []string{"review.acme-apps.io"}))
 	at := t.when(b)
 	for range 3 + t.IntN(15) {
 		at = at.Add(t.seconds(0.1, 20))
@@ -296,7 +299,7 @@ func (t *trace) nightly(w *team) {
 		for range 4 {
 			t.tunnel(b, "git", "github.com", at, t.seconds(1, 30), 4000, t.bytes(1e6, 90e6))
 			t.install(b, at.Add(30*time.Second))
-			t.tunnel(b, "aws", "acme-nightly.s3.eu-central-1.amazonaws.com", at.Add(t.seconds(600, 3000)), t.seconds(2, 60), t.bytes(20e6, 300e6), 3000)
+			t.tunnel(b, "aws", t.host([]string{"acme-nightly.s3.eu-central-1.amazonaws.com"}, []string{"acmenightly.blob.core.windows.net"}), at.Add(t.seconds(600, 3000)), t.seconds(2, 60), t.bytes(20e6, 300e6), 3000)
 		}
 	}
 }
@@ -329,8 +332,8 @@ func (t *trace) beacons(w *team, n int) {
 	s, hook := w.service, "wss-primary.slack.com"
 	for at := t.start.Add(t.seconds(1, 60)); at.Before(end); at = at.Add(every) {
 		t.request(s, "probe", "health.acme-internal.com", "GET", "/healthz", at, t.seconds(0.005, 0.05), 0, 20)
-		t.tunnel(s, "datadog-agent", "7-52-0-app.agent.datadoghq.com", at.Add(3*time.Second), t.seconds(0.1, 0.4), t.bytes(2e3, 9e3), 300)
-		t.tunnel(s, "otelcol", "otlp.eu01.nr-data.net", at.Add(t.seconds(5, 7)), t.seconds(0.1, 0.4), t.bytes(8e3, 12e3), 200)
+		t.tunnel(s, "datadog-agent", t.host([]string{"7-52-0-app.agent.datadoghq.com"}, []string{"ingest.signalfx.com"}), at.Add(3*time.Second), t.seconds(0.1, 0.4), t.bytes(2e3, 9e3), 300)
+		t.tunnel(s, "otelcol", t.host([]string{"otlp.eu01.nr-data.net"}, []string{"api.honeycomb.io"}), at.Add(t.seconds(5, 7)), t.seconds(0.1, 0.4), t.bytes(8e3, 12e3), 200)
 		if t.chance(0.05) {
 			t.denied(s, "snapd", "api.snapcraft.io", 443, at.Add(9*time.Second), 1)
 		}
