@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"strings"
+
 	"golang.org/x/net/publicsuffix"
 )
 
@@ -27,4 +29,12 @@ func Registrable(name string) string {
 		return ""
 	}
 	return registrable
+}
+
+// HandedOut reports whether what was registered of a canonical name was handed out by a company to
+// whoever asked, as NAME.workers.dev is, and not by a registry: the private part of the
+// public suffix list.
+func HandedOut(name string) bool {
+	suffix, icann := publicsuffix.PublicSuffix(name)
+	return !icann && suffix != name && strings.Contains(suffix, ".")
 }

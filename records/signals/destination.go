@@ -54,8 +54,8 @@ func destination(r *egress.Record) string {
 		return gists
 	case below(publishers, host) != "":
 		return below(publishers, host)
-	case below(stores, host) != "":
-		return host
+	case isStore(host):
+		return family(host)
 	case isAddress(host):
 		return host
 	}
@@ -63,6 +63,64 @@ func destination(r *egress.Record) string {
 		return domain
 	}
 	return host
+}
+
+// isStore reports whether host is, or is below, one of the stores, S3 in each of its regions included.
+func isStore(host string) bool {
+	if below(stores, host) != "" {
+		return true
+	}
+	rest, ok := strings.CutSuffix(host, ".amazonaws.com")
+	if !ok {
+		return false
+	}
+	for label := range strings.SplitSeq(rest, ".") {
+		if label == "s3" || strings.HasPrefix(label, "s3-") {
+			return true
+		}
+	}
+	return false
+}
+
+// family is a host of a store without the number that its first label ends in: what is spread over
+// productionresultssa0 to productionresultssa19 is one store.
+func family(host string) string {
+	first, rest, _ := strings.Cut(host, ".")
+	if name := strings.TrimRight(first, "0123456789"); name != first && name != "" && name != "s" {
+		return name + "#." + rest
+	}
+	return host
+}
+
+// reverseZones hold the names of addresses. Who tells something by their labels would have to own
+// the addresses.
+var reverseZones = []string{"in-addr.arpa", "ip6.arpa"}
+
+// askedFor tells apart what is asked of one name at a time: a resolver asks for both kinds of
+// address, and a program connects then.
+func askedFor(r *egress.Record) int {
+	switch {
+	case r.DNS == nil:
+		return 0
+	case r.DNS.Type == "A":
+		return 1
+	case r.DNS.Type == "AAAA":
+		return 2
+	}
+	return 3
+}
+
+// isCarrier reports whether r is a question whose answer holds what the other side
+// likes, which programs seldom ask of many names.
+func isCarrier(r *egress.Record) bool {
+	if r.DNS == nil {
+		return false
+	}
+	switch r.DNS.Type {
+	case "TXT", "NULL", "CNAME", "MX", "KEY", "PRIVATE", "TYPE65399":
+		return true
+	}
+	return false
 }
 
 func isAddress(host string) bool {

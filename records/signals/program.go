@@ -17,10 +17,41 @@ type program struct {
 	first, last time.Time // of what was denied
 	denied      int64
 	targets     distinct // that were denied
+	hour        int64    // since 1970, that is now
+	now         distinct // what was denied in it
+	atOnce      float64  // the most in an hour
 	guarded     int64    // of them, addresses that no policy opens
 	ways        ways     // since the last time that nothing was denied for a while
 	most        ways     // the most in such a time
 	ids         []string
+
+	// The last two denials of different destinations.
+	refused [2]refusal
+}
+
+// A refusal is when a destination was denied last.
+type refusal struct {
+	to string
+	at time.Time
+}
+
+// soon is how long after a refusal what is done may be done because of it.
+const soon = 2 * time.Minute
+
+// deniedBefore is when another destination was denied last; zero for never.
+func (p *program) deniedBefore(to string) time.Time {
+	if p.refused[0].to != to {
+		return p.refused[0].at
+	}
+	return p.refused[1].at
+}
+
+func (p *program) remember(to string, at time.Time) {
+	if p.refused[0].to != to {
+		p.refused[1] = p.refused[0]
+		p.refused[0].to = strings.Clone(to)
+	}
+	p.refused[0].at = at
 }
 
 // ways are the kinds of ways that somebody tries one after the other.
@@ -68,7 +99,16 @@ func (p *program) add(r *egress.Record) {
 	}
 	p.first, p.last = earliest(p.first, r.Time), latest(p.last, r.Time)
 	p.denied += r.Times()
-	p.targets.add(destination(r) + ":" + records.Port(r)) // names below one domain are one place
+	to := destination(r)
+	p.remember(to, r.Time)
+	place := to + ":" + records.Port(r) // names below one domain are one place
+	p.targets.add(place)
+	if hour := r.Time.Unix() / 3600; hour != p.hour {
+		p.hour, p.now = hour, distinct{}
+	}
+	if p.now.add(place) {
+		p.atOnce = max(p.atOnce, p.now.count())
+	}
 	if r.Decision.Class == string(policy.AddressDenied) {
 		p.guarded += r.Times()
 	}
@@ -84,11 +124,12 @@ func (p *program) judge() (int, []Signal) {
 	return together([]Signal{p.searches(), p.fallsBack()})
 }
 
-// searches is about denials whose targets change.
+// searches is about denials whose targets change: who reads what the web has to say meets many in
+// days, who looks for an open door as many in an hour.
 func (p *program) searches() Signal {
 	n := p.targets.count()
-	score := scaled(n, 10, 200, 60)
-	evidence := fmt.Sprintf("%d denials of %.0f different places", p.denied, n)
+	score := max(scaled(p.atOnce, 10, 200, 60), scaled(n, 10, 200, 60)/2)
+	evidence := fmt.Sprintf("%d denials of %.0f different places, %.0f within an hour", p.denied, n, p.atOnce)
 	if p.guarded > 0 {
 		score += 15
 		evidence += fmt.Sprintf("; %d of addresses that no policy opens", p.guarded)

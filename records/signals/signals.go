@@ -58,7 +58,9 @@ const Beyond = records.Beyond
 type Finder struct {
 	sites    map[siteKey]*site
 	programs map[programKey]*program
-	flows    int64 // connections and requests in all
+	work     map[string]*hours // flows of each sandbox
+	totals   map[string]total  // of each destination, while attempts are judged
+	flows    int64             // connections and requests in all
 }
 
 type siteKey struct{ sandbox, program, destination string }
@@ -72,14 +74,16 @@ func (f *Finder) Add(r *egress.Record) {
 		return
 	}
 	p := f.program(programKey{r.Sandbox, records.Process(r)})
-	s := f.site(siteKey{r.Sandbox, records.Process(r), destination(r)})
-	s.add(r, f.flows)
+	to := destination(r)
+	s := f.site(siteKey{r.Sandbox, records.Process(r), to})
+	s.add(r, f.flows, p.deniedBefore(to))
 	if r.Signal != nil {
 		return
 	}
 	if r.DNS == nil {
 		f.flows += r.Times()
 		p.flows += r.Times()
+		f.hours(r.Sandbox).add(r.Time, r.Times())
 	}
 	p.add(r)
 }
@@ -98,6 +102,23 @@ func (f *Finder) program(key programKey) *program {
 		f.programs[programKey{strings.Clone(key.sandbox), strings.Clone(key.program)}] = p
 	}
 	return p
+}
+
+// hours are those in which a sandbox works; those that were too many are one.
+func (f *Finder) hours(sandbox string) *hours {
+	if f.work == nil {
+		f.work = map[string]*hours{}
+	}
+	h := f.work[sandbox]
+	if h == nil && len(f.work) >= maxPrograms {
+		sandbox = Beyond
+		h = f.work[sandbox]
+	}
+	if h == nil {
+		h = new(hours)
+		f.work[strings.Clone(sandbox)] = h
+	}
+	return h
 }
 
 func (f *Finder) site(key siteKey) *site {
@@ -123,6 +144,7 @@ func (f *Finder) forget() {
 		score int
 		last  time.Time
 	}
+	f.sum()
 	var all []ranked
 	for key, s := range f.sites {
 		score, _ := f.judge(key, s)
@@ -147,6 +169,7 @@ func (f *Finder) forget() {
 
 // Attempts returns what was found, the highest score first.
 func (f *Finder) Attempts() []Attempt {
+	f.sum()
 	var all []Attempt
 	for key, s := range f.sites {
 		if score, found := f.judge(key, s); score > 0 {

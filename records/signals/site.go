@@ -1,7 +1,6 @@
 package signals
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -24,12 +23,19 @@ type site struct {
 	uploads   traffic // flows that mostly send
 	downloads traffic // and the others
 	longest   int64   // bytes that a single flow has sent over minutes
+	heads     int64   // bytes of uploads that are requests without a body
+	hurried   int64   // bytes that uploads sent soon after something else was denied
+	small     pulse   // flows of little in both directions
+	fetched   pulse   // and of more
+	when      hours   // of flows that are small or uploads
 
 	names       distinct // below the registered domain
-	asked       int64    // how often one was asked for, new or not
-	information float64  // bits that the different ones can tell
+	asked       [4]int64 // how often one was asked for, new or not, by what was asked
+	told        int64    // names that information is of
+	information float64  // bits that these can tell
 	longestName int
 	overBudget  int64 // that the name server refused for it
+	carriers    int64 // questions of types that hold what one likes
 
 	canary *egress.RecordSignal
 	ids    [maxIDs]example
@@ -43,6 +49,9 @@ type traffic struct {
 	gaps        spread // seconds between two of them
 	first, last time.Time
 	since, till int64 // the first and the last by their place in the log, counted in flows
+	occasions   int64 // with an hour or more in between
+	occasion    int64 // bytes up in the one that is now
+	greatest    int64 // and in the one with most
 }
 
 // An example is a record that shows what a site is about.
@@ -59,6 +68,12 @@ func (t *traffic) add(r *egress.Record, place int64) {
 	t.up += r.Bytes.Up
 	t.down += r.Bytes.Down
 	t.sizes.add(float64(r.Bytes.Up))
+	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
+		t.occasions++
+		t.occasion = 0
+	}
+	t.occasion += r.Bytes.Up
+	t.greatest = max(t.greatest, t.occasion)
 	if !t.last.IsZero() {
 		t.gaps.add(math.Abs(r.Time.Sub(t.last).Seconds()))
 	}
@@ -70,6 +85,7 @@ func (t *traffic) merge(o *traffic) {
 		t.since = o.since
 	}
 	t.till = max(t.till, o.till)
+	t.occasions, t.greatest = max(t.occasions, o.occasions), max(t.greatest, o.greatest)
 	t.n, t.up, t.down = t.n+o.n, t.up+o.up, t.down+o.down
 	t.sizes.merge(o.sizes)
 	t.gaps.merge(o.gaps)
@@ -90,10 +106,9 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// smallUpload is the least that counts as one: the head of a request alone is none.
-const smallUpload = 1024
-
-func (s *site) add(r *egress.Record, place int64) {
+// add takes in a decision: place is its number among all flows, denied when its program was last
+// denied another destination.
+func (s *site) add(r *egress.Record, place int64, denied time.Time) {
 	if s.first.IsZero() {
 		s.since = place
 	}
@@ -118,7 +133,7 @@ func (s *site) add(r *egress.Record, place int64) {
 	}
 	weight += s.addName(r)
 	if r.DNS == nil {
-		weight += s.addBytes(r, place)
+		weight += s.addBytes(r, place, denied)
 	}
 	s.show(r.Flow, weight)
 }
@@ -127,32 +142,32 @@ func (s *site) add(r *egress.Record, place int64) {
 func (s *site) addName(r *egress.Record) (weight float64) {
 	host := records.Host(r)
 	domain := policy.Registrable(host)
-	if domain == "" || host == domain {
+	if domain == "" || host == domain || below(reverseZones, host) != "" {
 		return 0
 	}
-	s.asked += r.Times()
+	s.asked[askedFor(r)] += r.Times()
+	if isCarrier(r) {
+		s.carriers += r.Times()
+	}
 	labels := strings.TrimSuffix(strings.TrimSuffix(host, domain), ".")
 	if !s.names.add(host) {
 		return 0
 	}
 	s.longestName = max(s.longestName, len(labels))
+	s.told++
 	told := egress.InformationOf(labels)
 	s.information += told
 	return told
 }
 
-func (s *site) addBytes(r *egress.Record, place int64) (weight float64) {
+func (s *site) addBytes(r *egress.Record, place int64, denied time.Time) (weight float64) {
 	host := records.Host(r)
-	var up, down int64
-	if r.Bytes != nil {
-		up, down = r.Bytes.Up, r.Bytes.Down
-	}
-	sends := up >= smallUpload && up > 2*down
-	if place := below(publishers, host); place != "" || destination(r) == gists || below(stores, host) != "" {
-		if writes(r) || r.HTTP == nil && (sends || r.Decision.Action != "allow" || pushes(r)) {
+	l := loadOf(r)
+	if place := below(publishers, host); place != "" || destination(r) == gists || isStore(host) {
+		if writes(r) || r.HTTP == nil && (l.sends() || r.Decision.Action != "allow" || pushes(r)) {
 			s.published += r.Times()
-			s.publishedUp += up
-			weight = float64(up) + 1000
+			s.publishedUp += l.up
+			weight = float64(l.up) + 1000
 		} else {
 			s.looked += r.Times()
 		}
@@ -160,15 +175,29 @@ func (s *site) addBytes(r *egress.Record, place int64) (weight float64) {
 	if r.Bytes == nil || r.Decision.Action != "allow" {
 		return weight
 	}
-	if sends {
-		s.uploads.add(r, place)
-		if r.Duration >= time.Minute.Milliseconds()*5 {
-			s.longest = max(s.longest, up)
-		}
-		return weight + float64(up)
+	if l.isSmall() || l.sends() {
+		s.when.add(r.Time, 1)
 	}
-	s.downloads.add(r, place)
-	return weight
+	if l.isSmall() {
+		s.small.add(r.Time)
+	} else if !l.sends() {
+		s.fetched.add(r.Time)
+	}
+	if !l.sends() {
+		s.downloads.add(r, place)
+		return weight
+	}
+	s.uploads.add(r, place)
+	if r.Duration >= time.Minute.Milliseconds()*5 {
+		s.longest = max(s.longest, l.up)
+	}
+	if r.HTTP != nil && !writes(r) {
+		s.heads += l.up
+	}
+	if since := r.Time.Sub(denied); since >= 0 && since <= soon {
+		s.hurried += l.up
+	}
+	return weight + float64(l.up)
 }
 
 // show keeps the records that weigh most.
@@ -211,6 +240,11 @@ func (s *site) merge(o *site) {
 	s.uploads.merge(&o.uploads)
 	s.downloads.merge(&o.downloads)
 	s.longest = max(s.longest, o.longest)
+	s.heads += o.heads
+	s.hurried += o.hurried
+	s.small.merge(&o.small)
+	s.fetched.merge(&o.fetched)
+	s.when.merge(&o.when)
 	s.overBudget += o.overBudget
 	if s.canary == nil {
 		s.canary = o.canary
@@ -219,58 +253,4 @@ func (s *site) merge(o *site) {
 		s.show(e.id, e.weight)
 	}
 	// What names tell is told to one domain, so it is not summed over several.
-}
-
-// judge says what a site's program did with it that data leaves by.
-func (f *Finder) judge(key siteKey, s *site) (int, []Signal) {
-	return together([]Signal{s.canaries(), s.tells(), f.sends(key, s), s.publishes(), f.beats(key, s)})
-}
-
-func (s *site) canaries() Signal {
-	if s.canary == nil {
-		return Signal{}
-	}
-	return Signal{"canary", 100, fmt.Sprintf("the canary %s was in its %s (%s)", s.canary.Name, s.canary.Where, s.canary.Encoding)}
-}
-
-// namesFrom is what a token takes that is worth sending, and namesTo a key.
-const namesFrom, namesTo = 128, 2048
-
-// wordBytes is what a word or a counter can tell, which by themselves say little.
-const wordBytes = 6
-
-// tells is about names that carry data: they are many, long or random, and each is
-// asked for about once, since a resolver remembers what it was told.
-func (s *site) tells() Signal {
-	n := s.names.count()
-	bytes := s.information / 8
-	if n < 8 || s.asked == 0 {
-		return Signal{}
-	}
-	once := min(1, n/float64(s.asked))
-	score := scaled(bytes*once*once, namesFrom, namesTo, 80)
-	if each := bytes / n; each < wordBytes {
-		score = int(float64(score) * each / wordBytes)
-	}
-	if s.overBudget > 0 {
-		score = max(score, 60) + 10
-	}
-	evidence := fmt.Sprintf("%.0f different names of up to %d characters, asked for %d times, can tell %.0f bytes", n, s.longestName, s.asked, bytes)
-	if s.overBudget > 0 {
-		evidence += fmt.Sprintf("; %d were refused for that", s.overBudget)
-	}
-	return Signal{"names", score, evidence}
-}
-
-// publishes is about places where others can fetch what is left.
-func (s *site) publishes() Signal {
-	if s.published == 0 {
-		return Signal{"publish", min(10, int(s.looked)), fmt.Sprintf("%d requests to where anybody can publish", s.looked)}
-	}
-	score := 60 + scaled(float64(s.publishedUp), 1<<10, 1<<20, 25)
-	what := "sent something"
-	if s.allowed == 0 {
-		score, what = 55, "tried to send something"
-	}
-	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to where others can fetch it", what, s.published, size(s.publishedUp))}
 }
