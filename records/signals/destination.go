@@ -14,6 +14,7 @@ import (
 var publishers = []string{
 	"gist.github.com", "gist.githubusercontent.com", "pastebin.com", "paste.ee", "paste.rs", "dpaste.com", "dpaste.org", "hastebin.com",
 	"ix.io", "sprunge.us", "termbin.com", "paste.debian.net", "rentry.co", "ghostbin.com", "controlc.com", "justpaste.it",
+	"pastes.dev", "paste.sh", "privatebin.net", "bin.disroot.org", "pastebin.pl", "paste.mozilla.org", "paste.rtech.support", "bpa.st", "filebin.net", "file.coffee", "pixeldrain.com", "litterbox.catbox.moe",
 	"0x0.st", "transfer.sh", "file.io", "gofile.io", "catbox.moe", "tmpfiles.org", "bashupload.com", "temp.sh", "anonfiles.com", "wetransfer.com", "oshi.at", "uguu.se",
 	"webhook.site", "requestbin.com", "pipedream.net", "requestcatcher.com", "beeceptor.com", "hookbin.com", "interact.sh", "oast.fun", "oast.pro", "burpcollaborator.net",
 	"ngrok.io", "ngrok.app", "ngrok-free.app", "trycloudflare.com", "serveo.net", "loca.lt",
@@ -86,7 +87,7 @@ func isStore(host string) bool {
 // productionresultssa0 to productionresultssa19 is one store.
 func family(host string) string {
 	first, rest, _ := strings.Cut(host, ".")
-	if name := strings.TrimRight(first, "0123456789"); name != first && name != "" && name != "s" {
+	if name := strings.TrimRight(first, "0123456789"); name != first && name != "" && !strings.HasPrefix(first, "s3") {
 		return name + "#." + rest
 	}
 	return host

@@ -229,7 +229,7 @@ func (f *Finder) beats(key siteKey, s *site) Signal {
 	if o := f.elsewhere(key, s); p == &s.small && o.n >= few && o.down > 4*o.up {
 		r.note(15, "others with this destination mostly fetch")
 	}
-	return r.signal("beacon", 80)
+	return r.signal("beacon", 70)
 }
 
 // size is a number of bytes for a person.
