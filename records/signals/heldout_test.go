@@ -68,12 +68,13 @@ func trials(seed uint64, fourth bool, of ...level) (all []trial) {
 }
 
 // TestFindsWhatIsPlanted plants twelve kinds in two worlds. With EGRESSD_SIGNALS_SEEDS it measures
-// instead: that many worlds, in three levels, for the table of the manual;
+// instead: that many worlds, behind EGRESSD_SIGNALS_FROM, in three levels, for the table of the manual;
 // EGRESSD_SIGNALS_WORLD=4 is the other world, EGRESSD_SIGNALS_ROWS prints what is not found.
 func TestFindsWhatIsPlanted(t *testing.T) {
 	fourth := os.Getenv("EGRESSD_SIGNALS_WORLD") == "4"
 	if n, err := strconv.Atoi(os.Getenv("EGRESSD_SIGNALS_SEEDS")); err == nil {
-		t.Log(measure(uint64(n), fourth))
+		from, _ := strconv.Atoi(os.Getenv("EGRESSD_SIGNALS_FROM"))
+		t.Log(measure(uint64(from), uint64(n), fourth))
 		return
 	}
 	for _, seed := range heldSeeds {
@@ -91,11 +92,11 @@ func TestFindsWhatIsPlanted(t *testing.T) {
 
 // heldSeeds are worlds in which little of what somebody wanted looks as bad as what is planted: the
 // test holds what works. How often it does stands in the manual.
-var heldSeeds = []uint64{8, 9}
+var heldSeeds = []uint64{6, 8}
 
 // measure says how often each exfiltration is among the first row, three and ten, and how often
 // not at all.
-func measure(seeds uint64, fourth bool) string {
+func measure(from, seeds uint64, fourth bool) string {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places, next := map[string][]int{}, make(chan uint64)
@@ -115,7 +116,7 @@ func measure(seeds uint64, fourth bool) string {
 		})
 	}
 	for seed := range seeds {
-		next <- seed + 1
+		next <- from + seed + 1
 	}
 	close(next)
 	wg.Wait()

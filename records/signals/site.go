@@ -50,8 +50,22 @@ type traffic struct {
 	first, last time.Time
 	since, till int64 // the first and the last by their place in the log, counted in flows
 	occasions   int64 // with an hour or more in between
-	occasion    int64 // bytes up in the one that is now
-	greatest    int64 // and in the one with most
+	windows     [2]window
+	greatest    int64 // bytes up in the window with most
+}
+
+// A window is a quarter of a day. Two of them overlap, so that what takes half of one is within one or the other.
+type window struct{ number, up int64 }
+
+const windowSeconds = 6 * 3600
+
+// add returns how much there is in the window of a time, in seconds.
+func (w *window) add(at, up int64) int64 {
+	if n := at / windowSeconds; n != w.number {
+		*w = window{number: n}
+	}
+	w.up += up
+	return w.up
 }
 
 // An example is a record that shows what a site is about.
@@ -70,10 +84,10 @@ func (t *traffic) add(r *egress.Record, place int64) {
 	t.sizes.add(float64(r.Bytes.Up))
 	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
 		t.occasions++
-		t.occasion = 0
 	}
-	t.occasion += r.Bytes.Up
-	t.greatest = max(t.greatest, t.occasion)
+	for i := range t.windows {
+		t.greatest = max(t.greatest, t.windows[i].add(r.Time.Unix()+int64(i)*windowSeconds/2, r.Bytes.Up))
+	}
 	if !t.last.IsZero() {
 		t.gaps.add(math.Abs(r.Time.Sub(t.last).Seconds()))
 	}

@@ -167,7 +167,7 @@ func (f *Finder) isRare(key siteKey) bool {
 }
 
 // isHabit reports whether a program sends to a destination all through the log, now
-// more and now less, and never most of it at once, as people push commits and pipelines what they have built. What
+// more and now less, and never most of it within a quarter of a day, as people push commits and pipelines what they have built. What
 // counts is the place among all flows: nobody works at night.
 func (f *Finder) isHabit(key siteKey, s *site) bool {
 	u := &s.uploads
