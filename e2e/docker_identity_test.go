@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,12 @@ func TestContainersAreKnownByTheirEngine(t *testing.T) {
 	}
 	if said := d.talk.String(); !strings.Contains(said, "container both is that of the sandboxes narrow and twice") {
 		t.Errorf("said %q", said)
+	}
+	all, err := d.log.since(0)
+	if err != nil || !slices.ContainsFunc(all, func(r egress.Record) bool {
+		return r.Kind == egress.KindPolicy && r.Container != nil && r.Container.Name == "both" && strings.Contains(r.Note, "sandboxes narrow and twice")
+	}) {
+		t.Errorf("the log does not name both: %v", err)
 	}
 }
 
