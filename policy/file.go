@@ -294,7 +294,8 @@ type Upstream struct {
 
 // Limits is the section "limits".
 type Limits struct {
-	// Connections is how many clients may be connected at once. Default: 20000.
+	// Connections is how many clients may be connected at once; a sandbox that has as
+	// many as are free gets no more. Default: 20000.
 	Connections int
 
 	// FlowsPerSandbox is how many flows one sandbox may have open; one more is

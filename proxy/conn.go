@@ -20,7 +20,7 @@ import (
 // loop.
 type conn struct {
 	tunnel   relay.Tunnel
-	server   *Server
+	*share   // of its holder
 	loop     *relay.Loop
 	flow     *egress.Flow
 	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
@@ -34,6 +34,7 @@ type conn struct {
 
 // An opening is what a connection needs until it is a tunnel.
 type opening struct {
+	place    place
 	fd       int
 	upstream int             // what First hands over when it says Take
 	refused  *egress.Refusal // what First did refuse
@@ -168,6 +169,10 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	case err != nil:
 		c.refuse(err)
 		return
+	case !c.server.open.prove(&c.place, flow.Sandbox()):
+		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+		c.tooMany()
+		return
 	}
 	c.flow = flow
 	loop := c.loop
@@ -268,7 +273,7 @@ func (c *conn) Ended(e relay.End) {
 		outcome = string(c.refused.Decision.Class)
 	}
 	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
-	c.server.open.Add(-1)
+	c.leave()
 }
 
 // refuse answers with the refusal and closes.
@@ -332,12 +337,40 @@ func (c *conn) leftEarly() {
 
 // tooMany refuses a connection over the limit without serving it.
 func (c *conn) tooMany() {
-	refusal := c.server.Gate.Refuse(c.peer, policy.ViaUnknown, nil, policy.TooManyFlows, "the server has too many connections open")
+	refusal := c.server.refuseOneMore(c.peer)
 	if c.captured != nil {
 		c.reset()
 		return
 	}
 	c.farewell(httpReply(refusal, reader{}), refusal)
+}
+
+// admit takes a place for c, where there is one.
+func (c *conn) admit(s *Server) (ok bool) {
+	c.share, ok = s.open.take(&c.place, s.Sandboxes.Holder(&c.peer), c)
+	return ok
+}
+
+// leave gives back the place of c.
+func (c *conn) leave() {
+	if c.opening == nil {
+		c.server.open.leaveFor(c.share)
+		return
+	}
+	c.server.open.leave(&c.place)
+}
+
+// lose implements [loser].
+func (c *conn) lose() {
+	c.loop.Post(func() {
+		if !c.over {
+			c.tooMany()
+		}
+	})
+}
+
+func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
+	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
 }
 
 // farewell sends the last answer and closes. Where the client may have sent
@@ -357,7 +390,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 		return
 	}
 	c.over = true
-	c.server.open.Add(-1)
+	c.leave()
 	linger(c.loop, c.fd)
 }
 
@@ -388,7 +421,7 @@ func (c *conn) drop() {
 	c.over = true
 	c.loop.Stop(c.late)
 	c.loop.CloseFD(c.fd)
-	c.server.open.Add(-1)
+	c.leave()
 }
 
 // toGoroutine hands the client, and what it has sent, to a goroutine, and
@@ -400,14 +433,18 @@ func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
 	first := bytes.Clone(b)
 	client, err := netConn(c.fd)
 	if err != nil {
-		c.server.open.Add(-1)
+		c.leave()
 		return false
 	}
 	client = c.front.behind(client)
-	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, front: c.front, loop: c.loop, first: first, via: policy.ViaHTTP}
-	if !c.server.host(client, func() { serve(h) }) {
+	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, came: c.peer, front: c.front, loop: c.loop, first: first, via: policy.ViaHTTP}
+	if !c.server.open.pass(&c.place, &h.place, h) {
+		h.lose()
+		return false
+	}
+	if !c.server.host(client, &h.place, func() { serve(h) }) {
 		client.Close()
-		c.server.open.Add(-1)
+		c.server.open.leave(&h.place)
 		return false
 	}
 	return true

@@ -20,14 +20,15 @@ import (
 // a descriptor that holds plain bytes, whose buffer is what keeps a fast side
 // waiting for a slow one.
 type front struct {
-	server *Server
-	raw    net.Conn // the client
-	below  *heard   // raw, as TLS reads it
-	tls    *tls.Conn
-	near   *net.UnixConn // its end of the pair
-	loop   *relay.Loop
-	watch  int // a descriptor for near, on the loop
-	end    atomic.Uint32
+	server  *Server
+	raw     net.Conn // the client
+	below   *heard   // raw, as TLS reads it
+	tls     *tls.Conn
+	outside *share        // that it is counted with, outside
+	near    *net.UnixConn // its end of the pair
+	loop    *relay.Loop
+	watch   int // a descriptor for near, on the loop
+	end     atomic.Uint32
 }
 
 // How the proxy ended its side.

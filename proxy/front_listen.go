@@ -74,7 +74,7 @@ func (s *Server) front(c net.Conn, name string, with *TLSListener) {
 		addr := tcp.AddrPort()
 		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
 	}
-	if !s.beginFront(f, host(peer)) {
+	if !s.beginFront(f, &peer) {
 		s.Gate.Refuse(peer, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS connections, or handshakes of this address, are under way")
 		abort(c)
 		return
@@ -95,10 +95,15 @@ func host(p sandbox.Peer) netip.Addr {
 	return addr
 }
 
-func (s *Server) beginFront(f *front, from netip.Addr) bool {
+func (s *Server) beginFront(f *front, p *sandbox.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || len(s.fronts) >= s.limits.Connections || len(s.shaking[from]) >= shakingOfSource {
+	from := host(*p)
+	if s.stopping || len(s.shaking[from]) >= shakingOfSource {
+		return false
+	}
+	var ok bool
+	if f.outside, ok = s.outside.reserve(s.Sandboxes.Holder(p)); !ok {
 		return false
 	}
 	s.shaking[from] = append(s.shaking[from], f)
@@ -148,6 +153,7 @@ func (s *Server) endFront(f *front) {
 	f.raw.Close()
 	s.mu.Lock()
 	delete(s.fronts, f)
+	s.outside.leaveFor(f.outside)
 	s.mu.Unlock()
 	s.fronting.Done()
 }
@@ -180,6 +186,11 @@ func (f *front) serve(p sandbox.Peer, with *TLSListener) {
 	}
 	if own := f.tls.ConnectionState().PeerCertificates; len(own) > 0 {
 		p.Certificate = sandbox.CertificateNames(own[0])
+		var ok bool
+		if f.outside, ok = s.outside.move(f.outside, s.Sandboxes.Holder(&p)); !ok {
+			s.refuseOneMore(p)
+			return
+		}
 	}
 	f.raw.SetDeadline(time.Time{})
 	if f.join(p) == nil {

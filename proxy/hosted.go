@@ -21,12 +21,20 @@ type hosted struct {
 	client net.Conn    // raw, or the TLS on it
 	loop   *relay.Loop // where its tunnel will live
 	peer   sandbox.Peer
-	front  *front // of a TLS listener, or nil
-	first  []byte // read already
+	came   sandbox.Peer // peer, as it came; final
+	front  *front       // of a TLS listener, or nil
+	first  []byte       // read already
 	via    policy.Via
+	place  place
 	within *policy.Destination // of the tunnel that the client speaks HTTP in, or nil
 
 	captured *policy.Destination // the address that a captured connection was going to, where no name is known for it
+}
+
+// lose implements [loser].
+func (h *hosted) lose() {
+	h.server.refuseOneMore(h.came)
+	abort(h.raw)
 }
 
 // Read reads what was read already, then from the client.

@@ -118,6 +118,11 @@ func (v *webVisit) serve() bool {
 		v.refuse(asRefusal(err), x)
 		return false
 	}
+	if v.inside == nil && !v.server.open.prove(&v.place, x.flow.Sandbox()) {
+		x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+		v.refuse(v.server.refuseOneMore(v.peer), x)
+		return false
+	}
 	x.meter = x.flow.Meter()
 	if err := v.exchange(x); err != nil {
 		v.failed(x, err)

@@ -94,7 +94,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 // pass lets the first bytes go, and what comes behind them, as far as the policy
 // lets anything go up.
 func (c *conn) pass() (relay.Judgement, []byte) {
-	c.opening = nil
+	c.share, c.opening = c.place.share, nil
 	c.tunnel.Limit(c.flow.Budget())
 	return relay.Pass, nil
 }

@@ -35,7 +35,7 @@ import (
 // Limits bound what a client can make the server hold. Zero fields have the
 // stated defaults.
 type Limits struct {
-	Connections int           // open at a time, over all sandboxes; 20,000
+	Connections int           // open at a time, over all sandboxes; 20,000. Nobody gets one more that has as many as are free
 	HeadBytes   int           // of a request or response head; 64 KiB
 	HeadFields  int           // header fields in one; 100
 	Head        time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
@@ -88,8 +88,9 @@ type Server struct {
 	tunnels  sync.Map // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops    []*relay.Loop
 	readers  headReaders
-	buffers  sync.Pool    // of *[bodyBuffer]byte
-	open     atomic.Int64 // connections
+	buffers  sync.Pool // of *[bodyBuffer]byte
+	open     places    // connections
+	outside  places    // those of TLS listeners, around the ones that are inside
 
 	inspection atomic.Pointer[inspection]
 
@@ -187,6 +188,9 @@ func (s *Server) prepare() {
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
+	for _, p := range []*places{&s.open, &s.outside} {
+		p.server, p.most, p.shares = s, s.limits.Connections, map[sandbox.Holder]*share{}
+	}
 	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr][]*front{}
 	for range max(1, s.loopCount()) {
 		loop, err := relay.NewLoop()
@@ -257,8 +261,8 @@ func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
 
 // take begins to serve a connection. It runs on the loop.
 func (s *Server) take(loop *relay.Loop, o *opening) {
-	c := &conn{server: s, loop: loop, opening: o}
-	if s.open.Add(1) > int64(s.limits.Connections) {
+	c := &conn{loop: loop, opening: o}
+	if !c.admit(s) {
 		c.tooMany()
 		return
 	}
@@ -273,13 +277,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.settle() // whoever has begun a connection is to be in the log
 	s.seeking.Wait()
 	s.settle()
-	for s.open.Load() > 0 && ctx.Err() == nil {
+	for s.open.count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	left := s.open.Load()
+	left := s.open.count()
 	s.Gate.Shut()
 	s.closeHosted()
 	for _, l := range s.loops {
@@ -320,7 +324,7 @@ func (s *Server) stopAccepting() {
 }
 
 // host keeps track of a connection that a goroutine serves.
-func (s *Server) host(c net.Conn, serve func()) bool {
+func (s *Server) host(c net.Conn, at *place, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -328,18 +332,18 @@ func (s *Server) host(c net.Conn, serve func()) bool {
 	}
 	s.hosted[c] = struct{}{}
 	s.running.Go(func() {
-		defer s.release(c)
+		defer s.release(c, at)
 		serve()
 	})
 	return true
 }
 
-func (s *Server) release(c net.Conn) {
+func (s *Server) release(c net.Conn, at *place) {
 	c.Close()
 	s.mu.Lock()
 	delete(s.hosted, c)
 	s.mu.Unlock()
-	s.open.Add(-1)
+	s.open.leave(at)
 }
 
 func (s *Server) closeHosted() {

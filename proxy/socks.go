@@ -154,6 +154,11 @@ func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Reque
 		_, err = w.Write(socksDoor{}.refusal(asRefusal(err)))
 		return err
 	}
+	if !v.server.open.prove(&v.place, flow.Sandbox()) {
+		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+		_, err = w.Write(socksDoor{}.refusal(v.server.refuseOneMore(v.peer)))
+		return err
+	}
 	return v.toLoop(flow, buffered(req.Reader))
 }
 
@@ -193,8 +198,8 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{server: v.server, loop: v.loop, opening: &opening{fd: fd, peer: v.peer, front: v.front, door: socksDoor{}, rest: rest}, asked: true}
-	v.server.open.Add(1)
+	c := &conn{loop: v.loop, opening: &opening{fd: fd, peer: v.peer, front: v.front, door: socksDoor{}, rest: rest}, asked: true}
+	c.share = v.server.open.beside(&v.place, &c.place)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {
 			flow.Close(egress.End{Outcome: string(relay.Broken)})
@@ -206,7 +211,7 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 	if !v.loop.Post(begin) {
 		syscall.Close(fd)
 		flow.Close(egress.End{Outcome: "cut"})
-		v.server.open.Add(-1)
+		c.leave()
 	}
 	return nil
 }

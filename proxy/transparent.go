@@ -51,8 +51,8 @@ const denyLooks = time.Second
 // takeCaptured is take for a connection that was going elsewhere.
 func (s *Server) takeCaptured(in *listener, o *opening) {
 	o.door, o.captured = transparentDoor{}, new(capture)
-	c := &conn{server: s, loop: in.loop, opening: o}
-	if s.open.Add(1) > int64(s.limits.Connections) {
+	c := &conn{loop: in.loop, opening: o}
+	if !c.admit(s) {
 		c.tooMany()
 		return
 	}

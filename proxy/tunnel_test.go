@@ -196,12 +196,12 @@ func TestHeadLimits(t *testing.T) {
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
-	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Connections = 2 })
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Connections = 4 }) // of which one sandbox has half
 	o := echo(t)
 	for range 2 {
 		w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
 	}
-	if got := w.dial(t).rest(); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
+	if got := w.dial(t).send(connectTo("allowed.test", o.port)).rest(); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
 		t.Errorf("answered %q", got)
 	}
 }

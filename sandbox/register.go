@@ -174,31 +174,19 @@ func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) err
 // where they are nobody's, and absent where they are not one sandbox's, or not
 // all that it needs.
 func (r *register) place(p *Peer, in *Known) *entry {
-	var found *entry
-	var fits keys
-	for _, at := range r.owners(p, in) {
-		if found != nil && at.owner != found {
-			return r.absent
-		}
-		found, fits = at.owner, fits|at.key
-	}
-	if found != nil && found.keys&places != fits {
+	at := placing{absent: r.absent}
+	r.owners(p, in, at.add)
+	if at.found != nil && at.found.keys&places != at.fits {
 		return r.absent
 	}
-	return found
+	return at.found
 }
 
-// An owner is whose one thing about a peer is.
-type owner struct {
-	key   keys
-	owner *entry
-}
-
-func (r *register) owners(p *Peer, in *Known) []owner {
-	all := make([]owner, 0, 4)
+// owners says whose each thing about a peer is that is somebody's.
+func (r *register) owners(p *Peer, in *Known, say func(keys, *entry)) {
 	note := func(key keys, e *entry) {
 		if e != nil {
-			all = append(all, owner{key, e})
+			say(key, e)
 		}
 	}
 	note(byListener, r.byListener[p.Listener])
@@ -212,7 +200,20 @@ func (r *register) owners(p *Peer, in *Known) []owner {
 	for _, name := range p.Certificate {
 		note(byCertificate, r.byCertificate[name])
 	}
-	return all
+}
+
+// A placing is the one sandbox that owners say, or absent where there are several.
+type placing struct {
+	found, absent *entry
+	fits          keys
+}
+
+func (at *placing) add(key keys, e *entry) {
+	if at.found != nil && at.found != e {
+		at.found = at.absent
+		return
+	}
+	at.found, at.fits = e, at.fits|key
 }
 
 // atSource returns whose the longest prefix is that addr lies in. A link-local

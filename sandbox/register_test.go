@@ -146,11 +146,11 @@ func TestNobodyIsTwo(t *testing.T) {
 						if err == nil && who.Name != user {
 							t.Errorf("%+v is %q", p, who.Name)
 						}
-						for _, o := range known.owners(&p, nil) {
-							if err == nil && (o.owner != e || e.keys&o.key == 0) {
+						known.owners(&p, nil, func(key keys, owner *entry) {
+							if err == nil && (owner != e || e.keys&key == 0) {
 								t.Errorf("%+v is %q, and has what is another's", p, who.Name)
 							}
-						}
+						})
 					}
 				}
 			}
