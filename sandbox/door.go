@@ -30,6 +30,11 @@ type Door struct {
 	Take    func(*Arrival)
 	Refused func(v Visitor, raw []byte, why error)
 
+	// Enters says why a visitor of whom nothing is known but what the kernel says can hand
+	// in nothing, and what to type next, or nil: such a visitor takes no place of those who
+	// wait. It may be nil.
+	Enters func(Visitor) (why error, hint string)
+
 	mu       sync.Mutex // guards what follows
 	waiting  map[guest]int
 	listener *net.UnixListener
@@ -128,6 +133,9 @@ func (d *Door) admit(c *net.UnixConn) {
 	v, err := visitorAt(c)
 	v.Door = d.Name
 	who := guest{v.UID, v.Host}
+	if err == nil && d.turnsAway(c, v) {
+		return
+	}
 	if err != nil || !d.enters(who) {
 		d.leaving.begin(func() { seeOff(c) }) // it may come again
 		return
@@ -141,6 +149,24 @@ func (d *Door) admit(c *net.UnixConn) {
 		})
 		d.serving.Done()
 	}()
+}
+
+// turnsAway sees off a visitor who cannot enter, whatever is handed in, and reports
+// whether it is one.
+func (d *Door) turnsAway(c *net.UnixConn, v Visitor) bool {
+	if d.Enters == nil {
+		return false
+	}
+	why, hint := d.Enters(v)
+	if why == nil {
+		return false
+	}
+	d.Refused(v, nil, why)
+	d.leaving.begin(func() {
+		(&Arrival{conn: c}).Refuse(why, hint)
+		seeOff(c)
+	})
+	return true
 }
 
 // enters counts a visitor, where there is room for one more.

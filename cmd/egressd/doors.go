@@ -68,7 +68,7 @@ func (d *daemon) listenForNetworks() error {
 		if err != nil {
 			return failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.path)
 		}
-		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor}
+		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor, Enters: d.entersAtAll}
 		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
 	}
 	return nil
@@ -148,6 +148,14 @@ func (d *daemon) endStays(ctx context.Context) (wait func()) {
 	}()
 	return func() { <-ended }
 }
+
+// entersAtAll says why a visitor is no sandbox.
+func (d *daemon) entersAtAll(v sandbox.Visitor) (why error, hint string) {
+	return d.sandboxes.MayEnter(v), nobodyEnters
+}
+
+// nobodyEnters is what somebody types next who may not hand anything in.
+const nobodyEnters = "list it under sandboxes with enter, uid or docker, and hand it in by that socket or as that user; --name counts for root on the host alone"
 
 // refuseVisitor records what was no offer, or one that somebody may not make.
 func (d *daemon) refuseVisitor(v sandbox.Visitor, raw []byte, why error) {

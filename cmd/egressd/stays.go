@@ -20,7 +20,8 @@ import (
 
 // Networks that are handed in at a time. Each may keep some threads of this process
 // waiting, by sockets that its owner makes block; the Go runtime ends a process that has
-// ten thousand.
+// ten thousand. A sandbox that has as many as are left gets no more, so that there is always
+// one for another.
 const (
 	staysMost      = 96
 	staysOfSandbox = 32
@@ -68,8 +69,8 @@ func (s *stays) reserve(name string, network uint64) error {
 		return errors.New("this network has been handed in already")
 	case len(s.networks) >= staysMost:
 		return fmt.Errorf("%d networks are handed in, and that is the most", staysMost)
-	case s.of[name] >= staysOfSandbox:
-		return fmt.Errorf("%d networks of this sandbox are handed in, and that is the most", staysOfSandbox)
+	case s.of[name] >= min(staysOfSandbox, staysMost-len(s.networks)):
+		return fmt.Errorf("%d networks of this sandbox are handed in, and %d of %d in all: no more than %d, nor than are left", s.of[name], len(s.networks), staysMost, staysOfSandbox)
 	}
 	s.networks[network] = name
 	s.of[name]++
@@ -114,7 +115,7 @@ func (d *daemon) enter(a *sandbox.Arrival) {
 	who, err := d.sandboxes.Enter(a.Visitor)
 	if err != nil {
 		d.refuseVisitor(a.Visitor, nil, err)
-		a.Refuse(err, "list it under sandboxes with enter, uid or docker, and hand it in by that socket or as that user; --name counts for root on the host alone")
+		a.Refuse(err, nobodyEnters)
 		return
 	}
 	if err := d.stays.reserve(who.Name, a.Network); err != nil {
