@@ -33,7 +33,7 @@ type Door struct {
 	// Enters says why a visitor of whom nothing is known but what the kernel says can hand
 	// in nothing, and what to type next, or nil: such a visitor takes no place of those who
 	// wait. It may be nil.
-	Enters func(Visitor) (why error, hint string)
+	Enters func(Visitor) (hint string, why error)
 
 	mu       sync.Mutex // guards what follows
 	waiting  map[guest]int
@@ -157,7 +157,7 @@ func (d *Door) turnsAway(c *net.UnixConn, v Visitor) bool {
 	if d.Enters == nil {
 		return false
 	}
-	why, hint := d.Enters(v)
+	hint, why := d.Enters(v)
 	if why == nil {
 		return false
 	}

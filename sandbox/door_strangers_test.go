@@ -29,11 +29,11 @@ func TestStrangersDoNotWait(t *testing.T) {
 				recorded.Add(1)
 			}
 		},
-		Enters: func(Visitor) (error, string) {
+		Enters: func(Visitor) (string, error) {
 			if seen.Add(1) <= strangers {
-				return ErrUnknown, "do something else"
+				return "do something else", ErrUnknown
 			}
-			return nil, ""
+			return "", nil
 		},
 	}
 	served := make(chan struct{})

@@ -150,8 +150,8 @@ func (d *daemon) endStays(ctx context.Context) (wait func()) {
 }
 
 // entersAtAll says why a visitor is no sandbox.
-func (d *daemon) entersAtAll(v sandbox.Visitor) (why error, hint string) {
-	return d.sandboxes.MayEnter(v), nobodyEnters
+func (d *daemon) entersAtAll(v sandbox.Visitor) (hint string, why error) {
+	return nobodyEnters, d.sandboxes.MayEnter(v)
 }
 
 // nobodyEnters is what somebody types next who may not hand anything in.
