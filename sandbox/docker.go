@@ -37,3 +37,14 @@ func ContainerProcess(socket, name string) (pid int, err error) {
 	}
 	return d.State.Pid, nil
 }
+
+// AskDocker asks the Docker API at a Unix socket, and reads the answer, JSON, into what
+// into points at. path is the absolute path of a thing to be read, such as /version.
+func AskDocker(socket, path string, into any) error {
+	api := newEngineAPI(socket)
+	defer api.close()
+	if err := api.get(context.Background(), path, into); err != nil {
+		return fmt.Errorf("ask Docker for %s: %w", path, err)
+	}
+	return nil
+}
