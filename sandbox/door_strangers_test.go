@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ func TestStrangersDoNotWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const strangers = 2 * waitingOfOne
+	const strangers = 2*waitingOfOne + 1
 	var seen, recorded atomic.Int32
 	d := &Door{
 		Name: "unix:" + path, Take: func(*Arrival) {},
@@ -46,7 +47,18 @@ func TestStrangersDoNotWait(t *testing.T) {
 		<-served
 	})
 	h := &house{path: path}
-	for range strangers {
+	late, err := Knock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(late.conn), Events: unix.POLLRDHUP}}, 20_000); err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	if _, err := late.Offer(Offer{}, nil); !errors.As(err, &refused) || refused.Hint != "do something else" {
+		t.Errorf("a stranger who makes an offer late has %v", err)
+	}
+	for range strangers - 1 {
 		k := knock(t, h)
 		text, err := receiveAnswer(k.conn)
 		if err != nil || !strings.Contains(string(text), "do something else") {

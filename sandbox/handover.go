@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,12 +84,13 @@ func (k *Knocked) Offer(o Offer, fds []int) (*Handed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Sendmsg(k.conn, text, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err != nil {
-		return nil, &NoDaemonError{k.path, err}
+	sending := unix.Sendmsg(k.conn, text, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	if sending != nil && !errors.Is(sending, unix.EPIPE) && !errors.Is(sending, unix.ECONNRESET) {
+		return nil, &NoDaemonError{k.path, sending}
 	}
-	text, err = receiveAnswer(k.conn)
+	text, err = receiveAnswer(k.conn) // which may have come before the offer
 	if err != nil {
-		return nil, &NoDaemonError{k.path, err}
+		return nil, &NoDaemonError{k.path, cmp.Or(sending, err)}
 	}
 	a, err := parseAnswer(text)
 	switch {
