@@ -100,3 +100,37 @@ func TestRunTestHasThePlaceOfTheTest(t *testing.T) {
 		t.Errorf("the second: %v, %v", at, green)
 	}
 }
+
+// TestATestIsRunAgainWherePolicyFails has an evaluator that is cut off at first, as on a
+// machine that is busy, or always, as one that is too slow.
+func TestATestIsRunAgainWherePolicyFails(t *testing.T) {
+	for _, row := range []struct {
+		failures int
+		green    bool
+	}{{2, true}, {3, false}} {
+		f, err := ParseFile("f", []byte("version: 1\ntests: [allow https://a.test/]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare := *f
+		bare.Tests = nil
+		left := row.failures
+		p, err := bare.Compile(Environment{Evaluators: []Evaluator{failing{&left}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, green := f.RunTest(context.Background(), p, 0); green != row.green {
+			t.Errorf("after %d failures: %v, %v", row.failures, at, green)
+		}
+	}
+}
+
+// A failing evaluator fails as often as is left, and allows everything then.
+type failing struct{ left *int }
+
+func (f failing) Evaluate(context.Context, *Request) (Decision, error) {
+	if *f.left--; *f.left >= 0 {
+		return Decision{}, context.DeadlineExceeded
+	}
+	return Decision{Verdict: Allow, Rule: "rego"}, nil
+}
