@@ -253,6 +253,15 @@ sum = sum(ip[i] << 8 | ip[i+1] for i in range(0, 20, 2)); sum = 65535 - (sum & 6
 ip = ip[:10] + bytes([sum >> 8 & 255, sum & 255]) + ip[12:] + bytes([0,9,0,9,0,9,0,0]) + b"x"
 s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x0800)
 s.sendto(ip, (os.environ["dev"], 0x0800, 0, 0, b"\xff" * 6))'`
+	byMark = `python3 -c '
+import socket
+for mark in (1, 2, 255, 0x4567, 0xffffffff):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, 36, mark.to_bytes(4, "little")) # SO_MARK
+    s.settimeout(3)
+    s.connect(("` + evilIPv4 + `", 80))
+    s.send(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+    print(s.recv(100))'`
 )
 
 func TestPod(t *testing.T) {
@@ -294,6 +303,11 @@ func TestPodRefusesWhatTheRulesDoNotHold(t *testing.T) {
 		if out, err := p.asAgent(docker, "echo it runs; "+script); err == nil || strings.Contains(out, "it runs") || !strings.Contains(out, "it has or can get capabilities") || p.leaks(t, mark) {
 			t.Errorf("by %s, started by pod-run: %v:\n%s", says, err, out)
 		}
+	}
+	// The rules tell users apart, so that a mark, which NET_RAW is enough to set, opens nothing.
+	mark := p.world.mark(t)
+	if out, err := p.in(docker, "sh", "-c", byMark); err != nil || strings.Count(out, "403") != 5 || p.leaks(t, mark) {
+		t.Errorf("with marked packets: %v:\n%s", err, out)
 	}
 	const user = 1000
 	for says, c := range map[string]confinement{
