@@ -122,9 +122,9 @@ func mount(c *Command, flag, value string) error {
 	kind, source := "volume", ""
 	for part := range strings.SplitSeq(value, ",") {
 		key, is, _ := strings.Cut(part, "=")
-		switch strings.TrimSpace(key) {
+		switch strings.ToLower(strings.TrimSpace(key)) { // as docker does, with the type too
 		case "type":
-			kind = is
+			kind = strings.ToLower(is)
 		case "source", "src":
 			source = is
 		case "volume-opt", "volume-driver":

@@ -17,6 +17,7 @@ func TestParse(t *testing.T) {
 		{"--read-only --privileged=false --cap-add CHOWN alpine", "--read-only --cap-add CHOWN", "alpine", "", ""},
 		{"--security-opt no-new-privileges --security-opt seccomp=/etc/p.json alpine", "--security-opt no-new-privileges --security-opt seccomp=/etc/p.json", "alpine", "", ""},
 		{"-v /src:/work:ro -v cache:/c -v/x:/y --mount type=bind,src=/a,dst=/b alpine", "-v /src:/work:ro -v cache:/c -v /x:/y --mount type=bind,src=/a,dst=/b", "alpine", "", "/src /x /a"},
+		{"--mount TYPE=Bind,Source=/run,DST=/b --mount type=BIND,SRC=/a,dst=/b alpine", "--mount TYPE=Bind,Source=/run,DST=/b --mount type=BIND,SRC=/a,dst=/b", "alpine", "", "/run /a"},
 		{"-v ./src:/work alpine", "-v ./src:/work", "alpine", "", "./src"},
 		{"--entrypoint /x --pull always --user=7 alpine y", "--user=7", "alpine", "y", ""},
 	} {
@@ -45,7 +46,7 @@ func TestWaysOutAreRefused(t *testing.T) {
 		"--security-opt seccomp=unconfined", "--security-opt seccomp:unconfined", "--security-opt apparmor=unconfined", "--security-opt label=disable", "--security-opt label:disable",
 		"--security-opt systempaths=unconfined", "--security-opt no-new-privileges=false",
 		"--device /dev/kvm", "--device-cgroup-rule x", "--gpus all", "--volumes-from x", "--volume-driver x", "--cgroup-parent x", "--runtime x", "--sysctl net.a=b", "--dns 8.8.8.8",
-		"--mount type=volume,src=x,dst=/y,volume-opt=device=/run", "--mount type=npipe,src=x,dst=/y", `--mount type=bind,"src=/run",dst=/y`,
+		"--mount type=volume,src=x,dst=/y,volume-opt=device=/run", "--mount type=volume,src=x,dst=/y,VOLUME-OPT=device=/run", "--mount type=npipe,src=x,dst=/y", `--mount type=bind,"src=/run",dst=/y`,
 		"--no-such-flag", "--no-such=flag", "-Z", "--use-api-socket",
 	} {
 		words := append(append([]string{"-it"}, strings.Fields(line)...), "alpine")
