@@ -120,14 +120,6 @@ func (o *allowOptions) saving(patterns []policy.Pattern) string {
 	return line + " --save" + o.flags()
 }
 
-// patternWord quotes the text of a pattern for a shell where it has to be.
-func patternWord(s string) string {
-	if strings.ContainsAny(s, "*[") {
-		return shellQuote(s)
-	}
-	return s
-}
-
 // flags are those that lead another command to the same log and policy.
 func (s *logSource) flags() string {
 	text := ""

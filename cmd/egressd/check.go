@@ -15,9 +15,8 @@ import (
 
 // Exit codes of check, the strictest of its arguments: these, else 0.
 const (
-	exitDeny   = 1
-	exitUnsure = 2
-	exitAsk    = 3
+	exitDeny = 1
+	exitAsk  = 3
 )
 
 func newCheckCommand() *cobra.Command {
@@ -95,15 +94,6 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 		return nil
 	}
 	return status(code)
-}
-
-// unsure keeps every failure from reading like a verdict.
-func unsure(err error) error {
-	var f *failure
-	if errors.As(err, &f) {
-		return &failure{code: exitUnsure, err: f.err, hint: f.hint}
-	}
-	return &failure{code: exitUnsure, err: err}
 }
 
 // stricter orders exit codes: what cannot be told counts above a refusal.

@@ -226,8 +226,3 @@ func printVariables(w io.Writer, format string, vars []variable) error {
 	}
 	return nil
 }
-
-// shellQuote makes s one word for a POSIX shell, whatever it holds.
-func shellQuote(s string) string {
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

@@ -13,6 +13,7 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitUnsure = 2 // where the others are answers
 )
 
 // A failure is an error with the exit code that it ends the command with, and
@@ -67,4 +68,13 @@ func explain(w io.Writer, err error, hint string) {
 		fmt.Fprintf(w, "egressd: error: %s\n", printable(strings.TrimRight(line, "\n")))
 	}
 	fmt.Fprintf(w, "egressd: hint: %s\n", printable(hint))
+}
+
+// unsure keeps every failure from reading like a verdict.
+func unsure(err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return &failure{code: exitUnsure, err: f.err, hint: f.hint}
+	}
+	return &failure{code: exitUnsure, err: err}
 }

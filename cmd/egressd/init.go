@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
@@ -146,12 +145,4 @@ func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) er
 	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
 	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)
 	return nil
-}
-
-// shellWord quotes s for a shell where it has to be.
-func shellWord(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == "" {
-		return s
-	}
-	return shellQuote(s)
 }

@@ -91,53 +91,6 @@ func traffic(g *records.Group) string {
 	return text
 }
 
-// cell makes text fit for one cell of a table: each of its characters takes the
-// place of one.
-func cell(s string) string {
-	switch s {
-	case "":
-		return "–"
-	case records.Beyond:
-		return s
-	}
-	var b strings.Builder
-	for _, r := range printable(s) {
-		if r > widest {
-			fmt.Fprintf(&b, `\u{%x}`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// widest is the last character before those that terminals may draw in two
-// columns.
-const widest = 0x10ff
-
-// How much of a text, which a sandbox may choose, stands in a column.
-const (
-	longestColumn = 32
-	longestCell   = 64
-)
-
-// cut shortens text to most characters.
-func cut(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
-}
-
-// cutHost shortens a destination in its middle: its end says whose it is.
-func cutHost(s string) string {
-	const head = 20
-	if r := []rune(s); len(r) > longestCell {
-		return string(r[:head]) + "…" + string(r[len(r)-(longestCell-head-1):])
-	}
-	return s
-}
-
 // timesText is how many decisions a record stands for, where that is more than one.
 func timesText(r *egress.Record) string {
 	if r.Times() == 1 {
@@ -207,31 +160,4 @@ func trafficText(r *egress.Record) string {
 		up, down = r.Bytes.Up, r.Bytes.Down
 	}
 	return fmt.Sprintf("%s down, %s up in %s", bytesText(down), bytesText(up), time.Duration(r.Duration)*time.Millisecond)
-}
-
-// clock is the time of day in the reader's zone, with the day where it is not
-// today's.
-func clock(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format(time.DateOnly + " " + time.TimeOnly)
-}
-
-// bytesText is n for a person, in powers of 1000.
-func bytesText(n int64) string {
-	if n < 1000 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, unit := float64(n), ""
-	for _, unit = range []string{"kB", "MB", "GB", "TB", "PB"} {
-		if value /= 1000; value < 999.5 {
-			break
-		}
-	}
-	if value < 9.95 {
-		return fmt.Sprintf("%.1f %s", value, unit)
-	}
-	return fmt.Sprintf("%.0f %s", value, unit)
 }

@@ -26,16 +26,6 @@ func newManCommand() *cobra.Command {
 	}
 }
 
-// oneArgument refuses any number of arguments but one.
-func oneArgument(what, example string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return nil
-		}
-		return misused(fmt.Errorf("%s takes %s, and was given %d arguments", cmd.CommandPath(), what, len(args)), example)
-	}
-}
-
 // writeManPages writes a page for cmd and one for every command below it that
 // is not hidden. The pages depend on the command tree alone.
 func writeManPages(cmd *cobra.Command, dir string) error {

@@ -90,23 +90,6 @@ func summary(c egress.Counts, took time.Duration) string {
 	return fmt.Sprintf("%s %d denied: %s.", text, all, strings.Join(names, ", "))
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func durationText(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
 // runsDir is where the folders of runs are: beside the log of the daemon, which
 // may be writing it.
 func (c *config) runsDir() (string, error) {

@@ -103,3 +103,18 @@ func (p palette) mark(action string) string {
 }
 
 func (p palette) bold(s string) string { return p.paint("1", s) }
+
+// field writes a line with a name and a value, and none for an empty value.
+func field(b *strings.Builder, name, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "  %-11s  %s\n", name, printable(value))
+	}
+}
+
+// ruleText is a rule and the layer that it is of.
+func ruleText(rule, layer string) string {
+	if layer == "" {
+		return rule
+	}
+	return rule + " (" + layer + ")"
+}

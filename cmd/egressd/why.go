@@ -253,12 +253,6 @@ func (s *story) printFix(b *strings.Builder, policyPath string) {
 	field(b, "", "adds a line to "+policyPath+", if this is meant to pass")
 }
 
-func field(b *strings.Builder, name, value string) {
-	if value != "" {
-		fmt.Fprintf(b, "  %-11s  %s\n", name, printable(value))
-	}
-}
-
 func askedText(r *egress.Record) string {
 	via := "by " + r.Via
 	if r.HTTP != nil && r.HTTP.Method != "" {
@@ -289,13 +283,6 @@ func serverName(r *egress.Record) string {
 		return ""
 	}
 	return r.TLS.SNI
-}
-
-func ruleText(rule, layer string) string {
-	if layer == "" {
-		return rule
-	}
-	return rule + " (" + layer + ")"
 }
 
 func (s *story) endText() string {

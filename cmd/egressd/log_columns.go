@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/egressd/egressd/records"
+)
+
+// cell makes text fit for one cell of a table: each of its characters takes the
+// place of one.
+func cell(s string) string {
+	switch s {
+	case "":
+		return "–"
+	case records.Beyond:
+		return s
+	}
+	var b strings.Builder
+	for _, r := range printable(s) {
+		if r > widest {
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// widest is the last character before those that terminals may draw in two
+// columns.
+const widest = 0x10ff
+
+// How much of a text, which a sandbox may choose, stands in a column.
+const (
+	longestColumn = 32
+	longestCell   = 64
+)
+
+// cut shortens text to most characters.
+func cut(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// cutHost shortens a destination in its middle: its end says whose it is.
+func cutHost(s string) string {
+	const head = 20
+	if r := []rune(s); len(r) > longestCell {
+		return string(r[:head]) + "…" + string(r[len(r)-(longestCell-head-1):])
+	}
+	return s
+}
