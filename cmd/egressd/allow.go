@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
@@ -44,7 +45,7 @@ version does not have.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the policy file")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -78,7 +79,7 @@ func (o *allowOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	if len(g.added) > 0 && !o.save {
-		return failed(errors.New("temporary grants need the admin listener, which this version does not have"), o.saving(patterns))
+		return cli.Failed(errors.New("temporary grants need the admin listener, which this version does not have"), o.saving(patterns))
 	}
 	return o.finish(g, stdout, stderr)
 }
@@ -86,20 +87,20 @@ func (o *allowOptions) run(stdout, stderr io.Writer, args []string) error {
 // parseGrants reads the arguments, and refuses what no command may add.
 func parseGrants(args []string) ([]policy.Pattern, error) {
 	if len(args) == 0 {
-		return nil, misused(errors.New("there is nothing to allow"), "egressd allow example.com --save")
+		return nil, cli.Misused(errors.New("there is nothing to allow"), "egressd allow example.com --save")
 	}
 	var patterns []policy.Pattern
 	for _, arg := range args {
 		p, err := policy.ParsePattern(arg)
 		var wrong *policy.PatternError
 		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
-			return nil, misused(err, "egressd allow "+patternWord(wrong.Hint)+" --save")
+			return nil, cli.Misused(err, "egressd allow "+cli.PatternWord(wrong.Hint)+" --save")
 		}
 		if err != nil {
-			return nil, misused(err, "egressd allow example.com --save, or example.com:8443")
+			return nil, cli.Misused(err, "egressd allow example.com --save, or example.com:8443")
 		}
 		if err := policy.CheckGrant(p); err != nil {
-			return nil, failed(err, "egressd log verdict:deny, for the hosts that are needed")
+			return nil, cli.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
 		}
 		if !slices.Contains(patterns, p) {
 			patterns = append(patterns, p)
@@ -112,10 +113,10 @@ func parseGrants(args []string) ([]policy.Pattern, error) {
 func (o *allowOptions) saving(patterns []policy.Pattern) string {
 	line := "egressd allow"
 	for _, p := range patterns {
-		line += " " + patternWord(p.String())
+		line += " " + cli.PatternWord(p.String())
 	}
 	if o.from != "" {
-		line += " --from " + shellWord(o.from)
+		line += " --from " + cli.ShellWord(o.from)
 	}
 	return line + " --save" + o.flags()
 }
@@ -124,10 +125,10 @@ func (o *allowOptions) saving(patterns []policy.Pattern) string {
 func (s *logSource) flags() string {
 	text := ""
 	if s.config != "" {
-		text += " --config " + shellWord(s.config)
+		text += " --config " + cli.ShellWord(s.config)
 	}
 	if s.dir != "" {
-		text += " --dir " + shellWord(s.dir)
+		text += " --dir " + cli.ShellWord(s.dir)
 	}
 	return text
 }
@@ -155,11 +156,11 @@ func newGrant(path string) (*grant, error) {
 	}
 	g := &grant{path: path}
 	if g.old, err = readConfig(path); err != nil {
-		return nil, misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, cli.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	text, err := policy.AllowText(path, g.old)
 	if err != nil {
-		return nil, misused(err, "correct "+path+", then egressd check URL")
+		return nil, cli.Misused(err, "correct "+path+", then egressd check URL")
 	}
 	if g.config, g.before, err = compileText(path, text); err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 	}
 	for _, p := range patterns {
 		if err := s.answeredBy(p); err != nil {
-			return failed(err, "egressd why "+s.Flow+o.flags())
+			return cli.Failed(err, "egressd why "+s.Flow+o.flags())
 		}
 	}
 	if len(g.config.file.Sandboxes) > 1 {
@@ -254,10 +255,10 @@ func (g *grant) add(patterns []policy.Pattern) error {
 	}
 	var err error
 	if g.text, err = policy.AllowText(g.path, g.old, g.added...); err != nil {
-		return failed(err, "egressd check HOST, after the edit")
+		return cli.Failed(err, "egressd check HOST, after the edit")
 	}
 	if _, g.after, err = compileText(g.path, g.text); err != nil {
-		return failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+g.path+" first")
+		return cli.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+g.path+" first")
 	}
 	for _, p := range g.added {
 		if err := g.judge(p); err != nil {
@@ -288,7 +289,7 @@ func (g *grant) judge(p policy.Pattern) error {
 		}
 	}
 	if !changes {
-		return failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.first, g.to(shut.sandbox), shut.whyText()), g.wayOut(shut))
+		return cli.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.first, g.to(shut.sandbox), shut.whyText()), g.wayOut(shut))
 	}
 	if sharing := p.Sharing(); sharing != "" {
 		g.warn("%s %s", p, sharing)
@@ -317,7 +318,7 @@ func (g *grant) wayOut(r reach) string {
 	case r.why.Rule == "ceiling":
 		return "write it under ceiling in " + g.path + " too, if it is meant to pass"
 	case r.why.Class == policy.AddressDenied:
-		return "egressd check " + patternWord(r.first)
+		return "egressd check " + cli.PatternWord(r.first)
 	default:
 		return "change rule " + r.why.Rule + " in " + g.path + ", if it is meant to pass"
 	}
@@ -374,7 +375,7 @@ func (o *allowOptions) finish(g *grant, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "egressd: %s is allowed already\n", p)
 	}
 	for _, w := range g.warnings {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable(w))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
 	}
 	if len(g.added) > 0 {
 		if err := g.write(stderr); err != nil {
@@ -385,7 +386,7 @@ func (o *allowOptions) finish(g *grant, stdout, stderr io.Writer) error {
 	if !o.json {
 		return nil
 	}
-	return printJSON(stdout, saved{
+	return cli.PrintJSON(stdout, saved{
 		Path: g.path, Saved: len(g.added) > 0, Added: patternTexts(g.added), Already: patternTexts(g.already),
 		Warnings: g.warnings, Policy: digest,
 	})
@@ -401,15 +402,15 @@ func patternTexts(patterns []policy.Pattern) []string {
 
 // write replaces the file and says what follows.
 func (g *grant) write(stderr io.Writer) error {
-	fmt.Fprint(stderr, unifiedDiff(g.path, g.path, string(g.old), string(g.text)))
+	fmt.Fprint(stderr, cli.UnifiedDiff(g.path, g.path, string(g.old), string(g.text)))
 	target, err := replaceFile(g.path, g.old, g.text)
 	if err != nil {
-		return failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(g.path))
+		return cli.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(g.path))
 	}
-	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(target))
+	fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(target))
 	folder, err := filepath.EvalSymlinks(filepath.Dir(g.path))
 	if err != nil || folder != filepath.Dir(target) {
-		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable(filepath.Dir(g.path)))
+		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", cli.Printable(filepath.Dir(g.path)))
 		return nil
 	}
 	fmt.Fprintln(stderr, "egressd: hint: egressd serve reads the file again by itself")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -40,7 +41,7 @@ SIGTERM or SIGINT. A container has no network until it is attached to.`,
 			if o.follow || o.label != "" {
 				return o.checkFollow(args)
 			}
-			return oneArgument("a process or a container", "egressd attach CONTAINER")(cmd, args)
+			return cli.OneArgument("a process or a container", "egressd attach CONTAINER")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.follow {
@@ -50,7 +51,7 @@ SIGTERM or SIGINT. A container has no network until it is attached to.`,
 		},
 	}
 	socketFlag(cmd, &o.socket)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, where the policy lists more than one that could be meant")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman (default: $DOCKER_HOST, else /run/docker.sock)")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to each container with --label that runs or starts, until a signal")
@@ -77,7 +78,7 @@ type attachedView struct {
 }
 
 func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
-	if err := o.check(shellWord(who)); err != nil {
+	if err := o.check(cli.ShellWord(who)); err != nil {
 		return err
 	}
 	pid, err := o.process(who)
@@ -86,7 +87,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	}
 	process, err := sandbox.OpenProcess(pid)
 	if err != nil {
-		return failed(err, "egressd attach PID, of a process that runs")
+		return cli.Failed(err, "egressd attach PID, of a process that runs")
 	}
 	defer process.Close()
 	network, err := process.Ready(ownAddresses())
@@ -100,9 +101,9 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	handed.Close()
 	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Offer.Mode), Policy: handed.Answer.Policy}
 	if o.json {
-		err = printJSON(stdout, done)
+		err = cli.PrintJSON(stdout, done)
 	} else {
-		fmt.Fprintf(stderr, "egressd: process %d is sandbox %s · %s · policy %.8s…, until it ends\n", pid, printable(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
+		fmt.Fprintf(stderr, "egressd: process %d is sandbox %s · %s · policy %.8s…, until it ends\n", pid, cli.Printable(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
 	}
 	if err == nil && o.wait {
 		process.Wait()
@@ -114,10 +115,10 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 // line.
 func (o *attachOptions) check(rest string) error {
 	if o.name != "" && !sandbox.PlainName(o.name) {
-		return misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
+		return cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
 	}
 	if os.Geteuid() != 0 {
-		return failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
+		return cli.Failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func (o *attachOptions) engineSocket(rest string) (string, error) {
 	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
 	socket = strings.TrimPrefix(socket, "//")
 	if !filepath.IsAbs(socket) {
-		return "", misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
+		return "", cli.Misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
 	}
 	return socket, nil
 }
@@ -151,11 +152,11 @@ func (o *attachOptions) process(who string) (int, error) {
 	var container *sandbox.ContainerError
 	switch {
 	case errors.As(err, &container) && container.Missing:
-		return 0, failed(err, "docker ps, for those that run")
+		return 0, cli.Failed(err, "docker ps, for those that run")
 	case errors.As(err, &container):
-		return 0, failed(err, "docker start "+shellWord(who))
+		return 0, cli.Failed(err, "docker start "+cli.ShellWord(who))
 	case err != nil:
-		return 0, failed(err, "egressd attach PID, or --docker PATH of the socket")
+		return 0, cli.Failed(err, "egressd attach PID, or --docker PATH of the socket")
 	}
 	return pid, nil
 }

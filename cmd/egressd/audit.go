@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
 // logOptions are how the log of this daemon is written.
@@ -45,7 +46,7 @@ func (d *daemon) createLog(dir string, o audit.Options) (*audit.Log, error) {
 		return l, err
 	}
 	_, root := l.Origin()
-	fmt.Fprintf(d.talk, "egressd: the audit log in %s is signed; keep its key elsewhere, to verify it with:\n%s\n", printable(dir), root)
+	fmt.Fprintf(d.talk, "egressd: the audit log in %s is signed; keep its key elsewhere, to verify it with:\n%s\n", cli.Printable(dir), root)
 	return l, nil
 }
 
@@ -65,7 +66,7 @@ func (d *daemon) acceptAndBegin(dir string, o audit.Options, why error) (*audit.
 	}
 	d.accepted = fmt.Sprintf("accepted damage; the log before is in %s: %v", filepath.Base(where), why)
 	fmt.Fprintf(d.talk, "egressd: warning: %v\n", why)
-	fmt.Fprintf(d.talk, "egressd: warning: that log is now in %s, and a new one begins\n", printable(where))
+	fmt.Fprintf(d.talk, "egressd: warning: that log is now in %s, and a new one begins\n", cli.Printable(where))
 	return d.createLog(dir, o)
 }
 
@@ -75,15 +76,15 @@ func (d *daemon) explainLog(dir string, err error) error {
 	var damage *audit.DamageError
 	switch {
 	case errors.Is(err, audit.ErrLocked):
-		return failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
+		return cli.Failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
 	case errors.As(err, &refusal):
-		return failed(err, refusal.Fix)
+		return cli.Failed(err, refusal.Fix)
 	case errors.As(err, &damage):
-		return failed(err, "egressd log verify "+shellWord(dir)+"; then restore it, or egressd serve --accept-damage, which sets it aside and begins a new one")
+		return cli.Failed(err, "egressd log verify "+cli.ShellWord(dir)+"; then restore it, or egressd serve --accept-damage, which sets it aside and begins a new one")
 	case errors.Is(err, os.ErrPermission):
-		return failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+d.path+" to folders that egressd may write")
+		return cli.Failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+d.path+" to folders that egressd may write")
 	default:
-		return failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.path)
+		return cli.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.path)
 	}
 }
 

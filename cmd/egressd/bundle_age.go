@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -67,7 +68,7 @@ func (d *daemon) turn(ctx context.Context, label, why string, recorded *bool) {
 		return
 	}
 	*recorded = stale
-	fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(note))
+	fmt.Fprintf(d.talk, "egressd: warning: %s\n", cli.Printable(note))
 }
 
 // lookEvery is how often the age of the bundles is looked at, at least: the

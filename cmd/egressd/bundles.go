@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/bundle"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -100,17 +101,17 @@ func (c *config) openFeeds(open feeds) error {
 		}
 		f, err := c.feed(s)
 		if err != nil {
-			return misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.path)
+			return cli.Misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.path)
 		}
 		if all.find(f.Source()) != nil {
 			continue
 		}
 		if err := f.Private(); err != nil {
-			return failed(err, "egressd policy status, once that is as it should be")
+			return cli.Failed(err, "egressd policy status, once that is as it should be")
 		}
 		if slices.ContainsFunc(all, func(other *feed) bool { return other.Source().Shares(f.Source()) }) {
 			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())
-			return misused(err, "correct rego in "+c.path)
+			return cli.Misused(err, "correct rego in "+c.path)
 		}
 		all = append(all, f)
 	}
@@ -151,7 +152,7 @@ func (c *config) fetch(ctx context.Context, wanted func(*feed) bool) error {
 	}
 	fetching.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return failed(err, "correct that, or rego in "+c.path+"; without a bundle there is no policy")
+		return cli.Failed(err, "correct that, or rego in "+c.path+"; without a bundle there is no policy")
 	}
 	return nil
 }
@@ -296,7 +297,7 @@ func (d *daemon) refused(f *feed, why error) {
 	}
 	f.said = note
 	d.note(note)
-	fmt.Fprintf(d.talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable(note))
+	fmt.Fprintf(d.talk, "egressd: error: %s\negressd: hint: egressd policy status\n", cli.Printable(note))
 }
 
 // heard says that a feed which failed does no longer.
@@ -307,7 +308,7 @@ func (d *daemon) heard(f *feed) {
 	f.said = ""
 	note := fmt.Sprintf("bundle %s is fetched again", f.Source().Label())
 	d.note(note)
-	fmt.Fprintf(d.talk, "egressd: %s\n", printable(note))
+	fmt.Fprintf(d.talk, "egressd: %s\n", cli.Printable(note))
 }
 
 func (d *daemon) note(text string) {

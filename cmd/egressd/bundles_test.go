@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/rego"
 )
@@ -122,7 +123,7 @@ func (w *regoWorld) policyStatus(t *testing.T) (s policyStatus, code int) {
 	cmd := newRootCommand()
 	cmd.SetArgs([]string{"policy", "status", "--json", "--config", filepath.Join(w.dir, "egressd.yaml")})
 	cmd.SetOut(&out)
-	code = report(&talk, cmd.Execute())
+	code = cli.Report(&talk, cmd.Execute())
 	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
 		t.Fatalf("%v: %s%s", err, out.String(), talk.String())
 	}
@@ -149,7 +150,7 @@ func TestABundleIsFetchedAndRenewed(t *testing.T) {
 		t.Error("another bundle is the same policy")
 	}
 	got, code := w.policyStatus(t)
-	if code != exitOK || !got.OK || !got.Running || got.Policy != w.gate.Digest() || !strings.HasPrefix(got.Source, "renewed ") || len(got.Bundles) != 1 ||
+	if code != cli.ExitOK || !got.OK || !got.Running || got.Policy != w.gate.Digest() || !strings.HasPrefix(got.Source, "renewed ") || len(got.Bundles) != 1 ||
 		got.Bundles[0].Revision != "two" || !got.Bundles[0].Signed || got.Bundles[0].Heard.IsZero() || got.Bundles[0].Error != "" {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
@@ -214,7 +215,7 @@ func TestWhatComesAndIsNoGoodPolicyChangesNothing(t *testing.T) {
 			t.Errorf("%s: the record is %+v", row.says, r)
 		}
 		got, code := w.policyStatus(t)
-		if code != exitFailed || got.OK || !strings.Contains(got.Bundles[0].Error, row.says) || got.Bundles[0].Revision != "one" || got.Bundles[0].Stale != "" {
+		if code != cli.ExitFailed || got.OK || !strings.Contains(got.Bundles[0].Error, row.says) || got.Bundles[0].Revision != "one" || got.Bundles[0].Stale != "" {
 			t.Errorf("%s: exit code %d, %+v", row.says, code, got)
 		}
 	}
@@ -224,7 +225,7 @@ func TestWhatComesAndIsNoGoodPolicyChangesNothing(t *testing.T) {
 	if elsewhere.asked.Load() > 0 {
 		t.Error("the redirect was followed")
 	}
-	if got, code := w.policyStatus(t); code != exitOK || !got.OK {
+	if got, code := w.policyStatus(t); code != cli.ExitOK || !got.OK {
 		t.Errorf("at the end: exit code %d, %+v", code, got)
 	}
 }
@@ -282,7 +283,7 @@ func TestTheStartNeedsABundleOnce(t *testing.T) {
 		t.Errorf("started without a bundle: %v", err)
 	}
 	if w := (&regoWorld{dir: dir}); true {
-		if got, code := w.policyStatus(t); code != exitFailed || got.Running || !strings.Contains(got.Bundles[0].Error, "status 404") || got.Bundles[0].Stale == "" {
+		if got, code := w.policyStatus(t); code != cli.ExitFailed || got.Running || !strings.Contains(got.Bundles[0].Error, "status 404") || got.Bundles[0].Stale == "" {
 			t.Errorf("exit code %d, %+v", code, got)
 		}
 	}
@@ -321,7 +322,7 @@ func TestAReloadThatNeedsABundleKeepsThePolicy(t *testing.T) {
 	if w.gate.Digest() != before {
 		t.Error("the policy changed")
 	}
-	if got, code := w.policyStatus(t); code != exitFailed || got.Rejected == nil || !got.Rejected.Current || !strings.Contains(got.Rejected.Reason, "status 404") {
+	if got, code := w.policyStatus(t); code != cli.ExitFailed || got.Rejected == nil || !got.Rejected.Current || !strings.Contains(got.Rejected.Reason, "status 404") {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
 	s.set(answering(key.sign(t, packed(t, "two", "two.test"), 0)))
@@ -332,7 +333,7 @@ func TestAReloadThatNeedsABundleKeepsThePolicy(t *testing.T) {
 	}
 	w.write(t, "egressd.yaml", string(text))
 	w.hear(t, "policy reloaded")
-	if got, code := w.policyStatus(t); code != exitOK || got.Rejected.Current {
+	if got, code := w.policyStatus(t); code != cli.ExitOK || got.Rejected.Current {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
 }
@@ -379,7 +380,7 @@ func TestAStaleBundleDeniesAndCuts(t *testing.T) {
 			if r.Decision == nil || !strings.HasPrefix(r.Decision.Reason, "the policy's bundle is stale: it expired at ") {
 				t.Errorf("the record of the denial is %+v", r.Decision)
 			}
-			if got, code := w.policyStatus(t); code != exitFailed || got.Bundles[0].Stale == "" && got.Bundles[0].Error == "" {
+			if got, code := w.policyStatus(t); code != cli.ExitFailed || got.Bundles[0].Stale == "" && got.Bundles[0].Error == "" {
 				t.Errorf("exit code %d, %+v", code, got)
 			}
 		})
@@ -402,7 +403,7 @@ func TestABundleInShadowDecidesNothing(t *testing.T) {
 	if status, text := w.connect(t, "allowed.test:"+port); status != 200 {
 		t.Errorf("after it expired: %d %s", status, text)
 	}
-	if got, code := w.policyStatus(t); code != exitFailed || !got.Bundles[0].Shadow || got.Bundles[0].Stale == "" {
+	if got, code := w.policyStatus(t); code != cli.ExitFailed || !got.Bundles[0].Shadow || got.Bundles[0].Stale == "" {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
 }
@@ -450,13 +451,13 @@ func TestABundleThatIsAFile(t *testing.T) {
 		if w.gate.Digest() != first {
 			t.Errorf("%s: the policy changed", says)
 		}
-		if got, code := w.policyStatus(t); code != exitFailed || !strings.Contains(got.Bundles[0].Error, says) {
+		if got, code := w.policyStatus(t); code != cli.ExitFailed || !strings.Contains(got.Bundles[0].Error, says) {
 			t.Errorf("%s: exit code %d, %+v", says, code, got)
 		}
 	}
 	w.write(t, "policy.tar.gz", string(key.sign(t, packed(t, "two", "two.test"), 0)))
 	w.hear(t, "policy reloaded")
-	if got, code := w.policyStatus(t); code != exitOK || w.gate.Digest() == first || got.Bundles[0].Revision != "two" || !got.Bundles[0].Signed {
+	if got, code := w.policyStatus(t); code != cli.ExitOK || w.gate.Digest() == first || got.Bundles[0].Revision != "two" || !got.Bundles[0].Signed {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
 }
@@ -483,7 +484,7 @@ func TestABundleThatIsAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hear(t, "is a link to a folder")
-	if got, code := w.policyStatus(t); code != exitFailed || got.Rejected == nil {
+	if got, code := w.policyStatus(t); code != cli.ExitFailed || got.Rejected == nil {
 		t.Errorf("exit code %d, %+v", code, got)
 	}
 }

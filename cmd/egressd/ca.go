@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -28,7 +29,7 @@ folder, which no sandbox may see.`,
 		Example: `  egressd ca bundle -o bundle.pem
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		Args: cobra.ArbitraryArgs,
-		RunE: runGroup,
+		RunE: cli.RunGroup,
 	}
 	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
 	return cmd
@@ -44,7 +45,7 @@ func newCAShowCommand() *cobra.Command {
 valid and where its certificate is. The authority is made where there is none.`,
 		Example: `  egressd ca show
   egressd ca show --pem > egressd-ca.pem`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
 		},
@@ -65,7 +66,7 @@ the file to put where the programs in a sandbox look for theirs. Standard error
 says which variable or command each kind of program needs.`,
 		Example: `  egressd ca bundle -o bundle.pem
   docker run -v "$PWD/bundle.pem:/etc/ssl/certs/ca-certificates.crt:ro" IMAGE`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.bundle(cmd.OutOrStdout(), cmd.ErrOrStderr(), path)
 		},
@@ -85,7 +86,7 @@ cannot be used. The old certificate is kept beside it until it expires, the old
 key is not. A daemon that runs goes on with the old one until SIGHUP or
 its next start, and every sandbox needs the new bundle.`,
 		Example: "  egressd ca rotate && egressd ca bundle -o bundle.pem",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.rotate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	o.flags(cmd)
@@ -98,8 +99,8 @@ type caOptions struct {
 }
 
 func (o *caOptions) flags(cmd *cobra.Command) {
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 }
 
 // suffix is what commands in hints need to mean the same authority.
@@ -107,7 +108,7 @@ func (o *caOptions) suffix() string {
 	if o.config == "" {
 		return ""
 	}
-	return " --config " + shellWord(o.config)
+	return " --config " + cli.ShellWord(o.config)
 }
 
 // dir finds the authority without a policy where there is none: trust is often
@@ -136,7 +137,7 @@ func (c *config) caDir() (string, error) {
 func defaultCADir() (string, error) {
 	log, err := defaultAuditDir()
 	if err != nil {
-		return "", misused(err, "set tls.ca_dir in the policy, or HOME")
+		return "", cli.Misused(err, "set tls.ca_dir in the policy, or HOME")
 	}
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
@@ -154,7 +155,7 @@ func openAuthority(dir string, talk io.Writer) (*certs.Authority, error) {
 		return a, explainAuthority(err)
 	}
 	if err == nil {
-		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", printable(dir))
+		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", cli.Printable(dir))
 	}
 	return a, explainAuthority(err)
 }
@@ -166,13 +167,13 @@ func explainAuthority(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		return failed(errors.New(refusal.Problem), refusal.Fix)
+		return cli.Failed(errors.New(refusal.Problem), refusal.Fix)
 	case errors.Is(err, fs.ErrNotExist):
-		return failed(err, "egressd ca show, which makes one")
+		return cli.Failed(err, "egressd ca show, which makes one")
 	case errors.Is(err, fs.ErrPermission):
-		return failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
+		return cli.Failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
 	default:
-		return failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
+		return cli.Failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
 	}
 }
 
@@ -202,7 +203,7 @@ func fingerprint(der []byte) string {
 
 func (v authorityView) print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "subject      %s\nsha256       %s\nvalid        %s to %s\ncertificate  %s\n",
-		printable(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), printable(v.Path))
+		cli.Printable(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), cli.Printable(v.Path))
 	return err
 }
 
@@ -219,9 +220,9 @@ func (o *caOptions) show(stdout, stderr io.Writer, asPEM bool) error {
 	switch {
 	case o.json && asPEM:
 		view.PEM = string(a.PEM())
-		return printJSON(stdout, view)
+		return cli.PrintJSON(stdout, view)
 	case o.json:
-		return printJSON(stdout, view)
+		return cli.PrintJSON(stdout, view)
 	case asPEM:
 		_, err := stdout.Write(a.PEM())
 		return err
@@ -243,7 +244,7 @@ func (o *caOptions) rotate(stdout, stderr io.Writer) error {
 	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
 	fmt.Fprintf(stderr, "egressd: hint: egressd ca bundle%s -o FILE\n", o.suffix())
 	if o.json {
-		return printJSON(stdout, viewAuthority(a, dir))
+		return cli.PrintJSON(stdout, viewAuthority(a, dir))
 	}
 	return viewAuthority(a, dir).print(stdout)
 }
@@ -263,7 +264,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	}
 	roots, system, err := certs.SystemRoots()
 	if err != nil {
-		return failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
+		return cli.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
 	}
 	a, err := openAuthority(dir, stderr)
 	if err != nil {
@@ -274,10 +275,10 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
 	}
 	if path, err = filepath.Abs(path); err != nil {
-		return failed(err, "egressd ca bundle -o FILE, with a full path")
+		return cli.Failed(err, "egressd ca bundle -o FILE, with a full path")
 	}
 	if err := durable.Replace(path, text, 0o644); err != nil {
-		return failed(err, "egressd ca bundle -o FILE, where FILE can be written")
+		return cli.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
 	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: byName(trustVariables(path))})
 }
@@ -293,10 +294,10 @@ func joinBundle(system, ours []byte) []byte {
 // printBundle prints the bundle, or where it is, and what to do with it.
 func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
 	if o.json {
-		return printJSON(stdout, v)
+		return cli.PrintJSON(stdout, v)
 	}
 	if v.Path != "" {
-		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable(v.Path), v.SystemRoots)
+		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", cli.Printable(v.Path), v.SystemRoots)
 	}
 	printTrust(stderr, v.Path, o.suffix())
 	_, err := io.WriteString(stdout, v.PEM)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"strings"
 )
@@ -52,14 +53,14 @@ func trustVariables(path string) []variable {
 func printTrust(w io.Writer, path, config string) {
 	bundle := "BUNDLE"
 	if path != "" {
-		bundle = shellWord(path)
+		bundle = cli.ShellWord(path)
 	}
 	fmt.Fprintf(w, "egressd: put it over the bundle of the sandbox's system, or tell each program, with the path that the sandbox sees:\n")
 	for _, t := range trusts() {
-		fmt.Fprintf(w, "  %-26s%s\n", t.who, printable(t.instruction(bundle)))
+		fmt.Fprintf(w, "  %-26s%s\n", t.who, cli.Printable(t.instruction(bundle)))
 	}
 	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
-	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, printable(bundle))
+	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, cli.Printable(bundle))
 }
 
 func (t trust) instruction(bundle string) string {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/secret"
@@ -30,7 +31,7 @@ func (c *config) canaries() (*secret.Canaries, error) {
 	}
 	found, err := secret.NewCanaries(all)
 	if err != nil {
-		return nil, misused(err, "correct canaries in "+c.path+", and the files that it names")
+		return nil, cli.Misused(err, "correct canaries in "+c.path+", and the files that it names")
 	}
 	return found, nil
 }
@@ -40,10 +41,10 @@ func (c *config) canaries() (*secret.Canaries, error) {
 func readPrivate(path string) ([]byte, error) {
 	text, err := durable.Read(path, maxCanaryBytes)
 	if err != nil {
-		return nil, failed(err, "write the text into "+path+", with mode 0600")
+		return nil, cli.Failed(err, "write the text into "+path+", with mode 0600")
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
-		return nil, failed(fmt.Errorf("%s can be read by others than its owner", path), "chmod 600 "+path)
+		return nil, cli.Failed(fmt.Errorf("%s can be read by others than its owner", path), "chmod 600 "+path)
 	}
 	return text, nil
 }
@@ -60,7 +61,7 @@ func (d *daemon) alarm(a egress.Alarm) {
 		who += " (" + filepath.Base(a.Program) + ")"
 	}
 	fmt.Fprintf(d.talk, "egressd: ALARM: %s tried to send the canary %s to %s, in its %s (%s); it was stopped\n",
-		printable(cmp.Or(who, "nobody known")), a.Canary, printable(cmp.Or(a.Destination, "an unknown place")), printable(a.Where), a.Encoding)
+		cli.Printable(cmp.Or(who, "nobody known")), a.Canary, cli.Printable(cmp.Or(a.Destination, "an unknown place")), cli.Printable(a.Where), a.Encoding)
 	if more > 1 {
 		fmt.Fprintf(d.talk, "egressd: ALARM: %d alarms since the last one\n", more)
 	}

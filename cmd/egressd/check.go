@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -44,8 +45,8 @@ strictest counts.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
@@ -60,50 +61,50 @@ type checkOptions struct {
 
 func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	if len(args) == 0 {
-		return misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
+		return cli.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
 	}
 	cfg, err := loadConfig(o.config)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	who, err := cfg.sandbox(o.sandbox)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	p, err := cfg.compile()
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	for _, w := range cfg.warningsFor(who.Name) {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable(w))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
 	}
-	code := exitOK
+	code := cli.ExitOK
 	for _, arg := range args {
 		a, err := o.answer(p, entryOf(who).Sandbox(), arg)
 		if err != nil {
-			explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
-			code = stricter(code, exitUnsure)
+			cli.Explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
+			code = stricter(code, cli.ExitUnsure)
 			continue
 		}
-		if err := a.print(stdout, o.json, paletteFor(stdout)); err != nil {
+		if err := a.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
 			return err
 		}
 		code = stricter(code, a.code())
 	}
-	if code == exitOK {
+	if code == cli.ExitOK {
 		return nil
 	}
-	return status(code)
+	return cli.Status(code)
 }
 
 // stricter orders exit codes: what cannot be told counts above a refusal.
 func stricter(a, b int) int {
-	for _, code := range []int{exitUnsure, exitDeny, exitAsk} {
+	for _, code := range []int{cli.ExitUnsure, exitDeny, exitAsk} {
 		if a == code || b == code {
 			return code
 		}
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // An answer is what would happen to one request.
@@ -217,7 +218,7 @@ func requestText(r *policy.Request) string {
 func (a *answer) code() int {
 	switch a.Verdict {
 	case "allow":
-		return exitOK
+		return cli.ExitOK
 	case "ask":
 		return exitAsk
 	default:
@@ -225,23 +226,23 @@ func (a *answer) code() int {
 	}
 }
 
-func (a *answer) print(w io.Writer, asJSON bool, colours palette) error {
+func (a *answer) print(w io.Writer, asJSON bool, colours cli.Palette) error {
 	if asJSON {
-		return printJSON(w, a)
+		return cli.PrintJSON(w, a)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s\n", colours.mark(a.Verdict), colours.bold(a.Verdict), printable(a.Request))
-	field(&b, "sandbox", a.Sandbox)
-	field(&b, "rule", ruleText(a.Rule, string(a.Layer)))
-	field(&b, "class", string(a.Class))
-	field(&b, "reason", a.Reason)
-	field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
-	field(&b, "credential", credentialText(a.Credential))
-	field(&b, "goes up", budgetText(a.MaxBytesUp))
-	field(&b, "policy", a.Policy)
-	field(&b, "shadow", a.Shadow.text())
+	fmt.Fprintf(&b, "%s %s  %s\n", colours.Mark(a.Verdict), colours.Bold(a.Verdict), cli.Printable(a.Request))
+	cli.Field(&b, "sandbox", a.Sandbox)
+	cli.Field(&b, "rule", cli.RuleText(a.Rule, string(a.Layer)))
+	cli.Field(&b, "class", string(a.Class))
+	cli.Field(&b, "reason", a.Reason)
+	cli.Field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
+	cli.Field(&b, "credential", credentialText(a.Credential))
+	cli.Field(&b, "goes up", budgetText(a.MaxBytesUp))
+	cli.Field(&b, "policy", a.Policy)
+	cli.Field(&b, "shadow", a.Shadow.text())
 	for _, n := range a.notes {
-		field(&b, "note", n)
+		cli.Field(&b, "note", n)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

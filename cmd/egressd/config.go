@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/internal/spelling"
@@ -63,7 +64,7 @@ func loadConfigUnder(path, organisation string) (*config, error) {
 	}
 	text, err := readConfig(found)
 	if err != nil {
-		return nil, misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, cli.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	return newConfig(found, text, organisation)
 }
@@ -81,10 +82,10 @@ func newConfig(path string, text []byte, organisation string) (*config, error) {
 func parseConfig(path string, text []byte, parse func(string, []byte) (*policy.File, error)) (*config, error) {
 	file, err := parse(path, text)
 	if err != nil {
-		return nil, misused(err, "correct "+path+", then egressd check URL")
+		return nil, cli.Misused(err, "correct "+path+", then egressd check URL")
 	}
 	if file, err = file.Expand(os.LookupEnv); err != nil {
-		return nil, misused(err, "set the variable, or write the value into "+path)
+		return nil, cli.Misused(err, "set the variable, or write the value into "+path)
 	}
 	return &config{path: path, text: text, file: file}, nil
 }
@@ -101,7 +102,7 @@ func findConfig(path string) (string, error) {
 			return p, nil // also one that cannot be read: what follows says so
 		}
 	}
-	return "", misused(&noConfigError{places}, "egressd init")
+	return "", cli.Misused(&noConfigError{places}, "egressd init")
 }
 
 // configPlaces are the paths of the policy file in the order in which they
@@ -137,7 +138,7 @@ func readConfig(path string) ([]byte, error) {
 func (c *config) compile() (*policy.Policy, error) {
 	self, err := hostAddresses()
 	if err != nil {
-		return nil, misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
+		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
 	}
 	listeners := c.listeners()
 	return c.compileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
@@ -152,7 +153,7 @@ func (c *config) compileWith(self func() []netip.Addr, listeners func() []netip.
 	}
 	p, err := c.file.Compile(env)
 	if err != nil {
-		return nil, misused(err, "correct "+fileOf(err, c.path)+", then egressd check URL")
+		return nil, cli.Misused(err, "correct "+fileOf(err, c.path)+", then egressd check URL")
 	}
 	return p, nil
 }
@@ -221,7 +222,7 @@ func defaultAuditDir() (string, error) {
 	}
 	places := userPlaces("XDG_STATE_HOME", ".local/state", "audit")
 	if len(places) == 0 {
-		return "", misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
+		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
 	}
 	return places[0], nil
 }
@@ -245,7 +246,7 @@ func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
 		return &policy.SandboxRules{Name: sandbox.Default}, nil
 	}
 	if len(listed) == 0 {
-		return nil, misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.path, name), "leave out --sandbox")
+		return nil, cli.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.path, name), "leave out --sandbox")
 	}
 	names := make([]string, len(listed))
 	for i := range listed {
@@ -254,13 +255,13 @@ func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
 		}
 	}
 	if name == "" {
-		return nil, misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.path), "--sandbox "+names[0])
+		return nil, cli.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.path), "--sandbox "+names[0])
 	}
 	near := spelling.Nearest(name, names)
 	if near == "" {
 		near = names[0]
 	}
-	return nil, misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.path, strings.Join(names, ", ")), "--sandbox "+near)
+	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
 // proxyOf returns the listener that a sandbox uses, and the token that it has
@@ -272,7 +273,7 @@ func (c *config) proxyOf(name string) (string, *url.Userinfo, error) {
 	}
 	listener := c.listenerOf(s)
 	if listener == "" {
-		return "", nil, failed(fmt.Errorf("%s has no proxy listener", c.path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
+		return "", nil, cli.Failed(fmt.Errorf("%s has no proxy listener", c.path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
 	}
 	if s.TokenFile == "" {
 		return listener, nil, nil
@@ -293,11 +294,11 @@ func (c *config) token(s *policy.SandboxRules) (string, error) {
 	path := c.relative(s.TokenFile)
 	text, err := durable.Read(path, maxTokenBytes)
 	if err != nil {
-		return "", failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
+		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
 	}
 	token := strings.TrimRight(string(text), "\r\n")
 	if token == "" {
-		return "", failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
+		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
 	}
 	return token, nil
 }

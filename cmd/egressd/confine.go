@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"os"
 	"syscall"
@@ -36,7 +37,7 @@ func confine(talk io.Writer) error {
 }
 
 func unconfined(step string, err error) error {
-	return failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
+	return cli.Failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
 }
 
 // guardMemory makes the process's memory, environment and descriptors root's

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -72,7 +73,7 @@ func (d *daemon) engineHealth(w *containers, err error) {
 	switch {
 	case err != nil && was == nil:
 		note = "containers are unknown, and thus refused: the engine cannot be asked: " + err.Error()
-		fmt.Fprintf(d.talk, "egressd: error: %s\n", printable(note))
+		fmt.Fprintf(d.talk, "egressd: error: %s\n", cli.Printable(note))
 		fmt.Fprintln(d.talk, "egressd: hint: start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
 	case err == nil && was != nil:
 		note = "containers are known again: the engine answers"
@@ -92,7 +93,7 @@ func (d *daemon) contained(k *sandbox.Known) {
 		return
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
-	fmt.Fprintf(d.talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable(note), d.path)
+	fmt.Fprintf(d.talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", cli.Printable(note), d.path)
 	if err := d.gate.NoteSandbox(egress.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
 		d.complain(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -140,7 +141,7 @@ func (c *config) credentials(ctx context.Context, digest string) (*credentials, 
 	}
 	reading.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return nil, misused(err, "correct inject in "+c.path)
+		return nil, cli.Misused(err, "correct inject in "+c.path)
 	}
 	return set, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hostaddr"
@@ -107,14 +108,14 @@ func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) 
 	d.path = d.config.path
 	d.seen = stateOf(d.path, d.above, nil)
 	if d.host, err = hostaddr.Watch(); err != nil {
-		return nil, failed(err, "egressd serve, where netlink sockets are allowed")
+		return nil, cli.Failed(err, "egressd serve, where netlink sockets are allowed")
 	}
 	entries, err := d.config.entries()
 	if err != nil {
 		return nil, err
 	}
 	if d.sandboxes, err = sandbox.NewDirectory(entries); err != nil {
-		return nil, misused(err, "correct sandboxes in "+d.path)
+		return nil, cli.Misused(err, "correct sandboxes in "+d.path)
 	}
 	if d.resolver, err = newResolver(d.config); err != nil {
 		return nil, err
@@ -238,19 +239,19 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, err
 	}
 	if err := d.gate.SetPolicy(ctx, p, "loaded "+d.path); err != nil {
-		return nil, failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+		return nil, cli.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
 	d.attest()
 	d.adopt(d.config)
 	if err := d.sinks.Apply(sinks); err != nil {
-		return nil, failed(err, "correct audit.sinks in "+d.path)
+		return nil, cli.Failed(err, "correct audit.sinks in "+d.path)
 	}
 	if err := d.anchors.Apply(d.config.file.Audit.Anchors); err != nil {
-		return nil, misused(err, "correct audit.anchors in "+d.path)
+		return nil, cli.Misused(err, "correct audit.anchors in "+d.path)
 	}
 	for _, w := range d.config.warnings() {
-		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", cli.Printable(w))
 	}
 	return p, d.noteProjects()
 }
@@ -258,20 +259,20 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 func (d *daemon) recordStart() error {
 	for _, torn := range d.log.Recovered() {
 		if err := d.gate.Note(egress.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
-			return failed(err, "free space for the audit log")
+			return cli.Failed(err, "free space for the audit log")
 		}
 	}
 	if d.accepted != "" {
 		if err := d.gate.Note(egress.KindRecovery, clipped(d.accepted)); err != nil {
-			return failed(err, "free space for the audit log")
+			return cli.Failed(err, "free space for the audit log")
 		}
 	}
-	note := "started " + thisBuild().String()
+	note := "started " + cli.ThisBuild().String()
 	if w := d.config.warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
 	if err := d.gate.Note(egress.KindStart, clipped(note)); err != nil {
-		return failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+		return cli.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
 }
@@ -295,9 +296,9 @@ func (d *daemon) parts() string {
 // noteProjects tells the operator and the log of the projects that do not count.
 func (d *daemon) noteProjects() error {
 	for _, w := range d.config.projectWarnings() {
-		fmt.Fprintf(d.talk, "egressd: warning: %s\n", printable(w))
+		fmt.Fprintf(d.talk, "egressd: warning: %s\n", cli.Printable(w))
 		if err := d.gate.Note(egress.KindPolicy, clipped("warning: "+w)); err != nil {
-			return failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
+			return cli.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}
 	return nil

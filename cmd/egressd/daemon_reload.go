@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -97,7 +98,7 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 		return nil, err
 	}
 	if err := sink.CheckAnchors(c.file.Audit.Anchors); err != nil {
-		return nil, misused(err, "correct audit.anchors in "+c.path)
+		return nil, cli.Misused(err, "correct audit.anchors in "+c.path)
 	}
 	next.keys, err = c.credentials(ctx, next.policy.Digest())
 	return next, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/dockerrun"
 	"github.com/egressd/egressd/policy"
 )
@@ -31,7 +32,7 @@ func newDockerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker",
 		Short: "Start containers whose only network is egressd",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDockerRunCommand())
@@ -81,7 +82,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	c, err := dockerrun.Parse(args)
 	var refused *dockerrun.RefusedError
 	if errors.As(err, &refused) {
-		return misused(err, refused.Instead)
+		return cli.Misused(err, refused.Instead)
 	}
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	}
 	docker, err := exec.LookPath("docker")
 	if err != nil {
-		return failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
+		return cli.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
 	}
 	image, err := imageOf(docker, c, stderr)
 	if err != nil {
@@ -104,10 +105,10 @@ func dockerRun(stderr io.Writer, args []string) error {
 	}
 	own, err := os.Executable()
 	if err != nil {
-		return failed(err, "egressd docker run, from a file")
+		return cli.Failed(err, "egressd docker run, from a file")
 	}
 	err = syscall.Exec(docker, slices.Concat([]string{"docker"}, dockerArguments(c, image, realPath(own), socket, argv)), os.Environ())
-	return failed(fmt.Errorf("start docker: %w", err), "docker version")
+	return cli.Failed(fmt.Errorf("start docker: %w", err), "docker version")
 }
 
 // dockerArguments are those with which docker is started.
@@ -135,7 +136,7 @@ func bindMount(from, to string) string {
 func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	host := os.Getenv("DOCKER_HOST")
 	if host != "" && !strings.HasPrefix(host, policy.UnixListener) {
-		return failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
+		return cli.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
@@ -146,11 +147,11 @@ func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	for _, source := range c.Sources {
 		real := realPath(source)
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
-			return misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
+			return cli.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
 		}
 		for _, door := range append(never, below...) {
 			if isOrHolds(real, door) || slices.Contains(below, door) && within(real, door) {
-				return misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
+				return cli.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
 			}
 		}
 	}
@@ -177,7 +178,7 @@ func imageOf(docker string, c *dockerrun.Command, stderr io.Writer) (*dockerImag
 	pull := exec.Command(docker, append(args, "--", c.Image)...)
 	pull.Stdout, pull.Stderr = stderr, stderr
 	if err := pull.Run(); err != nil {
-		return nil, failed(fmt.Errorf("docker pull %s: %w", c.Image, err), "docker images, for those that are there")
+		return nil, cli.Failed(fmt.Errorf("docker pull %s: %w", c.Image, err), "docker images, for those that are there")
 	}
 	return inspectImage(docker, c.Image)
 }
@@ -188,11 +189,11 @@ func inspectImage(docker, name string) (*dockerImage, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, failed(fmt.Errorf("docker image inspect %s: %s", name, printable(strings.TrimSpace(said.String()))), "docker pull "+shellWord(name))
+		return nil, cli.Failed(fmt.Errorf("docker image inspect %s: %s", name, cli.Printable(strings.TrimSpace(said.String()))), "docker pull "+cli.ShellWord(name))
 	}
 	image := new(dockerImage)
 	if err := json.Unmarshal(out, image); err != nil {
-		return nil, failed(fmt.Errorf("docker image inspect %s: %w", name, err), "docker version")
+		return nil, cli.Failed(fmt.Errorf("docker image inspect %s: %w", name, err), "docker version")
 	}
 	return image, nil
 }
@@ -207,7 +208,7 @@ func (i *dockerImage) command(c *dockerrun.Command) ([]string, error) {
 		}
 	}
 	if len(argv) == 0 {
-		return nil, misused(fmt.Errorf("the image %s starts nothing by itself", c.Image), "egressd docker run "+shellWord(c.Image)+" COMMAND")
+		return nil, cli.Misused(fmt.Errorf("the image %s starts nothing by itself", c.Image), "egressd docker run "+cli.ShellWord(c.Image)+" COMMAND")
 	}
 	return argv, nil
 }

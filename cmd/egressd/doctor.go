@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -32,13 +33,13 @@ where there is one, and with 2 where it could not look.`,
 		Example: `  egressd doctor
   egressd doctor --container web --json
   docker exec web egressd doctor --inside`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.OutOrStdout())
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
 	cmd.Flags().StringVar(&o.container, "container", "", "look at the running container `NAME` instead, from outside, by Docker's API")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
@@ -115,13 +116,13 @@ func sayFindings(w io.Writer, all []symptom, asJSON bool) error {
 			fmt.Fprintf(w, "%s\n", text)
 			continue
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, printable(f.Says))
+		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, cli.Printable(f.Says))
 		if f.Fix != "" {
-			fmt.Fprintf(w, "  fix: %s\n", printable(f.Fix))
+			fmt.Fprintf(w, "  fix: %s\n", cli.Printable(f.Fix))
 		}
 	}
 	if wrong > 0 {
-		return status(exitFailed)
+		return cli.Status(cli.ExitFailed)
 	}
 	return nil
 }

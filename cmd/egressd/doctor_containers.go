@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -40,5 +41,5 @@ func (c *config) containerFindings() []symptom {
 			found = append(found, symptom{"containers", fmt.Sprintf("%.128s is that of the sandboxes %s, and thus nobody's", k.Name, strings.Join(names, " and ")), "let docker of one sandbox alone fit it, in " + c.path})
 		}
 	}
-	return append([]symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, plural(len(all), "container")+" run", of)}}, found...)
+	return append([]symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, cli.Plural(len(all), "container")+" run", of)}}, found...)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -28,7 +29,7 @@ func (o *doctorOptions) lookAt(w io.Writer) error {
 	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
 	all, err := containerFindings(socket, o.container, cfg)
 	if err != nil {
-		return misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
+		return cli.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
 	}
 	return sayFindings(w, all, o.json)
 }

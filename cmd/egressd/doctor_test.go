@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -88,11 +89,11 @@ func TestAnEscapeIsSaid(t *testing.T) {
 		t.Error(err)
 	}
 	var out bytes.Buffer
-	if err := sayAttempts(&out, tried, false); err != status(1) || out.String() != "✓ raw sockets\n✗ keys: request_key\nself-test 1/2\n" {
+	if err := sayAttempts(&out, tried, false); err != cli.Status(1) || out.String() != "✓ raw sockets\n✗ keys: request_key\nself-test 1/2\n" {
 		t.Errorf("%v, %q", err, out.String())
 	}
 	out.Reset()
-	if err := sayAttempts(&out, tried, true); err != status(1) {
+	if err := sayAttempts(&out, tried, true); err != cli.Status(1) {
 		t.Error(err)
 	}
 	var a sandbox.Attempt

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -61,12 +62,12 @@ func (d *daemon) listenForNetworks() error {
 		return nil
 	}
 	if err := sandbox.TellsNetworksApart(); err != nil {
-		return failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.path)
+		return cli.Failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.path)
 	}
 	for _, name := range names {
 		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, policy.UnixListener), ofOwner)
 		if err != nil {
-			return failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.path)
+			return cli.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.path)
 		}
 		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor, Enters: d.entersAtAll}
 		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
@@ -91,7 +92,7 @@ func (d *daemon) admitVisitors(c *config) error {
 			mode = ofGroup
 		}
 		if err := l.file.chmod(mode); err != nil {
-			return failed(err, "let egressd own "+l.file.held.Name())
+			return cli.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -57,7 +58,7 @@ in, 126 the program cannot be executed, 127 there is none.`,
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(flagError(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(cli.FlagError(cmd, err)) })
 	socketFlag(cmd, &o.socket)
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox; only root and egressd's own user, outside of every sandbox, can choose one")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
@@ -81,10 +82,10 @@ func socketPath(flag string) string {
 // run returns only where COMMAND was not started.
 func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	if len(argv) == 0 {
-		return misused(errors.New("enter needs a program"), "egressd enter -- COMMAND")
+		return cli.Misused(errors.New("enter needs a program"), "egressd enter -- COMMAND")
 	}
 	if o.name != "" && !sandbox.PlainName(o.name) {
-		return misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
+		return cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
 	}
 	if o.quiet {
 		stderr = &heldTalk{to: stderr, quiet: true}
@@ -109,7 +110,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	if errors.As(err, &program) {
 		return notStarted(err)
 	}
-	return failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
+	return cli.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
 }
 
 func ownAddresses() sandbox.Addresses {
@@ -122,7 +123,7 @@ func notReady(err error, hint string) error {
 	if errors.Is(err, sandbox.ErrHandedIn) {
 		hint = "start the program in it without egressd enter, or end what it was handed in for"
 	}
-	return failed(err, hint)
+	return cli.Failed(err, hint)
 }
 
 // handIn hands a network in and keeps none of its sockets.
@@ -142,9 +143,9 @@ func handIn(network *sandbox.Readied, socket, name string) (*sandbox.Handed, err
 func notHandedIn(err error) error {
 	var refused *sandbox.RefusedError
 	if errors.As(err, &refused) {
-		return failed(err, refused.Hint)
+		return cli.Failed(err, refused.Hint)
 	}
-	return failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
+	return cli.Failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
 }
 
 // sayEntered says what holds from now on.
@@ -156,7 +157,7 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 	case sandbox.ByProxy:
 		how = fmt.Sprintf("proxy 127.0.0.1:%d, by variables alone (no CAP_NET_ADMIN): what ignores them has no network", sandbox.ProxyPort)
 	}
-	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", printable(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
+	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", cli.Printable(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
 	if o.Mode != sandbox.ByProxy {
 		return
 	}
@@ -165,7 +166,7 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 		return
 	}
 	if others := sandbox.Resolvers(); len(others) > 0 {
-		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable(strings.Join(others, ", ")))
+		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", cli.Printable(strings.Join(others, ", ")))
 		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
 	}
 }

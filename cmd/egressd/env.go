@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -37,11 +38,11 @@ they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
   docker run --rm $(egressd env --for docker --listen 172.17.0.1:3128) IMAGE
   egressd env --for json --sandbox ci
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.format, "for", "sh", "`FORMAT` to print: sh, docker or json")
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy as the program reaches it (default: the first proxy listener of the policy)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
@@ -63,7 +64,7 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 		o.format = "json"
 	}
 	if !slices.Contains(envFormats, o.format) {
-		return misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
+		return cli.Misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
 	}
 	if err := o.checkCA(); err != nil {
 		return err
@@ -94,10 +95,10 @@ func (o *envOptions) checkCA() error {
 	switch {
 	case o.ca == "":
 		return nil
-	case !filepath.IsAbs(o.ca) || printable(o.ca) != o.ca:
-		return misused(fmt.Errorf("--ca %s: the path has to be a full one, of printable characters", o.ca), `egressd env --ca "$PWD/bundle.pem"`)
-	case o.format == "docker" && shellWord(o.ca) != o.ca:
-		return misused(fmt.Errorf("--ca %s: a shell would not leave this path in one piece", o.ca), "mount the bundle at a plain path, such as /etc/ssl/egressd.pem")
+	case !filepath.IsAbs(o.ca) || cli.Printable(o.ca) != o.ca:
+		return cli.Misused(fmt.Errorf("--ca %s: the path has to be a full one, of printable characters", o.ca), `egressd env --ca "$PWD/bundle.pem"`)
+	case o.format == "docker" && cli.ShellWord(o.ca) != o.ca:
+		return cli.Misused(fmt.Errorf("--ca %s: a shell would not leave this path in one piece", o.ca), "mount the bundle at a plain path, such as /etc/ssl/egressd.pem")
 	default:
 		return nil
 	}
@@ -140,13 +141,13 @@ func splitListen(address string) (host, port string, err error) {
 	const hint = "egressd env --listen 127.0.0.1:3128"
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
-		return "", "", misused(fmt.Errorf("the proxy's address: %w", err), hint)
+		return "", "", cli.Misused(fmt.Errorf("the proxy's address: %w", err), hint)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", "", misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), hint)
+		return "", "", cli.Misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), hint)
 	}
 	if strings.ContainsFunc(host, notInHost) {
-		return "", "", misused(errors.New("the proxy's address holds what no host name or address does"), hint)
+		return "", "", cli.Misused(errors.New("the proxy's address holds what no host name or address does"), hint)
 	}
 	switch host {
 	case "", "0.0.0.0":
@@ -213,10 +214,10 @@ func addressVariables(proxy, socks string) []variable {
 
 func printVariables(w io.Writer, format string, vars []variable) error {
 	if format == "json" {
-		return printJSON(w, byName(vars))
+		return cli.PrintJSON(w, byName(vars))
 	}
 	for _, v := range vars {
-		text := "export " + v.name + "=" + shellQuote(v.value)
+		text := "export " + v.name + "=" + cli.ShellQuote(v.value)
 		if format == "docker" {
 			text = "-e " + v.name + "=" + v.value
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
@@ -59,7 +60,7 @@ func (d *daemon) tlsListener(c *config, with *proxy.Inspection) (*proxy.TLSListe
 		l.Clients, err = clientAuthorities(text)
 	}
 	if err != nil {
-		return nil, misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.path)
+		return nil, cli.Misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.path)
 	}
 	return l, nil
 }
@@ -148,7 +149,7 @@ func (d *daemon) admitUsers(c *config) error {
 			mode = ofEveryone
 		}
 		if err := l.file.chmod(mode); err != nil {
-			return failed(err, "let egressd own "+l.file.held.Name())
+			return cli.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
 	return d.admitVisitors(c)
@@ -177,7 +178,7 @@ func (c *config) checkUsers() error {
 		text, err := os.ReadFile("/proc/self/uid_map")
 		if err != nil || !mapsEveryone(string(text)) {
 			err := fmt.Errorf("sandbox %s: egressd runs in a user namespace, in which uid %d is every user that has no number there", s.Name, overflowUID)
-			return misused(err, "give the program another user, or run egressd outside of the namespace")
+			return cli.Misused(err, "give the program another user, or run egressd outside of the namespace")
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -33,13 +34,13 @@ With claude or codex it has that program use egressd instead.`,
 		Example: `  egressd init
   egressd init --print > egressd.yaml
   egressd init claude`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	for _, i := range integrations {
 		cmd.AddCommand(newIntegrationCommand(i))
 	}
@@ -74,7 +75,7 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 	old, err := readConfig(path)
 	exists := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return failed(err, "egressd init --config FILE")
+		return cli.Failed(err, "egressd init --config FILE")
 	}
 	if bytes.Equal(old, text) && exists {
 		fmt.Fprintf(stderr, "egressd: %s is the starter policy already\n", path)
@@ -84,17 +85,17 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if exists && !o.force {
-		return failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
+		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
 	}
 	if err := writePolicy(path, text); err != nil {
-		return failed(err, "egressd init --config FILE, where FILE can be written")
+		return cli.Failed(err, "egressd init --config FILE, where FILE can be written")
 	}
 	return o.done(stdout, stderr, path, true)
 }
 
 func (o *initOptions) show(stdout io.Writer, text []byte) error {
 	if o.json {
-		return printJSON(stdout, written{Policy: string(text)})
+		return cli.PrintJSON(stdout, written{Policy: string(text)})
 	}
 	_, err := stdout.Write(text)
 	return err
@@ -118,7 +119,7 @@ func (o *initOptions) preview(w io.Writer, path, old, text string, exists bool) 
 	if !exists {
 		name = "/dev/null"
 	}
-	_, err := io.WriteString(w, unifiedDiff(name, path, old, text))
+	_, err := io.WriteString(w, cli.UnifiedDiff(name, path, old, text))
 	return err
 }
 
@@ -133,14 +134,14 @@ func writePolicy(path string, text []byte) error {
 
 func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {
 	if o.json {
-		return printJSON(stdout, written{Path: path, Written: wrote})
+		return cli.PrintJSON(stdout, written{Path: path, Written: wrote})
 	}
 	config := ""
 	if o.config != "" {
-		config = " --config " + shellWord(path)
+		config = " --config " + cli.ShellWord(path)
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(path))
 	}
 	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
 	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)

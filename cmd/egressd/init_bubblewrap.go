@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ Where no daemon runs, egressd run --nested -- bwrap does the same. egressd run -
 needs no bwrap, and hides the sockets of the machine's services too.`,
 		Example: `  egressd init bubblewrap --name web -o web-bwrap
   ./web-bwrap --ro-bind / / --tmpfs /run --dev /dev --proc /proc --unshare-all --share-net -- npm test`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := bubblewrapFor(config, name, path)
 			if err != nil {
@@ -34,7 +35,7 @@ needs no bwrap, and hides the sockets of the machine's services too.`,
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
 		},
 	}
-	configFlag(cmd, &config)
+	cli.ConfigFlag(cmd, &config)
 	cmd.Flags().StringVar(&name, "name", "bwrap", "the `NAME` of the sandbox that the program is")
 	cmd.Flags().StringVarP(&path, "output", "o", "egressd-bwrap", "`FILE` to write")
 	o.flags(cmd)
@@ -47,7 +48,7 @@ func bubblewrapFor(config, name, path string) (set integrate.Set, err error) {
 		return set, err
 	}
 	if !sandbox.PlainName(name) {
-		return set, misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable(name)), "egressd init bubblewrap --name web")
+		return set, cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", cli.Printable(name)), "egressd init bubblewrap --name web")
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -57,7 +58,7 @@ func bubblewrapFor(config, name, path string) (set integrate.Set, err error) {
 		return set, err
 	}
 	socket, missing := c.doorOf(name)
-	set = integrate.Bubblewrap(path, name, shellWord(program), shellWord(socket))
+	set = integrate.Bubblewrap(path, name, cli.ShellWord(program), cli.ShellWord(socket))
 	if missing != "" {
 		set.Notes = append([]string{"in " + c.path + ", under sandboxes: " + missing}, set.Notes...)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ and a policy that is there not even then. A service that no network would hold
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plan, err := o.plan()
 			if err != nil {
@@ -60,7 +61,7 @@ type composeOptions struct {
 func (o *composeOptions) plan() (set integrate.Set, err error) {
 	file, err := integrate.ReadCompose(o.file)
 	if err != nil {
-		return set, failed(err, "egressd init compose -f FILE")
+		return set, cli.Failed(err, "egressd init compose -f FILE")
 	}
 	dir := filepath.Dir(file.Path)
 	names, err := o.held(file)
@@ -89,7 +90,7 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 	chosen := o.services
 	if len(chosen) == 0 {
 		if file.Includes {
-			return nil, failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
+			return nil, cli.Failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
 		}
 		chosen = all
 	}
@@ -97,7 +98,7 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 	for _, name := range chosen {
 		i := slices.Index(all, name)
 		if i < 0 {
-			return nil, misused(fmt.Errorf("%s: there is no service %s in %s", o.command, printable(name), file.Path), o.command+" --service "+strings.Join(all, ","))
+			return nil, cli.Misused(fmt.Errorf("%s: there is no service %s in %s", o.command, cli.Printable(name), file.Path), o.command+" --service "+strings.Join(all, ","))
 		}
 		s := &file.Services[i]
 		problems = append(problems, file.Problems(s, chosen)...)
@@ -106,10 +107,10 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 		}
 	}
 	if len(problems) > 0 {
-		return nil, failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
+		return nil, cli.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
 	}
 	if len(names) == 0 {
-		return nil, failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
+		return nil, cli.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
 	}
 	return names, nil
 }
@@ -152,7 +153,7 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integra
 	}
 	for i, name := range names {
 		if name == "egressd" || plainWord(name) != name {
-			return s, failed(fmt.Errorf("%s: a sandbox cannot be called that", printable(name)), o.command+" with another name")
+			return s, cli.Failed(fmt.Errorf("%s: a sandbox cannot be called that", cli.Printable(name)), o.command+" with another name")
 		}
 		s.Held = append(s.Held, integrate.Held{Name: name, Subnet: subnets[i]})
 	}
@@ -191,14 +192,14 @@ func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
 			own[name] = append(own[name], host)
 		}
 		if _, err := policy.ParsePattern(host); err != nil {
-			return misused(err, o.command+" --allow example.com")
+			return cli.Misused(err, o.command+" --allow example.com")
 		}
 		if !slices.Contains(s.Allow, host) {
 			s.Allow = append(s.Allow, host)
 		}
 	}
 	if len(own) > 0 && len(o.presets) > 0 {
-		return misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
+		return cli.Misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
 	}
 	each := len(own) > 0
 	for i := range s.Held {
@@ -208,7 +209,7 @@ func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
 		}
 	}
 	for name := range own {
-		return misused(fmt.Errorf("--allow: there is no %s among those that are held", printable(name)), o.command+" --allow NAME=HOST")
+		return cli.Misused(fmt.Errorf("--allow: there is no %s among those that are held", cli.Printable(name)), o.command+" --allow NAME=HOST")
 	}
 	return nil
 }
@@ -224,23 +225,23 @@ func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error)
 				return all, nil
 			}
 		}
-		return nil, misused(fmt.Errorf("--subnet: %w", err), hint)
+		return nil, cli.Misused(fmt.Errorf("--subnet: %w", err), hint)
 	}
 	taken, err := hostPrefixes()
 	if err != nil {
-		return nil, failed(err, hint)
+		return nil, cli.Failed(err, hint)
 	}
 	for _, pool := range integrate.Pools(word) {
 		all, err := integrate.Subnets(pool, count)
 		if err != nil {
-			return nil, failed(err, o.command+" --subnet 10.128.0.0/16")
+			return nil, cli.Failed(err, o.command+" --subnet 10.128.0.0/16")
 		}
 		// A network that is just one of these was made after an earlier file.
 		if !slices.ContainsFunc(taken, func(p netip.Prefix) bool { return p.Overlaps(pool) && !slices.Contains(all, p) }) {
 			return all, nil
 		}
 	}
-	return nil, failed(errors.New("this host uses all of 10.128.0.0/10"), hint)
+	return nil, cli.Failed(errors.New("this host uses all of 10.128.0.0/10"), hint)
 }
 
 // hostPrefixes are the networks that the host is in.
@@ -262,15 +263,15 @@ func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (in
 		return set, nil
 	}
 	if err != nil {
-		return set, failed(err, o.command+" --policy FOLDER")
+		return set, cli.Failed(err, o.command+" --policy FOLDER")
 	}
 	file, err := policy.ParseFile(path, text)
 	if err != nil {
-		return set, failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
+		return set, cli.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
 	}
 	for _, h := range s.Held {
 		if missing := missingIn(file, h); missing != "" {
-			return set, failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+shellWord(path)+" "+shellWord(path+".old"))
+			return set, cli.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+cli.ShellWord(path)+" "+cli.ShellWord(path+".old"))
 		}
 	}
 	set.Files = slices.DeleteFunc(set.Files, func(f integrate.Made) bool { return f.Path == path })

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -36,13 +37,13 @@ What would be written is shown as a difference. It is written with --yes, or
 when you say so on a terminal. Whatever else the file says stays, comments too.`,
 		Example: `  egressd init devcontainer
   egressd init devcontainer --transparent --name web --yes`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "name", "", "the `NAME` of the sandbox that the container is (default: that of the folder)")
 	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "the `FOLDER` that .devcontainer is in")
 	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture what is sent, with CAP_NET_ADMIN in the container")
@@ -81,7 +82,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 			return err
 		}
 		if err := o.write(plan); err != nil {
-			return failed(err, o.command()+", once more")
+			return cli.Failed(err, o.command()+", once more")
 		}
 		wrote = true
 	}
@@ -94,7 +95,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 func (o *devContainerOptions) refused(err error) error {
 	var boundary *integrate.BoundaryError
 	if errors.As(err, &boundary) {
-		return failed(err, boundary.Instead)
+		return cli.Failed(err, boundary.Instead)
 	}
 	return o.integrationOptions.refused(err)
 }
@@ -109,16 +110,16 @@ func (o *devContainerOptions) settings(c *config) (d integrate.DevContainer, mis
 		o.sandbox = strings.ToLower(filepath.Base(d.Folder))
 	}
 	if !sandbox.PlainName(o.sandbox) {
-		return d, "", misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable(o.sandbox)), o.command()+" --name web")
+		return d, "", cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", cli.Printable(o.sandbox)), o.command()+" --name web")
 	}
 	socket, missing := c.doorOf(o.sandbox)
 	d.Door, d.Socket = filepath.Dir(socket), filepath.Base(socket)
 	if d.Program, err = os.Executable(); err != nil {
-		return d, "", failed(err, o.command()+" --copy")
+		return d, "", cli.Failed(err, o.command()+" --copy")
 	}
 	for _, p := range []string{socket, d.Program} {
-		if !filepath.IsAbs(p) || shellWord(p) != p {
-			return d, "", failed(fmt.Errorf("%s cannot stand in a mount as it is", printable(p)), "a plain path, such as /run/egressd/"+o.sandbox+"/enter.sock or /usr/local/bin/egressd")
+		if !filepath.IsAbs(p) || cli.ShellWord(p) != p {
+			return d, "", cli.Failed(fmt.Errorf("%s cannot stand in a mount as it is", cli.Printable(p)), "a plain path, such as /run/egressd/"+o.sandbox+"/enter.sock or /usr/local/bin/egressd")
 		}
 	}
 	if o.copy {
@@ -155,7 +156,7 @@ func (o *devContainerOptions) variables(c *config) (all []integrate.Variable, er
 		}
 	}
 	if _, err := c.compile(); err != nil {
-		return nil, misused(err, "egressd policy check --config "+shellWord(c.path))
+		return nil, cli.Misused(err, "egressd policy check --config "+cli.ShellWord(c.path))
 	}
 	if c.inspects() {
 		vars = append(vars, trustVariables(integrate.DevContainerCA)...)
@@ -174,7 +175,7 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	}
 	var text strings.Builder
 	if _, err := readBeside(plan.File.Path); err != nil {
-		return false, failed(err, o.command()+" --workspace FOLDER, one of yours")
+		return false, cli.Failed(err, o.command()+" --workspace FOLDER, one of yours")
 	}
 	if !plan.File.Same() {
 		text.WriteString(o.difference(&plan.File))
@@ -182,7 +183,7 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	for _, f := range plan.Beside {
 		old, err := readBeside(f.Path)
 		if err != nil {
-			return false, failed(err, o.command()+" --workspace FOLDER, one of yours")
+			return false, cli.Failed(err, o.command()+" --workspace FOLDER, one of yours")
 		}
 		if old == nil || string(old) != f.Text {
 			text.WriteString(o.difference(&integrate.File{Path: f.Path, Old: old, New: []byte(f.Text)}))
@@ -192,10 +193,10 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	if o.copy {
 		same, err := sameProgram(o.copied())
 		if err != nil {
-			return false, failed(err, o.command())
+			return false, cli.Failed(err, o.command())
 		}
 		if !same {
-			fmt.Fprintf(&text, "Binary file %s is to be a copy of this egressd\n", printable(o.copied()))
+			fmt.Fprintf(&text, "Binary file %s is to be a copy of this egressd\n", cli.Printable(o.copied()))
 			changed = true
 		}
 	}
@@ -245,20 +246,20 @@ func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config, plan *in
 		for _, f := range plan.Beside {
 			said.Beside = append(said.Beside, f.Path)
 		}
-		return printJSON(stdout, said)
+		return cli.PrintJSON(stdout, said)
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s and the Feature beside it\n", printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s and the Feature beside it\n", cli.Printable(plan.File.Path))
 	} else {
-		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", cli.Printable(plan.File.Path))
 	}
 	for _, note := range plan.Notes {
 		fmt.Fprintf(stderr, "egressd: %s\n", note)
 	}
 	if missing != "" {
-		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", printable(c.path), missing)
+		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", cli.Printable(c.path), missing)
 	}
-	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+shellWord(o.workspace))
+	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+cli.ShellWord(o.workspace))
 	return nil
 }
 

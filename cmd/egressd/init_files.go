@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ type planOptions struct {
 func (o *planOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace files that are there and differ")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the files and write nothing")
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 }
 
 // A plannedFile is what init tells a script of a file.
@@ -39,7 +40,7 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 	for _, f := range plan.Files {
 		old, err := readConfig(f.Path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(err, "egressd init --help")
+			return cli.Failed(err, "egressd init --help")
 		}
 		exists := err == nil
 		if exists && string(old) == f.Text {
@@ -57,11 +58,11 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 		return o.show(stdout, plan)
 	}
 	if len(there) > 0 && !o.force {
-		return failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
+		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
 	}
 	for _, f := range changed {
 		if err := writePlanned(f); err != nil {
-			return failed(err, "the same as a user who may write "+f.Path+", or with --print")
+			return cli.Failed(err, "the same as a user who may write "+f.Path+", or with --print")
 		}
 	}
 	return o.done(stdout, stderr, plan, changed)
@@ -75,7 +76,7 @@ func (o *planOptions) preview(w io.Writer, f integrate.Made, old string, exists 
 	if !exists {
 		name = "/dev/null"
 	}
-	_, err := io.WriteString(w, unifiedDiff(name, f.Path, old, f.Text))
+	_, err := io.WriteString(w, cli.UnifiedDiff(name, f.Path, old, f.Text))
 	return err
 }
 
@@ -84,7 +85,7 @@ func (o *planOptions) preview(w io.Writer, f integrate.Made, old string, exists 
 func (o *planOptions) show(w io.Writer, plan integrate.Set) error {
 	for _, f := range plan.Files {
 		if o.json {
-			if err := printJSON(w, plannedFile{Path: f.Path, Text: f.Text}); err != nil {
+			if err := cli.PrintJSON(w, plannedFile{Path: f.Path, Text: f.Text}); err != nil {
 				return err
 			}
 			continue
@@ -109,7 +110,7 @@ func writePlanned(f integrate.Made) error {
 func (o *planOptions) done(stdout, stderr io.Writer, plan integrate.Set, changed []integrate.Made) error {
 	if o.json {
 		for _, f := range changed {
-			if err := printJSON(stdout, plannedFile{Path: f.Path, Written: true}); err != nil {
+			if err := cli.PrintJSON(stdout, plannedFile{Path: f.Path, Written: true}); err != nil {
 				return err
 			}
 		}
@@ -119,10 +120,10 @@ func (o *planOptions) done(stdout, stderr io.Writer, plan integrate.Set, changed
 		fmt.Fprintln(stderr, "egressd: everything is there already")
 	}
 	for _, f := range changed {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(f.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(f.Path))
 	}
 	for _, note := range plan.Notes {
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable(note))
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", cli.Printable(note))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/spf13/cobra"
 )
@@ -15,7 +16,7 @@ func newInitGitHubCommand() *cobra.Command {
 what the script tried to reach in the summary of the job. It prints what it
 writes, as a difference, and replaces nothing without --force.`,
 		Example: "  egressd init github",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.GitHub(path))
 		},

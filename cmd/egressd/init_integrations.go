@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -61,13 +62,13 @@ What would be written is shown as a difference. It is written with --yes, or
 when you say so on a terminal. Whatever else the file says stays; a setting
 that is there with another value is an error and is never replaced.`,
 		Example: "  egressd init " + i.name + "\n  egressd init " + i.name + " --listen 127.0.0.1:3130 --yes",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy, on loopback (default: the first proxy listener of the policy)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without a question")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the whole file as it would be, and write nothing")
@@ -92,7 +93,7 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 	}
 	path, err := o.of.path(o.project)
 	if err != nil {
-		return failed(err, o.command()+", in a folder of yours")
+		return cli.Failed(err, o.command()+", in a folder of yours")
 	}
 	plan, err := o.of.plan(path, address)
 	if err != nil {
@@ -114,7 +115,7 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 			return err
 		}
 		if err := replaceSettings(file); err != nil {
-			return failed(err, o.command()+", once more")
+			return cli.Failed(err, o.command()+", once more")
 		}
 		wrote = true
 	}
@@ -131,14 +132,14 @@ func (o *integrationOptions) address() (string, error) {
 		return "", err
 	}
 	if strings.HasPrefix(address, policy.UnixListener) || strings.HasPrefix(address, policy.TLSListener) || user != nil {
-		return "", failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", printable(address)), hint)
+		return "", cli.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", cli.Printable(address)), hint)
 	}
 	host, port, err := splitListen(address)
 	if err != nil {
 		return "", err
 	}
 	if !reachesOnlyHere(host) {
-		return "", failed(fmt.Errorf("%s is not on loopback", address), hint)
+		return "", cli.Failed(fmt.Errorf("%s is not on loopback", address), hint)
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -148,11 +149,11 @@ func (o *integrationOptions) refused(err error) error {
 	var shape *integrate.ShapeError
 	switch {
 	case errors.As(err, &conflict):
-		return failed(err, "change or remove it there if that is what you want, then "+o.command())
+		return cli.Failed(err, "change or remove it there if that is what you want, then "+o.command())
 	case errors.As(err, &shape) && shape.ByHand != "":
-		return failed(err, "write it by hand: "+strings.ReplaceAll(strings.TrimSpace(shape.ByHand), "\n", "; "))
+		return cli.Failed(err, "write it by hand: "+strings.ReplaceAll(strings.TrimSpace(shape.ByHand), "\n", "; "))
 	default:
-		return failed(err, o.command()+" --print")
+		return cli.Failed(err, o.command()+" --print")
 	}
 }
 
@@ -161,12 +162,12 @@ func (o *integrationOptions) difference(file *integrate.File) string {
 	if file.Old == nil {
 		name = os.DevNull
 	}
-	return unifiedDiff(name, file.Path, string(file.Old), string(file.New))
+	return cli.UnifiedDiff(name, file.Path, string(file.Old), string(file.New))
 }
 
 // agreed asks, where somebody is there to answer.
 func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
-	left := failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
+	left := cli.Failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
 	switch {
 	case o.yes:
 		return nil
@@ -225,12 +226,12 @@ type integrated struct {
 
 func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrate.Plan, wrote bool) error {
 	if o.json {
-		return printJSON(stdout, integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes})
+		return cli.PrintJSON(stdout, integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes})
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(plan.File.Path))
 	} else {
-		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", cli.Printable(plan.File.Path))
 	}
 	for _, note := range plan.Notes {
 		fmt.Fprintf(stderr, "egressd: %s\n", note)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/spf13/cobra"
 )
@@ -16,7 +17,7 @@ init container that loads the rules between them. It prints what it writes,
 as a difference, and replaces nothing without --force.`,
 		Example: `  egressd init k8s --print
   egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Kubernetes(path, image))
 		},

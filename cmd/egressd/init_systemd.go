@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ egressd is started again, and ports below 1024 and tproxy need no capability. It
 prints what it writes, as a difference, and replaces nothing without --force.`,
 		Example: `  egressd init systemd --print
   sudo egressd init systemd`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			units, err := unitsFor(config, dir, program)
 			if err != nil {
@@ -49,7 +50,7 @@ func unitsFor(config, dir, program string) (u integrate.Units, err error) {
 	}
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
-			return u, failed(err, "egressd init systemd --program PATH")
+			return u, cli.Failed(err, "egressd init systemd --program PATH")
 		}
 	}
 	if u.Config, err = filepath.Abs(c.path); err != nil {
@@ -58,11 +59,11 @@ func unitsFor(config, dir, program string) (u integrate.Units, err error) {
 	u.Dir, u.Program = dir, program
 	for _, path := range []string{u.Program, u.Config} {
 		if strings.ContainsAny(path, " \t\n%$\\\"';") {
-			return u, misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
+			return u, cli.Misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
 		}
 	}
 	if err := c.sockets(&u); err != nil {
-		return u, misused(err, "correct listen in "+c.path)
+		return u, cli.Misused(err, "correct listen in "+c.path)
 	}
 	return u, nil
 }

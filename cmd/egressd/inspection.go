@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/rego"
@@ -60,7 +61,7 @@ func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
 	}
 	pool, err := certs.Pool(roots...)
 	if err != nil {
-		return nil, misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.path+", or install ca-certificates")
+		return nil, cli.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.path+", or install ca-certificates")
 	}
 	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find}, nil
 }
@@ -71,7 +72,7 @@ func (c *config) extraRoots() (all [][]byte, err error) {
 	for _, path := range c.file.TLS.ExtraRoots {
 		text, err := os.ReadFile(c.relative(path))
 		if err != nil {
-			return nil, misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.path)
+			return nil, cli.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.path)
 		}
 		all = append(all, text)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -26,7 +27,7 @@ func loadOrganisation(path string) (*config, error) {
 	hint := "ask who keeps " + path + "; without it nothing is decided"
 	text, err := readConfig(path)
 	if err != nil {
-		return nil, misused(fmt.Errorf("read the organisation's policy: %w", err), hint)
+		return nil, cli.Misused(fmt.Errorf("read the organisation's policy: %w", err), hint)
 	}
 	c, err := parseConfig(path, text, policy.ParseOrganisation)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 )
@@ -51,7 +52,7 @@ func decided(t *testing.T, p *policy.Policy, sandbox, subject string) string {
 	}
 	r.Sandbox.Name = sandbox
 	d, _ := p.Judge(t.Context(), r)
-	return d.Verdict.Action() + " by " + ruleText(d.Rule, string(d.Layer))
+	return d.Verdict.Action() + " by " + cli.RuleText(d.Rule, string(d.Layer))
 }
 
 // An expectation is who decides about a destination for a sandbox.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -26,7 +27,7 @@ func (d *daemon) listen() error {
 	for _, name := range names {
 		l, err := d.openListener(name)
 		if err != nil {
-			return failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.path)
+			return cli.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.path)
 		}
 		d.listening = append(d.listening, l)
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
@@ -46,7 +47,7 @@ func (d *daemon) listen() error {
 		return err
 	}
 	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.change == nil {
-		return misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
+		return cli.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.path)
 	}
 	d.own.Store(&own)
 	return d.admitUsers(d.config)

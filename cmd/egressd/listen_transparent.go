@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 )
@@ -42,9 +43,9 @@ func (d *daemon) listenForCaptured(own *[]netip.AddrPort) error {
 		l, err := d.openCapture(name)
 		switch {
 		case errors.Is(err, syscall.EPERM):
-			return failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
+			return cli.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
 		case err != nil:
-			return failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.path)
+			return cli.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.path)
 		}
 		d.captures = append(d.captures, captureDoor{l, name})
 		*own = append(*own, l.Addr().(*net.TCPAddr).AddrPort())

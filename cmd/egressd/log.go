@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ keeps a value together.
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
 	cmd.Flags().IntVar(&o.top, "top", 100, "print the first `N` lines of each table; 0 for all")
@@ -65,7 +66,7 @@ type logOptions struct {
 
 func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
 	if o.tail < 0 {
-		return misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
+		return cli.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
 	}
 	if err := checkTop(o.top, "egressd log"); err != nil {
 		return err
@@ -85,7 +86,7 @@ func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr
 	found, err := log.overview(f)
 	view := overview{Overview: found, flags: o.flags(), top: o.top}
 	out := bufio.NewWriter(stdout)
-	if err := errors.Join(view.print(out, time.Now(), paletteFor(stdout)), out.Flush()); err != nil {
+	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err
 	}
 	if err == nil && view.Len() == 0 {
@@ -113,7 +114,7 @@ func (l *logReader) overview(f *records.Filter) (*records.Overview, error) {
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
 func (o *logOptions) stream(ctx context.Context, log *logReader, f *records.Filter, stdout io.Writer) error {
-	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: paletteFor(stdout)}
+	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
 	}
@@ -133,7 +134,7 @@ type streamer struct {
 	joiner  records.Joiner
 	out     *bufio.Writer
 	json    bool
-	colours palette
+	colours cli.Palette
 	held    []string // not nil while only the last lines, tail of them, are wanted
 	tail    int
 	live    bool // each line is written out at once

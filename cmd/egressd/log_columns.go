@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/records"
 )
 
@@ -17,7 +18,7 @@ func cell(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range printable(s) {
+	for _, r := range cli.Printable(s) {
 		if r > widest {
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		} else {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
@@ -73,12 +74,12 @@ func (o *exportOptions) unknownFormat() error {
 	formats := export.Formats()
 	example := "egressd log export --format " + formats[0]
 	if o.format == "" {
-		return misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
+		return cli.Misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
 	}
 	if near := spelling.Nearest(strings.ToLower(o.format), formats); near != "" {
 		example = "egressd log export --format " + near
 	}
-	return misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
+	return cli.Misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
 }
 
 // exportTo writes what passes the filter. It remembers only the flows that are
@@ -107,7 +108,7 @@ func exportOrigin() export.Origin {
 	if err != nil {
 		host = ""
 	}
-	return export.Origin{Version: thisBuild().Version, Host: host}
+	return export.Origin{Version: cli.ThisBuild().Version, Host: host}
 }
 
 // wholeFile writes a file that only its owner can read, and that is there under its
@@ -115,7 +116,7 @@ func exportOrigin() export.Origin {
 func wholeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return failed(err, "--out FILE in a folder that you may write")
+		return cli.Failed(err, "--out FILE in a folder that you may write")
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
@@ -37,7 +38,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
 	return cmd
@@ -67,7 +68,7 @@ func (o *pivotOptions) run(stdout io.Writer, words []string) error {
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
-		err = printJSON(out, t)
+		err = cli.PrintJSON(out, t)
 	} else {
 		err = t.print(out)
 	}
@@ -80,7 +81,7 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 		return nil, err
 	}
 	if o.by != "count" && o.by != "up" && o.by != "down" {
-		return nil, misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
+		return nil, cli.Misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
 	}
 	for len(words) > 0 && len(o.fields) < 2 && records.Field(words[0]) != nil {
 		o.fields, words = append(o.fields, words[0]), words[1:]
@@ -89,13 +90,13 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 		return words, nil
 	}
 	if len(words) == 0 {
-		return nil, misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
+		return nil, cli.Misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
 	}
 	err := fmt.Errorf("there is no field %q; there is %s", words[0], strings.Join(records.FieldNames, ", "))
 	if near := spelling.Nearest(words[0], records.FieldNames); near != "" {
-		return nil, misused(err, "egressd log pivot "+near)
+		return nil, cli.Misused(err, "egressd log pivot "+near)
 	}
-	return nil, misused(err, "egressd log pivot host verdict")
+	return nil, cli.Misused(err, "egressd log pivot host verdict")
 }
 
 // count reads the log twice: which values are to have a line is known only at
@@ -194,7 +195,7 @@ func (t *pivotTable) print(w io.Writer) error {
 		case t.By == "count":
 			return fmt.Sprint(n)
 		}
-		return bytesText(n)
+		return cli.BytesText(n)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))

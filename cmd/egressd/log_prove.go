@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/spf13/cobra"
 )
@@ -49,7 +50,7 @@ type proveOptions struct {
 
 func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	if len(args) != 1 {
-		return misused(errors.New("log prove takes the id of a flow, or the number of a record"), "egressd log prove ID")
+		return cli.Misused(errors.New("log prove takes the id of a flow, or the number of a record"), "egressd log prove ID")
 	}
 	seq, err := o.number(args[0])
 	if err != nil {
@@ -67,13 +68,13 @@ func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	var notGood *audit.NotGoodError
 	switch {
 	case errors.As(err, &notGood):
-		return failed(err, "egressd log verify "+shellWord(dir))
+		return cli.Failed(err, "egressd log verify "+cli.ShellWord(dir))
 	case errors.Is(err, audit.ErrNotSigned):
-		return failed(err, "the same in a second, while egressd serve runs")
+		return cli.Failed(err, "the same in a second, while egressd serve runs")
 	case err != nil:
-		return failed(err, "egressd log --json, for the numbers of the records that are there")
+		return cli.Failed(err, "egressd log --json, for the numbers of the records that are there")
 	}
-	return printJSON(stdout, p)
+	return cli.PrintJSON(stdout, p)
 }
 
 // number finds the record that is meant.
@@ -94,14 +95,14 @@ func (o *proveOptions) number(text string) (int64, error) {
 		return nil
 	})
 	if err == nil && found < 0 {
-		err = failed(fmt.Errorf("no record in %s is of a flow %q", log.dir, text), "egressd log -f, which shows ids")
+		err = cli.Failed(fmt.Errorf("no record in %s is of a flow %q", log.dir, text), "egressd log -f, which shows ids")
 	}
 	return found, err
 }
 
 func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
 	if len(args) > 0 || o.key == "" {
-		return misused(errors.New("log prove --check needs the key of the log, and no record"), "egressd log prove --check FILE --key KEY")
+		return cli.Misused(errors.New("log prove --check needs the key of the log, and no record"), "egressd log prove --check FILE --key KEY")
 	}
 	key, err := o.keyOf("")
 	if err != nil {
@@ -111,22 +112,22 @@ func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
 	if o.check != "-" {
 		f, err := os.Open(o.check)
 		if errors.Is(err, fs.ErrNotExist) {
-			return failed(err, "egressd log prove ID > FILE")
+			return cli.Failed(err, "egressd log prove ID > FILE")
 		}
 		if err != nil {
-			return failed(err, "egressd log prove --check FILE")
+			return cli.Failed(err, "egressd log prove --check FILE")
 		}
 		defer f.Close()
 		in = f
 	}
 	p, err := audit.ParseProof(in)
 	if err != nil {
-		return misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
+		return cli.Misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
 	}
 	code, err := p.Check(key)
 	if code != audit.Good {
-		fmt.Fprintf(stdout, "not proved: %s\n", printable(err.Error()))
-		return status(code)
+		fmt.Fprintf(stdout, "not proved: %s\n", cli.Printable(err.Error()))
+		return cli.Status(code)
 	}
 	_, err = fmt.Fprintf(stdout, "proved: record %d of %d\n%s\n", p.Index, p.Size, p.Record)
 	return err

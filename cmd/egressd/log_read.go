@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ import (
 type logSource struct{ config, dir, run string }
 
 func logFlags(cmd *cobra.Command, s *logSource) {
-	configFlag(cmd, &s.config)
+	cli.ConfigFlag(cmd, &s.config)
 	cmd.Flags().StringVar(&s.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
 	cmd.Flags().StringVar(&s.run, "run", "", "the log of a run of egressd run: last, or its `ID`")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
@@ -34,10 +35,10 @@ func (s *logSource) open() (*logReader, error) {
 	}
 	r, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
+		return nil, cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
 	}
 	if err != nil {
-		return nil, failed(err, "egressd log --dir DIR, as a user who may read it")
+		return nil, cli.Failed(err, "egressd log --dir DIR, as a user who may read it")
 	}
 	return &logReader{dir: dir, lines: r}, nil
 }
@@ -50,7 +51,7 @@ func (s *logSource) ask(words []string) (*logReader, *records.Filter, error) {
 	}
 	if f.Run != "" {
 		if s.dir != "" || s.run != "" && s.run != f.Run {
-			return nil, nil, misused(fmt.Errorf("run:%s, and another log by a flag", f.Run), "egressd log --run "+shellWord(f.Run))
+			return nil, nil, cli.Misused(fmt.Errorf("run:%s, and another log by a flag", f.Run), "egressd log --run "+cli.ShellWord(f.Run))
 		}
 		s.run = f.Run
 	}
@@ -67,7 +68,7 @@ func parseFilter(words []string, now time.Time) (*records.Filter, error) {
 		if wrong.Try != "" {
 			hint = "egressd log " + wrong.Try
 		}
-		return nil, misused(wrong, hint)
+		return nil, cli.Misused(wrong, hint)
 	}
 	return f, err
 }
@@ -173,7 +174,7 @@ func (l *logReader) damage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return failed(err, "keep a copy of "+l.dir+" as it is")
+	return cli.Failed(err, "keep a copy of "+l.dir+" as it is")
 }
 
 // again reads the log from its beginning once more.
@@ -195,7 +196,7 @@ func (l *logReader) follow(ctx context.Context, j *records.Joiner, do func(strin
 			return nil
 		}
 		if err != nil {
-			return failed(err, "egressd log -f")
+			return cli.Failed(err, "egressd log -f")
 		}
 		if err := l.joined(j, do); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -19,16 +20,16 @@ func shadowMark(r *egress.Record) string {
 }
 
 // printShadows writes the table of what the policy in shadow would do.
-func printShadows(w io.Writer, groups []*records.ShadowGroup, now time.Time, colours palette) error {
+func printShadows(w io.Writer, groups []*records.ShadowGroup, now time.Time, colours cli.Palette) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w, colours.paint("35", "SHADOW"))
+	fmt.Fprintln(w, colours.Paint("35", "SHADOW"))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tNOW\tWOULD\tWHY\tLAST")
 	for _, g := range groups {
 		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn), cut(cell(g.Who), longestColumn),
-			cell(g.Now), cell(g.Would), cut(cell(g.Why), longestCell), clock(g.Last, now))
+			cell(g.Now), cell(g.Would), cut(cell(g.Why), longestCell), cli.Clock(g.Last, now))
 	}
 	return table.Flush()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	attempts "github.com/egressd/egressd/records/signals"
 	"github.com/spf13/cobra"
 )
@@ -37,7 +38,7 @@ they leave out is not compared with either.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest; 0: all")
 	return cmd
 }
@@ -50,7 +51,7 @@ type signalsOptions struct {
 
 func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.top < 0 {
-		return misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
+		return cli.Misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
 	}
 	log, filter, err := o.ask(words)
 	if err != nil {
@@ -64,7 +65,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		all = all[:min(len(all), o.top)]
 	}
 	out := bufio.NewWriter(stdout)
-	if err := errors.Join(o.print(out, all, paletteFor(stdout)), out.Flush()); err != nil {
+	if err := errors.Join(o.print(out, all, cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err
 	}
 	if err == nil && len(all) == 0 {
@@ -73,7 +74,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	return err
 }
 
-func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours palette) error {
+func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours cli.Palette) error {
 	encoder := json.NewEncoder(w)
 	for _, a := range all {
 		if o.json {
@@ -90,22 +91,22 @@ func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours pale
 }
 
 // printAttempt writes one attempt: who and where, why, and what to look at.
-func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, colours palette) error {
+func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, colours cli.Palette) error {
 	who := a.Sandbox
 	if a.Program != "" {
 		who = strings.TrimPrefix(who+"/"+a.Program, "default/")
 	}
 	score := fmt.Sprintf("%3d", a.Score)
 	if a.Score >= 40 {
-		score = colours.paint("31", score)
+		score = colours.Paint("31", score)
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.bold(cell(a.Destination)), cell(who), clock(a.First, now), clock(a.Last, now))
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cell(a.Destination)), cell(who), cli.Clock(a.First, now), cli.Clock(a.Last, now))
 	for _, s := range a.Signals {
-		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable(s.Evidence))
+		fmt.Fprintf(w, "     %-8s %s\n", s.What, cli.Printable(s.Evidence))
 	}
 	if len(a.IDs) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", printable(strings.Join(a.IDs, ", ")), flags)
+	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", cli.Printable(strings.Join(a.IDs, ", ")), flags)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/records/sink"
 	"github.com/spf13/cobra"
 )
@@ -24,14 +25,14 @@ receiver is behind the end of the log, and why it last failed. It reads files th
 are up to a second old, and needs no daemon.`,
 		Example: `  egressd log sinks
   egressd log sinks --json`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	configFlag(cmd, &o.config)
+	cli.ConfigFlag(cmd, &o.config)
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -46,11 +47,11 @@ func (o *sinksOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log sinks --dir DIR")
+		return cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log sinks --dir DIR")
 	}
 	states, err := sink.States(dir)
 	if err != nil {
-		return failed(err, "egressd log sinks --dir DIR, as a user who may read it")
+		return cli.Failed(err, "egressd log sinks --dir DIR, as a user who may read it")
 	}
 	if o.json {
 		out := json.NewEncoder(stdout)
@@ -74,7 +75,7 @@ func printSinks(stdout io.Writer, states []sink.State) error {
 	for i := range states {
 		s := &states[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cell(s.Name), s.Type, cell(s.To), s.Format, s.Sent, s.LagRecords,
-			lagAge(s), printable(sinkState(s)))
+			lagAge(s), cli.Printable(sinkState(s)))
 	}
 	return table.Flush()
 }

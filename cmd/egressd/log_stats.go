@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ and how all that lies in time.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the first `N` of each list; 0 for all")
 	return cmd
 }
@@ -82,9 +83,9 @@ func (o *statsOptions) run(stdout io.Writer, words []string) error {
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
-		err = printJSON(out, s.view(o.top))
+		err = cli.PrintJSON(out, s.view(o.top))
 	} else {
-		err = s.print(out, o.top, paletteFor(stdout))
+		err = s.print(out, o.top, cli.PaletteFor(stdout))
 	}
 	return errors.Join(err, out.Flush())
 }
@@ -204,15 +205,15 @@ func (s *stats) perMinute() float64 {
 	return float64(s.decisions()) / max(1, s.last.Sub(s.first).Minutes())
 }
 
-func (s *stats) print(w io.Writer, top int, colours palette) error {
+func (s *stats) print(w io.Writer, top int, colours cli.Palette) error {
 	if s.decisions() == 0 {
 		_, err := fmt.Fprintln(w, "nothing was asked for")
 		return err
 	}
-	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", plural(int(s.decisions()), "decision"),
+	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", cli.Plural(int(s.decisions()), "decision"),
 		s.first.Local().Format(time.DateTime), s.last.Local().Format(time.DateTime), s.perMinute())
 	fmt.Fprintf(w, "%d allowed, %d denied, %d asked; %s down, %s up\n", s.verdicts["allow"], s.verdicts["deny"], s.verdicts["ask"],
-		bytesText(s.down), bytesText(s.up))
+		cli.BytesText(s.down), cli.BytesText(s.up))
 	s.printHours(w, colours)
 	for i, list := range statsLists {
 		if err := printEntries(w, list.title, s.rankings[i].Top(top)); err != nil {
@@ -229,7 +230,7 @@ func printEntries(w io.Writer, title string, entries []*records.Entry) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", cell(e.Value), e.Count, e.Denied, bytesText(e.Down), bytesText(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", cell(e.Value), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
 	}
 	return table.Flush()
 }
@@ -239,7 +240,7 @@ const mostBars = 48
 
 // printHours draws how many decisions there were in each hour, or in each few
 // hours where there are many.
-func (s *stats) printHours(w io.Writer, colours palette) {
+func (s *stats) printHours(w io.Writer, colours cli.Palette) {
 	from, to := s.first.Unix()/3600, s.last.Unix()/3600
 	each := (to-from)/mostBars + 1
 	bars := int((to-from)/each) + 1
@@ -252,8 +253,8 @@ func (s *stats) printHours(w io.Writer, colours palette) {
 	if each > 1 {
 		step = fmt.Sprintf("%d hours", each)
 	}
-	fmt.Fprintf(w, "allowed %s  most in %s: %d\n", colours.paint("32", sparkline(allowed)), step, slices.Max(allowed))
-	fmt.Fprintf(w, "denied  %s  most in %s: %d\n", colours.paint("31", sparkline(denied)), step, slices.Max(denied))
+	fmt.Fprintf(w, "allowed %s  most in %s: %d\n", colours.Paint("32", sparkline(allowed)), step, slices.Max(allowed))
+	fmt.Fprintf(w, "denied  %s  most in %s: %d\n", colours.Paint("31", sparkline(denied)), step, slices.Max(denied))
 }
 
 // sparkline draws each value as a bar; what is not nothing is seen.

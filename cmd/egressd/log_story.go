@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -126,7 +127,7 @@ func isAddress(s string) bool {
 }
 
 // printLinked tells what the same program did around the story.
-func (s *story) printLinked(b *strings.Builder, colours palette) {
+func (s *story) printLinked(b *strings.Builder, colours cli.Palette) {
 	by := "program"
 	if s.decisive != nil && records.Process(s.decisive) == "" {
 		by = "sandbox"
@@ -145,8 +146,8 @@ func (s *story) printLinked(b *strings.Builder, colours palette) {
 			if l.Count > 1 {
 				count = fmt.Sprintf("%d × ", l.Count)
 			}
-			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", clock(l.Time, s.records[0].Time), colours.mark(l.Verdict), count, printable(l.Relation),
-				cutHost(cell(l.Destination)), cut(cell(l.What), longestColumn), cut(cell(l.Why), longestCell), printable(l.Flow))
+			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", cli.Clock(l.Time, s.records[0].Time), colours.Mark(l.Verdict), count, cli.Printable(l.Relation),
+				cutHost(cell(l.Destination)), cut(cell(l.What), longestColumn), cut(cell(l.Why), longestCell), cli.Printable(l.Flow))
 		}
 	}
 	if s.Further > 0 {

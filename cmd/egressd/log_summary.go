@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -29,7 +30,7 @@ stands in it as code, and never becomes markup.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
 	cmd.MarkFlagsMutuallyExclusive("markdown", "json")
@@ -59,19 +60,19 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 	out := bufio.NewWriter(stdout)
 	switch {
 	case o.json:
-		err = printJSON(out, s)
+		err = cli.PrintJSON(out, s)
 	case o.markdown:
 		err = s.printMarkdown(out)
 	default:
 		fmt.Fprintf(out, "%s\n", s.sentence())
-		err = s.view.print(out, time.Now(), paletteFor(stdout))
+		err = s.view.print(out, time.Now(), cli.PaletteFor(stdout))
 	}
 	return errors.Join(err, out.Flush())
 }
 
 func checkTop(top int, command string) error {
 	if top < 0 {
-		return misused(fmt.Errorf("--top %d is less than nothing", top), command+" --top 0, for all")
+		return cli.Misused(fmt.Errorf("--top %d is less than nothing", top), command+" --top 0, for all")
 	}
 	return nil
 }
@@ -172,12 +173,12 @@ func (s *logSummary) sentence() string {
 	if s.Decisions == 0 {
 		return "nothing was asked for"
 	}
-	text := fmt.Sprintf("%s from %s to %s: %d allowed, %d denied", plural(int(s.Decisions), "decision"),
-		s.First.Local().Format(time.DateTime), clock(*s.Last, *s.First), s.Allowed, s.Denied)
+	text := fmt.Sprintf("%s from %s to %s: %d allowed, %d denied", cli.Plural(int(s.Decisions), "decision"),
+		s.First.Local().Format(time.DateTime), cli.Clock(*s.Last, *s.First), s.Allowed, s.Denied)
 	if s.Asked > 0 {
 		text += fmt.Sprintf(", %d asked", s.Asked)
 	}
-	return text + "; " + bytesText(s.Down) + " down, " + bytesText(s.Up) + " up"
+	return text + "; " + cli.BytesText(s.Down) + " down, " + cli.BytesText(s.Up) + " up"
 }
 
 // printMarkdown writes a section for the summary of a CI job.
@@ -187,7 +188,7 @@ func (s *logSummary) printMarkdown(w io.Writer) error {
 		s.markdownTable(w, section.action, section.title, section.last)
 	}
 	if s.LeftOut > 0 {
-		fmt.Fprintf(w, "\n%s left out.\n", plural(s.LeftOut, "line"))
+		fmt.Fprintf(w, "\n%s left out.\n", cli.Plural(s.LeftOut, "line"))
 	}
 	return nil
 }
@@ -205,7 +206,7 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 		}
 		remark := g.Fix
 		if action == "allow" {
-			remark = bytesText(g.Down) + " down, " + bytesText(g.Up) + " up"
+			remark = cli.BytesText(g.Down) + " down, " + cli.BytesText(g.Up) + " up"
 		}
 		fmt.Fprintf(w, "| %d | %s | %s | %s | %s | %s | %s |\n", g.Count, markdownCode(g.Destination), markdownCode(g.What), markdownCode(g.Who),
 			markdownCode(g.Why), g.Last.UTC().Format("2006-01-02 15:04:05Z"), markdownWhole(remark))
@@ -217,7 +218,7 @@ func markdownCode(s string) string {
 	if s == "" {
 		return "–"
 	}
-	return markdownWhole(cut(printable(s), longestCell))
+	return markdownWhole(cut(cli.Printable(s), longestCell))
 }
 
 // markdownWhole is text as code, all of it: half a command is another one.
@@ -225,7 +226,7 @@ func markdownWhole(s string) string {
 	if s == "" {
 		return "–"
 	}
-	return "<code>" + markdownText(printable(s)) + "</code>"
+	return "<code>" + markdownText(cli.Printable(s)) + "</code>"
 }
 
 // markdownText has every character that could be markup, a link or a mention stand

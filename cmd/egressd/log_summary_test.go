@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -25,7 +26,7 @@ func FuzzMarkdownText(f *testing.F) {
 		if rest := strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 &#;"); !ok || !closed || strings.ContainsAny(text, "<>|`*_[]()!@:/.\\\n") || len(rest) > len(text) {
 			t.Fatalf("%q is %q", s, code)
 		}
-		if html.UnescapeString(text) != printable(s) {
+		if html.UnescapeString(text) != cli.Printable(s) {
 			t.Fatalf("%q is %q, which says %q", s, text, html.UnescapeString(text))
 		}
 	})

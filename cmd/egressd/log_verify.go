@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -44,26 +45,26 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(flagError(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
 	logFlags(cmd, &o.logSource)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 // asUnread gives errors of a command whose answer is its exit code the code that is
 // no answer.
 func asUnread(err error) error {
-	var answer status
-	var f *failure
+	var answer cli.Status
+	var f *cli.Failure
 	if err == nil || errors.As(err, &answer) {
 		return err
 	}
 	if errors.As(err, &f) {
-		return &failure{code: exitUnread, err: err, hint: f.hint}
+		return &cli.Failure{Code: exitUnread, Err: err, Hint: f.Hint}
 	}
-	return &failure{code: exitUnread, err: err}
+	return &cli.Failure{Code: exitUnread, Err: err}
 }
 
 // A signedSource is a log and the key that it is verified with.
@@ -84,7 +85,7 @@ type verifyOptions struct {
 
 func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 	if len(args) > 1 || len(args) == 1 && (o.dir != "" || o.signedSource.run != "") {
-		return misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
+		return cli.Misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
 	}
 	if len(args) == 1 {
 		o.dir = args[0]
@@ -98,12 +99,12 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	if o.json {
-		err = printJSON(stdout, report)
+		err = cli.PrintJSON(stdout, report)
 	} else {
 		err = o.print(stdout, stderr, report, dir)
 	}
 	if err == nil && report.Code != audit.Good {
-		err = status(report.Code)
+		err = cli.Status(report.Code)
 	}
 	return err
 }
@@ -115,10 +116,10 @@ func (o *verifyOptions) given() ([]byte, error) {
 	}
 	given, err := durable.Read(o.checkpoint, maxGiven)
 	if err != nil {
-		return nil, failed(err, "egressd log verify --checkpoint FILE")
+		return nil, cli.Failed(err, "egressd log verify --checkpoint FILE")
 	}
 	if len(strings.TrimSpace(string(given))) == 0 {
-		return nil, misused(fmt.Errorf("%s holds no checkpoint", o.checkpoint), "egressd log checkpoint, which prints one")
+		return nil, cli.Misused(fmt.Errorf("%s holds no checkpoint", o.checkpoint), "egressd log checkpoint, which prints one")
 	}
 	return given, nil
 }
@@ -142,10 +143,10 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	}
 	report, err := audit.Verify(dir, key, given)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
+		return nil, "", cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
 	}
 	if err != nil {
-		return nil, "", failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
+		return nil, "", cli.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
 	}
 	return report, dir, nil
 }
@@ -171,12 +172,12 @@ func (o *signedSource) keyOf(dir string) (string, error) {
 	if audit.CheckKey(key) != nil {
 		text, err := durable.Read(o.key, 4<<10)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", failed(err, "egressd log verify --key KEY")
+			return "", cli.Failed(err, "egressd log verify --key KEY")
 		}
 		key = strings.TrimSpace(string(text))
 	}
 	if err := audit.CheckKey(key); err != nil {
-		return "", misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
+		return "", cli.Misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
 	}
 	return key, nil
 }
@@ -198,7 +199,7 @@ func (o *signedSource) known(dir string) (string, error) {
 func explainKey(err error) error {
 	var refusal *audit.Refusal
 	if errors.As(err, &refusal) {
-		return failed(err, refusal.Fix)
+		return cli.Failed(err, refusal.Fix)
 	}
 	return err
 }
@@ -226,14 +227,14 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	}
 	mine, left, err := audit.CheckpointsOf(given, root)
 	if err != nil {
-		return "", "", nil, failed(err, "egressd log verify --run ID --checkpoint FILE")
+		return "", "", nil, cli.Failed(err, "egressd log verify --run ID --checkpoint FILE")
 	}
 	report, err := audit.Verify(index, root, mine)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil, failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
+		return "", "", nil, cli.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
 	if err != nil {
-		return "", "", nil, failed(err, "egressd log verify "+index)
+		return "", "", nil, cli.Failed(err, "egressd log verify "+index)
 	}
 	if report.Code != audit.Good && report.Code != audit.TornTail {
 		report.Problem = "the index of runs: " + report.Problem
@@ -247,7 +248,7 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 func runRecord(index, run string) (key, ended string, err error) {
 	r, err := audit.NewReader(index, 0)
 	if err != nil {
-		return "", "", failed(err, "egressd log verify "+index)
+		return "", "", cli.Failed(err, "egressd log verify "+index)
 	}
 	defer r.Close()
 	for {
@@ -256,7 +257,7 @@ func runRecord(index, run string) (key, ended string, err error) {
 			return key, ended, nil
 		}
 		if err != nil {
-			return "", "", failed(err, "egressd log verify "+index)
+			return "", "", cli.Failed(err, "egressd log verify "+index)
 		}
 		var record struct{ Kind, Run, Key, Checkpoint string }
 		if err := json.Unmarshal(line, &record); err != nil || record.Run != run {
@@ -294,7 +295,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 		if r.From != nil {
 			fmt.Fprintf(&b, "the first record that is wrong is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
 		}
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable(verifyHint(r.Code, dir)))
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", cli.Printable(verifyHint(r.Code, dir)))
 	}
 	_, err := io.WriteString(stdout, printableLines(b.String()))
 	return err
@@ -302,16 +303,16 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 
 func verifyHint(code int, dir string) string {
 	if code == audit.Unknown {
-		return "egressd log verify " + shellWord(dir) + " --key KEY, with what egressd log key printed where the log was begun"
+		return "egressd log verify " + cli.ShellWord(dir) + " --key KEY, with what egressd log key printed where the log was begun"
 	}
-	return "keep a copy of " + shellWord(dir) + " as it is"
+	return "keep a copy of " + cli.ShellWord(dir) + " as it is"
 }
 
 // printableLines is text of several lines, each printable.
 func printableLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+		b.WriteString(cli.Printable(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	return b.String()
 }
@@ -327,7 +328,7 @@ Keep it where nobody who can write the log can write: it is what log verify
 and log prove --check need elsewhere. With --run it is the key of the index of
 runs, which is the same for all runs of the user.`,
 		Example: "  egressd log key > log-key.txt",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := o.directory()
 			if err != nil {
@@ -342,20 +343,20 @@ runs, which is the same for all runs of the user.`,
 			}
 			key, err := audit.RootKey(dir, keys)
 			if errors.Is(err, fs.ErrNotExist) {
-				return failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
+				return cli.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
 			}
 			if err != nil {
 				return explainKey(err)
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"key": key, "dir": dir})
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"key": key, "dir": dir})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
 			return err
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -368,17 +369,17 @@ func newLogCheckpointCommand() *cobra.Command {
 tlog-checkpoint) that says how many records there are, and the hash of all.
 Kept elsewhere, it shows later that none of them was changed or cut off.`,
 		Example: "  egressd log checkpoint | ssh auditor 'cat >> checkpoints.txt'",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, dir, err := o.verify(nil)
 			if err != nil {
 				return err
 			}
 			if report.Code != audit.Good && report.Code != audit.TornTail {
-				return failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+shellWord(dir))
+				return cli.Failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+cli.ShellWord(dir))
 			}
 			if o.json {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"checkpoint": report.Newest})
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"checkpoint": report.Newest})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), report.Newest)
 			return err
@@ -386,6 +387,6 @@ Kept elsewhere, it shows later that none of them was changed or cut off.`,
 	}
 	logFlags(cmd, &o.logSource)
 	o.keyFlag(cmd)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -26,13 +27,13 @@ var sections = []struct{ action, title, colour, last string }{
 }
 
 // print writes the tables: what was most, first; among equals the newest.
-func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
+func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error {
 	for _, s := range sections {
 		groups := o.Section(s.action)
 		if len(groups) == 0 {
 			continue
 		}
-		fmt.Fprintln(w, colours.paint(s.colour, s.title))
+		fmt.Fprintln(w, colours.Paint(s.colour, s.title))
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\t%s\n", s.last)
 		shown := groups
@@ -41,7 +42,7 @@ func (o *overview) print(w io.Writer, now time.Time, colours palette) error {
 		}
 		for _, g := range shown {
 			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn),
-				cut(cell(o.who(g)), longestColumn), cut(cell(g.Why), longestCell), clock(g.Last, now), cell(remark(g, o.flags)))
+				cut(cell(o.who(g)), longestColumn), cut(cell(g.Why), longestCell), cli.Clock(g.Last, now), cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -75,7 +76,7 @@ func remark(g *records.Group, flags string) string {
 }
 
 func traffic(g *records.Group) string {
-	text := bytesText(g.Down) + " down, " + bytesText(g.Up) + " up"
+	text := cli.BytesText(g.Down) + " down, " + cli.BytesText(g.Up) + " up"
 	if g.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", g.Failed)
 	}
@@ -108,15 +109,15 @@ func signalText(s *egress.RecordSignal) string {
 }
 
 // line is one record for a person who watches them come.
-func line(r *egress.Record, now time.Time, colours palette) string {
+func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	action := ""
 	if records.Decides(r) && !records.IsLookup(r) {
 		action = r.Decision.Action
 	}
-	fields := []string{clock(r.Time, now), colours.mark(action)}
+	fields := []string{cli.Clock(r.Time, now), colours.Mark(action)}
 	for _, s := range lineWords(r, action) {
 		if s != "" {
-			fields = append(fields, printable(s))
+			fields = append(fields, cli.Printable(s))
 		}
 	}
 	return strings.Join(fields, "  ")
@@ -159,5 +160,5 @@ func trafficText(r *egress.Record) string {
 	if r.Bytes != nil {
 		up, down = r.Bytes.Up, r.Bytes.Down
 	}
-	return fmt.Sprintf("%s down, %s up in %s", bytesText(down), bytesText(up), time.Duration(r.Duration)*time.Millisecond)
+	return fmt.Sprintf("%s down, %s up in %s", cli.BytesText(down), cli.BytesText(up), time.Duration(r.Duration)*time.Millisecond)
 }

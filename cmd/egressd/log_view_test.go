@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -53,10 +54,10 @@ func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 	o := overview{Overview: &records.Overview{}}
 	o.Add(r)
 	var b strings.Builder
-	if err := o.print(&b, filterNow, palette{}); err != nil {
+	if err := o.print(&b, filterNow, cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
-	b.WriteString(line(r, filterNow, palette{}))
+	b.WriteString(line(r, filterNow, cli.Palette{}))
 	for _, bad := range []string{"\x1b", "\a", "\u202e", "\x9b"} {
 		if strings.Contains(b.String(), bad) {
 			t.Errorf("%q reached the terminal:\n%s", bad, b.String())
@@ -67,7 +68,7 @@ func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 func TestLineStaysShortWhateverThePath(t *testing.T) {
 	r := opened("A", "a.test", "deny")
 	r.Kind, r.HTTP = egress.KindRequest, &egress.RecordHTTP{Method: "GET", Path: "/" + strings.Repeat("x", 2000)}
-	if got := line(r, filterNow, palette{}); len(got) > 250 || !strings.Contains(got, "x…") {
+	if got := line(r, filterNow, cli.Palette{}); len(got) > 250 || !strings.Contains(got, "x…") {
 		t.Errorf("a line of %d bytes: %s", len(got), got)
 	}
 }
@@ -157,7 +158,7 @@ func TestBytesText(t *testing.T) {
 		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1234: "1.2 kB", 9_949: "9.9 kB", 9_950: "10 kB", 41_000_000: "41 MB",
 		999_499: "999 kB", 999_500: "1.0 MB", 1_200_000_000: "1.2 GB", 9_000_000_000_000_000_000: "9000 PB",
 	} {
-		if got := bytesText(n); got != want {
+		if got := cli.BytesText(n); got != want {
 			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
 		}
 	}
@@ -165,10 +166,10 @@ func TestBytesText(t *testing.T) {
 
 func TestClockSaysTheDayWhereItIsNotToday(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local)
-	if got := clock(now.Add(-time.Hour), now); got != "11:00:00" {
+	if got := cli.Clock(now.Add(-time.Hour), now); got != "11:00:00" {
 		t.Errorf("an hour ago is %q", got)
 	}
-	if got := clock(now.AddDate(0, 0, -1), now); got != "2026-11-19 12:00:00" {
+	if got := cli.Clock(now.AddDate(0, 0, -1), now); got != "2026-11-19 12:00:00" {
 		t.Errorf("a day ago is %q", got)
 	}
 }
@@ -182,14 +183,14 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	o := overview{Overview: &records.Overview{}}
 	o.Add(end)
 	var table, told strings.Builder
-	if err := o.print(&table, filterNow, palette{}); err != nil {
+	if err := o.print(&table, filterNow, cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
 		t.Errorf("the overview is\n%s", table.String())
 	}
 	s := story{Flow: "A", records: []*egress.Record{open, end}, decisive: open, Decision: open.Decision, end: end}
-	if err := s.print(&told, "", palette{}); err != nil {
+	if err := s.print(&told, "", cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(told.String(), "note         write a.test under tls.never\n") {
@@ -210,7 +211,7 @@ func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 			o.Add(r)
 		}
 		var text strings.Builder
-		if err := o.print(&text, filterNow, palette{}); err != nil {
+		if err := o.print(&text, filterNow, cli.Palette{}); err != nil {
 			t.Fatal(err)
 		}
 		return text.String()

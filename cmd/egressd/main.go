@@ -7,6 +7,7 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"log"
 	"os"
@@ -23,5 +24,5 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(negated(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return report(stderr, root.Execute())
+	return cli.Report(stderr, root.Execute())
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -16,10 +17,10 @@ func newManCommand() *cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write the manual pages into a directory",
 		Hidden: true,
-		Args:   oneArgument("a directory", "egressd man docs/man"),
+		Args:   cli.OneArgument("a directory", "egressd man docs/man"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return failed(err, "egressd man DIR, where DIR can be made")
+				return cli.Failed(err, "egressd man DIR, where DIR can be made")
 			}
 			return writeManPages(cmd.Root(), args[0])
 		},
@@ -32,7 +33,7 @@ func writeManPages(cmd *cobra.Command, dir string) error {
 	cmd.InitDefaultHelpFlag()
 	name := filepath.Join(dir, pageName(cmd)+".1")
 	if err := os.WriteFile(name, manPage(cmd), 0o644); err != nil {
-		return failed(err, "egressd man DIR, where DIR can be written")
+		return cli.Failed(err, "egressd man DIR, where DIR can be written")
 	}
 	for _, below := range cmd.Commands() {
 		if below.Hidden || below.Name() == "help" {

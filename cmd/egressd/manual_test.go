@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
@@ -64,7 +65,7 @@ func TestManualNamesEveryFilterAndCommand(t *testing.T) {
 			t.Errorf("the manual does not name the filter %s:", key)
 		}
 	}
-	for _, name := range commandNames(newRootCommand()) {
+	for _, name := range cli.CommandNames(newRootCommand()) {
 		if name != "help" && !strings.Contains(manual, "`egressd "+name) {
 			t.Errorf("the manual does not name egressd %s", name)
 		}

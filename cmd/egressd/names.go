@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
 )
 
@@ -23,7 +24,7 @@ func (d *daemon) listenForNames(own *[]netip.AddrPort) error {
 	for _, name := range d.config.file.Listen.DNS {
 		door, err := d.openNames(name)
 		if err != nil {
-			return failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
+			return cli.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
 		d.nameDoors = append(d.nameDoors, door)
 		*own = append(*own, door.tcp.Addr().(*net.TCPAddr).AddrPort())

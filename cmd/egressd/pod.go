@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ The rules tell users apart, so that they hold for programs without capabilities
 alone: egressd pod-run starts an agent only where that is so. egressd init k8s
 writes a manifest with all of it.`,
 		Example: "  egressd pod-init --copy /egressd/egressd",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return podInit(cmd.ErrOrStderr(), pod, program)
 		},
@@ -48,24 +49,24 @@ writes a manifest with all of it.`,
 
 func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
 	if pod.User == 0 || pod.Capture == 0 || pod.Names == 0 {
-		return misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
+		return cli.Misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
 	}
 	if err := pod.Enforce(); err != nil {
 		hint := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
 		if errors.Is(err, sandbox.ErrForeignRules) {
 			hint = "hostNetwork: false, and no service mesh in the pod"
 		}
-		return failed(err, hint)
+		return cli.Failed(err, hint)
 	}
 	if f := rulesFinding(); f.Fix != "" {
-		return failed(errors.New(f.Says), f.Fix)
+		return cli.Failed(errors.New(f.Says), f.Fix)
 	}
 	fmt.Fprintf(talk, "egressd: everybody but user %d reaches ports %d and %d alone\n", pod.User, pod.Capture, pod.Names)
 	if program == "" {
 		return nil
 	}
 	if err := copySelf(program); err != nil {
-		return failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
+		return cli.Failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
 	}
 	return nil
 }
@@ -91,7 +92,7 @@ command where there is nothing to find. Else it says what is wrong, and exits wi
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")
+				return cli.Misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")
 			}
 			return podRun(uid, args)
 		},
@@ -109,13 +110,13 @@ func podRun(uid uint32, args []string) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return failed(fmt.Errorf("%s is not started here: it could send past egressd\n%s", args[0], strings.Join(wrong, "\n")), strings.Join(fixes, "; "))
+		return cli.Failed(fmt.Errorf("%s is not started here: it could send past egressd\n%s", args[0], strings.Join(wrong, "\n")), strings.Join(fixes, "; "))
 	}
 	path, err := exec.LookPath(args[0])
 	if err == nil {
 		err = syscall.Exec(path, args, os.Environ())
 	}
-	return failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
+	return cli.Failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
 }
 
 // podFindings are about this container: whether what runs in it is held by the rules of

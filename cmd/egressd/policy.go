@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ Nothing is sent, and no daemon is needed.`,
   egressd policy check policy/
   egressd policy fmt -w policy/`,
 		Args: cobra.ArbitraryArgs,
-		RunE: runGroup,
+		RunE: cli.RunGroup,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
 		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
@@ -54,8 +55,8 @@ be checked.`,
   egressd policy check policy/`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.check(cmd.OutOrStdout(), args) },
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	inputFlag(cmd, &o.input)
 	return cmd
 }
@@ -77,7 +78,7 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 	if o.input == "" || len(paths) > 0 {
 		return nil
 	}
-	return misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
+	return cli.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
 }
 
 func (o *policyOptions) load() (*config, error) {
@@ -102,9 +103,9 @@ func findingsOf(severity string, problems []policy.Problem) (all []finding) {
 
 func (f *finding) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, f)
+		return cli.PrintJSON(w, f)
 	}
-	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", printable(f.File), f.Line, f.Column, f.Severity, printable(f.Message))
+	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", cli.Printable(f.File), f.Line, f.Column, f.Severity, cli.Printable(f.Message))
 	return err
 }
 
@@ -120,19 +121,19 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	}
 	all, err := find()
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
-	code := exitOK
+	code := cli.ExitOK
 	for i := range all {
 		if err := all[i].print(stdout, o.json); err != nil {
 			return err
 		}
 		if all[i].Severity != "warning" {
-			code = exitFailed
+			code = cli.ExitFailed
 		}
 	}
-	if code != exitOK {
-		return status(code)
+	if code != cli.ExitOK {
+		return cli.Status(code)
 	}
 	if len(all) == 0 && !o.json {
 		_, err = fmt.Fprintln(stdout, "nothing found")
@@ -144,7 +145,7 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 func checkRego(asked rego.Options, paths []string) ([]finding, error) {
 	sources, err := readRego(paths)
 	if err != nil {
-		return nil, misused(err, "egressd policy check FILE, or a folder with .rego files")
+		return nil, cli.Misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
 	return checkSources(asked, sources, paths[0])
 }
@@ -248,23 +249,23 @@ change; 2 a file could not be read or is not Rego.`,
 func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
 	switch {
 	case len(paths) == 0:
-		return misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
+		return cli.Misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
 	case write && diff:
-		return misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+shellWord(paths[0]))
+		return cli.Misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+cli.ShellWord(paths[0]))
 	}
 	sources, err := readRego(paths)
 	if err != nil {
-		return misused(err, "egressd policy fmt FILE, or a folder with .rego files")
+		return cli.Misused(err, "egressd policy fmt FILE, or a folder with .rego files")
 	}
 	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return filepath.Ext(s.Name) != ".rego" })
 	if len(sources) == 0 {
-		return misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
+		return cli.Misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
 	}
 	changed := false
 	for _, s := range sources {
 		text, err := rego.Format(s)
 		if err != nil {
-			return misused(err, "correct that, then egressd policy fmt "+shellWord(s.Name))
+			return cli.Misused(err, "correct that, then egressd policy fmt "+cli.ShellWord(s.Name))
 		}
 		changed = changed || string(text) != string(s.Text)
 		if err := putFormatted(stdout, s, text, write, diff); err != nil {
@@ -272,7 +273,7 @@ func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
 		}
 	}
 	if diff && changed {
-		return status(exitFailed)
+		return cli.Status(cli.ExitFailed)
 	}
 	return nil
 }
@@ -284,11 +285,11 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 		return nil
 	case write:
 		if _, err := replaceFile(s.Name, s.Text, text); err != nil {
-			return failed(err, "egressd policy fmt -d "+shellWord(s.Name))
+			return cli.Failed(err, "egressd policy fmt -d "+cli.ShellWord(s.Name))
 		}
 		return nil
 	case diff:
-		_, err := io.WriteString(stdout, unifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
+		_, err := io.WriteString(stdout, cli.UnifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
 		return err
 	}
 	_, err := stdout.Write(text)

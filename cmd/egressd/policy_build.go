@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -45,8 +46,8 @@ not be written, 2 it could not be checked.`,
 			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "bundle.tar.gz", "`FILE` to write; one that is there is replaced")
 	cmd.Flags().StringVar(&o.bundle.Revision, "revision", "", "what this version is called (default: a hash of what is packed)")
 	cmd.Flags().StringSliceVar(&o.bundle.Roots, "root", nil, "a `PATH` of data that the bundle owns, as egress or acme/lists (default: egress, and what the files define)")
@@ -66,19 +67,19 @@ type policyBuildOptions struct {
 
 func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
 	if o.sign.key == "" && o.sign.given() {
-		return misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
+		return cli.Misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
 	}
 	paths = o.folderOfPolicy(paths)
 	sources, err := o.sources(stderr, paths)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	if err := o.refuse(ctx, stderr, sources, paths); err != nil {
 		return err
 	}
 	packed, err := o.pack(sources)
 	if err != nil {
-		return failed(err, "correct that, then egressd policy build")
+		return cli.Failed(err, "correct that, then egressd policy build")
 	}
 	if o.sign.key != "" {
 		if packed, err = o.sign.apply(stderr, packed, time.Now()); err != nil {
@@ -86,7 +87,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 		}
 	}
 	if err := putFile(o.output, packed, 0o644); err != nil {
-		return failed(fmt.Errorf("write the bundle: %w", err), "egressd policy build -o FILE, where FILE can be written")
+		return cli.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy build -o FILE, where FILE can be written")
 	}
 	return o.done(stdout, packed)
 }
@@ -98,7 +99,7 @@ func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.S
 	}
 	sources, err := readRego(paths)
 	if err != nil {
-		return nil, misused(err, "egressd policy build FILE…, or a folder with .rego files")
+		return nil, cli.Misused(err, "egressd policy build FILE…, or a folder with .rego files")
 	}
 	return sources, nil
 }
@@ -125,7 +126,7 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 		}
 	}
 	if len(sources) == 0 {
-		return nil, misused(fmt.Errorf("%s names no Rego to pack", cfg.path), "egressd policy build policy/")
+		return nil, cli.Misused(fmt.Errorf("%s names no Rego to pack", cfg.path), "egressd policy build policy/")
 	}
 	return sources, nil
 }
@@ -140,7 +141,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 	}
 	all, err := find()
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	for i := range all {
 		if err := all[i].print(stderr, false); err != nil {
@@ -148,7 +149,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 		}
 	}
 	if slices.ContainsFunc(all, func(f finding) bool { return f.Severity != "warning" }) {
-		return failed(errors.New("something is wrong with the policy, and nothing was packed"), "correct that, then egressd policy build")
+		return cli.Failed(errors.New("something is wrong with the policy, and nothing was packed"), "correct that, then egressd policy build")
 	}
 	return refuseRed(ctx, stderr, sources)
 }
@@ -157,12 +158,12 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) error {
 	views, _, err := testSources(ctx, rego.Options{}, sources)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	red := false
 	var b strings.Builder
 	for i := range views {
-		views[i].write(&b, paletteFor(stderr))
+		views[i].write(&b, cli.PaletteFor(stderr))
 		red = red || views[i].Outcome == rego.Fail
 	}
 	if len(views) == 0 {
@@ -172,7 +173,7 @@ func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) err
 		return err
 	}
 	if red {
-		return failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
+		return cli.Failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
 	}
 	return nil
 }
@@ -243,13 +244,13 @@ func (o *policyBuildOptions) done(stdout io.Writer, packed []byte) error {
 		sum := sha256.Sum256(packed)
 		v := builtView{Path: o.output, SHA256: hex.EncodeToString(sum[:]), packedView: viewOf(b)}
 		v.Signed = o.sign.key != ""
-		return printJSON(stdout, v)
+		return cli.PrintJSON(stdout, v)
 	}
 	signed := "not signed"
 	if o.sign.key != "" {
 		signed = "signed"
 	}
-	_, err = fmt.Fprintf(stdout, "%s: revision %s, %d files, %s\n", printable(o.output), printable(b.Revision), len(b.Sources), signed)
+	_, err = fmt.Fprintf(stdout, "%s: revision %s, %d files, %s\n", cli.Printable(o.output), cli.Printable(b.Revision), len(b.Sources), signed)
 	return err
 }
 

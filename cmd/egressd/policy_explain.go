@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -34,14 +35,14 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 		Example: `  egressd policy explain https://api.github.com/repos/acme/x
   egressd policy explain -X POST --sandbox ci https://example.com/upload
   egressd policy explain --address 93.184.216.34 example.com:443`,
-		Args:              oneArgument("a URL or a host", "egressd policy explain https://example.com/"),
+		Args:              cli.OneArgument("a URL or a host", "egressd policy explain https://example.com/"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.OutOrStdout(), args[0])
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
 	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "an `ADDRESS` that the name would resolve to")
@@ -90,29 +91,29 @@ type standingView struct {
 func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	cfg, err := loadConfig(o.config)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	who, err := cfg.sandbox(o.sandbox)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	p, err := cfg.compile()
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	addrs, err := o.resolved(arg)
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	e, err := o.explain(cfg, p, entryOf(who).Sandbox(), arg, addrs)
 	if err != nil {
-		return unsure(misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
+		return cli.Unsure(cli.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
 	}
-	if err := e.print(stdout, o.json, paletteFor(stdout)); err != nil {
+	if err := e.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
 		return err
 	}
-	if code := e.code(); code != exitOK {
-		return status(code)
+	if code := e.code(); code != cli.ExitOK {
+		return cli.Status(code)
 	}
 	return nil
 }
@@ -122,12 +123,12 @@ func (o *explainOptions) resolved(arg string) (addrs []netip.Addr, err error) {
 	for _, text := range o.addresses {
 		_, addr, err := policy.ParseHost(text)
 		if err != nil || !addr.IsValid() {
-			return nil, misused(fmt.Errorf("--address %s is no address", text), "--address 93.184.216.34")
+			return nil, cli.Misused(fmt.Errorf("--address %s is no address", text), "--address 93.184.216.34")
 		}
 		addrs = append(addrs, addr)
 	}
 	if asked, err := parseCheck(arg, o.method); err == nil && len(addrs) > 0 && asked.Destination.Addr.IsValid() {
-		return nil, misused(errors.New("the destination is an address, which resolves to nothing else"), "leave out --address")
+		return nil, cli.Misused(errors.New("the destination is an address, which resolves to nothing else"), "leave out --address")
 	}
 	return addrs, nil
 }
@@ -235,7 +236,7 @@ func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Dec
 	}
 	if host := offered(asked, d); host != "" {
 		source := logSource{config: config}
-		return "egressd allow " + patternWord(host) + " --save" + source.flags(), ""
+		return "egressd allow " + cli.PatternWord(host) + " --save" + source.flags(), ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:
@@ -293,9 +294,9 @@ func addressChange(asked *policy.Request, d *policy.Decision) string {
 	return "another destination: what is " + d.AddressClass + " is open only where a line under allow names just that"
 }
 
-func (e *explanation) print(w io.Writer, asJSON bool, colours palette) error {
+func (e *explanation) print(w io.Writer, asJSON bool, colours cli.Palette) error {
 	if asJSON {
-		return printJSON(w, e)
+		return cli.PrintJSON(w, e)
 	}
 	var b strings.Builder
 	e.write(&b, colours)
@@ -303,32 +304,32 @@ func (e *explanation) print(w io.Writer, asJSON bool, colours palette) error {
 	return err
 }
 
-func (e *explanation) write(b *strings.Builder, colours palette) {
-	fmt.Fprintf(b, "%s %s  %s\n", colours.mark(e.Verdict), colours.bold(e.Verdict), printable(e.Request))
-	field(b, "sandbox", e.Sandbox)
-	field(b, "rule", ruleText(e.Rule, string(e.Layer)))
+func (e *explanation) write(b *strings.Builder, colours cli.Palette) {
+	fmt.Fprintf(b, "%s %s  %s\n", colours.Mark(e.Verdict), colours.Bold(e.Verdict), cli.Printable(e.Request))
+	cli.Field(b, "sandbox", e.Sandbox)
+	cli.Field(b, "rule", cli.RuleText(e.Rule, string(e.Layer)))
 	for i := range e.Written {
-		field(b, "written", e.Written[i].text())
+		cli.Field(b, "written", e.Written[i].text())
 	}
-	field(b, "class", string(e.Class))
-	field(b, "address is", e.AddressClass)
-	field(b, "reason", e.Reason)
-	field(b, "allowed if", strings.Join(e.AllowedIf, ", or "))
-	field(b, "credential", credentialText(e.Credential))
-	field(b, "policy", e.Policy)
-	field(b, "shadow", e.Shadow.text())
+	cli.Field(b, "class", string(e.Class))
+	cli.Field(b, "address is", e.AddressClass)
+	cli.Field(b, "reason", e.Reason)
+	cli.Field(b, "allowed if", strings.Join(e.AllowedIf, ", or "))
+	cli.Field(b, "credential", credentialText(e.Credential))
+	cli.Field(b, "policy", e.Policy)
+	cli.Field(b, "shadow", e.Shadow.text())
 	for _, n := range e.notes {
-		field(b, "note", n)
+		cli.Field(b, "note", n)
 	}
 	fmt.Fprintln(b, "  opinions")
 	for i := range e.Opinions {
 		e.Opinions[i].write(b, colours)
 	}
-	field(b, "fix", e.Fix)
-	field(b, "change", e.Change)
+	cli.Field(b, "fix", e.Fix)
+	cli.Field(b, "change", e.Change)
 }
 
-func (v *opinionView) write(b *strings.Builder, colours palette) {
+func (v *opinionView) write(b *strings.Builder, colours cli.Palette) {
 	said := "no opinion"
 	if v.Verdict != policy.Abstain.String() {
 		said = v.Verdict + " by " + v.Rule
@@ -336,9 +337,9 @@ func (v *opinionView) write(b *strings.Builder, colours palette) {
 	if v.Class != "" {
 		said += " (" + string(v.Class) + ")"
 	}
-	fmt.Fprintf(b, "    %-9s  %s\n", printable(v.Part), printable(said))
+	fmt.Fprintf(b, "    %-9s  %s\n", cli.Printable(v.Part), cli.Printable(said))
 	if v.Error != "" {
-		fmt.Fprintf(b, "      %s\n", printable(v.Error))
+		fmt.Fprintf(b, "      %s\n", cli.Printable(v.Error))
 	}
 	for i := range v.Lines {
 		l := &v.Lines[i]
@@ -346,12 +347,12 @@ func (v *opinionView) write(b *strings.Builder, colours palette) {
 		if l.Address != "" {
 			about += ", for " + l.Address
 		}
-		fmt.Fprintf(b, "      %s %s:%d:%d  %s  %s: %s\n", colours.mark(l.Effect), printable(l.File), l.Line, l.Column, printable(l.Rule), printable(about), l.Stands)
+		fmt.Fprintf(b, "      %s %s:%d:%d  %s  %s: %s\n", colours.Mark(l.Effect), cli.Printable(l.File), l.Line, l.Column, cli.Printable(l.Rule), cli.Printable(about), l.Stands)
 	}
 	if len(v.Lines) > 0 {
 		return
 	}
 	for i := range v.Written {
-		fmt.Fprintf(b, "      %s\n", printable(v.Written[i].text()))
+		fmt.Fprintf(b, "      %s\n", cli.Printable(v.Written[i].text()))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -30,7 +31,7 @@ A setting about destinations that is not known is an error.`,
 		Example: "  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
+				return cli.Misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
 			}
 			return nil
 		},
@@ -40,7 +41,7 @@ A setting about destinations that is not known is an error.`,
 	}
 	cmd.Flags().StringVar(&o.from, "from", "", "the `KIND` of settings: "+strings.Join(integrate.Importers(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(integrate.Importers(), cobra.ShellCompDirectiveNoFileComp))
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -58,22 +59,22 @@ type imported struct {
 
 func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	if !slices.Contains(integrate.Importers(), o.from) {
-		return misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
+		return cli.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
 	}
 	text, err := durable.Read(path, 1<<20)
 	if err != nil {
-		return failed(err, "egressd policy import --from "+o.from+" FILE")
+		return cli.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
 	in, err := integrate.ReadSettings(o.from, text)
 	if err != nil {
-		return failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
+		return cli.Failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
 	}
 	yaml := importedPolicy(o.from, in)
 	if err := compiles(yaml); err != nil {
-		return failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
+		return cli.Failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
 	}
 	if o.json {
-		return printJSON(stdout, imported{yaml, in.Stricter, append([]string{}, in.Left...)})
+		return cli.PrintJSON(stdout, imported{yaml, in.Stricter, append([]string{}, in.Left...)})
 	}
 	if _, err := io.WriteString(stdout, yaml); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 		fmt.Fprintf(stderr, "egressd: stricter: %s\n", s)
 	}
 	if len(in.Left) > 0 {
-		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable(strings.Join(in.Left, ", ")))
+		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", cli.Printable(strings.Join(in.Left, ", ")))
 	}
 	return nil
 }

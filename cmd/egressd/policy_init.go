@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -33,12 +34,12 @@ that checks, tests and packs them, and a README that says how to go on. It
 prints what it writes, and replaces no file.`,
 		Example: `  egressd policy init egress-policy
   egressd policy test egress-policy`,
-		Args: oneArgument("a folder", "egressd policy init DIR"),
+		Args: cli.OneArgument("a folder", "egressd policy init DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return initPolicy(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -47,18 +48,18 @@ func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
 		place := filepath.Join(dir, f.to)
 		switch _, err := os.Lstat(place); {
 		case err == nil:
-			return failed(fmt.Errorf("%s exists, and nothing was written", place), "egressd policy init DIR, where DIR is new")
+			return cli.Failed(fmt.Errorf("%s exists, and nothing was written", place), "egressd policy init DIR, where DIR is new")
 		case !errors.Is(err, os.ErrNotExist):
-			return failed(err, "egressd policy init DIR, where DIR is a folder, or new")
+			return cli.Failed(err, "egressd policy init DIR, where DIR is a folder, or new")
 		}
 	}
 	for _, f := range policyStarter {
 		if err := putStarter(stdout, f.from, filepath.Join(dir, f.to), asJSON); err != nil {
-			return failed(err, "egressd policy init DIR, where DIR can be written")
+			return cli.Failed(err, "egressd policy init DIR, where DIR can be written")
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: wrote %d files to %s\n", len(policyStarter), printable(dir))
-	fmt.Fprintf(stderr, "egressd: hint: egressd policy test %s\n", printable(shellWord(dir)))
+	fmt.Fprintf(stderr, "egressd: wrote %d files to %s\n", len(policyStarter), cli.Printable(dir))
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy test %s\n", cli.Printable(cli.ShellWord(dir)))
 	return nil
 }
 
@@ -75,8 +76,8 @@ func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return printJSON(stdout, written{Path: to, Written: true})
+		return cli.PrintJSON(stdout, written{Path: to, Written: true})
 	}
-	_, err = io.WriteString(stdout, unifiedDiff("/dev/null", to, "", string(text)))
+	_, err = io.WriteString(stdout, cli.UnifiedDiff("/dev/null", to, "", string(text)))
 	return err
 }

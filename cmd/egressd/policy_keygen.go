@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -30,14 +31,14 @@ ed25519 it is one of Ed25519 (EdDSA), which egressd and OPA's command take, and
 the configuration of an OPA server does not.`,
 		Example: `  egressd policy keygen
   egressd policy keygen -o team-net`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return makeKeys(cmd.OutOrStdout(), cmd.ErrOrStderr(), name, kind, asJSON)
 		},
 	}
 	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` that the files begin with")
 	cmd.Flags().StringVar(&kind, "type", "p256", "p256 or ed25519")
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -48,7 +49,7 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 	}
 	key, pub := name+".key.pem", name+".pub.pem"
 	if _, err := os.Lstat(pub); err == nil {
-		return failed(fmt.Errorf("%s exists, and was left as it is", pub), "egressd policy keygen -o NAME")
+		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", pub), "egressd policy keygen -o NAME")
 	}
 	for _, f := range []struct {
 		path string
@@ -56,17 +57,17 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 		mode os.FileMode
 	}{{key, private, 0o600}, {pub, public, 0o644}} {
 		if err := createFile(f.path, f.text, f.mode); err != nil {
-			return failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
+			return cli.Failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
 		}
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable(f.path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(f.path))
 		if !asJSON {
 			continue
 		}
-		if err := printJSON(stdout, written{Path: f.path, Written: true}); err != nil {
+		if err := cli.PrintJSON(stdout, written{Path: f.path, Written: true}); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", printable(shellWord(key)))
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", cli.Printable(cli.ShellWord(key)))
 	return nil
 }
 
@@ -84,7 +85,7 @@ func newKeys(kind string) (private, public []byte, err error) {
 			return nil, nil, err
 		}
 	default:
-		return nil, nil, misused(fmt.Errorf("there is no type of key %q", kind), "egressd policy keygen --type p256, or ed25519")
+		return nil, nil, cli.Misused(fmt.Errorf("there is no type of key %q", kind), "egressd policy keygen --type p256, or ed25519")
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

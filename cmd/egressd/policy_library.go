@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -40,7 +41,7 @@ Rego.`,
 			return writeLibrary(cmd.ErrOrStderr(), config, dir, args)
 		},
 	}
-	configFlag(cmd, &config)
+	cli.ConfigFlag(cmd, &config)
 	cmd.Flags().StringVarP(&dir, "output", "o", "library", "the folder to write")
 	return cmd
 }
@@ -52,12 +53,12 @@ func writeLibrary(stderr io.Writer, config, dir string, paths []string) error {
 	}
 	files, err := rego.Plain(sources)
 	if err != nil {
-		return misused(regoError(err), "correct that, then egressd policy library")
+		return cli.Misused(regoError(err), "correct that, then egressd policy library")
 	}
 	if err := putLibrary(dir, files); err != nil {
-		return failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
+		return cli.Failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
 	}
-	_, err = fmt.Fprintf(stderr, "egressd: %d files in %s; try: opa test policy/ %s\n", len(files), printable(dir), shellWord(dir))
+	_, err = fmt.Fprintf(stderr, "egressd: %d files in %s; try: opa test policy/ %s\n", len(files), cli.Printable(dir), cli.ShellWord(dir))
 	return err
 }
 
@@ -67,17 +68,17 @@ func librarySources(config string, paths []string) ([]rego.Source, error) {
 	if len(paths) > 0 {
 		sources, err := readRego(paths)
 		if err != nil {
-			return nil, misused(err, "egressd policy library FILE, or a folder with .rego files")
+			return nil, cli.Misused(err, "egressd policy library FILE, or a folder with .rego files")
 		}
 		return sources, nil
 	}
 	c, err := loadConfig(config)
 	if err != nil {
-		return nil, misused(err, "egressd policy library PATH, with files or folders of Rego")
+		return nil, cli.Misused(err, "egressd policy library PATH, with files or folders of Rego")
 	}
 	parts, err := c.regoParts(nil)
 	if err != nil {
-		return nil, misused(err, "correct rego in "+c.path)
+		return nil, cli.Misused(err, "correct rego in "+c.path)
 	}
 	var sources []rego.Source
 	for _, p := range parts {

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -38,13 +39,13 @@ The log is read as a whole, or since a time, whatever its size.`,
 		Example: `  egressd policy ls
   egressd policy ls --unused --since 30d
   egressd policy ls --json --since 24h`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
 	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
 	return cmd
@@ -84,7 +85,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	if o.since != "" {
 		var err error
 		if since, err = records.ParseMoment(o.since, now); err != nil {
-			return misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
+			return cli.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
 	cfg, err := loadConfig(o.config)
@@ -178,7 +179,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.dir == "" && !o.unused {
-		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", printable(dir))
+		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", cli.Printable(dir))
 		return nil
 	}
 	log, err := o.open()
@@ -247,7 +248,7 @@ func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) erro
 	out := bufio.NewWriter(w)
 	if asJSON {
 		for i := range all {
-			if err := printJSON(out, &all[i]); err != nil {
+			if err := cli.PrintJSON(out, &all[i]); err != nil {
 				return err
 			}
 		}
@@ -273,7 +274,7 @@ func (r *listedRule) lastText(now time.Time) string {
 	if r.Last == nil {
 		return "–"
 	}
-	return clock(*r.Last, now)
+	return cli.Clock(*r.Last, now)
 }
 
 func (r *listedRule) layerText() string {

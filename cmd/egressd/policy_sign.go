@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -38,18 +39,18 @@ func (o *signOptions) given() bool {
 // apply signs a bundle.
 func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]byte, error) {
 	if o.valid != 0 && o.valid < time.Second {
-		return nil, misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
+		return nil, cli.Misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
 	}
 	key, err := durable.Read(o.key, maxKeyBytes)
 	if err != nil {
-		return nil, misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
+		return nil, cli.Misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
 	}
 	warnOfLooseKey(stderr, o.key)
 	signed, err := rego.SignBundle(packed, rego.SignOptions{
 		KeyPEM: key, Algorithm: o.algorithm, KeyID: o.keyID, Scope: o.scope, Now: now, Valid: o.valid,
 	})
 	if err != nil {
-		return nil, failed(err, "egressd policy sign --help")
+		return nil, cli.Failed(err, "egressd policy sign --help")
 	}
 	return signed, nil
 }
@@ -57,8 +58,8 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 // warnOfLooseKey says where a private key can be read by others.
 func warnOfLooseKey(stderr io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable(path), info.Mode().Perm())
-		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", printable(shellWord(path)))
+		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", cli.Printable(path), info.Mode().Perm())
+		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", cli.Printable(cli.ShellWord(path)))
 	}
 }
 
@@ -74,7 +75,7 @@ place of one that it may have. The bundle is replaced in one step, or written
 to another file with -o. What egressd would not read it does not sign.`,
 		Example: `  egressd policy sign bundle.tar.gz --key policy.key.pem --valid 720h
   egressd policy sign bundle.tar.gz --key policy.key.pem --key-id team-net -o signed.tar.gz`,
-		Args: oneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
+		Args: cli.OneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return signFile(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], output, &o, asJSON)
 		},
@@ -82,30 +83,30 @@ to another file with -o. What egressd would not read it does not sign.`,
 	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY` in PEM, which is not encrypted")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write instead of the bundle itself")
 	o.flags(cmd)
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJSON bool) error {
 	if o.key == "" {
-		return misused(errors.New("there is no key to sign with"), "egressd policy sign "+shellWord(path)+" --key KEY, or egressd policy keygen")
+		return cli.Misused(errors.New("there is no key to sign with"), "egressd policy sign "+cli.ShellWord(path)+" --key KEY, or egressd policy keygen")
 	}
 	if output == "" {
 		output = path
 	}
 	packed, err := durable.Read(path, maxBundleBytes)
 	if err != nil {
-		return misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shellWord(path))
+		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+cli.ShellWord(path))
 	}
 	if packed, err = o.apply(stderr, packed, time.Now()); err != nil {
 		return err
 	}
 	if err := putFile(output, packed, 0o644); err != nil {
-		return failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
+		return cli.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
 	}
-	fmt.Fprintf(stderr, "egressd: signed %s\n", printable(output))
+	fmt.Fprintf(stderr, "egressd: signed %s\n", cli.Printable(output))
 	if asJSON {
-		return printJSON(stdout, written{Path: output, Written: true})
+		return cli.PrintJSON(stdout, written{Path: output, Written: true})
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/bundle"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -33,11 +34,11 @@ Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched or read,
 or the last reload was rejected; 2 it cannot be told.`,
 		Example: `  egressd policy status
   egressd policy status --json --config /etc/egressd/egressd.yaml`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -102,23 +103,23 @@ func (o *policyStatusOptions) run(stdout io.Writer) error {
 			}
 		}
 	case dir == "":
-		return unsure(err)
+		return cli.Unsure(err)
 	default:
 		s.File = err.Error()
 	}
 	if dir == "" {
 		if dir, err = cfg.auditDir(); err != nil {
-			return unsure(err)
+			return cli.Unsure(err)
 		}
 	}
 	if err := s.readLog(dir); err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	s.OK = s.good()
 	if err := s.print(stdout, o.json, time.Now()); err != nil || s.OK {
 		return err
 	}
-	return status(exitFailed)
+	return cli.Status(cli.ExitFailed)
 }
 
 func (s *policyStatus) good() bool {
@@ -134,14 +135,14 @@ func (s *policyStatus) good() bool {
 // no log yet.
 func (s *policyStatus) readLog(dir string) (err error) {
 	if s.Running, err = audit.Writing(dir); err != nil {
-		return failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return cli.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
 	}
 	lines, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return cli.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
 	}
 	defer lines.Close()
 	for {
@@ -150,13 +151,13 @@ func (s *policyStatus) readLog(dir string) (err error) {
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return failed(err, "keep a copy of "+dir+" as it is")
+			return cli.Failed(err, "keep a copy of "+dir+" as it is")
 		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
 		r, err := records.Decode(text)
 		if err != nil {
-			return failed(err, "keep a copy of "+dir+" as it is")
+			return cli.Failed(err, "keep a copy of "+dir+" as it is")
 		}
 		s.follow(r)
 	}
@@ -239,33 +240,33 @@ func (c *config) fetchedStatus(at string, s *policy.RegoSource) bundleStatus {
 
 func (s *policyStatus) print(w io.Writer, asJSON bool, now time.Time) error {
 	if asJSON {
-		return printJSON(w, s)
+		return cli.PrintJSON(w, s)
 	}
 	var b strings.Builder
-	colours := paletteFor(w)
+	colours := cli.PaletteFor(w)
 	switch {
 	case s.Policy == "":
 		b.WriteString("· no policy has been in force yet\n")
 	case s.Running:
-		fmt.Fprintf(&b, "%s policy %s in force since %s\n", colours.mark("allow"), s.Policy, ago(s.Since, now))
+		fmt.Fprintf(&b, "%s policy %s in force since %s\n", colours.Mark("allow"), s.Policy, ago(s.Since, now))
 	default:
 		fmt.Fprintf(&b, "· egressd does not run; policy %s was in force last, from %s\n", s.Policy, ago(s.Since, now))
 	}
 	if s.Source != "" {
-		fmt.Fprintf(&b, "    %s\n", printable(s.Source))
+		fmt.Fprintf(&b, "    %s\n", cli.Printable(s.Source))
 	}
 	if f := s.Failed; f != nil {
-		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.mark("deny"), f.Count, ago(f.Last, now), printable(f.Where))
+		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.Mark("deny"), f.Count, ago(f.Last, now), cli.Printable(f.Where))
 	}
 	if s.File != "" {
-		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.mark("deny"), printable(s.File))
+		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.Mark("deny"), cli.Printable(s.File))
 	}
 	if r := s.Rejected; r != nil {
-		mark, what := colours.mark("deny"), "the last reload was rejected"
+		mark, what := colours.Mark("deny"), "the last reload was rejected"
 		if !r.Current {
 			mark, what = "·", "a reload was rejected before"
 		}
-		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), printable(r.Reason))
+		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), cli.Printable(r.Reason))
 	}
 	for i := range s.Bundles {
 		s.Bundles[i].write(&b, colours, now)
@@ -274,12 +275,12 @@ func (s *policyStatus) print(w io.Writer, asJSON bool, now time.Time) error {
 	return err
 }
 
-func (v *bundleStatus) write(b *strings.Builder, colours palette, now time.Time) {
-	mark := colours.mark("allow")
+func (v *bundleStatus) write(b *strings.Builder, colours cli.Palette, now time.Time) {
+	mark := colours.Mark("allow")
 	if v.Stale != "" || v.Error != "" {
-		mark = colours.mark("deny")
+		mark = colours.Mark("deny")
 	}
-	fmt.Fprintf(b, "%s %s bundle %s%s\n", mark, v.Entry, printable(v.Source), map[bool]string{true: ", in shadow"}[v.Shadow])
+	fmt.Fprintf(b, "%s %s bundle %s%s\n", mark, v.Entry, cli.Printable(v.Source), map[bool]string{true: ", in shadow"}[v.Shadow])
 	if v.Signed || v.Revision != "" {
 		fmt.Fprintf(b, "    revision %q%s\n", v.Revision, map[bool]string{false: ", not signed"}[v.Signed])
 	}
@@ -292,10 +293,10 @@ func (v *bundleStatus) write(b *strings.Builder, colours palette, now time.Time)
 		}
 	}
 	if v.Stale != "" {
-		fmt.Fprintf(b, "    stale    %s%s\n", printable(v.Stale), map[bool]string{false: "; everything is denied"}[v.Shadow])
+		fmt.Fprintf(b, "    stale    %s%s\n", cli.Printable(v.Stale), map[bool]string{false: "; everything is denied"}[v.Shadow])
 	}
 	if v.Error != "" {
-		fmt.Fprintf(b, "    error    %s\n", printable(v.Error))
+		fmt.Fprintf(b, "    error    %s\n", cli.Printable(v.Error))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -37,8 +38,8 @@ none.`,
 			return o.run(ctx, cmd.OutOrStdout(), args)
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	inputFlag(cmd, &o.input)
 	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "say which lines of Rego no test evaluates")
 	return cmd
@@ -78,17 +79,17 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 	}
 	tests, coverage, err := run(ctx)
 	if err == nil && len(tests) == 0 {
-		err = misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
+		err = cli.Misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
 	}
 	if err != nil {
-		return unsure(err)
+		return cli.Unsure(err)
 	}
 	if err := o.print(stdout, tests, coverage); err != nil {
 		return err
 	}
 	for _, v := range tests {
 		if v.Outcome == rego.Fail {
-			return status(exitFailed)
+			return cli.Status(cli.ExitFailed)
 		}
 	}
 	return nil
@@ -98,7 +99,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testView, []rego.FileCoverage, error) {
 	sources, err := readRego(paths)
 	if err != nil {
-		return nil, nil, misused(err, "egressd policy test FILE…, or a folder with .rego files")
+		return nil, nil, cli.Misused(err, "egressd policy test FILE…, or a folder with .rego files")
 	}
 	return testSources(ctx, asked, sources)
 }
@@ -106,7 +107,7 @@ func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testVi
 func testSources(ctx context.Context, asked rego.Options, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
 	run, err := asked.Test(ctx, sources)
 	if err != nil {
-		return nil, nil, misused(regoError(err), "correct that, then egressd policy check")
+		return nil, nil, cli.Misused(regoError(err), "correct that, then egressd policy check")
 	}
 	for _, r := range run.Results {
 		tests = append(tests, testView{r.Name, r.File, r.Line, r.Outcome, r.Message, r.Output})
@@ -168,7 +169,7 @@ func (c *config) ownTests(ctx context.Context) (tests []testView, err error) {
 func (c *config) aboveAlone() (*policy.Policy, error) {
 	self, err := hostAddresses()
 	if err != nil {
-		return nil, misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
+		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
 	}
 	env, err := c.environment(func() []netip.Addr { return self }, c.listeners)
 	if err != nil {
@@ -230,10 +231,10 @@ func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego
 	count := map[rego.Outcome]int{}
 	for i := range tests {
 		count[tests[i].Outcome]++
-		tests[i].write(&b, paletteFor(w))
+		tests[i].write(&b, cli.PaletteFor(w))
 	}
 	for _, c := range coverage {
-		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", printable(c.File), c.Percent, missedText(linesText(c.Missed)))
+		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", cli.Printable(c.File), c.Percent, missedText(linesText(c.Missed)))
 	}
 	fmt.Fprintf(&b, "%d green, %d red, %d left out\n", count[rego.Pass], count[rego.Fail], count[rego.Skip])
 	_, err := io.WriteString(w, b.String())
@@ -242,12 +243,12 @@ func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego
 
 func printTestsJSON(w io.Writer, tests []testView, coverage []rego.FileCoverage) error {
 	for _, v := range tests {
-		if err := printJSON(w, v); err != nil {
+		if err := cli.PrintJSON(w, v); err != nil {
 			return err
 		}
 	}
 	for _, c := range coverage {
-		if err := printJSON(w, coverageView{c.File, c.Percent, linesText(c.Missed)}); err != nil {
+		if err := cli.PrintJSON(w, coverageView{c.File, c.Percent, linesText(c.Missed)}); err != nil {
 			return err
 		}
 	}
@@ -255,15 +256,15 @@ func printTestsJSON(w io.Writer, tests []testView, coverage []rego.FileCoverage)
 }
 
 // write says nothing about a test that is green.
-func (v *testView) write(b *strings.Builder, colours palette) {
+func (v *testView) write(b *strings.Builder, colours cli.Palette) {
 	switch v.Outcome {
 	case rego.Fail:
-		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.mark("deny"), printable(v.File), v.Line, printable(v.Test), printable(v.Message))
+		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.Mark("deny"), cli.Printable(v.File), v.Line, cli.Printable(v.Test), cli.Printable(v.Message))
 		for line := range strings.Lines(v.Output) {
-			fmt.Fprintf(b, "    %s\n", printable(strings.TrimRight(line, "\n")))
+			fmt.Fprintf(b, "    %s\n", cli.Printable(strings.TrimRight(line, "\n")))
 		}
 	case rego.Skip:
-		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.mark("ask"), printable(v.File), v.Line, printable(v.Test))
+		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.Mark("ask"), cli.Printable(v.File), v.Line, cli.Printable(v.Test))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ its roots and its files.
 Exit codes: 0 it is good, 1 it is not, 2 it could not be read.`,
 		Example: `  egressd policy verify bundle.tar.gz --key policy.pub.pem
   egressd policy verify bundle.tar.gz --key policy.pub.pem --json`,
-		Args: oneArgument("a bundle", "egressd policy verify bundle.tar.gz --key KEY"),
+		Args: cli.OneArgument("a bundle", "egressd policy verify bundle.tar.gz --key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return verifyFile(cmd.OutOrStdout(), args[0], path, &key, asJSON)
 		},
@@ -33,29 +34,29 @@ Exit codes: 0 it is good, 1 it is not, 2 it could not be read.`,
 	cmd.Flags().StringVar(&path, "key", "", "public `KEY` in PEM")
 	cmd.Flags().StringVar(&key.Algorithm, "algorithm", "", "of the signature, as PS256 for a key of RSA (default: what belongs to the key)")
 	cmd.Flags().StringVar(&key.Scope, "scope", "", "what the signature has to be for")
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJSON bool) error {
 	if keyPath == "" {
-		return misused(errors.New("there is no key to verify with"), "egressd policy verify "+shellWord(path)+" --key KEY")
+		return cli.Misused(errors.New("there is no key to verify with"), "egressd policy verify "+cli.ShellWord(path)+" --key KEY")
 	}
 	var err error
 	if key.PEM, err = durable.Read(keyPath, maxKeyBytes); err != nil {
-		return misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
+		return cli.Misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
 	}
 	packed, err := durable.Read(path, maxBundleBytes)
 	if err != nil {
-		return misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
+		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
 	}
 	b, err := rego.ReadBundle(packed, key, time.Now())
 	if err != nil {
-		return failed(fmt.Errorf("%s: %w", path, err), hintForBundle(err, path))
+		return cli.Failed(fmt.Errorf("%s: %w", path, err), hintForBundle(err, path))
 	}
 	v := viewOf(b)
 	if asJSON {
-		return printJSON(stdout, v)
+		return cli.PrintJSON(stdout, v)
 	}
 	return v.print(stdout, path)
 }
@@ -64,7 +65,7 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 func hintForBundle(err error, path string) string {
 	switch {
 	case errors.Is(err, rego.ErrNotSigned), errors.Is(err, rego.ErrExpired):
-		return "do not use it; whoever made it signs it: egressd policy sign " + shellWord(path) + " --key KEY"
+		return "do not use it; whoever made it signs it: egressd policy sign " + cli.ShellWord(path) + " --key KEY"
 	case errors.Is(err, rego.ErrWrongKey):
 		return "do not use it; ask whoever signed it for the public key"
 	}
@@ -104,16 +105,16 @@ func said(t time.Time) *time.Time {
 }
 
 func (v *packedView) print(w io.Writer, path string) error {
-	text := fmt.Sprintf("%s: good\nrevision  %s\nkey       %s\nsigned    %s\nexpires   %s\n", printable(path),
-		printable(v.Revision), printable(v.KeyID), timeOr(v.Issued, "not said"), timeOr(v.Expires, "never"))
+	text := fmt.Sprintf("%s: good\nrevision  %s\nkey       %s\nsigned    %s\nexpires   %s\n", cli.Printable(path),
+		cli.Printable(v.Revision), cli.Printable(v.KeyID), timeOr(v.Issued, "not said"), timeOr(v.Expires, "never"))
 	for _, root := range v.Roots {
 		if root == "" {
 			root = "(all)"
 		}
-		text += fmt.Sprintf("root      %s\n", printable(root))
+		text += fmt.Sprintf("root      %s\n", cli.Printable(root))
 	}
 	for _, f := range v.Files {
-		text += fmt.Sprintf("file      %s, %d bytes\n", printable(f.Name), f.Bytes)
+		text += fmt.Sprintf("file      %s, %d bytes\n", cli.Printable(f.Name), f.Bytes)
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -51,7 +52,7 @@ func (c *config) readProjects() ([]*project, error) {
 		}
 		p, err := readProject(s.Name, c.projectDir(s.Project))
 		if err != nil {
-			return nil, misused(err, "egressd trust --revoke "+shellWord(c.projectDir(s.Project))+", then egressd trust "+shellWord(c.projectDir(s.Project)))
+			return nil, cli.Misused(err, "egressd trust --revoke "+cli.ShellWord(c.projectDir(s.Project))+", then egressd trust "+cli.ShellWord(c.projectDir(s.Project)))
 		}
 		all = append(all, p)
 	}
@@ -150,7 +151,7 @@ func (p *project) path() string { return filepath.Join(p.dir, treeFolder, treeFi
 
 // warning says what is to be known about the project, or "".
 func (p *project) warning(c *config) string {
-	again := "egressd trust " + shellWord(p.dir)
+	again := "egressd trust " + cli.ShellWord(p.dir)
 	switch {
 	case p.state == projectUntrusted && p.why != nil:
 		return fmt.Sprintf("counts as absent, since nothing can be trusted (%v); set HOME", p.why)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
@@ -70,7 +71,7 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 		more, err := c.partsOf(&r, &list)
 		parts = append(parts, more...)
 		if err != nil {
-			return parts, misused(err, "correct "+list.at+" in "+list.file)
+			return parts, cli.Misused(err, "correct "+list.at+" in "+list.file)
 		}
 	}
 	projects, err := c.readProjects()
@@ -133,7 +134,7 @@ func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 func (p *regoPart) load() (*rego.Evaluator, error) {
 	e, err := rego.Load(p.deciding(), p.options)
 	if err != nil {
-		return nil, misused(p.regoError(err), "correct that, then egressd policy check")
+		return nil, cli.Misused(p.regoError(err), "correct that, then egressd policy check")
 	}
 	return e, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -42,15 +43,15 @@ where that cannot be told.`,
 		ValidArgsFunction: o.completeFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
-			var answer status
+			var answer cli.Status
 			if err == nil || errors.As(err, &answer) {
 				return err
 			}
-			return unsure(err)
+			return cli.Unsure(err)
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
 	return cmd
 }
@@ -63,7 +64,7 @@ type replayOptions struct {
 
 func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
 	if o.policy == "" {
-		return misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
+		return cli.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
 	}
 	cfg, err := loadConfig(o.policy)
 	if err != nil {
@@ -89,12 +90,12 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err := errors.Join(r.print(out, o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", plural(int(r.decided), "request"), cfg.path, r.changed)
+	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", cli.Plural(int(r.decided), "request"), cfg.path, r.changed)
 	if r.skipped > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", plural(int(r.skipped), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", cli.Plural(int(r.skipped), "request"))
 	}
 	if r.changed > 0 {
-		return status(exitFailed)
+		return cli.Status(cli.ExitFailed)
 	}
 	return nil
 }
@@ -238,7 +239,7 @@ func (r *replay) print(w io.Writer, asJSON bool) error {
 	})
 	if asJSON {
 		for _, d := range all {
-			if err := printJSON(w, d); err != nil {
+			if err := cli.PrintJSON(w, d); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
 )
 
@@ -29,10 +30,10 @@ func newResolver(c *config) (*resolver, error) {
 func newForwarder(c *config) (*dns.Forwarder, error) {
 	upstreams, err := nameServers(c.file.Upstream.DNS)
 	if err != nil {
-		return nil, misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
 	if err := c.asksItself(upstreams); err != nil {
-		return nil, misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
 	return &dns.Forwarder{Upstreams: upstreams}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          rootRun,
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	return root
 }
 
@@ -74,9 +75,9 @@ func addCommands(root *cobra.Command) {
 	)
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
-		c.Args = oneArgument("a shell", "egressd completion bash")
+		c.Args = cli.OneArgument("a shell", "egressd completion bash")
 		c.RunE = func(_ *cobra.Command, args []string) error {
-			return misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
+			return cli.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
 		}
 	}
 }
@@ -88,8 +89,8 @@ func rootRun(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	err := fmt.Errorf("there is no command %q", args[0])
-	if near := spelling.Nearest(args[0], commandNames(cmd)); near != "" {
-		return misused(err, "did you mean egressd "+near+"?")
+	if near := spelling.Nearest(args[0], cli.CommandNames(cmd)); near != "" {
+		return cli.Misused(err, "did you mean egressd "+near+"?")
 	}
-	return misused(err, "egressd help")
+	return cli.Misused(err, "egressd help")
 }

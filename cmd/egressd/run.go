@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -76,8 +77,8 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(flagError(cmd, err)) })
-	configFlag(cmd, &o.config)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(cli.FlagError(cmd, err)) })
+	cli.ConfigFlag(cmd, &o.config)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "the same as --config")
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, in rules and in the log (default: that of the working directory)")
 	cmd.Flags().StringArrayVarP(&o.publish, "publish", "p", nil, "a `[HOSTPORT:]PORT` of the sandbox that is reached on the host's loopback")
@@ -100,16 +101,16 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 // asSandboxFailure gives errors of run the exit code by which they are told from
 // those of its program.
 func asSandboxFailure(err error) error {
-	var f *failure
-	var answer status
+	var f *cli.Failure
+	var answer cli.Status
 	if err == nil || errors.As(err, &answer) {
 		return err
 	}
 	if !errors.As(err, &f) {
-		return &failure{code: exitSandbox, err: err}
+		return &cli.Failure{Code: exitSandbox, Err: err}
 	}
-	if f.code == exitFailed || f.code == exitUsage {
-		return &failure{code: exitSandbox, err: err, hint: f.hint}
+	if f.Code == cli.ExitFailed || f.Code == cli.ExitUsage {
+		return &cli.Failure{Code: exitSandbox, Err: err, Hint: f.Hint}
 	}
 	return err
 }
@@ -157,7 +158,7 @@ const jailListener = "run"
 
 func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) error {
 	if len(argv) == 0 {
-		return misused(errors.New("run needs a program"), "egressd run -- COMMAND")
+		return cli.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
 	if o.policy != "" {
 		o.config = o.policy
@@ -211,7 +212,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	}
 	r.talk.release()
 	if err != nil {
-		return failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
+		return cli.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
 	}
 	return r.conclude(code, time.Since(began))
 }
@@ -264,7 +265,7 @@ func noSandbox(err error) error {
 	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
 		hint = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
 	}
-	return failed(err, hint)
+	return cli.Failed(err, hint)
 }
 
 // change makes a policy file that of one program: it has one sandbox, no
@@ -351,7 +352,7 @@ func (r *runner) exec(argv []string) error {
 	if ca := r.authority(); ca != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
-			return failed(err, "install the package ca-certificates")
+			return cli.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered = map[string][]byte{path: joinBundle(system, ca)}
 		p.Env = withVariables(p.Env, trustVariables(path))
@@ -402,9 +403,9 @@ func notStarted(err error) error {
 	var program *sandbox.ExecError
 	switch {
 	case errors.As(err, &program) && program.Missing:
-		return &failure{code: exitNotFound, err: err, hint: "egressd run -- COMMAND, with the path of the program"}
+		return &cli.Failure{Code: exitNotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
 	case errors.As(err, &program):
-		return &failure{code: exitNotExecutable, err: err, hint: "chmod +x " + program.Name}
+		return &cli.Failure{Code: exitNotExecutable, Err: err, Hint: "chmod +x " + program.Name}
 	}
 	return noSandbox(err)
 }

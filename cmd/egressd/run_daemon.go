@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -54,7 +55,7 @@ func (r *runner) findDaemon(c *config) bool {
 func (r *runner) prepareBeside() error {
 	c := r.beside.config
 	if len(r.given) > 0 {
-		return misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
+		return cli.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
 			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
 	}
 	r.daemon = &daemon{talk: r.talk, config: c, path: c.path}
@@ -72,7 +73,7 @@ func (r *runner) prepareBeside() error {
 	captured.Offer.Notes = r.ports.notes
 	door, err := sandbox.Knock(r.beside.socket)
 	if err != nil {
-		return failed(err, "egressd run --alone -- COMMAND")
+		return cli.Failed(err, "egressd run --alone -- COMMAND")
 	}
 	handed, err := captured.HandIn(door, r.name)
 	if err != nil {
@@ -81,11 +82,11 @@ func (r *runner) prepareBeside() error {
 		if errors.As(err, &refused) {
 			hint = cmp.Or(refused.Hint+"; or ", "") + hint
 		}
-		return failed(err, hint)
+		return cli.Failed(err, hint)
 	}
 	r.beside.handed = handed
 	if !sameFile(handed.Answer.File, c.path) {
-		return failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
+		return cli.Failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
 	}
 	r.digest = handed.Answer.Policy
 	return r.watchDaemon()
@@ -152,9 +153,9 @@ func (r *runner) endBeside(code int, took time.Duration) error {
 	if err != nil {
 		hint := "egressd log sandbox:" + r.name
 		if code == 0 && r.failOnDeny {
-			return failed(err, hint)
+			return cli.Failed(err, hint)
 		}
-		explain(r.talk, err, hint)
+		cli.Explain(r.talk, err, hint)
 	} else {
 		fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
 		if len(c.Denied) > 0 {
@@ -170,7 +171,7 @@ func (r *runner) exitStatus(code int, c egress.Counts) error {
 		code = exitDenied
 	}
 	if code != 0 {
-		return status(code)
+		return cli.Status(code)
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (r *runner) exitStatus(code int, c egress.Counts) error {
 func (r *runner) hideDoors(c *config) error {
 	for _, folder := range c.doorFolders() {
 		if holdsOthers(folder) {
-			return misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
+			return cli.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
 				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")
 		}
 		_ = makeFolder(folder) // what is not there cannot be hidden, and could be made later

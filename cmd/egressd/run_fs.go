@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -24,7 +25,7 @@ func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
 		work, err = filepath.EvalSymlinks(work)
 	}
 	if err != nil {
-		return nil, failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
+		return nil, cli.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
 	}
 	home, err := filepath.EvalSymlinks(os.Getenv("HOME"))
 	if err != nil || home == "/" || !filepath.IsAbs(home) {
@@ -32,7 +33,7 @@ func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
 	}
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
 		if kept != "" && within(kept, work) {
-			return nil, misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
+			return nil, cli.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
 		}
 	}
 	return &sandbox.Apart{Work: work, Home: home, Private: privateFolders()}, nil

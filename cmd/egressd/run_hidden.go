@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -73,10 +74,10 @@ func (r *runner) hideNamed() error {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			return misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
+			return cli.Misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
 		}
 		if holdsOthers(path) {
-			return misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")
+			return cli.Misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")
 		}
 		r.hidden = append(r.hidden, path)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -15,7 +16,7 @@ func (c *config) runName(name string) (string, error) {
 	if len(c.file.Sandboxes) > 0 {
 		s, err := c.sandbox(name)
 		if err != nil {
-			return "", misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
+			return "", cli.Misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
 		}
 		return s.Name, nil
 	}
@@ -26,7 +27,7 @@ func (c *config) runName(name string) (string, error) {
 		return sandbox.Default, nil
 	}
 	if !sandbox.PlainName(name) {
-		return "", misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
+		return "", cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
 	}
 	return name, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -64,7 +65,7 @@ func (t *heldTalk) release() {
 
 // summary is what a run came to, in a line.
 func summary(c egress.Counts, took time.Duration) string {
-	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", durationText(took), plural(c.Requests, "request"), plural(c.Hosts, "host"), bytesText(c.Down), bytesText(c.Up))
+	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", cli.DurationText(took), cli.Plural(c.Requests, "request"), cli.Plural(c.Hosts, "host"), cli.BytesText(c.Down), cli.BytesText(c.Up))
 	if c.Learned > 0 {
 		text += fmt.Sprintf(" %d learned.", c.Learned)
 	}
@@ -76,7 +77,7 @@ func summary(c egress.Counts, took time.Duration) string {
 	var names []string
 	for i, d := range c.Denied {
 		all += d.Times
-		name := printable(d.Host)
+		name := cli.Printable(d.Host)
 		if d.Times > 1 {
 			name += fmt.Sprintf(" ×%d", d.Times)
 		}
@@ -116,7 +117,7 @@ func newRunID(now time.Time) string {
 func runDir(runs, id string) (string, error) {
 	entries, err := os.ReadDir(runs)
 	if err != nil || len(entries) == 0 {
-		return "", failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
+		return "", cli.Failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
 	}
 	if id == "last" {
 		return filepath.Join(runs, entries[len(entries)-1].Name()), nil
@@ -126,7 +127,7 @@ func runDir(runs, id string) (string, error) {
 			return filepath.Join(runs, id), nil
 		}
 	}
-	return "", failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
+	return "", cli.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
 }
 
 // withoutVariables returns env without the variables of those names.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -30,7 +31,7 @@ It exits with 0 where nothing got out, with 1 where something did, and with 2
 where no sandbox could be made.`,
 		Example: `  egressd selftest
   egressd selftest --json`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tried, _, err := selftest(redirect)
 			if err != nil {
@@ -39,18 +40,18 @@ where no sandbox could be made.`,
 			return sayAttempts(cmd.OutOrStdout(), tried, asJSON)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
 	return cmd
 }
 
 // asUsage gives an error the exit code by which it is told from an answer.
 func asUsage(err error) error {
-	var f *failure
+	var f *cli.Failure
 	if errors.As(err, &f) {
-		return &failure{code: exitUsage, err: err, hint: f.hint}
+		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: f.Hint}
 	}
-	return &failure{code: exitUsage, err: err}
+	return &cli.Failure{Code: cli.ExitUsage, Err: err}
 }
 
 // selftest makes a sandbox without a policy, behind which nobody dials, and says
@@ -155,7 +156,7 @@ func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
 			continue
 		}
 		if a.Escaped != "" {
-			fmt.Fprintf(w, "✗ %s: %s\n", a.Name, printable(a.Escaped))
+			fmt.Fprintf(w, "✗ %s: %s\n", a.Name, cli.Printable(a.Escaped))
 			continue
 		}
 		fmt.Fprintf(w, "✓ %s\n", a.Name)
@@ -164,7 +165,7 @@ func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
 		fmt.Fprintf(w, "self-test %d/%d\n", len(tried)-out, len(tried))
 	}
 	if out > 0 {
-		return status(exitFailed)
+		return cli.Status(cli.ExitFailed)
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
 func refuseEscapes(tried []sandbox.Attempt) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
-			return failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
+			return cli.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -45,12 +46,12 @@ A listener that the service manager has opened (LISTEN_FDS) is taken from it, by
 its address; NOTIFY_SOCKET and WATCHDOG_USEC are served. egressd init systemd
 writes units for that.`,
 		Example: "  egressd serve --config ./egressd.yaml",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, tailoring{acceptDamage: accept})
 		},
 	}
-	configFlag(cmd, &path)
+	cli.ConfigFlag(cmd, &path)
 	cmd.Flags().DurationVar(&drain, "drain", drainFor, "how long open tunnels may go on after the signal to stop")
 	cmd.Flags().BoolVar(&accept, "accept-damage", false, "where the audit log does not hold together, set it aside and begin a new one, which says so")
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -55,7 +56,7 @@ func shadowText(s *egress.RecordShadow) string {
 	if s.Class != "" {
 		text += " (" + s.Class + ")"
 	}
-	text += " by rule " + ruleText(s.Rule, s.Layer)
+	text += " by rule " + cli.RuleText(s.Rule, s.Layer)
 	if s.Reason != "" && !strings.Contains(s.Reason, s.Rule) {
 		text += ": " + s.Reason
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -128,15 +129,15 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	}
 	decisions.Flush(records.OutcomeOpen)
 	var out strings.Builder
-	if err := view.print(&out, filterNow, palette{}); err != nil {
+	if err := view.print(&out, filterNow, cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(out.String(), "SHADOW\n")
 	lines := strings.Split(strings.TrimSpace(table), "\n")
 	want := []string{
 		"COUNT DESTINATION WHAT WHO NOW WOULD WHY LAST",
-		"2 a.test:443 connect ci allow deny rule-deny (not-yet) " + clock(filterNow, filterNow),
-		"1 c.test:443 connect ci allow inspect reads " + clock(filterNow, filterNow),
+		"2 a.test:443 connect ci allow deny rule-deny (not-yet) " + cli.Clock(filterNow, filterNow),
+		"1 c.test:443 connect ci allow inspect reads " + cli.Clock(filterNow, filterNow),
 	}
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
@@ -144,7 +145,7 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(lines, "\n"))
 	}
-	if shown := line(a, filterNow, palette{}); !strings.HasSuffix(shown, "A  shadow:deny rule-deny (not-yet)") {
+	if shown := line(a, filterNow, cli.Palette{}); !strings.HasSuffix(shown, "A  shadow:deny rule-deny (not-yet)") {
 		t.Errorf("the line is %q", shown)
 	}
 	for filter, passes := range map[string]bool{"shadow:deny": true, "shadow:allow": false, "shadow:inspect": false} {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records/sink"
@@ -27,12 +28,12 @@ func (c *config) sinks() ([]sink.Config, error) {
 	for i := range c.file.Audit.Sinks {
 		one, err := c.sink(&c.file.Audit.Sinks[i])
 		if err != nil {
-			return nil, misused(fmt.Errorf("sink %s: %w", c.file.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.path)
+			return nil, cli.Misused(fmt.Errorf("sink %s: %w", c.file.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.path)
 		}
 		all = append(all, one)
 	}
 	if err := sink.Check(all); err != nil {
-		return nil, misused(err, "correct audit.sinks in "+c.path)
+		return nil, cli.Misused(err, "correct audit.sinks in "+c.path)
 	}
 	return all, nil
 }

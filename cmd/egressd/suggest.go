@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -34,7 +35,7 @@ of egressd log.`,
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -55,15 +56,15 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 	}
 	all := lessons.All()
 	if len(all) == 0 {
-		return failed(fmt.Errorf("nothing was learned in %s", log.dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
+		return cli.Failed(fmt.Errorf("nothing was learned in %s", log.dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
 	}
 	if lessons.Beyond > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many or not one host, are left out\n", plural(int(lessons.Beyond), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many or not one host, are left out\n", cli.Plural(int(lessons.Beyond), "request"))
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
 		for _, lesson := range all {
-			if err := printJSON(out, lessonOf(lesson)); err != nil {
+			if err := cli.PrintJSON(out, lessonOf(lesson)); err != nil {
 				return err
 			}
 		}
@@ -100,15 +101,15 @@ func writeLessons(w io.Writer, all []*records.Lesson) error {
 	var rules, tests strings.Builder
 	for _, l := range all {
 		view, mark := lessonOf(l), "  "
-		note := fmt.Sprintf("%s, %s up, %s down", plural(int(l.Count), "request"), bytesText(l.Up), bytesText(l.Down))
+		note := fmt.Sprintf("%s, %s up, %s down", cli.Plural(int(l.Count), "request"), cli.BytesText(l.Up), cli.BytesText(l.Down))
 		if len(l.Programs) > 0 {
-			note += ", by " + printable(strings.Join(l.Programs, ", "))
+			note += ", by " + cli.Printable(strings.Join(l.Programs, ", "))
 		}
 		if l.Reached == 0 {
 			mark, note = "  # ", note+"; never reached"
 		}
 		if view.Warning != "" {
-			fmt.Fprintf(&rules, "  # careful: %s\n", printable(view.Warning))
+			fmt.Fprintf(&rules, "  # careful: %s\n", cli.Printable(view.Warning))
 		}
 		fmt.Fprintf(&rules, "%s- %s # %s\n", mark, yamlText(view.Allow), note)
 		if l.Reached > 0 {

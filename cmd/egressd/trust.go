@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -43,8 +44,8 @@ read.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
-	configFlag(cmd, &o.config)
-	jsonFlag(cmd, &o.json)
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "trust what is there now")
 	cmd.Flags().StringVar(&o.digest, "digest", "", "with --yes, trust it only if its `DIGEST` begins so")
 	cmd.Flags().BoolVar(&o.list, "list", false, "say what is trusted")
@@ -63,7 +64,7 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	store, err := openTrustStore()
 	if err != nil {
-		return misused(err, "HOME=/home/NAME egressd trust DIR")
+		return cli.Misused(err, "HOME=/home/NAME egressd trust DIR")
 	}
 	if o.list {
 		return o.printAll(stdout, stderr, store)
@@ -76,7 +77,7 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	if o.digest != "" && !strings.HasPrefix(v.Digest, o.digest) {
-		return failed(fmt.Errorf("%s is not what was shown: its digest is %s", v.Dir, v.Digest), "egressd trust "+shellWord(v.Dir)+", to see what it is now")
+		return cli.Failed(fmt.Errorf("%s is not what was shown: its digest is %s", v.Dir, v.Digest), "egressd trust "+cli.ShellWord(v.Dir)+", to see what it is now")
 	}
 	if err := v.print(stdout, stderr, o.json); err != nil {
 		return err
@@ -91,15 +92,15 @@ const minDigest = len("sha256:") + 32
 func (o *trustOptions) check(args []string) error {
 	switch {
 	case o.list && (len(args) > 0 || o.revoke || o.yes):
-		return misused(errors.New("--list stands alone"), "egressd trust --list")
+		return cli.Misused(errors.New("--list stands alone"), "egressd trust --list")
 	case o.list:
 		return nil
 	case len(args) != 1:
-		return misused(errors.New("trust wants one working tree"), "egressd trust DIR, or egressd trust --list")
+		return cli.Misused(errors.New("trust wants one working tree"), "egressd trust DIR, or egressd trust --list")
 	case o.revoke && (o.yes || o.digest != ""):
-		return misused(errors.New("--revoke takes trust away, and --yes gives it"), "egressd trust --revoke "+shellWord(args[0]))
+		return cli.Misused(errors.New("--revoke takes trust away, and --yes gives it"), "egressd trust --revoke "+cli.ShellWord(args[0]))
 	case o.digest != "" && (!o.yes || len(o.digest) < minDigest):
-		return misused(errors.New("--digest goes with --yes, and is sha256: and at least 32 digits"), "egressd trust "+shellWord(args[0]))
+		return cli.Misused(errors.New("--digest goes with --yes, and is sha256: and at least 32 digits"), "egressd trust "+cli.ShellWord(args[0]))
 	}
 	return nil
 }
@@ -108,21 +109,21 @@ func (o *trustOptions) check(args []string) error {
 func (o *trustOptions) settle(stderr io.Writer, store trustStore, v *trustView) error {
 	switch {
 	case v.State == projectTrusted:
-		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", printable(v.Dir))
+		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", cli.Printable(v.Dir))
 		return nil
 	case !o.yes:
 		again := "egressd trust --yes --digest " + v.Digest[:minDigest] + " "
 		if o.config != "" {
-			again += "--config " + shellWord(o.config) + " "
+			again += "--config " + cli.ShellWord(o.config) + " "
 		}
-		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, printable(shellWord(v.Dir)))
-		return status(exitFailed)
+		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, cli.Printable(cli.ShellWord(v.Dir)))
+		return cli.Status(cli.ExitFailed)
 	}
 	p := &pin{Dir: v.Dir, Digest: v.Digest, Trusted: time.Now().UTC().Truncate(time.Second), Files: v.tree}
 	if err := store.put(p); err != nil {
-		return failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
+		return cli.Failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
 	}
-	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", printable(v.Dir), v.Digest)
+	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", cli.Printable(v.Dir), v.Digest)
 	return nil
 }
 
@@ -135,18 +136,18 @@ func (o *trustOptions) look(store trustStore, arg string) (*trustView, error) {
 	dir, sandboxes := cfg.treesAt(arg)
 	was, err := store.find(dir)
 	if err != nil {
-		return nil, misused(err, "egressd trust --revoke "+shellWord(arg))
+		return nil, cli.Misused(err, "egressd trust --revoke "+cli.ShellWord(arg))
 	}
 	found, err := readTree(dir, nil)
 	if err != nil {
-		return nil, misused(unreadable(dir, err), "write "+filepath.Join(dir, treeFolder, treeFile)+", or correct it")
+		return nil, cli.Misused(unreadable(dir, err), "write "+filepath.Join(dir, treeFolder, treeFile)+", or correct it")
 	}
 	file, err := found.parse(dir)
 	if err != nil {
-		return nil, misused(err, "correct "+filepath.Join(dir, treeFolder, treeFile))
+		return nil, cli.Misused(err, "correct "+filepath.Join(dir, treeFolder, treeFile))
 	}
 	if err := found.legible(); err != nil {
-		return nil, misused(fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err), "remove it, then egressd trust "+shellWord(arg))
+		return nil, cli.Misused(fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err), "remove it, then egressd trust "+cli.ShellWord(arg))
 	}
 	v := &trustView{Dir: dir, State: projectUntrusted, Digest: found.digest(), tree: found, Whose: sandboxes, Rules: []ruleView{}}
 	if was != nil {
@@ -157,7 +158,7 @@ func (o *trustOptions) look(store trustStore, arg string) (*trustView, error) {
 	}
 	v.Files = changesOf(was, found)
 	if len(sandboxes) == 0 {
-		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.path, shellWord(dir)))
+		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.path, cli.ShellWord(dir)))
 		return v, nil
 	}
 	v.Sandbox = sandboxes[0]
@@ -239,7 +240,7 @@ func (c *config) foresee(v *trustView, file *policy.File) error {
 func revokeTrust(stderr io.Writer, store trustStore, config, arg string) error {
 	dir, err := filepath.Abs(arg)
 	if err != nil {
-		return misused(err, "egressd trust --list")
+		return cli.Misused(err, "egressd trust --list")
 	}
 	if cfg, err := loadConfig(config); err == nil { // the name that it has there; it can be revoked without
 		dir, _ = cfg.treesAt(arg)
@@ -247,11 +248,11 @@ func revokeTrust(stderr io.Writer, store trustStore, config, arg string) error {
 	there, err := store.remove(dir)
 	switch {
 	case err != nil:
-		return failed(fmt.Errorf("revoke: %w", err), "the same again, as a user who may write in "+string(store))
+		return cli.Failed(fmt.Errorf("revoke: %w", err), "the same again, as a user who may write in "+string(store))
 	case !there:
-		return failed(fmt.Errorf("%s is not trusted", dir), "egressd trust --list")
+		return cli.Failed(fmt.Errorf("%s is not trusted", dir), "egressd trust --list")
 	}
-	fmt.Fprintf(stderr, "egressd: %s is trusted no longer\n", printable(dir))
+	fmt.Fprintf(stderr, "egressd: %s is trusted no longer\n", cli.Printable(dir))
 	return nil
 }
 
@@ -271,16 +272,16 @@ func (o *trustOptions) printAll(stdout, stderr io.Writer, store trustStore) erro
 		state, _ := one.now()
 		var err error
 		if o.json {
-			err = printJSON(stdout, pinView{p.Dir, state, p.Digest, p.Trusted})
+			err = cli.PrintJSON(stdout, pinView{p.Dir, state, p.Digest, p.Trusted})
 		} else {
-			_, err = fmt.Fprintf(stdout, "%-8s %.19s…  %s  %s\n", state, p.Digest, p.Trusted.Format(time.RFC3339), printable(p.Dir))
+			_, err = fmt.Fprintf(stdout, "%-8s %.19s…  %s  %s\n", state, p.Digest, p.Trusted.Format(time.RFC3339), cli.Printable(p.Dir))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if problem != nil {
-		return failed(problem, "egressd trust DIR, after removing what is wrong there")
+		return cli.Failed(problem, "egressd trust DIR, after removing what is wrong there")
 	}
 	if len(pins) == 0 && !o.json {
 		fmt.Fprintln(stderr, "egressd: nothing is trusted")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -127,43 +128,43 @@ func changesOf(was *pin, now tree) (all []treeChange) {
 
 func (v *trustView) print(stdout, stderr io.Writer, asJSON bool) error {
 	for _, n := range v.notes {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable(n))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(n))
 	}
 	if asJSON {
-		return printJSON(stdout, v)
+		return cli.PrintJSON(stdout, v)
 	}
-	colours := paletteFor(stdout)
+	colours := cli.PaletteFor(stdout)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", printable(filepath.Join(v.Dir, treeFolder)), v.State)
-	field(&b, "sandbox", strings.Join(v.Whose, ", "))
-	field(&b, "digest", v.Digest)
+	fmt.Fprintf(&b, "%s  %s\n", cli.Printable(filepath.Join(v.Dir, treeFolder)), v.State)
+	cli.Field(&b, "sandbox", strings.Join(v.Whose, ", "))
+	cli.Field(&b, "digest", v.Digest)
 	for _, f := range v.Files {
 		b.WriteString(f.diff())
 	}
 	for _, r := range v.Rules {
-		fmt.Fprintf(&b, "%s %s %s%s\n", colours.mark(map[string]string{"yes": "allow", "partly": "ask", "no": "deny"}[r.Opens]), printable(r.Rule), r.Pattern, r.whyText())
+		fmt.Fprintf(&b, "%s %s %s%s\n", colours.Mark(map[string]string{"yes": "allow", "partly": "ask", "no": "deny"}[r.Opens]), cli.Printable(r.Rule), r.Pattern, r.whyText())
 	}
 	_, err := io.WriteString(stdout, b.String())
 	return err
 }
 
 func (r *ruleView) whyText() string {
-	by := ruleText(r.By, string(r.Layer))
+	by := cli.RuleText(r.By, string(r.Layer))
 	switch {
 	case r.Opens == "yes":
 		return ": opened"
 	case r.Opens == "no":
-		return fmt.Sprintf(": stays shut by %s: %s", by, printable(r.Reason))
+		return fmt.Sprintf(": stays shut by %s: %s", by, cli.Printable(r.Reason))
 	case r.Some:
 		text := fmt.Sprintf(": opened for some requests, by %s", by)
 		if len(r.AllowedIf) > 0 {
 			text += ": if " + strings.Join(r.AllowedIf, ", or ")
 		}
-		return printable(text)
+		return cli.Printable(text)
 	case r.Destination == "":
 		return ": opens what the ceiling has room for"
 	}
-	return printable(fmt.Sprintf(": opened in part at most; %s stays shut by %s", r.Destination, by))
+	return cli.Printable(fmt.Sprintf(": opened in part at most; %s stays shut by %s", r.Destination, by))
 }
 
 // maxDiffLines is how long a file may be that is compared line by line.
@@ -183,7 +184,7 @@ func (c *treeChange) diff() string {
 	case c.Was != nil && c.Text != nil && was == now:
 		return ""
 	case c.Was != nil && strings.Count(was, "\n")+strings.Count(now, "\n") > maxDiffLines:
-		return unifiedDiff("trusted/"+c.Name, c.Name, was, "") + unifiedDiff("trusted/"+c.Name, c.Name, "", now)
+		return cli.UnifiedDiff("trusted/"+c.Name, c.Name, was, "") + cli.UnifiedDiff("trusted/"+c.Name, c.Name, "", now)
 	}
-	return unifiedDiff("trusted/"+c.Name, c.Name, was, now)
+	return cli.UnifiedDiff("trusted/"+c.Name, c.Name, was, now)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"strings"
 	"testing"
 )
@@ -35,7 +36,7 @@ allow:
 `,
 	})
 	var stdout, stderr strings.Builder
-	if code := run([]string{"trust", "--config", dir + "/" + configName, dir + "/tree"}, &stdout, &stderr); code != exitFailed {
+	if code := run([]string{"trust", "--config", dir + "/" + configName, dir + "/tree"}, &stdout, &stderr); code != cli.ExitFailed {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{
@@ -65,13 +66,13 @@ func TestATreeThatReadsOtherwiseThanItIsCannotBeTrusted(t *testing.T) {
 		data string
 		code int
 	}{
-		"plain text":                   {"# see\r\nhosts: [a.example] # Zürich\n", exitOK},
-		"a carriage return alone":      {"# see\rhosts: [a.example]\n", exitUsage},
-		"another end of a line":        {"# see\u2028hosts: [a.example]\n", exitUsage},
-		"a change of direction":        {"hosts: [a.example] # \u202e\n", exitUsage},
-		"a command to the terminal":    {"hosts: [a.example] # \x1b[2A\n", exitUsage},
-		"what is no text":              {"hosts: [a.example] # \xff\n", exitUsage},
-		"text that is escaped in YAML": {"hosts: [\"a.example\", \"\\e[2J\"]\n", exitOK},
+		"plain text":                   {"# see\r\nhosts: [a.example] # Zürich\n", cli.ExitOK},
+		"a carriage return alone":      {"# see\rhosts: [a.example]\n", cli.ExitUsage},
+		"another end of a line":        {"# see\u2028hosts: [a.example]\n", cli.ExitUsage},
+		"a change of direction":        {"hosts: [a.example] # \u202e\n", cli.ExitUsage},
+		"a command to the terminal":    {"hosts: [a.example] # \x1b[2A\n", cli.ExitUsage},
+		"what is no text":              {"hosts: [a.example] # \xff\n", cli.ExitUsage},
+		"text that is escaped in YAML": {"hosts: [\"a.example\", \"\\e[2J\"]\n", cli.ExitOK},
 	} {
 		dir := filesIn(t, map[string]string{
 			configName:                   "version: 1\nsandboxes: [{name: app, token_file: app.token, project: tree}]\n",
@@ -79,7 +80,7 @@ func TestATreeThatReadsOtherwiseThanItIsCannotBeTrusted(t *testing.T) {
 		})
 		var stdout, stderr strings.Builder
 		code := run([]string{"trust", "--yes", "--config", dir + "/" + configName, dir + "/tree"}, &stdout, &stderr)
-		if code != row.code || code == exitUsage && !strings.Contains(stderr.String(), "of policy/d.yaml holds an invisible character") {
+		if code != row.code || code == cli.ExitUsage && !strings.Contains(stderr.String(), "of policy/d.yaml holds an invisible character") {
 			t.Errorf("%s: exit code %d, want %d: %s", name, code, row.code, &stderr)
 		}
 	}

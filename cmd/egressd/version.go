@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -11,15 +12,15 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Say which egressd this is",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), thisBuild())
+				return cli.PrintJSON(cmd.OutOrStdout(), cli.ThisBuild())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.ThisBuild())
 			return err
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }

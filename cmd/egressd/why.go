@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -46,14 +47,14 @@ where no other id begins with it.
 A way to allow what was refused is shown only for a public destination that no
 rule speaks of: never for private addresses, for metadata services, or for what
 a rule refuses on purpose.`,
-		Args:              oneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
+		Args:              cli.OneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
 		ValidArgsFunction: o.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.OutOrStdout(), args[0])
 		},
 	}
 	logFlags(cmd, &o.logSource)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -65,7 +66,7 @@ type whyOptions struct {
 
 func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if id == "" {
-		return misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
+		return cli.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
 	}
 	log, err := o.open()
 	if err != nil {
@@ -85,9 +86,9 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		}
 	}
 	if o.json {
-		return printJSON(stdout, story)
+		return cli.PrintJSON(stdout, story)
 	}
-	return story.print(stdout, o.policyPath(), paletteFor(stdout))
+	return story.print(stdout, o.policyPath(), cli.PaletteFor(stdout))
 }
 
 // maxStoryRecords bounds what is kept of one flow: an inspected tunnel can
@@ -135,7 +136,7 @@ func findStory(log *logReader, prefix string) (*story, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, failed(fmt.Errorf("no record in %s has an id that begins with %q", log.dir, prefix), "egressd log")
+		return nil, cli.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.dir, prefix), "egressd log")
 	case 1:
 		for _, s := range found {
 			return s, nil
@@ -151,7 +152,7 @@ var errTooMany = errors.New("too many ids begin alike")
 
 func ambiguous(prefix string, found map[string]*story) error {
 	ids := slices.Sorted(maps.Keys(found))
-	return misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
+	return cli.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
 func (s *story) add(text string, r *egress.Record) {
@@ -190,39 +191,39 @@ func strictness(action string) int {
 	}
 }
 
-func (s *story) print(w io.Writer, policyPath string, colours palette) error {
+func (s *story) print(w io.Writer, policyPath string, colours cli.Palette) error {
 	r, d := s.decisive, s.Decision
 	if d == nil {
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.mark(d.Action), colours.bold(printable(d.Action)), cell(records.Destination(r)), printable(s.Flow))
-	field(&b, "asked", askedText(r))
-	field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(cli.Printable(d.Action)), cell(records.Destination(r)), cli.Printable(s.Flow))
+	cli.Field(&b, "asked", askedText(r))
+	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
-		field(&b, "times", fmt.Sprintf("%d, all refused alike", s.Times))
+		cli.Field(&b, "times", fmt.Sprintf("%d, all refused alike", s.Times))
 	}
-	field(&b, "alarm", signalText(s.Signal))
-	field(&b, "who", whoText(r))
-	field(&b, "server name", serverName(r))
+	cli.Field(&b, "alarm", signalText(s.Signal))
+	cli.Field(&b, "who", whoText(r))
+	cli.Field(&b, "server name", serverName(r))
 	if r.Dst != nil {
-		field(&b, "addresses", strings.Join(r.Dst.Addrs, " "))
-		field(&b, "address is", r.Dst.Class)
-		field(&b, "dialled", r.Dst.Addr)
+		cli.Field(&b, "addresses", strings.Join(r.Dst.Addrs, " "))
+		cli.Field(&b, "address is", r.Dst.Class)
+		cli.Field(&b, "dialled", r.Dst.Addr)
 	}
-	field(&b, "rule", ruleText(d.Rule, d.Layer))
-	field(&b, "class", d.Class)
-	field(&b, "reason", d.Reason)
-	field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
-	field(&b, "policy", d.Policy)
+	cli.Field(&b, "rule", cli.RuleText(d.Rule, d.Layer))
+	cli.Field(&b, "class", d.Class)
+	cli.Field(&b, "reason", d.Reason)
+	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
+	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
-		field(&b, "shadow", shadowText(s.Shadow))
-		field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
+		cli.Field(&b, "shadow", shadowText(s.Shadow))
+		cli.Field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
 	}
-	field(&b, "sent", r.Raw)
-	field(&b, "ended", s.endText())
+	cli.Field(&b, "sent", r.Raw)
+	cli.Field(&b, "ended", s.endText())
 	if s.end != nil {
-		field(&b, "note", s.end.Note)
+		cli.Field(&b, "note", s.end.Note)
 	}
 	s.printRecords(&b, colours)
 	s.printLinked(&b, colours)
@@ -232,7 +233,7 @@ func (s *story) print(w io.Writer, policyPath string, colours palette) error {
 }
 
 // printRecords lists the records where the decisive one is not the only one.
-func (s *story) printRecords(b *strings.Builder, colours palette) {
+func (s *story) printRecords(b *strings.Builder, colours cli.Palette) {
 	if len(s.records) < 2 {
 		return
 	}
@@ -241,7 +242,7 @@ func (s *story) printRecords(b *strings.Builder, colours palette) {
 		fmt.Fprintf(b, "    %s\n", line(r, s.records[0].Time, colours))
 	}
 	if s.LeftOut > 0 {
-		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, printable(s.Flow))
+		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, cli.Printable(s.Flow))
 	}
 }
 
@@ -249,8 +250,8 @@ func (s *story) printFix(b *strings.Builder, policyPath string) {
 	if s.Fix == "" {
 		return
 	}
-	field(b, "fix", s.Fix)
-	field(b, "", "adds a line to "+policyPath+", if this is meant to pass")
+	cli.Field(b, "fix", s.Fix)
+	cli.Field(b, "", "adds a line to "+policyPath+", if this is meant to pass")
 }
 
 func askedText(r *egress.Record) string {
@@ -312,7 +313,7 @@ func fixFor(r *egress.Record) string {
 }
 
 func fixText(host, flow string) string {
-	return "egressd allow " + patternWord(host) + " --from " + flow + " --save"
+	return "egressd allow " + cli.PatternWord(host) + " --from " + flow + " --save"
 }
 
 // completeIDs offers the newest ids of the log.
@@ -326,7 +327,7 @@ func (o *whyOptions) completeIDs(_ *cobra.Command, args []string, word string) (
 	var ids []string
 	_ = log.each(func(_ string, r *egress.Record) error { // completion has nobody to tell
 		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
-			ids = append(ids, r.Flow+"\t"+printable(records.Destination(r)+" "+records.Why(r)))
+			ids = append(ids, r.Flow+"\t"+cli.Printable(records.Destination(r)+" "+records.Why(r)))
 			ids = ids[max(0, len(ids)-most):]
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -72,8 +73,8 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
 	}
 	_, err := findStory(writtenLog(t, records), "A")
-	var f *failure
-	if !errors.As(err, &f) || f.code != exitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
+	var f *cli.Failure
+	if !errors.As(err, &f) || f.Code != cli.ExitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
 		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)
 	}
 }

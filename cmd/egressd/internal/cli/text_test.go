@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -23,7 +23,7 @@ func TestPrintable(t *testing.T) {
 		"del \x7f":             `del \x7f`,
 		"tag \U000e0041 plane": `tag \u{e0041} plane`,
 	} {
-		if got := printable(in); got != want {
+		if got := Printable(in); got != want {
 			t.Errorf("printable(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -32,11 +32,11 @@ func TestPrintable(t *testing.T) {
 func FuzzPrintable(f *testing.F) {
 	f.Add("\x1b]0;title\a")
 	f.Fuzz(func(t *testing.T, s string) {
-		shown := printable(s)
+		shown := Printable(s)
 		if i := strings.IndexFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) }); i >= 0 {
 			t.Errorf("printable(%q) = %q, with an unprintable character at %d", s, shown, i)
 		}
-		if again := printable(shown); again != shown {
+		if again := Printable(shown); again != shown {
 			t.Errorf("printable is not stable: %q, then %q", shown, again)
 		}
 	})
@@ -65,7 +65,7 @@ func TestShellQuoteIsOneWord(t *testing.T) {
 		"a b $(id) `id`": "'a b $(id) `id`'",
 		"it's":           `'it'\''s'`,
 	} {
-		if got := shellQuote(in); got != want {
+		if got := ShellQuote(in); got != want {
 			t.Errorf("shellQuote(%q) = %s, want %s", in, got, want)
 		}
 	}
@@ -73,8 +73,8 @@ func TestShellQuoteIsOneWord(t *testing.T) {
 
 func TestReportNeverPrintsControlCharacters(t *testing.T) {
 	var b strings.Builder
-	if code := report(&b, failed(errEvil, "")); code != exitFailed {
-		t.Errorf("code %d, want %d", code, exitFailed)
+	if code := Report(&b, Failed(errEvil, "")); code != ExitFailed {
+		t.Errorf("code %d, want %d", code, ExitFailed)
 	}
 	const want = "egressd: error: host \\x1b[31m\negressd: error: second line\negressd: hint: egressd help\n"
 	if b.String() != want {
@@ -101,24 +101,24 @@ func TestPaletteIsForTerminalsAndObeysNoColor(t *testing.T) {
 	defer file.Close()
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	if !paletteFor(terminal).on {
+	if !PaletteFor(terminal).on {
 		t.Error("no colour on a terminal")
 	}
-	if paletteFor(file).on || paletteFor(new(strings.Builder)).on {
+	if PaletteFor(file).on || PaletteFor(new(strings.Builder)).on {
 		t.Error("colour in a file")
 	}
 	t.Setenv("NO_COLOR", "1")
-	if paletteFor(terminal).on {
+	if PaletteFor(terminal).on {
 		t.Error("colour against NO_COLOR")
 	}
 }
 
 func TestMarkTellsActionsApartWithoutColour(t *testing.T) {
 	for action, want := range map[string]string{"allow": "✓", "deny": "✗", "ask": "?", "": "·"} {
-		if got := (palette{}).mark(action); got != want {
+		if got := (Palette{}).Mark(action); got != want {
 			t.Errorf("the mark of %q is %q, want %q", action, got, want)
 		}
-		if got := (palette{on: true}).mark(action); !strings.Contains(got, want) {
+		if got := (Palette{on: true}).Mark(action); !strings.Contains(got, want) {
 			t.Errorf("the coloured mark of %q is %q, without its shape", action, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// A build says which egressd this is.
-type build struct {
+// A Build says which egressd this is.
+type Build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Modified bool   `json:"modified,omitempty"` // built from files that are not in Commit
@@ -16,9 +16,9 @@ type build struct {
 	Arch     string `json:"arch"`
 }
 
-// thisBuild reads what the Go toolchain wrote into the binary.
-func thisBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+// ThisBuild reads what the Go toolchain wrote into the binary.
+func ThisBuild() Build {
+	b := Build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -38,7 +38,7 @@ func thisBuild() build {
 }
 
 // String says in one line which egressd this is.
-func (b build) String() string {
+func (b Build) String() string {
 	text := "egressd " + b.Version
 	if b.Commit != "" {
 		text += " commit " + b.Commit

@@ -1,20 +1,20 @@
-package main
+package cli
 
 import (
 	"fmt"
 	"time"
 )
 
-// plural is n of what, with an s where n is not 1.
-func plural(n int, what string) string {
+// Plural is n of what, with an s where n is not 1.
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// durationText is d for a person, the shorter the more exactly.
-func durationText(d time.Duration) string {
+// DurationText is d for a person, the shorter the more exactly.
+func DurationText(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -24,9 +24,9 @@ func durationText(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// clock is the time of day in the reader's zone, with the day where it is not
+// Clock is the time of day in the reader's zone, with the day where it is not
 // today's.
-func clock(t, now time.Time) string {
+func Clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
 		return t.Format(time.TimeOnly)
@@ -34,8 +34,8 @@ func clock(t, now time.Time) string {
 	return t.Format(time.DateOnly + " " + time.TimeOnly)
 }
 
-// bytesText is n for a person, in powers of 1000.
-func bytesText(n int64) string {
+// BytesText is n for a person, in powers of 1000.
+func BytesText(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// printable returns s with every character escaped that a terminal could take
+// Printable returns s with every character escaped that a terminal could take
 // for a command or that could make a line read otherwise than it is: control
 // characters, direction overrides, combining marks, letters without a shape, and
 // broken UTF-8.
-func printable(s string) string {
+func Printable(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
@@ -57,8 +57,8 @@ func asciiJSON(line []byte) []byte {
 	return out
 }
 
-// printJSON writes v as one line of ASCII.
-func printJSON(w io.Writer, v any) error {
+// PrintJSON writes v as one line of ASCII.
+func PrintJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
@@ -67,52 +67,52 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// A palette colours text for a terminal. The zero value leaves it as it is.
-type palette struct{ on bool }
+// A Palette colours text for a terminal. The zero value leaves it as it is.
+type Palette struct{ on bool }
 
-// paletteFor returns colours where w is a terminal and NO_COLOR is not set.
-func paletteFor(w io.Writer) palette {
+// PaletteFor returns colours where w is a terminal and NO_COLOR is not set.
+func PaletteFor(w io.Writer) Palette {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return palette{}
+		return Palette{}
 	}
 	info, err := f.Stat()
-	return palette{on: err == nil && info.Mode()&os.ModeCharDevice != 0}
+	return Palette{on: err == nil && info.Mode()&os.ModeCharDevice != 0}
 }
 
-func (p palette) paint(code, s string) string {
+func (p Palette) Paint(code, s string) string {
 	if !p.on {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// mark returns the shape of an action, coloured: a verdict is never told by
+// Mark returns the shape of an action, coloured: a verdict is never told by
 // its colour alone.
-func (p palette) mark(action string) string {
+func (p Palette) Mark(action string) string {
 	switch action {
 	case "allow":
-		return p.paint("32", "✓")
+		return p.Paint("32", "✓")
 	case "ask":
-		return p.paint("33", "?")
+		return p.Paint("33", "?")
 	case "deny":
-		return p.paint("31", "✗")
+		return p.Paint("31", "✗")
 	default:
 		return "·"
 	}
 }
 
-func (p palette) bold(s string) string { return p.paint("1", s) }
+func (p Palette) Bold(s string) string { return p.Paint("1", s) }
 
-// field writes a line with a name and a value, and none for an empty value.
-func field(b *strings.Builder, name, value string) {
+// Field writes a line with a name and a value, and none for an empty value.
+func Field(b *strings.Builder, name, value string) {
 	if value != "" {
-		fmt.Fprintf(b, "  %-11s  %s\n", name, printable(value))
+		fmt.Fprintf(b, "  %-11s  %s\n", name, Printable(value))
 	}
 }
 
-// ruleText is a rule and the layer that it is of.
-func ruleText(rule, layer string) string {
+// RuleText is a rule and the layer that it is of.
+func RuleText(rule, layer string) string {
 	if layer == "" {
 		return rule
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -8,13 +8,13 @@ import (
 // diffContext is how many unchanged lines stand around a change.
 const diffContext = 3
 
-// unifiedDiff returns the changes from old to new in the unified format that
+// UnifiedDiff returns the changes from old to new in the unified format that
 // patch(1) reads. It compares every line with every other: for files that a
 // person writes.
-func unifiedDiff(oldName, newName, old, new string) string {
+func UnifiedDiff(oldName, newName, old, new string) string {
 	edits := diffLines(splitLines(old), splitLines(new))
 	var b strings.Builder
-	fmt.Fprintf(&b, "--- %s\n+++ %s\n", printable(oldName), printable(newName))
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", Printable(oldName), Printable(newName))
 	oldLine, newLine := 1, 1
 	for start := 0; start < len(edits); {
 		from, to := nextHunk(edits, start)
@@ -72,7 +72,7 @@ func writeHunk(b *strings.Builder, edits []edit, oldLine, newLine int) (int, int
 	}
 	fmt.Fprintf(b, "@@ -%s +%s @@\n", hunkRange(oldLine, oldEnd), hunkRange(newLine, newEnd))
 	for _, e := range edits {
-		fmt.Fprintf(b, "%c%s\n", e.sign, printable(e.text))
+		fmt.Fprintf(b, "%c%s\n", e.sign, Printable(e.text))
 	}
 	return oldEnd, newEnd
 }

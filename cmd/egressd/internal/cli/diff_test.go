@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestUnifiedDiff(t *testing.T) {
 		},
 	} {
 		want := "--- a\n+++ b\n" + row.want
-		if got := unifiedDiff("a", "b", row.old, row.new); got != want {
+		if got := UnifiedDiff("a", "b", row.old, row.new); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", row.name, got, want)
 		}
 	}

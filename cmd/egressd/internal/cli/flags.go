@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/spf13/cobra"
+)
+
+// CommandNames are the names of the commands below cmd that are not hidden.
+func CommandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// RunGroup is what a command of commands does alone, and what a command of it
+// that does not exist comes to.
+func RunGroup(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	names := CommandNames(cmd)
+	near := spelling.Nearest(args[0], names)
+	if near == "" {
+		near = names[0]
+	}
+	return Misused(fmt.Errorf("there is no command %q; there is %s", cmd.Name()+" "+args[0], strings.Join(names, ", ")), cmd.CommandPath()+" "+near)
+}
+
+// FlagError is what a flag that is none comes to: what to type is the help of its command.
+func FlagError(cmd *cobra.Command, err error) error {
+	return Misused(err, cmd.CommandPath()+" --help")
+}
+
+// NoArguments refuses arguments with the line to type instead.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return Misused(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
+}
+
+// ConfigFlag adds --config to a command that reads the policy or the log.
+func ConfigFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "policy `FILE` (default: the first that exists of $XDG_CONFIG_HOME/egressd/egressd.yaml, ~/.config/egressd/egressd.yaml, /etc/egressd/egressd.yaml)")
+}
+
+// JsonFlag adds --json to a command.
+func JsonFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "json", false, "print JSON, one object a line")
+}
+
+// OneArgument refuses any number of arguments but one.
+func OneArgument(what, example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return Misused(fmt.Errorf("%s takes %s, and was given %d arguments", cmd.CommandPath(), what, len(args)), example)
+	}
+}
