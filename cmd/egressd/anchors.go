@@ -8,9 +8,9 @@ import (
 )
 
 // anchorFindings are about the receivers of checkpoints that the policy names.
-func (c *config) anchorFindings() (all []symptom) {
+func anchorFindings(c *config) (all []symptom) {
 	for _, place := range c.file.Audit.Anchors {
-		s := c.anchorState(place)
+		s := anchorStateOf(c, place)
 		switch {
 		case s == nil:
 			all = append(all, symptom{Check: "anchors", Says: place + " begins with the next egressd serve or run"})
@@ -23,9 +23,9 @@ func (c *config) anchorFindings() (all []symptom) {
 	return all
 }
 
-// anchorState returns the newest that is known of a receiver, from the daemon's log or
+// anchorStateOf returns the newest that is known of a receiver, from the daemon's log or
 // the index of runs, or nil.
-func (c *config) anchorState(place string) (newest *sink.AnchorState) {
+func anchorStateOf(c *config, place string) (newest *sink.AnchorState) {
 	var dirs []string
 	if dir, err := c.auditDir(); err == nil {
 		dirs = append(dirs, dir)

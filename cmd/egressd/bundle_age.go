@@ -3,29 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/policy"
 )
-
-// A lapse is the end of a bundle that is a file, which its signature says. It is
-// the opinion that everything is denied from then on.
-type lapse struct {
-	label string
-	at    time.Time
-	stale bool // that was recorded
-}
-
-func (l *lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
-	if time.Now().Before(l.at) {
-		return policy.Decision{Verdict: policy.Abstain}, nil
-	}
-	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.why()}, nil
-}
-
-func (l *lapse) why() string { return "it expired at " + l.at.UTC().Format(time.RFC3339) }
 
 // age has the flows that are open decided again where a bundle has become stale, or
 // is no longer, and says so.
@@ -42,13 +23,6 @@ func (d *daemon) age(ctx context.Context) {
 		}
 		d.turn(ctx, l.label, why, &l.stale)
 	}
-}
-
-// inForce reports whether a feed decides. What is in shadow is not looked at for its
-// age: the bundle there is whatever came last.
-func (c *config) inForce(f *feed) bool {
-	sources, _ := c.sources()
-	return slices.ContainsFunc(sources, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
 }
 
 // turn says that a bundle is stale, and why, or with an empty why that it is not,

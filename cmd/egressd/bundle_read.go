@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -199,3 +200,26 @@ func packFile(w *tar.Writer, folder, path string, left *int64) error {
 	_, err = w.Write(text)
 	return err
 }
+
+// A lapse is the end of a bundle that is a file, which its signature says. It is
+// the opinion that everything is denied from then on.
+type lapse struct {
+	label string
+	at    time.Time
+	stale bool // that was recorded
+}
+
+func (l *lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
+	if time.Now().Before(l.at) {
+		return policy.Decision{Verdict: policy.Abstain}, nil
+	}
+	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.why()}, nil
+}
+
+func (l *lapse) why() string { return "it expired at " + l.at.UTC().Format(time.RFC3339) }
+
+// What is read of a key and of a bundle, at most.
+const (
+	maxKeyBytes    = 64 << 10
+	maxBundleBytes = 16 << 20
+)

@@ -125,23 +125,6 @@ func (o *caOptions) dir() (string, error) {
 	return cfg.caDir()
 }
 
-// caDir is where the certificate authority of this configuration is.
-func (c *config) caDir() (string, error) {
-	if dir := c.file.TLS.CADir; dir != "" {
-		return c.relative(dir), nil
-	}
-	return defaultCADir()
-}
-
-// defaultCADir is beside the audit log where no policy says otherwise.
-func defaultCADir() (string, error) {
-	log, err := defaultAuditDir()
-	if err != nil {
-		return "", cli.Misused(err, "set tls.ca_dir in the policy, or HOME")
-	}
-	return filepath.Join(filepath.Dir(log), "ca"), nil
-}
-
 // openAuthority opens the authority in dir. Where there is none it makes one,
 // and says so.
 func openAuthority(dir string, talk io.Writer) (*certs.Authority, error) {

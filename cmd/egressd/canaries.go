@@ -15,8 +15,8 @@ import (
 
 const maxCanaryBytes = 4 << 10
 
-// canaries reads the texts that nothing may send; nil where there are none.
-func (c *config) canaries() (*secret.Canaries, error) {
+// readCanaries reads the texts that nothing may send; nil where there are none.
+func readCanaries(c *config) (*secret.Canaries, error) {
 	if len(c.file.Canaries) == 0 {
 		return nil, nil
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,10 +26,6 @@ type containers struct {
 	mu   sync.Mutex
 	lost error // what the operator was told last
 	told chan struct{}
-}
-
-func (c *config) engineSocket() string {
-	return strings.TrimPrefix(cmp.Or(c.file.Docker.Socket, policy.DefaultDocker), policy.UnixListener)
 }
 
 // watchContainers has sandboxes be known by their containers from now on, where the

@@ -122,14 +122,8 @@ func (one *credential) follow(ctx context.Context, c *config, complain func(erro
 	}
 }
 
-// injections are the credentials that a policy in Rego may name: known, even where
-// there are none.
-func (c *config) injections() []policy.Injection {
-	return append([]policy.Injection{}, c.file.Injections()...)
-}
-
-// credentials reads every credential of the file, all at a time.
-func (c *config) credentials(ctx context.Context, digest string) (*credentials, error) {
+// readCredentials reads every credential of the file, all at a time.
+func readCredentials(ctx context.Context, c *config, digest string) (*credentials, error) {
 	set := &credentials{digest: digest}
 	for _, in := range c.file.Injections() {
 		set.all = append(set.all, &credential{Injection: in})
@@ -148,7 +142,7 @@ func (c *config) credentials(ctx context.Context, digest string) (*credentials, 
 
 // read fills in what the rule adds now. The error holds no part of it.
 func (one *credential) read(ctx context.Context, c *config) error {
-	text, err := c.secretText(ctx, &one.Inject)
+	text, err := secretText(ctx, c, &one.Inject)
 	if err != nil {
 		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
 	}
@@ -161,7 +155,7 @@ func (one *credential) read(ctx context.Context, c *config) error {
 	return nil
 }
 
-func (c *config) secretText(ctx context.Context, in *policy.Inject) ([]byte, error) {
+func secretText(ctx context.Context, c *config, in *policy.Inject) ([]byte, error) {
 	switch {
 	case in.File != "":
 		f, err := os.Open(c.relative(in.File))
@@ -177,13 +171,13 @@ func (c *config) secretText(ctx context.Context, in *policy.Inject) ([]byte, err
 		}
 		return []byte(text), nil
 	default:
-		return c.run(ctx, in.Command)
+		return commandOutput(ctx, c, in.Command)
 	}
 }
 
-// run returns what a command prints on standard output. What it says on
+// commandOutput returns what a command prints on standard output. What it says on
 // standard error is not shown, since it may hold the credential.
-func (c *config) run(ctx context.Context, command []string) ([]byte, error) {
+func commandOutput(ctx context.Context, c *config, command []string) ([]byte, error) {
 	if len(command) == 0 {
 		return nil, errors.New("neither file, env nor command is given")
 	}

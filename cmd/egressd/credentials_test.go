@@ -58,7 +58,7 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 		if err := os.WriteFile(c.relative("key.txt"), []byte("from-a-file\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		set, err := c.credentials(t.Context(), "sha256:1")
+		set, err := readCredentials(t.Context(), c, "sha256:1")
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -75,11 +75,11 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 
 func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 	c := keyed(t, "command: [echo, a-long-key]")
-	before, err := c.credentials(t.Context(), "sha256:1")
+	before, err := readCredentials(t.Context(), c, "sha256:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := c.credentials(t.Context(), "sha256:2")
+	next, err := readCredentials(t.Context(), c, "sha256:2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestACredentialThatCannotBeHad(t *testing.T) {
 		`command: [sh, "-c", "echo leaked-key >&2; exit 3"]`: "exit status 3",
 		"command: [echo, leaked]":                            "8",
 	} {
-		_, err := keyed(t, source).credentials(t.Context(), "sha256:1")
+		_, err := readCredentials(t.Context(), keyed(t, source), "sha256:1")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "rule key") {
 			t.Errorf("%s: %v, want %q", source, err, want)
 		}
@@ -147,7 +147,7 @@ func TestACredentialIsReadAgain(t *testing.T) {
 		}
 	}
 	write("first-key")
-	set, err := c.credentials(t.Context(), "sha256:1")
+	set, err := readCredentials(t.Context(), c, "sha256:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,11 +209,11 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := d.config.credentials(ctx, p.Digest())
+	keys, err := readCredentials(ctx, d.config, p.Digest())
 	if err != nil {
 		return nil, err
 	}
-	canaries, err := d.config.canaries()
+	canaries, err := readCanaries(d.config)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, err
 	}
 	d.gate.SetCanaries(canaries)
-	sinks, err := d.config.sinks()
+	sinks, err := sinksOf(d.config)
 	if err != nil {
 		return nil, err
 	}
@@ -337,28 +337,4 @@ func (d *daemon) close() {
 	if d.host != nil {
 		d.host.Close()
 	}
-}
-
-// entries are the sandboxes of the file, with the tokens that it points to.
-func (c *config) entries() ([]sandbox.Entry, error) {
-	if c.who != nil {
-		return c.who, nil
-	}
-	if err := c.checkUsers(); err != nil {
-		return nil, err
-	}
-	var all []sandbox.Entry
-	for i := range c.file.Sandboxes {
-		s := &c.file.Sandboxes[i]
-		e := entryOf(s)
-		if s.TokenFile != "" {
-			token, err := c.token(s)
-			if err != nil {
-				return nil, err
-			}
-			e.Token = token
-		}
-		all = append(all, *e)
-	}
-	return all, nil
 }

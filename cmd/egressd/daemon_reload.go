@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/dns"
@@ -91,16 +89,16 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 	if next.overTLS, err = d.tlsListener(c, next.with); err != nil {
 		return nil, err
 	}
-	if next.canaries, err = c.canaries(); err != nil {
+	if next.canaries, err = readCanaries(c); err != nil {
 		return nil, err
 	}
-	if next.sinks, err = c.sinks(); err != nil {
+	if next.sinks, err = sinksOf(c); err != nil {
 		return nil, err
 	}
 	if err := sink.CheckAnchors(c.file.Audit.Anchors); err != nil {
 		return nil, cli.Misused(err, "correct audit.anchors in "+c.path)
 	}
-	next.keys, err = c.credentials(ctx, next.policy.Digest())
+	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
 	return next, err
 }
 
@@ -150,33 +148,4 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 		d.complain(err) // what the change itself is, is recorded
 	}
 	return nil
-}
-
-// samePlaces refuses a change of listeners, which are opened at the start only.
-// A socket that was one sandbox's must not become everybody's.
-func (c *config) samePlaces(before *config) error {
-	if !slices.Equal(c.places(), before.places()) {
-		return errors.New("the listeners changed; restart egressd to change them")
-	}
-	if before.file.AsksDocker() && c.file.AsksDocker() && c.engineSocket() != before.engineSocket() {
-		return errors.New("docker.socket changed; restart egressd to change it")
-	}
-	return nil
-}
-
-// places are the listeners and whose they are.
-func (c *config) places() []string {
-	all := slices.Clone(c.file.Listen.Proxy)
-	for _, name := range c.file.Listen.Transparent {
-		all = append(all, "transparent "+name)
-	}
-	for _, name := range c.file.Listen.DNS {
-		all = append(all, "dns "+name)
-	}
-	for _, s := range c.file.Sandboxes {
-		if s.Listen != "" {
-			all = append(all, s.Name+" "+s.Listen)
-		}
-	}
-	return append(all, c.enterPlaces()...)
 }

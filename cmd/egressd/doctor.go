@@ -83,7 +83,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return sayFindings(w, cfg.servingFindings(), o.json)
+		return sayFindings(w, servingFindings(cfg), o.json)
 	}
 	all := append(machineFindings(), socketFindings(doorsBut(nil))...)
 	cfg, err := loadConfig(o.config)
@@ -94,7 +94,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 	case err != nil:
 		all = append(all, symptom{"policy", err.Error(), "egressd policy check"})
 	default:
-		all = append(all, cfg.findings(os.Getenv, time.Now())...)
+		all = append(all, configFindings(cfg, os.Getenv, time.Now())...)
 	}
 	return sayFindings(w, all, o.json)
 }
@@ -182,21 +182,21 @@ func mayWrite(path string) bool {
 	return syscall.Access(path, write) == nil
 }
 
-// findings are about what the policy file says, and the variables and files that
+// configFindings are about what the policy file says, and the variables and files that
 // belong to it.
-func (c *config) findings(getenv func(string) string, now time.Time) []symptom {
-	all := []symptom{c.policyFinding()}
-	all = append(all, c.variableFindings(getenv)...)
-	all = append(all, c.logFinding(), c.clockFinding(now))
-	all = append(all, c.captureFindings()...)
-	all = append(all, c.containerFindings()...)
-	all = append(all, c.sinkFindings()...)
-	all = append(all, c.anchorFindings()...)
-	return append(all, c.trustFindings(getenv)...)
+func configFindings(c *config, getenv func(string) string, now time.Time) []symptom {
+	all := []symptom{policyFinding(c)}
+	all = append(all, variableFindings(c, getenv)...)
+	all = append(all, logFinding(c), clockFinding(c, now))
+	all = append(all, captureFindings(c)...)
+	all = append(all, engineFindings(c)...)
+	all = append(all, sinkFindings(c)...)
+	all = append(all, anchorFindings(c)...)
+	return append(all, trustFindings(c, getenv)...)
 }
 
 // policyFinding is about who else could write the policy.
-func (c *config) policyFinding() symptom {
+func policyFinding(c *config) symptom {
 	const fix = "chmod go-w "
 	for path := c.path; ; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
@@ -224,7 +224,7 @@ func isOwnPlace(path string) bool {
 
 // variableFindings are about proxy variables: what they name, and what they leave
 // out.
-func (c *config) variableFindings(getenv func(string) string) []symptom {
+func variableFindings(c *config, getenv func(string) string) []symptom {
 	var all []symptom
 	listeners := strings.Join(c.file.Listen.Proxy, " ")
 	var through bool
@@ -264,7 +264,7 @@ func pastProxy(value string) (past []string) {
 }
 
 // logFinding is about who else could read or write the log.
-func (c *config) logFinding() symptom {
+func logFinding(c *config) symptom {
 	dir, err := c.auditDir()
 	if err != nil {
 		return symptom{"log", err.Error(), "egressd serve, which names its folder"}
@@ -282,7 +282,7 @@ func (c *config) logFinding() symptom {
 }
 
 // clockFinding is about a clock that is behind what was written by it.
-func (c *config) clockFinding(now time.Time) symptom {
+func clockFinding(c *config, now time.Time) symptom {
 	paths := []string{c.path}
 	if dir, err := c.auditDir(); err == nil {
 		segments, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is sound
@@ -298,7 +298,7 @@ func (c *config) clockFinding(now time.Time) symptom {
 
 // trustFindings are about programs that do not read the system's certificates,
 // where the policy has TLS end at egressd.
-func (c *config) trustFindings(getenv func(string) string) []symptom {
+func trustFindings(c *config, getenv func(string) string) []symptom {
 	if !c.inspects() {
 		return []symptom{{Check: "certificates", Says: "the policy looks into no TLS"}}
 	}

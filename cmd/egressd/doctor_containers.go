@@ -10,8 +10,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// containerFindings say what the engine answers that sandboxes are told by.
-func (c *config) containerFindings() []symptom {
+// engineFindings say what the engine answers that sandboxes are told by.
+func engineFindings(c *config) []symptom {
 	if !c.file.AsksDocker() {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 
 // servingFindings are for the health check of a container: whether egressd serve runs here,
 // holds its log, and listens where the policy says. Nothing is sent.
-func (c *config) servingFindings() []symptom {
+func servingFindings(c *config) []symptom {
 	const check = "serving"
 	dir, err := c.auditDir()
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *config) servingFindings() []symptom {
 		return []symptom{{check, err.Error(), "a container with /proc"}}
 	}
 	var all []symptom
-	for _, name := range c.tcpListeners() {
+	for _, name := range tcpListeners(c) {
 		if at, err := netip.ParseAddrPort(name); err == nil && at.Port() != 0 && !open[at] && !(at.Addr().IsUnspecified() && open[everywhere(at.Port())]) {
 			all = append(all, symptom{check, "nobody listens on " + name, "egressd serve, in this network"})
 		}
@@ -49,7 +49,7 @@ func (c *config) servingFindings() []symptom {
 func everywhere(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Unspecified(), port) }
 
 // tcpListeners are the addresses that the policy has egressd listen on over TCP.
-func (c *config) tcpListeners() (all []string) {
+func tcpListeners(c *config) (all []string) {
 	names := append(append([]string(nil), c.file.Listen.Proxy...), c.file.Listen.DNS...)
 	for _, s := range c.file.Sandboxes {
 		names = append(names, s.Listen)

@@ -64,7 +64,7 @@ func servingAt(t *testing.T, address string) {
 	}
 	says := func(want string) {
 		t.Helper()
-		all := c.servingFindings()
+		all := servingFindings(c)
 		if len(all) != 1 || !strings.Contains(all[0].Says, want) || (all[0].Fix == "") != (want == "egressd listens") {
 			t.Errorf("%q is not said: %+v", want, all)
 		}

@@ -22,7 +22,7 @@ func symptomsOf(t *testing.T, path string, variables map[string]string, now time
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	_ = sayFindings(&out, cfg.findings(func(name string) string { return variables[name] }, now), false)
+	_ = sayFindings(&out, configFindings(cfg, func(name string) string { return variables[name] }, now), false)
 	return out.String()
 }
 

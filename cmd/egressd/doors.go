@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -21,30 +19,6 @@ import (
 type networkDoor struct {
 	boundListener
 	door *sandbox.Door
-}
-
-// enterNames are the sockets at which networks are handed in, shared ones first.
-func (c *config) enterNames() []string {
-	all := slices.Clone(c.file.Listen.Enter)
-	for _, s := range c.file.Sandboxes {
-		if s.Enter != "" {
-			all = append(all, s.Enter)
-		}
-	}
-	return all
-}
-
-// enterPlaces are those and whose they are.
-func (c *config) enterPlaces() (all []string) {
-	for _, name := range c.file.Listen.Enter {
-		all = append(all, "enter "+name)
-	}
-	for _, s := range c.file.Sandboxes {
-		if s.Enter != "" {
-			all = append(all, "enter "+s.Name+" "+s.Enter)
-		}
-	}
-	return all
 }
 
 // synthetic is where addresses come from that stand for names.
@@ -103,18 +77,6 @@ func givesGroup(folder string) bool {
 	return err == nil && info.Mode()&fs.ModeSetgid != 0
 }
 
-// asksWhoEnters reports whether a socket is one that sandboxes with users, or containers, hand
-// their network in at.
-func (c *config) asksWhoEnters(socket string) bool {
-	return slices.ContainsFunc(c.file.Sandboxes, func(s policy.SandboxRules) bool {
-		known := len(s.UIDs) > 0 || s.Docker.Given()
-		if s.Enter != "" {
-			return s.Enter == socket && known
-		}
-		return known && slices.Contains(c.file.Listen.Enter, socket)
-	})
-}
-
 // serveDoors takes networks in from now on.
 func (d *daemon) serveDoors() {
 	for _, l := range d.networkDoors {
@@ -165,8 +127,4 @@ func (d *daemon) refuseVisitor(v sandbox.Visitor, raw []byte, why error) {
 		class = policy.UnknownSandbox
 	}
 	d.gate.Refuse(peer, policy.ViaEnter, raw, class, why.Error())
-}
-
-func folderOfSocket(name string) string {
-	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, policy.UnixListener)))
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -208,13 +207,4 @@ func writeBundle(ca []byte) (string, error) {
 		return "", err
 	}
 	return f.Name(), nil
-}
-
-// doorFolders are those in which the sockets lie at which networks are handed in.
-func (c *config) doorFolders() (all []string) {
-	for _, name := range c.enterNames() {
-		all = append(all, folderOfSocket(name))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -14,17 +14,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
-	"github.com/egressd/egressd/sandbox"
 )
-
-// entryOf is what tells the sandbox s from the others. Its token is named
-// only, until [config.entries] puts it in.
-func entryOf(s *policy.SandboxRules) *sandbox.Entry {
-	return &sandbox.Entry{
-		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
-		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
-	}
-}
 
 // serveOn serves one listener until the server is shut down.
 func (d *daemon) serveOn(l boundListener) error {
@@ -100,36 +90,6 @@ func clientAuthorities(text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// allListeners are the proxy's listeners, shared ones first.
-func (c *config) allListeners() []string {
-	all := slices.Clone(c.file.Listen.Proxy)
-	for i := range c.file.Sandboxes {
-		if l := c.file.Sandboxes[i].Listen; l != "" {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// listenerOf returns the listener by which a sandbox can come: its own, or the
-// first that has what it is told by, and "" where there is none.
-func (c *config) listenerOf(s *policy.SandboxRules) string {
-	if s.Listen != "" {
-		return s.Listen
-	}
-	if s.Enter != "" && s.TokenFile == "" && len(s.UIDs) == 0 && len(s.Sources) == 0 && s.Certificate == "" {
-		return "" // it hands its network in
-	}
-	fits := func(l string) bool {
-		unix, tls := strings.HasPrefix(l, policy.UnixListener), strings.HasPrefix(l, policy.TLSListener)
-		return (len(s.UIDs) == 0 || unix) && (len(s.Sources) == 0 && !s.Docker.Given() || !unix) && (s.Certificate == "" || tls)
-	}
-	if i := slices.IndexFunc(c.file.Listen.Proxy, fits); i >= 0 {
-		return c.file.Listen.Proxy[i]
-	}
-	return ""
-}
-
 // The modes of sockets: for egressd's own group, as long as reaching one is all
 // that it takes, and for everybody once who connects is what counts.
 const (
@@ -153,39 +113,4 @@ func (d *daemon) admitUsers(c *config) error {
 		}
 	}
 	return d.admitVisitors(c)
-}
-
-// asksForUsers reports whether a socket is one that sandboxes with users come
-// by: their own, or a shared one.
-func (c *config) asksForUsers(socket string) bool {
-	return slices.ContainsFunc(c.file.Sandboxes, func(s policy.SandboxRules) bool {
-		shared := s.Listen == "" && slices.Contains(c.file.Listen.Proxy, socket)
-		return len(s.UIDs) > 0 && (s.Listen == socket || shared)
-	})
-}
-
-// overflowUID is the user that the kernel shows in place of each that a user
-// namespace has no number for (user_namespaces(7)).
-const overflowUID = 65534
-
-// checkUsers refuses a user who may be anybody.
-func (c *config) checkUsers() error {
-	for i := range c.file.Sandboxes {
-		s := &c.file.Sandboxes[i]
-		if !slices.Contains(s.UIDs, overflowUID) {
-			continue
-		}
-		text, err := os.ReadFile("/proc/self/uid_map")
-		if err != nil || !mapsEveryone(string(text)) {
-			err := fmt.Errorf("sandbox %s: egressd runs in a user namespace, in which uid %d is every user that has no number there", s.Name, overflowUID)
-			return cli.Misused(err, "give the program another user, or run egressd outside of the namespace")
-		}
-	}
-	return nil
-}
-
-// mapsEveryone reports whether a user namespace with that uid_map has a number
-// for each user.
-func mapsEveryone(uidMap string) bool {
-	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }

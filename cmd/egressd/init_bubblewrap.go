@@ -57,7 +57,7 @@ func bubblewrapFor(config, name, path string) (set integrate.Set, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return set, err
 	}
-	socket, missing := c.doorOf(name)
+	socket, missing := doorOf(c, name)
 	set = integrate.Bubblewrap(path, name, cli.ShellWord(program), cli.ShellWord(socket))
 	if missing != "" {
 		set.Notes = append([]string{"in " + c.path + ", under sandboxes: " + missing}, set.Notes...)

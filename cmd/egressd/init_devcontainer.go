@@ -112,7 +112,7 @@ func (o *devContainerOptions) settings(c *config) (d integrate.DevContainer, mis
 	if !sandbox.PlainName(o.sandbox) {
 		return d, "", cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", cli.Printable(o.sandbox)), o.command()+" --name web")
 	}
-	socket, missing := c.doorOf(o.sandbox)
+	socket, missing := doorOf(c, o.sandbox)
 	d.Door, d.Socket = filepath.Dir(socket), filepath.Base(socket)
 	if d.Program, err = os.Executable(); err != nil {
 		return d, "", cli.Failed(err, o.command()+" --copy")
@@ -132,7 +132,7 @@ func (o *devContainerOptions) settings(c *config) (d integrate.DevContainer, mis
 
 // doorOf is the socket of a sandbox in the policy, else that which it is to have. missing
 // is what the policy lacks for it, as text of YAML.
-func (c *config) doorOf(name string) (socket, missing string) {
+func doorOf(c *config, name string) (socket, missing string) {
 	for _, s := range c.file.Sandboxes {
 		if s.Name == name && s.Enter != "" {
 			return filepath.Clean(strings.TrimPrefix(s.Enter, policy.UnixListener)), ""

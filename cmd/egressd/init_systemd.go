@@ -62,14 +62,14 @@ func unitsFor(config, dir, program string) (u integrate.Units, err error) {
 			return u, cli.Misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
 		}
 	}
-	if err := c.sockets(&u); err != nil {
+	if err := nameSockets(c, &u); err != nil {
 		return u, cli.Misused(err, "correct listen in "+c.path)
 	}
 	return u, nil
 }
 
-// sockets has units name the listeners.
-func (c *config) sockets(u *integrate.Units) error {
+// nameSockets has units name the listeners.
+func nameSockets(c *config, u *integrate.Units) error {
 	names := append([]string(nil), c.file.Listen.Proxy...)
 	for _, s := range c.file.Sandboxes {
 		if s.Listen != "" {

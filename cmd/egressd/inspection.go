@@ -3,34 +3,11 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
-	"github.com/egressd/egressd/rego"
 )
-
-// inspects reports whether a rule of the file, or of its Rego, may need to look
-// inside TLS. The configuration has been compiled.
-func (c *config) inspects() bool {
-	for _, f := range c.files() {
-		if looksAtRequests(f) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests)
-}
-
-func looksAtRequests(f *policy.File) bool {
-	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
-	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
-	for _, s := range f.Sandboxes {
-		lists = append(lists, s.Allow, s.Deny)
-	}
-	return slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
-}
 
 // collectorRoom is the size of a block that is never touched, and so takes no
 // memory, but counts as live for the collector: a handshake leaves a hundred
@@ -55,7 +32,7 @@ func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots, err := c.extraRoots()
+	roots, err := extraRoots(c)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +45,7 @@ func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
 
 // extraRoots reads the authorities that upstreams may have beside the
 // system's.
-func (c *config) extraRoots() (all [][]byte, err error) {
+func extraRoots(c *config) (all [][]byte, err error) {
 	for _, path := range c.file.TLS.ExtraRoots {
 		text, err := os.ReadFile(c.relative(path))
 		if err != nil {

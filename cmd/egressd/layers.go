@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
 )
 
 // organisationPath is the file of whoever answers for the machine. It counts
@@ -219,4 +220,24 @@ func partName(o *policy.Opinion) string {
 		return string(o.Layer) + " " + string(o.Part)
 	}
 	return string(o.Part)
+}
+
+// inspects reports whether a rule of the file, or of its Rego, may need to look
+// inside TLS. The configuration has been compiled.
+func (c *config) inspects() bool {
+	for _, f := range c.files() {
+		if looksAtRequests(f) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests)
+}
+
+func looksAtRequests(f *policy.File) bool {
+	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
+	for _, s := range f.Sandboxes {
+		lists = append(lists, s.Allow, s.Deny)
+	}
+	return slices.ContainsFunc(lists, func(list []policy.Rule) bool { return slices.ContainsFunc(list, looks) })
 }

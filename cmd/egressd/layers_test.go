@@ -326,7 +326,7 @@ func TestExplainAndLsKnowTheLayers(t *testing.T) {
 	if got := strings.Join(said, ", "); got != want || e.Rule != "ceiling" {
 		t.Errorf("rule %s: %s", e.Rule, got)
 	}
-	listed, err := c.listed()
+	listed, err := listedRules(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func sinkState(s *sink.State) string {
 const lateSink = time.Minute
 
 // sinkFindings are about the sinks of the policy.
-func (c *config) sinkFindings() []symptom {
+func sinkFindings(c *config) []symptom {
 	if len(c.file.Audit.Sinks) == 0 {
 		return nil
 	}

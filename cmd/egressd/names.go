@@ -106,7 +106,7 @@ func (d *daemon) closeNames() {
 
 // asksItself refuses name servers of which one is this configuration's own
 // listener: a host whose resolv.conf points at egressd needs another upstream.
-func (c *config) asksItself(upstreams []netip.AddrPort) error {
+func asksItself(c *config, upstreams []netip.AddrPort) error {
 	if len(c.file.Listen.DNS) == 0 {
 		return nil
 	}

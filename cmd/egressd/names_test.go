@@ -33,7 +33,7 @@ func TestANameServerThatWouldAskItself(t *testing.T) {
 		{"[::]:53", "[::1]:53", true},
 		{"10.1.2.3:53", "10.1.2.3:53", true},
 	} {
-		err := namesConfig(t, row.at).asksItself([]netip.AddrPort{netip.MustParseAddrPort(row.upstream)})
+		err := asksItself(namesConfig(t, row.at), []netip.AddrPort{netip.MustParseAddrPort(row.upstream)})
 		if (err != nil) != row.refused {
 			t.Errorf("listening on %s, asking %s: %v", row.at, row.upstream, err)
 		}

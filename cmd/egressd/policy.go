@@ -201,7 +201,7 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	}
 	all, err := asFindings(err, cfg.path)
 	all = append(all, findingsOf("warning", cfg.doubts())...)
-	all = append(all, cfg.projectFindings()...)
+	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {
 		all = append(all, findingsOf("lint", rego.Lint(p.sources))...)
 	}
@@ -294,4 +294,14 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 	}
 	_, err := stdout.Write(text)
 	return err
+}
+
+// projectFindings are the same for policy check.
+func projectFindings(c *config) (all []finding) {
+	for _, p := range c.projects {
+		if text := p.warning(c); text != "" {
+			all = append(all, finding{"warning", p.path(), 1, 1, fmt.Sprintf("it is of sandbox %s and %s", p.sandbox, text)})
+		}
+	}
+	return all
 }

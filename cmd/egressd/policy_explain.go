@@ -144,7 +144,7 @@ func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandb
 	}
 	e := &explanation{answer: *o.answerOf(p, j), AddressClass: j.decision.AddressClass}
 	for _, opinion := range p.Opinions(context.Background(), &j.judged) {
-		e.Opinions = append(e.Opinions, cfg.view(&opinion, lines, &j.decision))
+		e.Opinions = append(e.Opinions, viewOfOpinion(cfg, &opinion, lines, &j.decision))
 	}
 	e.Written = e.writtenBy(&j.decision)
 	e.Fix, e.Change = e.wayOut(o.config, &j.asked, &j.decision)
@@ -154,8 +154,8 @@ func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandb
 	return e, nil
 }
 
-// view says an opinion, and where what it comes from is written.
-func (c *config) view(o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
+// viewOfOpinion says an opinion, and where what it comes from is written.
+func viewOfOpinion(c *config, o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
 	d := &o.Decision
 	v := opinionView{Part: partName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
 	if o.Err != nil {

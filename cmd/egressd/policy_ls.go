@@ -96,7 +96,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := cfg.listed()
+	all, err := listedRules(cfg)
 	if err != nil {
 		return err
 	}
@@ -109,9 +109,9 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	return printListed(stdout, all, o.json, now)
 }
 
-// listed returns the rules in the order in which they stand: what no rule opens
+// listedRules returns the rules in the order in which they stand: what no rule opens
 // first, and last what is left.
-func (c *config) listed() ([]listedRule, error) {
+func listedRules(c *config) ([]listedRule, error) {
 	all := []listedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
 	lines, err := c.lines()
 	if err != nil {

@@ -13,12 +13,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What is read of a key and of a bundle, at most.
-const (
-	maxKeyBytes    = 64 << 10
-	maxBundleBytes = 16 << 20
-)
-
 // signOptions are how a bundle is signed.
 type signOptions struct {
 	key, keyID, scope, algorithm string

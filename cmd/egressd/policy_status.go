@@ -99,7 +99,7 @@ func (o *policyStatusOptions) run(stdout io.Writer) error {
 		sources, at := cfg.sources()
 		for i := range sources {
 			if one := &sources[i]; one.Bundle != "" {
-				s.Bundles = append(s.Bundles, cfg.bundleStatus(at[i], one))
+				s.Bundles = append(s.Bundles, statusOfBundle(cfg, at[i], one))
 			}
 		}
 	case dir == "":
@@ -200,10 +200,10 @@ func (s *policyStatus) count(r *egress.Record) {
 	}
 }
 
-// bundleStatus looks at one bundle as it is on disk.
-func (c *config) bundleStatus(at string, s *policy.RegoSource) bundleStatus {
+// statusOfBundle looks at one bundle as it is on disk.
+func statusOfBundle(c *config, at string, s *policy.RegoSource) bundleStatus {
 	if s.Fetched() {
-		return c.fetchedStatus(at, s)
+		return statusOfFetched(c, at, s)
 	}
 	v := bundleStatus{Entry: at, Source: c.relative(s.Bundle), Shadow: s.Shadow}
 	b, err := c.localBundle(s, nil)
@@ -219,7 +219,7 @@ func (v *bundleStatus) describe(b *rego.Bundle) {
 	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
 }
 
-func (c *config) fetchedStatus(at string, s *policy.RegoSource) bundleStatus {
+func statusOfFetched(c *config, at string, s *policy.RegoSource) bundleStatus {
 	v := bundleStatus{Entry: at, Source: (&bundle.Source{URL: s.Bundle}).Label(), Shadow: s.Shadow}
 	f, err := c.feed(s)
 	if err != nil {

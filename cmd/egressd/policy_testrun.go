@@ -121,7 +121,7 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	if err != nil {
 		return nil, nil, err
 	}
-	if tests, err = cfg.ownTests(ctx); err != nil {
+	if tests, err = ownTests(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
 	parts, err := cfg.regoParts(nil)
@@ -140,17 +140,17 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 
 // ownTests runs the tests that stand in the files of the policy: those of the
 // organisation against its own layer, and those of a project as its sandbox.
-func (c *config) ownTests(ctx context.Context) (tests []testView, err error) {
+func ownTests(ctx context.Context, c *config) (tests []testView, err error) {
 	if _, err := c.readProjects(); err != nil {
 		return nil, err
 	}
-	p, err := c.untested().compile()
+	p, err := untested(c).compile()
 	if err != nil {
 		return nil, err
 	}
 	tests = testsOf(ctx, c.file, p)
 	if o := c.organisation; o != nil {
-		alone, err := c.aboveAlone()
+		alone, err := aboveAlone(c)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ func (c *config) ownTests(ctx context.Context) (tests []testView, err error) {
 
 // aboveAlone is the policy of the organisation's file alone. The configuration has been
 // compiled.
-func (c *config) aboveAlone() (*policy.Policy, error) {
+func aboveAlone(c *config) (*policy.Policy, error) {
 	self, err := hostAddresses()
 	if err != nil {
 		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
@@ -190,11 +190,11 @@ func testsOf(ctx context.Context, f *policy.File, p *policy.Policy) (tests []tes
 
 // untested is the configuration without the tests that stand in its files, so that it
 // compiles where one is red.
-func (c *config) untested() *config {
+func untested(c *config) *config {
 	out := *c
 	out.file = withoutTests(c.file)
 	if c.organisation != nil {
-		out.organisation = c.organisation.untested()
+		out.organisation = untested(c.organisation)
 	}
 	out.projects = slices.Clone(c.projects)
 	for i, p := range c.projects {

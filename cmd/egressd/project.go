@@ -137,16 +137,6 @@ func (c *config) warningsFor(sandbox string) (said []string) {
 	return only.projectWarnings()
 }
 
-// projectFindings are the same for policy check.
-func (c *config) projectFindings() (all []finding) {
-	for _, p := range c.projects {
-		if text := p.warning(c); text != "" {
-			all = append(all, finding{"warning", p.path(), 1, 1, fmt.Sprintf("it is of sandbox %s and %s", p.sandbox, text)})
-		}
-	}
-	return all
-}
-
 func (p *project) path() string { return filepath.Join(p.dir, treeFolder, treeFile) }
 
 // warning says what is to be known about the project, or "".
@@ -210,4 +200,25 @@ func (c *config) projectStates(part func([]byte)) {
 		}
 		part(fmt.Appendf(nil, "%s %s %s %s", p.sandbox, p.dir, p.state, digest))
 	}
+}
+
+// treesAt returns the working tree that a person means by its name in the
+// configuration, and the sandboxes whose it is.
+func (c *config) treesAt(arg string) (dir string, sandboxes []string) {
+	dir = arg
+	if absolute, err := filepath.Abs(arg); err == nil {
+		dir = absolute
+	}
+	meant, err := os.Stat(dir)
+	for _, s := range c.file.Sandboxes {
+		if s.Project == "" {
+			continue
+		}
+		named := c.projectDir(s.Project)
+		there, errNamed := os.Stat(named)
+		if named == dir || err == nil && errNamed == nil && os.SameFile(meant, there) {
+			dir, sandboxes = named, append(sandboxes, s.Name)
+		}
+	}
+	return dir, sandboxes
 }

@@ -260,3 +260,9 @@ func checkTests(parts []regoPart) error {
 	}
 	return nil
 }
+
+// injections are the credentials that a policy in Rego may name: known, even where
+// there are none.
+func (c *config) injections() []policy.Injection {
+	return append([]policy.Injection{}, c.file.Injections()...)
+}

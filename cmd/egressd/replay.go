@@ -82,7 +82,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	r := replay{policy: p, sandboxes: cfg.sandboxesByName(), differing: map[difference]*differences{}}
+	r := replay{policy: p, sandboxes: sandboxesByName(cfg), differing: map[difference]*differences{}}
 	if err := log.decisions(f, func(record *egress.Record) { r.add(ctx, record) }); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 }
 
 // sandboxesByName are the sandboxes that the file lists.
-func (c *config) sandboxesByName() map[string]policy.Sandbox {
+func sandboxesByName(c *config) map[string]policy.Sandbox {
 	all := map[string]policy.Sandbox{}
 	for i := range c.file.Sandboxes {
 		all[c.file.Sandboxes[i].Name] = entryOf(&c.file.Sandboxes[i]).Sandbox()

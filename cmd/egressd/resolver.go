@@ -32,7 +32,7 @@ func newForwarder(c *config) (*dns.Forwarder, error) {
 	if err != nil {
 		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
-	if err := c.asksItself(upstreams); err != nil {
+	if err := asksItself(c, upstreams); err != nil {
 		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
 	}
 	return &dns.Forwarder{Upstreams: upstreams}, nil

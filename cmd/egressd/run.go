@@ -271,7 +271,7 @@ func noSandbox(err error) error {
 // change makes a policy file that of one program: it has one sandbox, no
 // listener, and a log of its own.
 func (r *runner) change(c *config) error {
-	name, err := c.runName(r.runOptions.name)
+	name, err := sandboxName(c, r.runOptions.name)
 	if err != nil {
 		return err
 	}

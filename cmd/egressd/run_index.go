@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,9 +32,6 @@ const (
 	indexSegment = 16 << 10         // some two dozen runs: what opening it has to read
 	indexPatient = 10 * time.Second // with other runs that write to it
 )
-
-// runsIndexBeside is the folder of the index, beside that of the runs.
-func runsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(runs), "runs-index") }
 
 // signRun has the keys of a run's log in memory alone. The index vouches for them
 // beside the program, or when a run ends that was shorter.

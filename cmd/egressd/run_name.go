@@ -10,9 +10,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// runName is the sandbox that a program is: one of those that the file lists, or
+// sandboxName is the sandbox that a program is: one of those that the file lists, or
 // any name where it lists none.
-func (c *config) runName(name string) (string, error) {
+func sandboxName(c *config, name string) (string, error) {
 	if len(c.file.Sandboxes) > 0 {
 		s, err := c.sandbox(name)
 		if err != nil {

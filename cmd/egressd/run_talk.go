@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -91,43 +89,11 @@ func summary(c egress.Counts, took time.Duration) string {
 	return fmt.Sprintf("%s %d denied: %s.", text, all, strings.Join(names, ", "))
 }
 
-// runsDir is where the folders of runs are: beside the log of the daemon, which
-// may be writing it.
-func (c *config) runsDir() (string, error) {
-	dir, err := c.auditDir()
-	if err != nil {
-		return "", err
-	}
-	return runsBeside(dir), nil
-}
-
-func runsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
-
-// runTime is how the name of a run begins: when it began, in UTC.
-const runTime = "20060102-150405.000"
-
 // newRunID names a run, so that names sort by time.
 func newRunID(now time.Time) string {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return now.UTC().Format(runTime) + "-" + hex.EncodeToString(b[:])
-}
-
-// runDir finds the folder of a run: "last", or its id.
-func runDir(runs, id string) (string, error) {
-	entries, err := os.ReadDir(runs)
-	if err != nil || len(entries) == 0 {
-		return "", cli.Failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
-	}
-	if id == "last" {
-		return filepath.Join(runs, entries[len(entries)-1].Name()), nil
-	}
-	for _, e := range entries {
-		if e.Name() == id {
-			return filepath.Join(runs, id), nil
-		}
-	}
-	return "", cli.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
 }
 
 // withoutVariables returns env without the variables of those names.

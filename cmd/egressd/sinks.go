@@ -21,12 +21,12 @@ const (
 	maxCAFile     = 4 << 20
 )
 
-// sinks are the sinks of the file, with what it points to. No error holds a part of
+// sinksOf are the sinks of the file, with what it points to. No error holds a part of
 // a header.
-func (c *config) sinks() ([]sink.Config, error) {
+func sinksOf(c *config) ([]sink.Config, error) {
 	var all []sink.Config
 	for i := range c.file.Audit.Sinks {
-		one, err := c.sink(&c.file.Audit.Sinks[i])
+		one, err := sinkOf(c, &c.file.Audit.Sinks[i])
 		if err != nil {
 			return nil, cli.Misused(fmt.Errorf("sink %s: %w", c.file.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.path)
 		}
@@ -38,7 +38,7 @@ func (c *config) sinks() ([]sink.Config, error) {
 	return all, nil
 }
 
-func (c *config) sink(s *policy.Sink) (sink.Config, error) {
+func sinkOf(c *config, s *policy.Sink) (sink.Config, error) {
 	one := sink.Config{Name: s.Name, Type: s.Type, URL: s.URL, Address: s.Address, Format: s.Format}
 	if s.Path != "" {
 		one.Path = c.relative(s.Path)

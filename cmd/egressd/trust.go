@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -162,7 +161,7 @@ func (o *trustOptions) look(store trustStore, arg string) (*trustView, error) {
 		return v, nil
 	}
 	v.Sandbox = sandboxes[0]
-	return v, cfg.foresee(v, file)
+	return v, foresee(cfg, v, file)
 }
 
 // unreadable names the tree where an error does not.
@@ -176,30 +175,9 @@ func unreadable(dir string, err error) error {
 	return fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err)
 }
 
-// treesAt returns the working tree that a person means by its name in the
-// configuration, and the sandboxes whose it is.
-func (c *config) treesAt(arg string) (dir string, sandboxes []string) {
-	dir = arg
-	if absolute, err := filepath.Abs(arg); err == nil {
-		dir = absolute
-	}
-	meant, err := os.Stat(dir)
-	for _, s := range c.file.Sandboxes {
-		if s.Project == "" {
-			continue
-		}
-		named := c.projectDir(s.Project)
-		there, errNamed := os.Stat(named)
-		if named == dir || err == nil && errNamed == nil && os.SameFile(meant, there) {
-			dir, sandboxes = named, append(sandboxes, s.Name)
-		}
-	}
-	return dir, sandboxes
-}
-
 // foresee says what each rule would open if the tree were trusted. The tests are run,
 // too: those of a trusted project refuse a reload when they are red.
-func (c *config) foresee(v *trustView, file *policy.File) error {
+func foresee(c *config, v *trustView, file *policy.File) error {
 	next := *c
 	p := &project{dir: v.Dir, state: projectTrusted, file: file, pin: &pin{Dir: v.Dir, Files: v.tree}}
 	next.projects = []*project{}

@@ -18,7 +18,7 @@ import (
 const rulesEvery = 2 * time.Second
 
 // capturePoints are the listeners of listen.transparent.
-func (c *config) capturePoints() (points []sandbox.CapturePoint) {
+func capturePoints(c *config) (points []sandbox.CapturePoint) {
 	for _, name := range c.file.Listen.Transparent {
 		if at, kind, err := captureAt(name); err == nil {
 			points = append(points, sandbox.CapturePoint{At: at, TProxy: kind.name == "tproxy"})
@@ -40,7 +40,7 @@ type ruleGuard struct {
 // guardRules looks at the rules until ctx is done. Without the capability for it,
 // that is said once.
 func (d *daemon) guardRules(ctx context.Context) {
-	points := d.config.capturePoints()
+	points := capturePoints(d.config)
 	if len(points) == 0 {
 		return
 	}
@@ -114,8 +114,8 @@ func (g *ruleGuard) note(text string) {
 
 // captureFindings are about rules that lead to listen.transparent, as far as they can
 // be seen.
-func (c *config) captureFindings() []symptom {
-	points := c.capturePoints()
+func captureFindings(c *config) []symptom {
+	points := capturePoints(c)
 	if len(points) == 0 {
 		return nil
 	}

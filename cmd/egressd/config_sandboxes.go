@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
+)
+
+// sandbox returns the sandbox of that name, or a zero one for "" where none
+// are listed.
+func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
+	listed := c.file.Sandboxes
+	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
+		return &policy.SandboxRules{Name: sandbox.Default}, nil
+	}
+	if len(listed) == 0 {
+		return nil, cli.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.path, name), "leave out --sandbox")
+	}
+	names := make([]string, len(listed))
+	for i := range listed {
+		if names[i] = listed[i].Name; names[i] == name {
+			return &listed[i], nil
+		}
+	}
+	if name == "" {
+		return nil, cli.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.path), "--sandbox "+names[0])
+	}
+	near := spelling.Nearest(name, names)
+	if near == "" {
+		near = names[0]
+	}
+	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.path, strings.Join(names, ", ")), "--sandbox "+near)
+}
+
+// proxyOf returns the listener that a sandbox uses, and the token that it has
+// to show there, or nil.
+func (c *config) proxyOf(name string) (string, *url.Userinfo, error) {
+	s, err := c.sandbox(name)
+	if err != nil {
+		return "", nil, err
+	}
+	listener := c.listenerOf(s)
+	if listener == "" {
+		return "", nil, cli.Failed(fmt.Errorf("%s has no proxy listener", c.path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
+	}
+	if s.TokenFile == "" {
+		return listener, nil, nil
+	}
+	token, err := c.token(s)
+	if err != nil {
+		return "", nil, err
+	}
+	return listener, url.UserPassword(s.Name, token), nil
+}
+
+// maxTokenBytes bounds what is read of a token file.
+const maxTokenBytes = 4096
+
+// token reads the secret of a sandbox: the content of its file without the
+// newline at its end.
+func (c *config) token(s *policy.SandboxRules) (string, error) {
+	path := c.relative(s.TokenFile)
+	text, err := durable.Read(path, maxTokenBytes)
+	if err != nil {
+		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
+	}
+	token := strings.TrimRight(string(text), "\r\n")
+	if token == "" {
+		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
+	}
+	return token, nil
+}
+
+// completeSandboxes offers the sandboxes of the policy.
+func completeSandboxes(path *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		cfg, err := loadConfig(*path)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, s := range cfg.file.Sandboxes {
+			names = append(names, s.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// entryOf is what tells the sandbox s from the others. Its token is named
+// only, until [config.entries] puts it in.
+func entryOf(s *policy.SandboxRules) *sandbox.Entry {
+	return &sandbox.Entry{
+		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
+		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
+	}
+}
+
+// overflowUID is the user that the kernel shows in place of each that a user
+// namespace has no number for (user_namespaces(7)).
+const overflowUID = 65534
+
+// checkUsers refuses a user who may be anybody.
+func (c *config) checkUsers() error {
+	for i := range c.file.Sandboxes {
+		s := &c.file.Sandboxes[i]
+		if !slices.Contains(s.UIDs, overflowUID) {
+			continue
+		}
+		text, err := os.ReadFile("/proc/self/uid_map")
+		if err != nil || !mapsEveryone(string(text)) {
+			err := fmt.Errorf("sandbox %s: egressd runs in a user namespace, in which uid %d is every user that has no number there", s.Name, overflowUID)
+			return cli.Misused(err, "give the program another user, or run egressd outside of the namespace")
+		}
+	}
+	return nil
+}
+
+// mapsEveryone reports whether a user namespace with that uid_map has a number
+// for each user.
+func mapsEveryone(uidMap string) bool {
+	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
+}
+
+// entries are the sandboxes of the file, with the tokens that it points to.
+func (c *config) entries() ([]sandbox.Entry, error) {
+	if c.who != nil {
+		return c.who, nil
+	}
+	if err := c.checkUsers(); err != nil {
+		return nil, err
+	}
+	var all []sandbox.Entry
+	for i := range c.file.Sandboxes {
+		s := &c.file.Sandboxes[i]
+		e := entryOf(s)
+		if s.TokenFile != "" {
+			token, err := c.token(s)
+			if err != nil {
+				return nil, err
+			}
+			e.Token = token
+		}
+		all = append(all, *e)
+	}
+	return all, nil
+}
