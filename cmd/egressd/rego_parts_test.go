@@ -1,31 +1,9 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// configIn writes files into a new folder and reads its egressd.yaml.
-func configIn(t *testing.T, files map[string]string) *config {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := loadConfig(filepath.Join(dir, configName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 func TestPlainFilesAndFoldersAreOnePart(t *testing.T) {
 	c := configIn(t, map[string]string{

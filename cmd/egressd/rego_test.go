@@ -372,19 +372,3 @@ func TestRegoThatIsGoneOpensNothing(t *testing.T) {
 		t.Errorf("an edit in the folder that came back: %d %s", status, text)
 	}
 }
-
-func TestRegoThatIsTooLarge(t *testing.T) {
-	dir := t.TempDir()
-	big := filepath.Join(dir, "big.json")
-	f, err := os.Create(big)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(maxRegoBytes + 1); err != nil { // takes no room on disk
-		t.Fatal(err)
-	}
-	f.Close()
-	if _, err := readRego([]string{dir}); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB together") {
-		t.Error(err)
-	}
-}
