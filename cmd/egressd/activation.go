@@ -157,7 +157,7 @@ func (d *daemon) checkHandedMode(name, path string) error {
 		return err
 	}
 	allowed := ofGroup
-	if d.config.asksForUsers(name) {
+	if d.config.AsksForUsers(name) {
 		allowed = ofEveryone
 	}
 	if info.Mode()&os.ModeSocket == 0 || info.Mode().Perm()&^allowed != 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
@@ -138,7 +139,7 @@ func (s *logSource) flags() string {
 type grant struct {
 	path      string
 	old, text []byte // the file as it is, and with the new lines
-	config    *config
+	config    *config.Config
 	before    *policy.Policy
 	after     *policy.Policy
 	sandboxes []string // for whom it is judged
@@ -150,12 +151,12 @@ type grant struct {
 // newGrant reads the policy file. A list without a value, which serve refuses,
 // is taken for an empty one, since it will not be one.
 func newGrant(path string) (*grant, error) {
-	path, err := findConfig(path)
+	path, err := config.Find(path)
 	if err != nil {
 		return nil, err
 	}
 	g := &grant{path: path}
-	if g.old, err = readConfig(path); err != nil {
+	if g.old, err = config.Read(path); err != nil {
 		return nil, cli.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	text, err := policy.AllowText(path, g.old)
@@ -165,7 +166,7 @@ func newGrant(path string) (*grant, error) {
 	if g.config, g.before, err = compileText(path, text); err != nil {
 		return nil, err
 	}
-	for _, s := range g.config.file.Sandboxes {
+	for _, s := range g.config.File.Sandboxes {
 		g.sandboxes = append(g.sandboxes, s.Name)
 	}
 	if len(g.sandboxes) == 0 {
@@ -175,12 +176,12 @@ func newGrant(path string) (*grant, error) {
 }
 
 // compileText makes the policy that text would be at path.
-func compileText(path string, text []byte) (*config, *policy.Policy, error) {
-	c, err := newConfig(path, text, organisationPath)
+func compileText(path string, text []byte) (*config.Config, *policy.Policy, error) {
+	c, err := config.New(path, text, config.OrganisationPath)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := c.compile()
+	p, err := c.Compile()
 	return c, p, err
 }
 
@@ -189,7 +190,7 @@ func compileText(path string, text []byte) (*config, *policy.Policy, error) {
 func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 	source := o.logSource
 	if source.dir == "" {
-		dir, err := g.config.auditDir()
+		dir, err := g.config.AuditDir()
 		if err != nil {
 			return err
 		}
@@ -209,7 +210,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 			return cli.Failed(err, "egressd why "+s.Flow+o.flags())
 		}
 	}
-	if len(g.config.file.Sandboxes) > 1 {
+	if len(g.config.File.Sandboxes) > 1 {
 		g.warn("the line is for every sandbox of %s, not for %s alone", g.path, s.decisive.Sandbox)
 	}
 	if slices.Contains(g.sandboxes, s.decisive.Sandbox) { // one that is no longer listed asks as nobody
@@ -302,7 +303,7 @@ func (g *grant) judge(p policy.Pattern) error {
 
 // to names a sandbox where there are several.
 func (g *grant) to(name string) string {
-	if len(g.config.file.Sandboxes) == 0 {
+	if len(g.config.File.Sandboxes) == 0 {
 		return ""
 	}
 	return " to sandbox " + name
@@ -313,8 +314,8 @@ func (g *grant) wayOut(r reach) string {
 	switch {
 	case r.why.Layer == policy.PerSandbox && r.why.Class == policy.DefaultDeny:
 		return "write it under allow of sandbox " + r.sandbox + " in " + g.path + ", if it is meant to pass"
-	case r.why.Layer == policy.Organisation && g.config.organisation != nil:
-		return "ask who keeps " + g.config.organisation.path + ", which decides this"
+	case r.why.Layer == policy.Organisation && g.config.Organisation != nil:
+		return "ask who keeps " + g.config.Organisation.Path + ", which decides this"
 	case r.why.Rule == "ceiling":
 		return "write it under ceiling in " + g.path + " too, if it is meant to pass"
 	case r.why.Class == policy.AddressDenied:
@@ -403,7 +404,7 @@ func patternTexts(patterns []policy.Pattern) []string {
 // write replaces the file and says what follows.
 func (g *grant) write(stderr io.Writer) error {
 	fmt.Fprint(stderr, cli.UnifiedDiff(g.path, g.path, string(g.old), string(g.text)))
-	target, err := replaceFile(g.path, g.old, g.text)
+	target, err := config.ReplaceFile(g.path, g.old, g.text)
 	if err != nil {
 		return cli.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(g.path))
 	}

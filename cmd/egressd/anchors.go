@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/records/sink"
 )
 
 // anchorFindings are about the receivers of checkpoints that the policy names.
-func anchorFindings(c *config) (all []symptom) {
-	for _, place := range c.file.Audit.Anchors {
+func anchorFindings(c *config.Config) (all []symptom) {
+	for _, place := range c.File.Audit.Anchors {
 		s := anchorStateOf(c, place)
 		switch {
 		case s == nil:
@@ -25,13 +26,13 @@ func anchorFindings(c *config) (all []symptom) {
 
 // anchorStateOf returns the newest that is known of a receiver, from the daemon's log or
 // the index of runs, or nil.
-func anchorStateOf(c *config, place string) (newest *sink.AnchorState) {
+func anchorStateOf(c *config.Config, place string) (newest *sink.AnchorState) {
 	var dirs []string
-	if dir, err := c.auditDir(); err == nil {
+	if dir, err := c.AuditDir(); err == nil {
 		dirs = append(dirs, dir)
 	}
-	if runs, err := c.runsDir(); err == nil {
-		dirs = append(dirs, runsIndexBeside(runs))
+	if runs, err := c.RunsDir(); err == nil {
+		dirs = append(dirs, config.RunsIndexBeside(runs))
 	}
 	for _, dir := range dirs {
 		s, err := sink.AnchorStateOf(dir, place)

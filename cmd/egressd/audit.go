@@ -12,7 +12,7 @@ import (
 
 // logOptions are how the log of this daemon is written.
 func (d *daemon) logOptions() (audit.Options, error) {
-	file := d.config.file.Audit
+	file := d.config.File.Audit
 	o := audit.Options{
 		SegmentBytes: file.SegmentBytes,
 		Retain: audit.Retain{
@@ -25,7 +25,7 @@ func (d *daemon) logOptions() (audit.Options, error) {
 		o.Durability = audit.Process
 	}
 	var err error
-	if o.Keys, err = d.config.keyDir(); err != nil {
+	if o.Keys, err = d.config.KeyDir(); err != nil {
 		return o, err
 	}
 	if d.tailor.log != nil {

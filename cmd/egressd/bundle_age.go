@@ -11,17 +11,17 @@ import (
 // age has the flows that are open decided again where a bundle has become stale, or
 // is no longer, and says so.
 func (d *daemon) age(ctx context.Context) {
-	for _, f := range d.config.feeds {
-		if d.config.inForce(f) {
-			d.turn(ctx, f.Source().Label(), f.Stale(), &f.stale)
+	for _, f := range d.config.Feeds {
+		if d.config.InForce(f) {
+			d.turn(ctx, f.Source().Label(), f.Stale(), &f.SaidStale)
 		}
 	}
-	for _, l := range d.config.lapses {
+	for _, l := range d.config.Lapses {
 		why := ""
-		if !time.Now().Before(l.at) {
-			why = l.why()
+		if !time.Now().Before(l.At) {
+			why = l.Why()
 		}
-		d.turn(ctx, l.label, why, &l.stale)
+		d.turn(ctx, l.Label, why, &l.SaidStale)
 	}
 }
 
@@ -58,13 +58,13 @@ func (d *daemon) ageing() <-chan time.Time {
 			wait = min(wait, left)
 		}
 	}
-	for _, f := range d.config.feeds {
+	for _, f := range d.config.Feeds {
 		soon(f.Lapse())
 	}
-	for _, l := range d.config.lapses {
-		soon(l.at)
+	for _, l := range d.config.Lapses {
+		soon(l.At)
 	}
-	if len(d.config.feeds)+len(d.config.lapses) == 0 {
+	if len(d.config.Feeds)+len(d.config.Lapses) == 0 {
 		return nil
 	}
 	return time.After(max(wait, 10*time.Millisecond))

@@ -8,21 +8,22 @@ import (
 
 	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
 // openBundles opens what the configuration has fetched, and fetches what there is
 // no good one of: without it, there is no policy.
-func (d *daemon) openBundles(ctx context.Context, c *config) error {
-	var open feeds
+func (d *daemon) openBundles(ctx context.Context, c *config.Config) error {
+	var open config.Feeds
 	if d.config != c {
-		open = d.config.feeds
+		open = d.config.Feeds
 	}
-	if err := c.openFeeds(open); err != nil {
+	if err := c.OpenFeeds(open); err != nil {
 		return err
 	}
-	return c.fetch(ctx, func(f *feed) bool {
-		_, err := f.bundle()
+	return c.Fetch(ctx, func(f *config.Feed) bool {
+		_, err := f.Bundle()
 		return err != nil
 	})
 }
@@ -31,24 +32,24 @@ func (d *daemon) openBundles(ctx context.Context, c *config) error {
 // make one, those that their servers have now may.
 func (d *daemon) compileAtStart(ctx context.Context) (*policy.Policy, error) {
 	p, err := d.compile(d.config)
-	if err == nil || len(d.config.feeds) == 0 {
+	if err == nil || len(d.config.Feeds) == 0 {
 		return p, err
 	}
-	if d.config.fetch(ctx, func(f *feed) bool { return f.offer == nil }) != nil {
+	if d.config.Fetch(ctx, func(f *config.Feed) bool { return f.Offer == nil }) != nil {
 		return nil, err
 	}
 	return d.compile(d.config)
 }
 
 // adopt notes that the policy in force is made of the bundles of c.
-func (d *daemon) adopt(c *config) {
-	for _, f := range d.config.feeds {
-		if !slices.Contains(c.feeds, f) && f.stop != nil {
-			f.stop()
+func (d *daemon) adopt(c *config.Config) {
+	for _, f := range d.config.Feeds {
+		if !slices.Contains(c.Feeds, f) && f.Stop != nil {
+			f.Stop()
 		}
 	}
-	for _, f := range c.feeds {
-		if err := f.take(); err != nil {
+	for _, f := range c.Feeds {
+		if err := f.Take(); err != nil {
 			d.complain(err)
 		}
 	}
@@ -57,19 +58,19 @@ func (d *daemon) adopt(c *config) {
 // An arrival is the end of one fetch.
 type arrival struct {
 	*bundle.Arrival
-	feed  *feed
+	feed  *config.Feed
 	err   error
 	taken chan bool // is told whether it was good
 }
 
 // poll begins to ask for the bundles that nobody asks for yet, until ctx is done.
 func (d *daemon) poll(ctx context.Context) {
-	for _, f := range d.config.feeds {
-		if f.stop != nil {
+	for _, f := range d.config.Feeds {
+		if f.Stop != nil {
 			continue
 		}
 		polling, stop := context.WithCancel(ctx)
-		f.stop = stop
+		f.Stop = stop
 		wait := time.Duration(0)
 		if !f.State().Heard.IsZero() && time.Since(f.State().Heard) < time.Second {
 			wait = f.Wait(0) // it came at the start
@@ -80,16 +81,16 @@ func (d *daemon) poll(ctx context.Context) {
 
 // pollNow has all bundles asked for at once.
 func (d *daemon) pollNow() {
-	for _, f := range d.config.feeds {
+	for _, f := range d.config.Feeds {
 		select {
-		case f.hurry <- struct{}{}:
+		case f.Hurry <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // follows asks for a bundle again and again, until ctx is done.
-func (d *daemon) follows(ctx context.Context, f *feed, wait time.Duration) {
+func (d *daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration) {
 	for failures := 0; ; wait = f.Wait(failures) {
 		again := time.NewTimer(wait)
 		select {
@@ -97,7 +98,7 @@ func (d *daemon) follows(ctx context.Context, f *feed, wait time.Duration) {
 			again.Stop()
 			return
 		case <-again.C:
-		case <-f.hurry:
+		case <-f.Hurry:
 		}
 		a := arrival{feed: f, taken: make(chan bool, 1)}
 		if a.Arrival, a.err = f.Fetch(ctx); ctx.Err() != nil {
@@ -122,20 +123,20 @@ func (d *daemon) follows(ctx context.Context, f *feed, wait time.Duration) {
 // arrive puts what was fetched in force, or says why it is not.
 func (d *daemon) arrive(ctx context.Context, a arrival) {
 	f := a.feed
-	if !slices.Contains(d.config.feeds, f) {
+	if !slices.Contains(d.config.Feeds, f) {
 		a.taken <- true // the policy has done without it since
 		return
 	}
 	err := a.err
 	if err == nil {
-		f.offer = a.Arrival
+		f.Offer = a.Arrival
 		if a.Newer {
 			err = d.renew(ctx, f)
-		} else if err := f.take(); err != nil {
+		} else if err := f.Take(); err != nil {
 			d.complain(err)
 		}
 	}
-	if f.offer = nil; err != nil {
+	if f.Offer = nil; err != nil {
 		d.refused(f, err)
 	} else {
 		d.heard(f)
@@ -146,36 +147,36 @@ func (d *daemon) arrive(ctx context.Context, a arrival) {
 
 // renew puts in force what a feed offers, beside the policy file as it was read
 // last: a bundle does not wait for a file that somebody edits.
-func (d *daemon) renew(ctx context.Context, f *feed) error {
-	next := &config{path: d.config.path, text: d.config.text, file: d.config.file, who: d.config.who, organisation: d.config.organisation, feeds: d.config.feeds}
+func (d *daemon) renew(ctx context.Context, f *config.Feed) error {
+	next := &config.Config{Path: d.config.Path, Text: d.config.Text, File: d.config.File, Who: d.config.Who, Organisation: d.config.Organisation, Feeds: d.config.Feeds}
 	made, err := d.make(ctx, next)
 	if err != nil {
 		return err
 	}
-	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.offer.Bundle.Revision)
+	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.Offer.Bundle.Revision)
 	return d.enforce(ctx, made, "renewed "+d.path, why)
 }
 
 // refused says once why a feed brought nothing good.
-func (d *daemon) refused(f *feed, why error) {
+func (d *daemon) refused(f *config.Feed, why error) {
 	if err := f.Fail(why); err != nil {
 		d.complain(err)
 	}
 	note := fmt.Sprintf("bundle %s refused, the last good one stays: %v", f.Source().Label(), why)
-	if note == f.said {
+	if note == f.Said {
 		return
 	}
-	f.said = note
+	f.Said = note
 	d.note(note)
 	fmt.Fprintf(d.talk, "egressd: error: %s\negressd: hint: egressd policy status\n", cli.Printable(note))
 }
 
 // heard says that a feed which failed does no longer.
-func (d *daemon) heard(f *feed) {
-	if f.said == "" {
+func (d *daemon) heard(f *config.Feed) {
+	if f.Said == "" {
 		return
 	}
-	f.said = ""
+	f.Said = ""
 	note := fmt.Sprintf("bundle %s is fetched again", f.Source().Label())
 	d.note(note)
 	fmt.Fprintf(d.talk, "egressd: %s\n", cli.Printable(note))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"io"
 	"net"
 	"net/http"
@@ -57,8 +58,8 @@ func TestOneBundleHasOneAge(t *testing.T) {
 		return fmt.Sprintf("rego:\n- {bundle: %[1]q, key: key.pem, refresh: 1h}\n- {bundle: %[1]q, key: key.pem, refresh: %s, mode: shadow}\n", s.URL, refresh)
 	}
 	w := serveRego(t, rego("1h"), map[string]string{"key.pem": string(key.public)})
-	if len(w.config.feeds) != 1 {
-		t.Errorf("one bundle has %d feeds", len(w.config.feeds))
+	if len(w.config.Feeds) != 1 {
+		t.Errorf("one bundle has %d feeds", len(w.config.Feeds))
 	}
 	text, err := os.ReadFile(filepath.Join(w.dir, "egressd.yaml"))
 	if err != nil {
@@ -74,14 +75,14 @@ func TestAStoreOfOthersDoesNotDecide(t *testing.T) {
 	key := newBundleSigner(t)
 	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0)))
 	w := serveRego(t, fetchedLine(s), map[string]string{"key.pem": string(key.public)})
-	folder, err := bundlesDir()
+	folder, err := config.BundlesDir()
 	if err == nil {
 		err = os.Chmod(folder, 0o777)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&config{path: w.config.path, file: w.config.file}).openFeeds(nil); err == nil || !strings.Contains(err.Error(), "others can write in "+folder) {
+	if err := (&config.Config{Path: w.config.Path, File: w.config.File}).OpenFeeds(nil); err == nil || !strings.Contains(err.Error(), "others can write in "+folder) {
 		t.Errorf("opened: %v", err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/rego"
 )
@@ -107,11 +108,11 @@ func fetchedLine(s *bundleServer) string {
 // look has the daemon fetch its bundle now.
 func (w *regoWorld) look(t *testing.T) {
 	t.Helper()
-	a := arrival{feed: w.config.feeds[0], taken: make(chan bool, 1)}
+	a := arrival{feed: w.config.Feeds[0], taken: make(chan bool, 1)}
 	a.Arrival, a.err = a.feed.Fetch(t.Context())
 	w.arrivals <- a
 	<-a.taken
-	if a.feed.offer != nil {
+	if a.feed.Offer != nil {
 		t.Error("what was offered is neither taken nor refused")
 	}
 }
@@ -296,11 +297,11 @@ func TestTheStartNeedsABundleOnce(t *testing.T) {
 	if again, err := begin(); err != nil || again != first {
 		t.Errorf("without the server: %s, %v", again, err)
 	}
-	c, err := loadConfig(path)
+	c, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := c.compile(); err != nil || p.Digest() == "" {
+	if p, err := c.Compile(); err != nil || p.Digest() == "" {
 		t.Errorf("check without the server: %v", err)
 	}
 }
@@ -395,7 +396,7 @@ func TestABundleInShadowDecidesNothing(t *testing.T) {
 	w := serveRego(t, fmt.Sprintf("rego: [policy, {bundle: %q, key: key.pem, refresh: 1h, mode: shadow}]\n", s.URL+"/b.tar.gz"),
 		map[string]string{"key.pem": string(key.public), "policy/egress.rego": someRego})
 	port := upstream(t)
-	f := w.config.feeds[0]
+	f := w.config.Feeds[0]
 	if status, text := w.connect(t, "allowed.test:"+port); status != 200 || f.Stale() != "" {
 		t.Errorf("before: %d %s, stale %q", status, text, f.Stale())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -114,15 +115,15 @@ func (o *caOptions) suffix() string {
 // dir finds the authority without a policy where there is none: trust is often
 // set up first.
 func (o *caOptions) dir() (string, error) {
-	cfg, err := loadConfig(o.config)
-	var missing *noConfigError
+	cfg, err := config.Load(o.config)
+	var missing *config.NotFoundError
 	if errors.As(err, &missing) {
-		return defaultCADir()
+		return config.DefaultCADir()
 	}
 	if err != nil {
 		return "", err
 	}
-	return cfg.caDir()
+	return cfg.CADir()
 }
 
 // openAuthority opens the authority in dir. Where there is none it makes one,

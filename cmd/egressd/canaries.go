@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/secret"
@@ -16,13 +17,13 @@ import (
 const maxCanaryBytes = 4 << 10
 
 // readCanaries reads the texts that nothing may send; nil where there are none.
-func readCanaries(c *config) (*secret.Canaries, error) {
-	if len(c.file.Canaries) == 0 {
+func readCanaries(c *config.Config) (*secret.Canaries, error) {
+	if len(c.File.Canaries) == 0 {
 		return nil, nil
 	}
 	var all []secret.Canary
-	for _, one := range c.file.Canaries {
-		path := c.relative(one.File)
+	for _, one := range c.File.Canaries {
+		path := c.Relative(one.File)
 		text, err := readPrivate(path)
 		if err != nil {
 			return nil, fmt.Errorf("canary %s: %w", one.Name, err)
@@ -31,7 +32,7 @@ func readCanaries(c *config) (*secret.Canaries, error) {
 	}
 	found, err := secret.NewCanaries(all)
 	if err != nil {
-		return nil, cli.Misused(err, "correct canaries in "+c.path+", and the files that it names")
+		return nil, cli.Misused(err, "correct canaries in "+c.Path+", and the files that it names")
 	}
 	return found, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -25,7 +26,7 @@ func (d *daemon) changes(ctx context.Context) <-chan struct{} {
 		return told
 	}
 	d.files = w
-	stateOf(d.path, d.above, d.watch)
+	config.StateOf(d.path, d.above, d.watch)
 	d.serving.Go(func() {
 		defer w.Close()
 		tellChanges(ctx, w, filepath.Base(d.path), told)
@@ -91,5 +92,5 @@ func tellChanges(ctx context.Context, w *fsnotify.Watcher, name string, told cha
 // comes or goes it is not known whether it was a folder.
 func matters(e fsnotify.Event, name string) bool {
 	base := filepath.Base(e.Name)
-	return base == name || base == mounted || isRegoFile(base) || isBundleFile(base) || e.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename)
+	return base == name || base == mounted || config.IsRegoFile(base) || config.IsBundleFile(base) || e.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename)
 }

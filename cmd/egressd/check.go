@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -49,7 +50,7 @@ strictest counts.`,
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
@@ -63,24 +64,24 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	if len(args) == 0 {
 		return cli.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
 	}
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	who, err := cfg.sandbox(o.sandbox)
+	who, err := cfg.Sandbox(o.sandbox)
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	p, err := cfg.compile()
+	p, err := cfg.Compile()
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	for _, w := range cfg.warningsFor(who.Name) {
+	for _, w := range cfg.WarningsFor(who.Name) {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
 	}
 	code := cli.ExitOK
 	for _, arg := range args {
-		a, err := o.answer(p, entryOf(who).Sandbox(), arg)
+		a, err := o.answer(p, config.EntryOf(who).Sandbox(), arg)
 		if err != nil {
 			cli.Explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
 			code = stricter(code, cli.ExitUnsure)

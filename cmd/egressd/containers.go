@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -30,15 +31,15 @@ type containers struct {
 
 // watchContainers has sandboxes be known by their containers from now on, where the
 // configuration asks for that; then those that run are known soon.
-func (d *daemon) watchContainers(c *config) {
+func (d *daemon) watchContainers(c *config.Config) {
 	if d.containers != nil {
 		d.containers.Each(d.contained) // they may be of other sandboxes now
 		return
 	}
-	if !c.file.AsksDocker() || c.who != nil { // a run has one sandbox, whatever is listed
+	if !c.File.AsksDocker() || c.Who != nil { // a run has one sandbox, whatever is listed
 		return
 	}
-	w := &containers{Containers: sandbox.NewContainers(c.engineSocket()), told: make(chan struct{})}
+	w := &containers{Containers: sandbox.NewContainers(c.EngineSocket()), told: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(w.told) })
 	w.Started = d.contained
 	w.Ended = func(k *policy.Container) { d.gate.CutContainer(k) }

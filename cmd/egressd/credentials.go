@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -83,7 +84,7 @@ func (k *keyring) drop(set *credentials) {
 // keep has set, which was added, read again from now on where its rules say
 // so, and forgets the others in a while: a request that was decided a moment
 // ago still needs them. complain is told what could not be read.
-func (k *keyring) keep(set *credentials, c *config, complain func(error)) {
+func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
 	k.close()
 	held := k.held.Load()
 	k.forget = time.AfterFunc(decidedMost, func() { k.held.CompareAndSwap(held, &[]*credentials{set}) })
@@ -107,7 +108,7 @@ func (k *keyring) close() {
 
 // follow reads the credential again and again until ctx is done. What cannot
 // be read leaves the one before in place.
-func (one *credential) follow(ctx context.Context, c *config, complain func(error)) {
+func (one *credential) follow(ctx context.Context, c *config.Config, complain func(error)) {
 	again := time.NewTicker(one.Inject.Refresh)
 	defer again.Stop()
 	for {
@@ -123,9 +124,9 @@ func (one *credential) follow(ctx context.Context, c *config, complain func(erro
 }
 
 // readCredentials reads every credential of the file, all at a time.
-func readCredentials(ctx context.Context, c *config, digest string) (*credentials, error) {
+func readCredentials(ctx context.Context, c *config.Config, digest string) (*credentials, error) {
 	set := &credentials{digest: digest}
-	for _, in := range c.file.Injections() {
+	for _, in := range c.File.Injections() {
 		set.all = append(set.all, &credential{Injection: in})
 	}
 	failures := make([]error, len(set.all))
@@ -135,13 +136,13 @@ func readCredentials(ctx context.Context, c *config, digest string) (*credential
 	}
 	reading.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return nil, cli.Misused(err, "correct inject in "+c.path)
+		return nil, cli.Misused(err, "correct inject in "+c.Path)
 	}
 	return set, nil
 }
 
 // read fills in what the rule adds now. The error holds no part of it.
-func (one *credential) read(ctx context.Context, c *config) error {
+func (one *credential) read(ctx context.Context, c *config.Config) error {
 	text, err := secretText(ctx, c, &one.Inject)
 	if err != nil {
 		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
@@ -155,15 +156,15 @@ func (one *credential) read(ctx context.Context, c *config) error {
 	return nil
 }
 
-func secretText(ctx context.Context, c *config, in *policy.Inject) ([]byte, error) {
+func secretText(ctx context.Context, c *config.Config, in *policy.Inject) ([]byte, error) {
 	switch {
 	case in.File != "":
-		f, err := os.Open(c.relative(in.File))
+		f, err := os.Open(c.Relative(in.File))
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, 2*maxTokenBytes+1))
+		return io.ReadAll(io.LimitReader(f, 2*config.MaxTokenBytes+1))
 	case in.Env != "":
 		text, set := os.LookupEnv(in.Env)
 		if !set {
@@ -177,14 +178,14 @@ func secretText(ctx context.Context, c *config, in *policy.Inject) ([]byte, erro
 
 // commandOutput returns what a command prints on standard output. What it says on
 // standard error is not shown, since it may hold the credential.
-func commandOutput(ctx context.Context, c *config, command []string) ([]byte, error) {
+func commandOutput(ctx context.Context, c *config.Config, command []string) ([]byte, error) {
 	if len(command) == 0 {
 		return nil, errors.New("neither file, env nor command is given")
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandMost)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], slices.Clone(command[1:])...)
-	cmd.Dir = filepath.Dir(c.path)
+	cmd.Dir = filepath.Dir(c.Path)
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out

@@ -10,20 +10,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
 // keyed is a configuration whose rule "key" for api.example.com has inject
 // from the given source.
-func keyed(t *testing.T, source string) *config {
+func keyed(t *testing.T, source string) *config.Config {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), configName)
+	path := filepath.Join(t.TempDir(), config.FileName)
 	text := "version: 1\nallow:\n  - {host: api.example.com, id: key, inject: {header: X-Key, " + source + "}}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := loadConfig(path)
+	c, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 		`command: [echo, "from a command"], value: "{}"`: "from a command",
 	} {
 		c := keyed(t, source)
-		if err := os.WriteFile(c.relative("key.txt"), []byte("from-a-file\n"), 0o600); err != nil {
+		if err := os.WriteFile(c.Relative("key.txt"), []byte("from-a-file\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		set, err := readCredentials(t.Context(), c, "sha256:1")
@@ -139,7 +140,7 @@ func TestACredentialThatCannotBeHad(t *testing.T) {
 
 func TestACredentialIsReadAgain(t *testing.T) {
 	c := keyed(t, "file: key.txt, refresh: 1s")
-	path := c.relative("key.txt")
+	path := c.Relative("key.txt")
 	write := func(text string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {

@@ -17,6 +17,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hostaddr"
@@ -35,7 +36,7 @@ type daemon struct {
 	path   string            // of the policy file
 	above  string            // of the organisation's file
 	seen   [sha256.Size]byte // its state when it was last read, good or bad
-	config *config
+	config *config.Config
 	files  *fsnotify.Watcher // of the folders of the policy, or nil
 	trees  time.Duration     // how often working trees are looked at
 
@@ -71,8 +72,8 @@ type daemon struct {
 // A tailoring is what makes a daemon that serves one program differ from one that
 // serves whoever comes. Its zero value changes nothing.
 type tailoring struct {
-	above     string              // the organisation's file, where a test has another
-	change    func(*config) error // of each configuration that is read; may be nil
+	above     string                     // the organisation's file, where a test has another
+	change    func(*config.Config) error // of each configuration that is read; may be nil
 	synthetic egress.SyntheticRange
 	tally     *egress.Tally
 
@@ -83,8 +84,8 @@ type tailoring struct {
 }
 
 // load reads the configuration as this daemon takes it.
-func (d *daemon) load(path string) (*config, error) {
-	c, err := loadConfigUnder(path, d.above)
+func (d *daemon) load(path string) (*config.Config, error) {
+	c, err := config.LoadUnder(path, d.above)
 	if err == nil && d.tailor.change != nil {
 		err = d.tailor.change(c)
 	}
@@ -94,7 +95,7 @@ func (d *daemon) load(path string) (*config, error) {
 // newDaemon builds a daemon that does not listen yet. An error leaves nothing
 // open.
 func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) {
-	d := &daemon{talk: talk, tailor: t, above: cmp.Or(t.above, organisationPath), trees: projectsEvery, arrivals: make(chan arrival)}
+	d := &daemon{talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival)}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -105,12 +106,12 @@ func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) 
 	if d.config, err = d.load(path); err != nil {
 		return nil, err
 	}
-	d.path = d.config.path
-	d.seen = stateOf(d.path, d.above, nil)
+	d.path = d.config.Path
+	d.seen = config.StateOf(d.path, d.above, nil)
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, cli.Failed(err, "egressd serve, where netlink sockets are allowed")
 	}
-	entries, err := d.config.entries()
+	entries, err := d.config.Entries()
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +129,12 @@ func (d *daemon) build() error {
 	if err := d.openLog(); err != nil {
 		return err
 	}
-	l := d.config.file.Limits
+	l := d.config.File.Limits
 	d.gate = egress.New(egress.Config{
 		Log: d.log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Synthetic: d.synthetic(), Tally: d.tailor.tally, Alarm: d.alarm,
-		Answers:   len(d.config.file.Listen.Transparent) > 0,
+		Answers:   len(d.config.File.Listen.Transparent) > 0,
 		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
@@ -146,7 +147,7 @@ func (d *daemon) build() error {
 
 // openLog opens the log, or makes it where there is none.
 func (d *daemon) openLog() error {
-	dir, err := d.config.auditDir()
+	dir, err := d.config.AuditDir()
 	if err != nil {
 		return err
 	}
@@ -247,10 +248,10 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	if err := d.sinks.Apply(sinks); err != nil {
 		return nil, cli.Failed(err, "correct audit.sinks in "+d.path)
 	}
-	if err := d.anchors.Apply(d.config.file.Audit.Anchors); err != nil {
+	if err := d.anchors.Apply(d.config.File.Audit.Anchors); err != nil {
 		return nil, cli.Misused(err, "correct audit.anchors in "+d.path)
 	}
-	for _, w := range d.config.warnings() {
+	for _, w := range d.config.Warnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", cli.Printable(w))
 	}
 	return p, d.noteProjects()
@@ -268,7 +269,7 @@ func (d *daemon) recordStart() error {
 		}
 	}
 	note := "started " + cli.ThisBuild().String()
-	if w := d.config.warnings(); len(w) > 0 {
+	if w := d.config.Warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
 	if err := d.gate.Note(egress.KindStart, clipped(note)); err != nil {
@@ -277,17 +278,17 @@ func (d *daemon) recordStart() error {
 	return nil
 }
 
-func (d *daemon) compile(c *config) (*policy.Policy, error) {
-	return c.compileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
+func (d *daemon) compile(c *config.Config) (*policy.Policy, error) {
+	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
 
 // parts names the files of the policy.
 func (d *daemon) parts() string {
 	text := d.path
-	if d.config.organisation != nil {
-		text += ", " + d.config.organisation.path
+	if d.config.Organisation != nil {
+		text += ", " + d.config.Organisation.Path
 	}
-	if len(d.config.rules) > 0 {
+	if len(d.config.Rules) > 0 {
 		text += " or its rego"
 	}
 	return text
@@ -295,7 +296,7 @@ func (d *daemon) parts() string {
 
 // noteProjects tells the operator and the log of the projects that do not count.
 func (d *daemon) noteProjects() error {
-	for _, w := range d.config.projectWarnings() {
+	for _, w := range d.config.ProjectWarnings() {
 		fmt.Fprintf(d.talk, "egressd: warning: %s\n", cli.Printable(w))
 		if err := d.gate.Note(egress.KindPolicy, clipped("warning: "+w)); err != nil {
 			return cli.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")

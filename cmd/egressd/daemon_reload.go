@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -17,7 +18,7 @@ import (
 // not right leaves the policy in force as it is, and both the log and the operator
 // are told.
 func (d *daemon) reload(ctx context.Context, why string, always bool) {
-	now := stateOf(d.path, d.above, d.watch)
+	now := config.StateOf(d.path, d.above, d.watch)
 	if !always && now == d.seen {
 		return
 	}
@@ -33,7 +34,7 @@ func (d *daemon) reload(ctx context.Context, why string, always bool) {
 
 // A change is all that a reload puts in force.
 type change struct {
-	config    *config
+	config    *config.Config
 	policy    *policy.Policy
 	entries   []sandbox.Entry
 	forwarder *dns.Forwarder
@@ -59,7 +60,7 @@ func (d *daemon) prepare(ctx context.Context) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.samePlaces(d.config); err != nil {
+	if err := c.SamePlaces(d.config); err != nil {
 		return nil, err
 	}
 	if err := d.openBundles(ctx, c); err != nil {
@@ -69,12 +70,12 @@ func (d *daemon) prepare(ctx context.Context) (*change, error) {
 }
 
 // make makes what a configuration says, and puts none of it in force.
-func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) {
+func (d *daemon) make(ctx context.Context, c *config.Config) (next *change, err error) {
 	next = &change{config: c}
 	if next.policy, err = d.compile(c); err != nil {
 		return nil, err
 	}
-	if next.entries, err = c.entries(); err != nil {
+	if next.entries, err = c.Entries(); err != nil {
 		return nil, err
 	}
 	if _, err := sandbox.NewDirectory(next.entries); err != nil {
@@ -95,8 +96,8 @@ func (d *daemon) make(ctx context.Context, c *config) (next *change, err error) 
 	if next.sinks, err = sinksOf(c); err != nil {
 		return nil, err
 	}
-	if err := sink.CheckAnchors(c.file.Audit.Anchors); err != nil {
-		return nil, cli.Misused(err, "correct audit.anchors in "+c.path)
+	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
+		return nil, cli.Misused(err, "correct audit.anchors in "+c.Path)
 	}
 	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
 	return next, err
@@ -133,13 +134,13 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 		d.complain(err)
 	}
 	d.resolver.forwarder.Store(next.forwarder)
-	if now, before := next.config.file, d.config.file; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
+	if now, before := next.config.File, d.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(d.talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}
 	if err := d.sinks.Apply(next.sinks); err != nil {
 		d.complain(err)
 	}
-	if err := d.anchors.Apply(next.config.file.Audit.Anchors); err != nil {
+	if err := d.anchors.Apply(next.config.File.Audit.Anchors); err != nil {
 		d.complain(err)
 	}
 	d.config = next.config

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/spf13/cobra"
 )
 
@@ -79,15 +80,15 @@ func (o *doctorOptions) run(w io.Writer) error {
 		return sayFindings(w, insideFindings(os.Getenv), o.json)
 	}
 	if o.serving {
-		cfg, err := loadConfig(o.config)
+		cfg, err := config.Load(o.config)
 		if err != nil {
 			return err
 		}
 		return sayFindings(w, servingFindings(cfg), o.json)
 	}
 	all := append(machineFindings(), socketFindings(doorsBut(nil))...)
-	cfg, err := loadConfig(o.config)
-	var none *noConfigError
+	cfg, err := config.Load(o.config)
+	var none *config.NotFoundError
 	switch {
 	case errors.As(err, &none):
 		all = append(all, symptom{"policy", none.Error(), "egressd init"})
@@ -184,7 +185,7 @@ func mayWrite(path string) bool {
 
 // configFindings are about what the policy file says, and the variables and files that
 // belong to it.
-func configFindings(c *config, getenv func(string) string, now time.Time) []symptom {
+func configFindings(c *config.Config, getenv func(string) string, now time.Time) []symptom {
 	all := []symptom{policyFinding(c)}
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
@@ -196,9 +197,9 @@ func configFindings(c *config, getenv func(string) string, now time.Time) []symp
 }
 
 // policyFinding is about who else could write the policy.
-func policyFinding(c *config) symptom {
+func policyFinding(c *config.Config) symptom {
 	const fix = "chmod go-w "
-	for path := c.path; ; path = filepath.Dir(path) {
+	for path := c.Path; ; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return symptom{"policy", err.Error(), "egressd policy check"}
@@ -210,10 +211,10 @@ func policyFinding(c *config) symptom {
 			break
 		}
 	}
-	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.path) && !isOwnPlace(c.path) {
-		return symptom{"policy", c.path + " lies in the working directory, which a program in a container may write", "mv " + c.path + " ~/.config/egressd/" + configName}
+	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
+		return symptom{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
-	return symptom{Check: "policy", Says: c.path}
+	return symptom{Check: "policy", Says: c.Path}
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.
@@ -224,9 +225,9 @@ func isOwnPlace(path string) bool {
 
 // variableFindings are about proxy variables: what they name, and what they leave
 // out.
-func variableFindings(c *config, getenv func(string) string) []symptom {
+func variableFindings(c *config.Config, getenv func(string) string) []symptom {
 	var all []symptom
-	listeners := strings.Join(c.file.Listen.Proxy, " ")
+	listeners := strings.Join(c.File.Listen.Proxy, " ")
 	var through bool
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
 		value := getenv(name)
@@ -264,8 +265,8 @@ func pastProxy(value string) (past []string) {
 }
 
 // logFinding is about who else could read or write the log.
-func logFinding(c *config) symptom {
-	dir, err := c.auditDir()
+func logFinding(c *config.Config) symptom {
+	dir, err := c.AuditDir()
 	if err != nil {
 		return symptom{"log", err.Error(), "egressd serve, which names its folder"}
 	}
@@ -282,9 +283,9 @@ func logFinding(c *config) symptom {
 }
 
 // clockFinding is about a clock that is behind what was written by it.
-func clockFinding(c *config, now time.Time) symptom {
-	paths := []string{c.path}
-	if dir, err := c.auditDir(); err == nil {
+func clockFinding(c *config.Config, now time.Time) symptom {
+	paths := []string{c.Path}
+	if dir, err := c.AuditDir(); err == nil {
 		segments, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is sound
 		paths = append(paths, segments...)
 	}
@@ -298,11 +299,11 @@ func clockFinding(c *config, now time.Time) symptom {
 
 // trustFindings are about programs that do not read the system's certificates,
 // where the policy has TLS end at egressd.
-func trustFindings(c *config, getenv func(string) string) []symptom {
-	if !c.inspects() {
+func trustFindings(c *config.Config, getenv func(string) string) []symptom {
+	if !c.Inspects() {
 		return []symptom{{Check: "certificates", Says: "the policy looks into no TLS"}}
 	}
-	if _, err := c.caDir(); err != nil {
+	if _, err := c.CADir(); err != nil {
 		return []symptom{{"certificates", err.Error(), "egressd ca show"}}
 	}
 	all := []symptom{{Check: "certificates", Says: "egressd run tells programs of the authority; Java has to be told once: see egressd ca show"}}

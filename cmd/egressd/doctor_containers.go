@@ -7,22 +7,23 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // engineFindings say what the engine answers that sandboxes are told by.
-func engineFindings(c *config) []symptom {
-	if !c.file.AsksDocker() {
+func engineFindings(c *config.Config) []symptom {
+	if !c.File.AsksDocker() {
 		return nil
 	}
-	socket := c.engineSocket()
+	socket := c.EngineSocket()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	all, err := sandbox.RunningContainers(ctx, socket)
 	if err != nil {
-		return []symptom{{"containers", fmt.Sprintf("the engine cannot be asked at %s, so that its containers are unknown, and refused: %v", socket, err), "start Docker, or let egressd's user read and write the socket; docker.socket in " + c.path + " names another"}}
+		return []symptom{{"containers", fmt.Sprintf("the engine cannot be asked at %s, so that its containers are unknown, and refused: %v", socket, err), "start Docker, or let egressd's user read and write the socket; docker.socket in " + c.Path + " names another"}}
 	}
-	entries, err := c.entries()
+	entries, err := c.Entries()
 	if err != nil {
 		return []symptom{{"containers", err.Error(), "egressd policy check"}}
 	}
@@ -38,7 +39,7 @@ func engineFindings(c *config) []symptom {
 			of++
 		}
 		if len(names) > 1 {
-			found = append(found, symptom{"containers", fmt.Sprintf("%.128s is that of the sandboxes %s, and thus nobody's", k.Name, strings.Join(names, " and ")), "let docker of one sandbox alone fit it, in " + c.path})
+			found = append(found, symptom{"containers", fmt.Sprintf("%.128s is that of the sandboxes %s, and thus nobody's", k.Name, strings.Join(names, " and ")), "let docker of one sandbox alone fit it, in " + c.Path})
 		}
 	}
 	return append([]symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, cli.Plural(len(all), "container")+" run", of)}}, found...)

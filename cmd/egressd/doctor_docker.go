@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -44,7 +45,7 @@ type dockerNetwork struct {
 }
 
 // containerFindings are about a running container, as it is seen from outside.
-func containerFindings(socket, name string, cfg *config) ([]symptom, error) {
+func containerFindings(socket, name string, cfg *config.Config) ([]symptom, error) {
 	if !sandbox.PlainName(name) {
 		return nil, fmt.Errorf("%q is no name of a container", name)
 	}
@@ -89,7 +90,7 @@ func interfaceAddresses(name string) (all []string, err error) {
 }
 
 // findings has each trap looked at; cfg is the policy in front of the container, or nil.
-func (l *containerLook) findings(cfg *config) (all []symptom) {
+func (l *containerLook) findings(cfg *config.Config) (all []symptom) {
 	for _, trap := range []func(*containerLook) symptom{
 		(*containerLook).hostNetwork, (*containerLook).sockets, (*containerLook).capabilities, (*containerLook).processes,
 		(*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
@@ -277,9 +278,9 @@ func (l *containerLook) exceptions() symptom {
 }
 
 // listener is about proxy variables that name another port, or another host.
-func (l *containerLook) listener(cfg *config) symptom {
+func (l *containerLook) listener(cfg *config.Config) symptom {
 	const check = "variables"
-	listeners := strings.Join(cfg.file.Listen.Proxy, " ")
+	listeners := strings.Join(cfg.File.Listen.Proxy, " ")
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
 		value := l.variable(name)
 		address := strings.TrimSuffix(value[strings.LastIndexAny(strings.TrimSuffix(value, "/"), "/@")+1:], "/")
@@ -292,9 +293,9 @@ func (l *containerLook) listener(cfg *config) symptom {
 
 // authority is about runtimes that would not trust the local authority, where the policy looks
 // inside TLS.
-func (l *containerLook) authority(cfg *config) symptom {
+func (l *containerLook) authority(cfg *config.Config) symptom {
 	const check = "certificates"
-	if !cfg.inspects() {
+	if !cfg.Inspects() {
 		return symptom{Check: check, Says: "the policy looks into no TLS"}
 	}
 	system := slices.ContainsFunc(l.Container.Mounts, func(m struct{ Source, Destination string }) bool {

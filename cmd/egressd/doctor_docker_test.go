@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 )
 
@@ -25,18 +26,18 @@ func heldContainer() *containerLook {
 // TestDoctorFindsTrapsOfDocker changes one thing at a time in a container that is held.
 func TestDoctorFindsTrapsOfDocker(t *testing.T) {
 	dir := t.TempDir()
-	cfg := func(rules string) *config {
+	cfg := func(rules string) *config.Config {
 		path := filepath.Join(dir, "egressd.yaml")
 		if err := os.WriteFile(path, []byte("version: 1\nlisten: {proxy: [\"10.140.16.2:3128\"]}\n"+rules), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := loadConfig(path)
+		c, err := config.Load(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	said := func(l *containerLook, c *config) string {
+	said := func(l *containerLook, c *config.Config) string {
 		var out bytes.Buffer
 		_ = sayFindings(&out, l.findings(c), false)
 		return out.String()

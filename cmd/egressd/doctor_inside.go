@@ -12,15 +12,16 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // lookAt looks at a container from outside.
 func (o *doctorOptions) lookAt(w io.Writer) error {
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
-		var none *noConfigError
+		var none *config.NotFoundError
 		if o.config != "" || !errors.As(err, &none) {
 			return err
 		}

@@ -12,14 +12,15 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
 // servingFindings are for the health check of a container: whether egressd serve runs here,
 // holds its log, and listens where the policy says. Nothing is sent.
-func servingFindings(c *config) []symptom {
+func servingFindings(c *config.Config) []symptom {
 	const check = "serving"
-	dir, err := c.auditDir()
+	dir, err := c.AuditDir()
 	if err != nil {
 		return []symptom{{check, err.Error(), "egressd serve, which names its folder"}}
 	}
@@ -49,12 +50,12 @@ func servingFindings(c *config) []symptom {
 func everywhere(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Unspecified(), port) }
 
 // tcpListeners are the addresses that the policy has egressd listen on over TCP.
-func tcpListeners(c *config) (all []string) {
-	names := append(append([]string(nil), c.file.Listen.Proxy...), c.file.Listen.DNS...)
-	for _, s := range c.file.Sandboxes {
+func tcpListeners(c *config.Config) (all []string) {
+	names := append(append([]string(nil), c.File.Listen.Proxy...), c.File.Listen.DNS...)
+	for _, s := range c.File.Sandboxes {
 		names = append(names, s.Listen)
 	}
-	for _, name := range append(names, c.file.Listen.Transparent...) {
+	for _, name := range append(names, c.File.Listen.Transparent...) {
 		all = append(all, strings.TrimPrefix(strings.TrimPrefix(name, policy.TLSListener), policy.TProxyListener))
 	}
 	return all

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 )
 
 func TestListeningSeesBothFamilies(t *testing.T) {
@@ -58,7 +59,7 @@ func servingAt(t *testing.T, address string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := loadConfig(path)
+	c, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // symptomsOf has doctor look at a policy and variables, without the machine.
 func symptomsOf(t *testing.T, path string, variables map[string]string, now time.Time) string {
 	t.Helper()
-	cfg, err := loadConfig(path)
+	cfg, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -23,7 +24,7 @@ type networkDoor struct {
 
 // synthetic is where addresses come from that stand for names.
 func (d *daemon) synthetic() egress.SyntheticRange {
-	if len(d.config.enterNames()) > 0 {
+	if len(d.config.EnterNames()) > 0 {
 		return egress.DefaultSynthetic()
 	}
 	return d.tailor.synthetic
@@ -31,7 +32,7 @@ func (d *daemon) synthetic() egress.SyntheticRange {
 
 // listenForNetworks opens the sockets at which networks are handed in.
 func (d *daemon) listenForNetworks() error {
-	names := d.config.enterNames()
+	names := d.config.EnterNames()
 	if len(names) == 0 {
 		return nil
 	}
@@ -56,13 +57,13 @@ const ofOwner = fs.FileMode(0o600)
 // admitVisitors lets those reach the sockets who are to hand networks in: everybody
 // where the kernel says who they are and the configuration asks; else egressd's user, and
 // the group of a folder that gives its own to what is made in it (set-group-ID).
-func (d *daemon) admitVisitors(c *config) error {
+func (d *daemon) admitVisitors(c *config.Config) error {
 	for _, l := range d.networkDoors {
 		mode := ofOwner
 		switch {
-		case c.asksWhoEnters(l.name):
+		case c.AsksWhoEnters(l.name):
 			mode = ofEveryone
-		case givesGroup(folderOfSocket(l.name)):
+		case givesGroup(config.FolderOfSocket(l.name)):
 			mode = ofGroup
 		}
 		if err := l.file.chmod(mode); err != nil {

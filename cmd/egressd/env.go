@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -48,7 +49,7 @@ they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
 	cmd.Flags().StringVar(&o.ca, "ca", "", "full path of the bundle `FILE` as the sandbox sees it; what egressd ca bundle wrote")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"sh", "docker", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
 	return cmd
 }
 
@@ -109,11 +110,11 @@ func (o *envOptions) proxy() (string, *url.Userinfo, error) {
 	if o.listen != "" && o.sandbox == "" {
 		return o.listen, nil, nil
 	}
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return "", nil, err
 	}
-	listener, user, err := cfg.proxyOf(o.sandbox)
+	listener, user, err := cfg.ProxyOf(o.sandbox)
 	if err != nil {
 		return "", nil, err
 	}

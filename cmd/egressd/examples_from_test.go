@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -49,13 +50,13 @@ func TestExamplesFromOthersDecideAsTheySay(t *testing.T) {
 // comparisonOf checks the decisions of an example, and returns whether in any
 // egressd is stricter, or wider, or what the other does is not documented.
 func comparisonOf(t *testing.T, folder string) map[string]bool {
-	path := filepath.Join(folder, configName)
+	path := filepath.Join(folder, config.FileName)
 	succeeds(t, "policy", "test", "--config", path)
-	c, err := loadConfigUnder(path, filepath.Join(folder, "none.yaml"))
+	c, err := config.LoadUnder(path, filepath.Join(folder, "none.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.compile()
+	p, err := c.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,7 +11,7 @@ import (
 // TestExamplesAreGreen runs the tests of every example policy, and has nothing wrong
 // found in it. What a project in it says is trusted first.
 func TestExamplesAreGreen(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join("..", "..", "examples", "policies", "*", configName))
+	paths, err := filepath.Glob(filepath.Join("..", "..", "examples", "policies", "*", config.FileName))
 	if err != nil || len(paths) < 4 {
 		t.Fatalf("found %d examples, %v", len(paths), err)
 	}
@@ -22,11 +24,11 @@ func exampleIsGreen(t *testing.T, path string) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	folder := filepath.Dir(path)
 	above := policyOptions{config: path, above: filepath.Join(folder, "organisation.yaml")}
-	trees, err := filepath.Glob(filepath.Join(folder, "*", treeFolder))
+	trees, err := filepath.Glob(filepath.Join(folder, "*", config.TreeFolder))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := openTrustStore()
+	store, err := config.OpenTrustStore()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,17 +59,17 @@ func succeeds(t *testing.T, args ...string) {
 	}
 }
 
-func trustTree(t *testing.T, store trustStore, dir string) {
+func trustTree(t *testing.T, store config.TrustStore, dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := readTree(dir, nil)
+	found, err := config.ReadTree(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.put(&pin{Dir: dir, Digest: found.digest(), Files: found}); err != nil {
+	if err := store.Put(&config.Pin{Dir: dir, Digest: found.Digest(), Files: found}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,21 +77,21 @@ func trustTree(t *testing.T, store trustStore, dir string) {
 // TestTheLockedOrganisation asks the example who decides.
 func TestTheLockedOrganisation(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	store, err := openTrustStore()
+	store, err := config.OpenTrustStore()
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := filepath.Join("..", "..", "examples", "policies", "locked-organisation")
 	trustTree(t, store, filepath.Join(folder, "tree"))
-	c, err := loadConfigUnder(filepath.Join(folder, configName), filepath.Join(folder, "organisation.yaml"))
+	c, err := config.LoadUnder(filepath.Join(folder, config.FileName), filepath.Join(folder, "organisation.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.compile()
+	p, err := c.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{
+	configtest.Expect(t, p, []configtest.Row{
 		{"shop", "https://docs.acme.example/", "allow by allow[0] (organisation)"},
 		{"shop", "https://wiki.acme.example/", "allow by allow[0] (user)"},
 		{"shop", "POST https://wiki.acme.example/", "deny by org-read-only (organisation)"},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 )
@@ -26,15 +27,15 @@ func (d *daemon) serveOn(l boundListener) error {
 
 // tlsListener makes what the TLS listeners show and ask for, or nil where
 // there is none. with, where it is given, has the authority already.
-func (d *daemon) tlsListener(c *config, with *proxy.Inspection) (*proxy.TLSListener, error) {
-	if !slices.ContainsFunc(c.allListeners(), func(l string) bool { return strings.HasPrefix(l, policy.TLSListener) }) {
+func (d *daemon) tlsListener(c *config.Config, with *proxy.Inspection) (*proxy.TLSListener, error) {
+	if !slices.ContainsFunc(c.AllListeners(), func(l string) bool { return strings.HasPrefix(l, policy.TLSListener) }) {
 		return nil, nil
 	}
-	l := &proxy.TLSListener{Names: append(ownNames(), c.file.Listen.ServerNames...)}
+	l := &proxy.TLSListener{Names: append(ownNames(), c.File.Listen.ServerNames...)}
 	if with != nil {
 		l.Authority = with.Authority
 	} else {
-		dir, err := c.caDir()
+		dir, err := c.CADir()
 		if err != nil {
 			return nil, err
 		}
@@ -42,15 +43,15 @@ func (d *daemon) tlsListener(c *config, with *proxy.Inspection) (*proxy.TLSListe
 			return nil, err
 		}
 	}
-	if c.file.Listen.ClientCA == "" {
+	if c.File.Listen.ClientCA == "" {
 		return l, nil
 	}
-	text, err := os.ReadFile(c.relative(c.file.Listen.ClientCA))
+	text, err := os.ReadFile(c.Relative(c.File.Listen.ClientCA))
 	if err == nil {
 		l.Clients, err = clientAuthorities(text)
 	}
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.path)
+		return nil, cli.Misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.Path)
 	}
 	return l, nil
 }
@@ -99,13 +100,13 @@ const (
 
 // admitUsers lets everybody connect to the sockets at which the kernel says who
 // they are, and is asked.
-func (d *daemon) admitUsers(c *config) error {
+func (d *daemon) admitUsers(c *config.Config) error {
 	for _, l := range d.listening {
 		if l.file == nil {
 			continue
 		}
 		mode := ofGroup
-		if c.asksForUsers(l.name) {
+		if c.AsksForUsers(l.name) {
 			mode = ofEveryone
 		}
 		if err := l.file.chmod(mode); err != nil {

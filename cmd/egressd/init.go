@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -72,7 +73,7 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	old, err := readConfig(path)
+	old, err := config.Read(path)
 	exists := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return cli.Failed(err, "egressd init --config FILE")
@@ -107,7 +108,7 @@ func (o *initOptions) path() (string, error) {
 	if o.config != "" {
 		return filepath.Abs(o.config)
 	}
-	return configPlaces()[0], nil
+	return config.Places()[0], nil
 }
 
 // preview prints what is about to be written.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 
 func newInitBubblewrapCommand() *cobra.Command {
 	var o planOptions
-	var config, name, path string
+	var configFile, name, path string
 	cmd := &cobra.Command{
 		Use:   "bubblewrap",
 		Short: "Write a script that is bwrap with egressd's network",
@@ -28,22 +29,22 @@ needs no bwrap, and hides the sockets of the machine's services too.`,
   ./web-bwrap --ro-bind / / --tmpfs /run --dev /dev --proc /proc --unshare-all --share-net -- npm test`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			set, err := bubblewrapFor(config, name, path)
+			set, err := bubblewrapFor(configFile, name, path)
 			if err != nil {
 				return err
 			}
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
 		},
 	}
-	cli.ConfigFlag(cmd, &config)
+	cli.ConfigFlag(cmd, &configFile)
 	cmd.Flags().StringVar(&name, "name", "bwrap", "the `NAME` of the sandbox that the program is")
 	cmd.Flags().StringVarP(&path, "output", "o", "egressd-bwrap", "`FILE` to write")
 	o.flags(cmd)
 	return cmd
 }
 
-func bubblewrapFor(config, name, path string) (set integrate.Set, err error) {
-	c, err := loadConfig(config)
+func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error) {
+	c, err := config.Load(configFile)
 	if err != nil {
 		return set, err
 	}
@@ -60,7 +61,7 @@ func bubblewrapFor(config, name, path string) (set integrate.Set, err error) {
 	socket, missing := doorOf(c, name)
 	set = integrate.Bubblewrap(path, name, cli.ShellWord(program), cli.ShellWord(socket))
 	if missing != "" {
-		set.Notes = append([]string{"in " + c.path + ", under sandboxes: " + missing}, set.Notes...)
+		set.Notes = append([]string{"in " + c.Path + ", under sandboxes: " + missing}, set.Notes...)
 	}
 	return set, nil
 }

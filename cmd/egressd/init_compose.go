@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -164,7 +165,7 @@ func (o *sidecarOptions) policyFolder(project string) (string, error) {
 	if o.folder != "" {
 		return filepath.Abs(o.folder)
 	}
-	return filepath.Join(filepath.Dir(configPlaces()[0]), o.kind, project), nil
+	return filepath.Join(filepath.Dir(config.Places()[0]), o.kind, project), nil
 }
 
 // plainWord is text with nothing in it but what a name of Docker can have.
@@ -258,7 +259,7 @@ func hostPrefixes() (all []netip.Prefix, err error) {
 // keepPolicy leaves out a policy that is there and that fits: it is the operator's.
 func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (integrate.Set, error) {
 	path := s.PolicyPath()
-	text, err := readConfig(path)
+	text, err := config.Read(path)
 	if errors.Is(err, fs.ErrNotExist) || o.print {
 		return set, nil
 	}

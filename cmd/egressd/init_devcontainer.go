@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -60,7 +61,7 @@ type devContainerOptions struct {
 }
 
 func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
-	c, err := loadConfig(o.config)
+	c, err := config.Load(o.config)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (o *devContainerOptions) refused(err error) error {
 
 // settings is what the container is to be told. missing is what the policy lacks for
 // it, as text of YAML.
-func (o *devContainerOptions) settings(c *config) (d integrate.DevContainer, missing string, err error) {
+func (o *devContainerOptions) settings(c *config.Config) (d integrate.DevContainer, missing string, err error) {
 	if d.Folder, err = filepath.Abs(o.workspace); err != nil {
 		return d, "", err
 	}
@@ -132,8 +133,8 @@ func (o *devContainerOptions) settings(c *config) (d integrate.DevContainer, mis
 
 // doorOf is the socket of a sandbox in the policy, else that which it is to have. missing
 // is what the policy lacks for it, as text of YAML.
-func doorOf(c *config, name string) (socket, missing string) {
-	for _, s := range c.file.Sandboxes {
+func doorOf(c *config.Config, name string) (socket, missing string) {
+	for _, s := range c.File.Sandboxes {
 		if s.Name == name && s.Enter != "" {
 			return filepath.Clean(strings.TrimPrefix(s.Enter, policy.UnixListener)), ""
 		}
@@ -148,17 +149,17 @@ func doorOf(c *config, name string) (socket, missing string) {
 
 // variables are those of every process of the container: those that start later have
 // nothing of what the first one was told.
-func (o *devContainerOptions) variables(c *config) (all []integrate.Variable, err error) {
+func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Variable, err error) {
 	var vars []variable
 	if !o.transparent {
 		if vars, _, err = proxyVariables(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := c.compile(); err != nil {
-		return nil, cli.Misused(err, "egressd policy check --config "+cli.ShellWord(c.path))
+	if _, err := c.Compile(); err != nil {
+		return nil, cli.Misused(err, "egressd policy check --config "+cli.ShellWord(c.Path))
 	}
-	if c.inspects() {
+	if c.Inspects() {
 		vars = append(vars, trustVariables(integrate.DevContainerCA)...)
 	}
 	for _, v := range vars {
@@ -240,7 +241,7 @@ type devContained struct {
 	Policy  string   `json:"policy,omitempty"` // what it lacks
 }
 
-func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config, plan *integrate.Plan, wrote bool, missing string) error {
+func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, plan *integrate.Plan, wrote bool, missing string) error {
 	if o.json {
 		said := devContained{integrated: integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes}, Sandbox: o.sandbox, Policy: missing}
 		for _, f := range plan.Beside {
@@ -257,7 +258,7 @@ func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config, plan *in
 		fmt.Fprintf(stderr, "egressd: %s\n", note)
 	}
 	if missing != "" {
-		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", cli.Printable(c.path), missing)
+		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", cli.Printable(c.Path), missing)
 	}
 	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+cli.ShellWord(o.workspace))
 	return nil

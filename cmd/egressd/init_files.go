@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
@@ -38,7 +39,7 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 	var changed []integrate.Made
 	var there []string
 	for _, f := range plan.Files {
-		old, err := readConfig(f.Path)
+		old, err := config.Read(f.Path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return cli.Failed(err, "egressd init --help")
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 
 func newInitSystemdCommand() *cobra.Command {
 	var o planOptions
-	var config, dir, program string
+	var configFile, dir, program string
 	cmd := &cobra.Command{
 		Use:   "systemd",
 		Short: "Write units of systemd: a hardened service, and the sockets of the policy",
@@ -28,14 +29,14 @@ prints what it writes, as a difference, and replaces nothing without --force.`,
   sudo egressd init systemd`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			units, err := unitsFor(config, dir, program)
+			units, err := unitsFor(configFile, dir, program)
 			if err != nil {
 				return err
 			}
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Systemd(units))
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
+	cmd.Flags().StringVar(&configFile, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
 	cmd.Flags().StringVar(&dir, "dir", "/etc/systemd/system", "`FOLDER` to write the units to")
 	cmd.Flags().StringVar(&program, "program", "", "`PATH` of egressd in the units (default: this program's)")
 	o.flags(cmd)
@@ -43,8 +44,8 @@ prints what it writes, as a difference, and replaces nothing without --force.`,
 }
 
 // unitsFor reads what units depend on.
-func unitsFor(config, dir, program string) (u integrate.Units, err error) {
-	c, err := loadConfig(config)
+func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
+	c, err := config.Load(configFile)
 	if err != nil {
 		return u, err
 	}
@@ -53,7 +54,7 @@ func unitsFor(config, dir, program string) (u integrate.Units, err error) {
 			return u, cli.Failed(err, "egressd init systemd --program PATH")
 		}
 	}
-	if u.Config, err = filepath.Abs(c.path); err != nil {
+	if u.Config, err = filepath.Abs(c.Path); err != nil {
 		return u, err
 	}
 	u.Dir, u.Program = dir, program
@@ -63,15 +64,15 @@ func unitsFor(config, dir, program string) (u integrate.Units, err error) {
 		}
 	}
 	if err := nameSockets(c, &u); err != nil {
-		return u, cli.Misused(err, "correct listen in "+c.path)
+		return u, cli.Misused(err, "correct listen in "+c.Path)
 	}
 	return u, nil
 }
 
 // nameSockets has units name the listeners.
-func nameSockets(c *config, u *integrate.Units) error {
-	names := append([]string(nil), c.file.Listen.Proxy...)
-	for _, s := range c.file.Sandboxes {
+func nameSockets(c *config.Config, u *integrate.Units) error {
+	names := append([]string(nil), c.File.Listen.Proxy...)
+	for _, s := range c.File.Sandboxes {
 		if s.Listen != "" {
 			names = append(names, s.Listen)
 		}
@@ -81,7 +82,7 @@ func nameSockets(c *config, u *integrate.Units) error {
 		switch {
 		case unix && strings.ContainsAny(path, " \t\n%"):
 			return fmt.Errorf("%s: a unit cannot name it", name)
-		case unix && c.asksForUsers(name):
+		case unix && c.AsksForUsers(name):
 			u.Users = append(u.Users, path)
 		case unix:
 			u.Proxy = append(u.Proxy, path)
@@ -89,15 +90,15 @@ func nameSockets(c *config, u *integrate.Units) error {
 			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, policy.TLSListener))
 		}
 	}
-	entered := len(c.file.Listen.Enter) > 0
-	for _, s := range c.file.Sandboxes {
+	entered := len(c.File.Listen.Enter) > 0
+	for _, s := range c.File.Sandboxes {
 		entered = entered || s.Enter != ""
 	}
 	if entered {
 		return errors.New("sockets of enter are not for a service without rights; have them in a policy, and a service, of their own")
 	}
-	u.Names = c.file.Listen.DNS
-	for _, name := range c.file.Listen.Transparent {
+	u.Names = c.File.Listen.DNS
+	for _, name := range c.File.Listen.Transparent {
 		at, kind, err := captureAt(name)
 		if err != nil {
 			return err
@@ -108,7 +109,7 @@ func nameSockets(c *config, u *integrate.Units) error {
 			u.NAT = append(u.NAT, at.String())
 		}
 	}
-	for _, at := range c.listeners() {
+	for _, at := range c.Listeners() {
 		if at.Port() == 0 {
 			return errors.New("a listener with port 0 would be another one each time")
 		}

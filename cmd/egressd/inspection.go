@@ -6,6 +6,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -17,14 +18,14 @@ const collectorRoom = 32 << 20
 
 // inspection makes what the server inspects with, or nil where no rule asks
 // for it. The authority is made on first use.
-func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
-	if !c.inspects() {
+func (d *daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
+	if !c.Inspects() {
 		return nil, nil
 	}
 	if d.room == nil {
 		d.room = make([]byte, collectorRoom)
 	}
-	dir, err := c.caDir()
+	dir, err := c.CADir()
 	if err != nil {
 		return nil, err
 	}
@@ -38,18 +39,18 @@ func (d *daemon) inspection(c *config) (*proxy.Inspection, error) {
 	}
 	pool, err := certs.Pool(roots...)
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.path+", or install ca-certificates")
+		return nil, cli.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
 	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find}, nil
 }
 
 // extraRoots reads the authorities that upstreams may have beside the
 // system's.
-func extraRoots(c *config) (all [][]byte, err error) {
-	for _, path := range c.file.TLS.ExtraRoots {
-		text, err := os.ReadFile(c.relative(path))
+func extraRoots(c *config.Config) (all [][]byte, err error) {
+	for _, path := range c.File.TLS.ExtraRoots {
+		text, err := os.ReadFile(c.Relative(path))
 		if err != nil {
-			return nil, cli.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.path)
+			return nil, cli.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.Path)
 		}
 		all = append(all, text)
 	}

@@ -17,8 +17,8 @@ import (
 
 // listen opens every listener that the file names, or none.
 func (d *daemon) listen() error {
-	names := append([]string(nil), d.config.file.Listen.Proxy...)
-	for _, s := range d.config.file.Sandboxes {
+	names := append([]string(nil), d.config.File.Listen.Proxy...)
+	for _, s := range d.config.File.Sandboxes {
 		if s.Listen != "" {
 			names = append(names, s.Listen)
 		}

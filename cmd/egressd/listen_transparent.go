@@ -39,7 +39,7 @@ func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
 
 // listenForCaptured opens what listen.transparent names, and adds it to own.
 func (d *daemon) listenForCaptured(own *[]netip.AddrPort) error {
-	for _, name := range d.config.file.Listen.Transparent {
+	for _, name := range d.config.File.Listen.Transparent {
 		l, err := d.openCapture(name)
 		switch {
 		case errors.Is(err, syscall.EPERM):

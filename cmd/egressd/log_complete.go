@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -130,7 +131,7 @@ func (s *logSource) runs() []string {
 	if err != nil {
 		return nil
 	}
-	entries, err := os.ReadDir(runsBeside(dir))
+	entries, err := os.ReadDir(config.RunsBeside(dir))
 	if err != nil {
 		return nil
 	}

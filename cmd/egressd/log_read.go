@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -102,18 +103,18 @@ func (s *logSource) directory() (string, error) {
 	if err != nil || s.run == "" {
 		return dir, err
 	}
-	return runDir(runsBeside(dir), s.run)
+	return config.RunDir(config.RunsBeside(dir), s.run)
 }
 
 // daemons is the folder of the daemon's log.
 func (s *logSource) daemons() (string, error) {
-	cfg, err := loadConfig(s.config)
-	var missing *noConfigError
+	cfg, err := config.Load(s.config)
+	var missing *config.NotFoundError
 	switch {
 	case err == nil:
-		return cfg.auditDir()
+		return cfg.AuditDir()
 	case errors.As(err, &missing) && s.config == "":
-		return defaultAuditDir()
+		return config.DefaultAuditDir()
 	default:
 		return "", fmt.Errorf("%w\nso it is not known where the audit log is; egressd log --dir DIR reads it without a policy", err)
 	}
@@ -121,7 +122,7 @@ func (s *logSource) daemons() (string, error) {
 
 // policyPath names the policy file for a person.
 func (s *logSource) policyPath() string {
-	path, err := findConfig(s.config)
+	path, err := config.Find(s.config)
 	if err != nil {
 		return "egressd.yaml"
 	}

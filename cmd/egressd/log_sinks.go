@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/records/sink"
 	"github.com/spf13/cobra"
 )
@@ -103,11 +104,11 @@ func sinkState(s *sink.State) string {
 const lateSink = time.Minute
 
 // sinkFindings are about the sinks of the policy.
-func sinkFindings(c *config) []symptom {
-	if len(c.file.Audit.Sinks) == 0 {
+func sinkFindings(c *config.Config) []symptom {
+	if len(c.File.Audit.Sinks) == 0 {
 		return nil
 	}
-	dir, err := c.auditDir()
+	dir, err := c.AuditDir()
 	if err != nil {
 		return nil // the finding about the log says so
 	}
@@ -120,7 +121,7 @@ func sinkFindings(c *config) []symptom {
 		byName[states[i].Name] = &states[i]
 	}
 	var all []symptom
-	for _, one := range c.file.Audit.Sinks {
+	for _, one := range c.File.Audit.Sinks {
 		s := byName[one.Name]
 		switch {
 		case s == nil:

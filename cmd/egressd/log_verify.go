@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -134,7 +135,7 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	var notGood *audit.NotGoodError
 	switch {
 	case errors.As(err, &notGood): // the index is not good: so is what it vouches for
-		return notGood.Report, runsIndexBeside(filepath.Dir(dir)), nil
+		return notGood.Report, config.RunsIndexBeside(filepath.Dir(dir)), nil
 	case err != nil:
 		return nil, "", err
 	}
@@ -206,21 +207,21 @@ func explainKey(err error) error {
 
 // keyDir finds the folder of keys without a configuration where there is none.
 func (o *signedSource) keyDir(dir string) (string, error) {
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err == nil {
-		return cfg.keyDir()
+		return cfg.KeyDir()
 	}
-	var missing *noConfigError
+	var missing *config.NotFoundError
 	if !errors.As(err, &missing) && o.dir == "" {
 		return "", err
 	}
-	return defaultKeyDir(func() (string, error) { return dir, nil })
+	return config.DefaultKeyDir(func() (string, error) { return dir, nil })
 }
 
 // findRun verifies the index of runs, with those of the given checkpoints that are of
 // it, and returns what it has of the run in dir.
 func (o *signedSource) findRun(dir string, given []byte) (key, ended string, left []byte, err error) {
-	index := runsIndexBeside(filepath.Dir(dir))
+	index := config.RunsIndexBeside(filepath.Dir(dir))
 	root, err := o.keyOf(index)
 	if err != nil {
 		return "", "", nil, err
@@ -335,7 +336,7 @@ runs, which is the same for all runs of the user.`,
 				return err
 			}
 			if o.signedSourceIsRun() {
-				dir = runsIndexBeside(filepath.Dir(dir))
+				dir = config.RunsIndexBeside(filepath.Dir(dir))
 			}
 			keys, err := o.keyDir(dir)
 			if err != nil {

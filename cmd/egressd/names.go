@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
 )
 
@@ -21,7 +22,7 @@ type nameDoor struct {
 // listenForNames opens what listen.dns names, and adds to own what can be
 // connected to.
 func (d *daemon) listenForNames(own *[]netip.AddrPort) error {
-	for _, name := range d.config.file.Listen.DNS {
+	for _, name := range d.config.File.Listen.DNS {
 		door, err := d.openNames(name)
 		if err != nil {
 			return cli.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
@@ -106,15 +107,15 @@ func (d *daemon) closeNames() {
 
 // asksItself refuses name servers of which one is this configuration's own
 // listener: a host whose resolv.conf points at egressd needs another upstream.
-func asksItself(c *config, upstreams []netip.AddrPort) error {
-	if len(c.file.Listen.DNS) == 0 {
+func asksItself(c *config.Config, upstreams []netip.AddrPort) error {
+	if len(c.File.Listen.DNS) == 0 {
 		return nil
 	}
-	own, err := hostAddresses()
+	own, err := config.HostAddresses()
 	if err != nil {
 		return fmt.Errorf("list this host's addresses: %w", err)
 	}
-	for _, name := range c.file.Listen.DNS {
+	for _, name := range c.File.Listen.DNS {
 		at, err := netip.ParseAddrPort(name)
 		if err != nil {
 			return err

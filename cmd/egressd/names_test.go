@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
 // namesConfig is a configuration that listens for names at one address.
-func namesConfig(t *testing.T, at string) *config {
+func namesConfig(t *testing.T, at string) *config.Config {
 	t.Helper()
 	file, err := policy.ParseFile("egressd.yaml", []byte("version: 1\nlisten: {dns: ['"+at+"']}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &config{path: "egressd.yaml", file: file}
+	return &config.Config{Path: "egressd.yaml", File: file}
 }
 
 // TestANameServerThatWouldAskItself has upstreams that are the listener.
@@ -62,10 +63,10 @@ func TestOnePortForBothProtocols(t *testing.T) {
 // TestNameListenersAreOpenedAtTheStartOnly compares configurations as a reload does.
 func TestNameListenersAreOpenedAtTheStartOnly(t *testing.T) {
 	before, after := namesConfig(t, "127.0.0.1:53"), namesConfig(t, "127.0.0.2:53")
-	if err := after.samePlaces(before); err == nil || !strings.Contains(err.Error(), "restart") {
+	if err := after.SamePlaces(before); err == nil || !strings.Contains(err.Error(), "restart") {
 		t.Errorf("another address: %v", err)
 	}
-	if err := namesConfig(t, "127.0.0.1:53").samePlaces(before); err != nil {
+	if err := namesConfig(t, "127.0.0.1:53").SamePlaces(before); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -81,8 +82,8 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 	return cli.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
 }
 
-func (o *policyOptions) load() (*config, error) {
-	return loadConfigUnder(o.config, cmp.Or(o.above, organisationPath))
+func (o *policyOptions) load() (*config.Config, error) {
+	return config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
 }
 
 // A finding is one thing that policy check has to say.
@@ -143,7 +144,7 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 
 // checkRego finds what is wrong in files and folders of Rego.
 func checkRego(asked rego.Options, paths []string) ([]finding, error) {
-	sources, err := readRego(paths)
+	sources, err := config.ReadRego(paths)
 	if err != nil {
 		return nil, cli.Misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
@@ -166,7 +167,7 @@ func (o *policyOptions) folderOfPolicy(paths []string) []string {
 	if len(paths) != 1 {
 		return paths
 	}
-	file := filepath.Join(paths[0], configName)
+	file := filepath.Join(paths[0], config.FileName)
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return paths
 	}
@@ -192,18 +193,18 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	if err != nil {
 		return asFindings(err, "")
 	}
-	parts, err := cfg.regoParts(nil)
+	parts, err := cfg.RegoParts(nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = cfg.compile(); err == nil {
-		err = checkTests(parts)
+	if _, err = cfg.Compile(); err == nil {
+		err = config.CheckTests(parts)
 	}
-	all, err := asFindings(err, cfg.path)
-	all = append(all, findingsOf("warning", cfg.doubts())...)
+	all, err := asFindings(err, cfg.Path)
+	all = append(all, findingsOf("warning", cfg.Doubts())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {
-		all = append(all, findingsOf("lint", rego.Lint(p.sources))...)
+		all = append(all, findingsOf("lint", rego.Lint(p.Sources))...)
 	}
 	return all, err
 }
@@ -253,7 +254,7 @@ func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
 	case write && diff:
 		return cli.Misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+cli.ShellWord(paths[0]))
 	}
-	sources, err := readRego(paths)
+	sources, err := config.ReadRego(paths)
 	if err != nil {
 		return cli.Misused(err, "egressd policy fmt FILE, or a folder with .rego files")
 	}
@@ -284,7 +285,7 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 	case (write || diff) && same:
 		return nil
 	case write:
-		if _, err := replaceFile(s.Name, s.Text, text); err != nil {
+		if _, err := config.ReplaceFile(s.Name, s.Text, text); err != nil {
 			return cli.Failed(err, "egressd policy fmt -d "+cli.ShellWord(s.Name))
 		}
 		return nil
@@ -297,10 +298,10 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 }
 
 // projectFindings are the same for policy check.
-func projectFindings(c *config) (all []finding) {
-	for _, p := range c.projects {
-		if text := p.warning(c); text != "" {
-			all = append(all, finding{"warning", p.path(), 1, 1, fmt.Sprintf("it is of sandbox %s and %s", p.sandbox, text)})
+func projectFindings(c *config.Config) (all []finding) {
+	for _, p := range c.Projects {
+		if text := p.Warning(c); text != "" {
+			all = append(all, finding{"warning", p.Path(), 1, 1, fmt.Sprintf("it is of sandbox %s and %s", p.Sandbox, text)})
 		}
 	}
 	return all

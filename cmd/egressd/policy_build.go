@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -97,7 +98,7 @@ func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.S
 	if len(paths) == 0 {
 		return o.ofConfig(stderr)
 	}
-	sources, err := readRego(paths)
+	sources, err := config.ReadRego(paths)
 	if err != nil {
 		return nil, cli.Misused(err, "egressd policy build FILE…, or a folder with .rego files")
 	}
@@ -107,26 +108,26 @@ func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.S
 // ofConfig reads the plain files and folders of the policy file that are in force, which are
 // a policy together, and says what else there is.
 func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, err error) {
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := cfg.regoParts(nil)
+	parts, err := cfg.RegoParts(nil)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range parts {
 		switch {
-		case p.source.Shadow:
-			fmt.Fprintf(stderr, "egressd: warning: %s is in shadow, and is not packed\n", p.at)
-		case p.file == cfg.path && plainSource(p.source) && p.sandbox == "":
-			sources = append(sources, p.sources...)
+		case p.Source.Shadow:
+			fmt.Fprintf(stderr, "egressd: warning: %s is in shadow, and is not packed\n", p.At)
+		case p.File == cfg.Path && config.PlainSource(p.Source) && p.Sandbox == "":
+			sources = append(sources, p.Sources...)
 		default:
-			fmt.Fprintf(stderr, "egressd: warning: %s is a policy for itself, and is not packed\n", p.at)
+			fmt.Fprintf(stderr, "egressd: warning: %s is a policy for itself, and is not packed\n", p.At)
 		}
 	}
 	if len(sources) == 0 {
-		return nil, cli.Misused(fmt.Errorf("%s names no Rego to pack", cfg.path), "egressd policy build policy/")
+		return nil, cli.Misused(fmt.Errorf("%s names no Rego to pack", cfg.Path), "egressd policy build policy/")
 	}
 	return sources, nil
 }

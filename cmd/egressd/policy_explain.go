@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -46,7 +47,7 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
 	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "an `ADDRESS` that the name would resolve to")
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", completeSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
 	return cmd
 }
 
@@ -89,15 +90,15 @@ type standingView struct {
 }
 
 func (o *explainOptions) run(stdout io.Writer, arg string) error {
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	who, err := cfg.sandbox(o.sandbox)
+	who, err := cfg.Sandbox(o.sandbox)
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	p, err := cfg.compile()
+	p, err := cfg.Compile()
 	if err != nil {
 		return cli.Unsure(err)
 	}
@@ -105,7 +106,7 @@ func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	if err != nil {
 		return cli.Unsure(err)
 	}
-	e, err := o.explain(cfg, p, entryOf(who).Sandbox(), arg, addrs)
+	e, err := o.explain(cfg, p, config.EntryOf(who).Sandbox(), arg, addrs)
 	if err != nil {
 		return cli.Unsure(cli.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
 	}
@@ -133,12 +134,12 @@ func (o *explainOptions) resolved(arg string) (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
-func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandbox, arg string, addrs []netip.Addr) (*explanation, error) {
+func (o *explainOptions) explain(cfg *config.Config, p *policy.Policy, who policy.Sandbox, arg string, addrs []netip.Addr) (*explanation, error) {
 	j, err := o.judge(p, who, arg, addrs)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := cfg.lines()
+	lines, err := cfg.Lines()
 	if err != nil {
 		return nil, err
 	}
@@ -155,14 +156,14 @@ func (o *explainOptions) explain(cfg *config, p *policy.Policy, who policy.Sandb
 }
 
 // viewOfOpinion says an opinion, and where what it comes from is written.
-func viewOfOpinion(c *config, o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
+func viewOfOpinion(c *config.Config, o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
 	d := &o.Decision
-	v := opinionView{Part: partName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
+	v := opinionView{Part: config.PartName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
 	if o.Err != nil {
 		v.Error = o.Err.Error()
 	}
-	if part := c.partBy(o.By); part != nil {
-		if v.Part = part.at; o.Part == policy.PartCeiling {
+	if part := c.PartBy(o.By); part != nil {
+		if v.Part = part.At; o.Part == policy.PartCeiling {
 			v.Part += " ceiling"
 		}
 		if d.Verdict != policy.Abstain && o.Err == nil {

@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/spf13/cobra"
 )
 
 // policyStarter is what policy init writes: from starter/policy, to the folder. Names that
 // begin with a dot are not embedded under them.
 var policyStarter = [...]struct{ from, to string }{
-	{"egressd.yaml", configName},
+	{"egressd.yaml", config.FileName},
 	{"policy/egress.rego", "policy/egress.rego"},
 	{"policy/egress_test.rego", "policy/egress_test.rego"},
 	{"policy/lists.yaml", "policy/lists.yaml"},

@@ -4,11 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"github.com/egressd/egressd/policy"
 )
 
 func TestExplainAndLsKnowTheLayers(t *testing.T) {
-	c, p, err := layered(t, map[string]string{
+	c, p, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml":            "version: 1\nallow: [a.test]\nrego: [user.rego]\nsandboxes: [{name: web, token_file: t}]\n",
 		"user.rego":               "package egress\nallow contains {\"rule\": \"mine\"} if input.destination.host == \"a.test\"\n",
 		"above/organisation.yaml": "version: 1\n\n\ndeny: [never.test]\nrego: [org.rego]\n",

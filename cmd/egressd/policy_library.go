@@ -11,12 +11,13 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
 
 func newPolicyLibraryCommand() *cobra.Command {
-	var config, dir string
+	var configFile, dir string
 	cmd := &cobra.Command{
 		Use:   "library [-o DIR] [PATH…]",
 		Short: "Write what other tools need to read a policy",
@@ -38,22 +39,22 @@ Rego.`,
 		Example: `  egressd policy library policy/
   egressd policy library -o build/library policy/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return writeLibrary(cmd.ErrOrStderr(), config, dir, args)
+			return writeLibrary(cmd.ErrOrStderr(), configFile, dir, args)
 		},
 	}
-	cli.ConfigFlag(cmd, &config)
+	cli.ConfigFlag(cmd, &configFile)
 	cmd.Flags().StringVarP(&dir, "output", "o", "library", "the folder to write")
 	return cmd
 }
 
-func writeLibrary(stderr io.Writer, config, dir string, paths []string) error {
-	sources, err := librarySources(config, paths)
+func writeLibrary(stderr io.Writer, configFile, dir string, paths []string) error {
+	sources, err := librarySources(configFile, paths)
 	if err != nil {
 		return err
 	}
 	files, err := rego.Plain(sources)
 	if err != nil {
-		return cli.Misused(regoError(err), "correct that, then egressd policy library")
+		return cli.Misused(config.RegoError(err), "correct that, then egressd policy library")
 	}
 	if err := putLibrary(dir, files); err != nil {
 		return cli.Failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
@@ -64,26 +65,26 @@ func writeLibrary(stderr io.Writer, config, dir string, paths []string) error {
 
 // librarySources reads the files and folders at paths; with none, what the policy file
 // names, where there is one.
-func librarySources(config string, paths []string) ([]rego.Source, error) {
+func librarySources(configFile string, paths []string) ([]rego.Source, error) {
 	if len(paths) > 0 {
-		sources, err := readRego(paths)
+		sources, err := config.ReadRego(paths)
 		if err != nil {
 			return nil, cli.Misused(err, "egressd policy library FILE, or a folder with .rego files")
 		}
 		return sources, nil
 	}
-	c, err := loadConfig(config)
+	c, err := config.Load(configFile)
 	if err != nil {
 		return nil, cli.Misused(err, "egressd policy library PATH, with files or folders of Rego")
 	}
-	parts, err := c.regoParts(nil)
+	parts, err := c.RegoParts(nil)
 	if err != nil {
-		return nil, cli.Misused(err, "correct rego in "+c.path)
+		return nil, cli.Misused(err, "correct rego in "+c.Path)
 	}
 	var sources []rego.Source
 	for _, p := range parts {
-		if p.options.Input == "" || p.options.Input == "egressd" {
-			sources = append(sources, p.sources...)
+		if p.Options.Input == "" || p.Options.Input == "egressd" {
+			sources = append(sources, p.Sources...)
 		}
 	}
 	return sources, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -88,11 +89,11 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 			return cli.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return err
 	}
-	p, err := cfg.compile()
+	p, err := cfg.Compile()
 	if err != nil {
 		return err
 	}
@@ -111,19 +112,19 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 
 // listedRules returns the rules in the order in which they stand: what no rule opens
 // first, and last what is left.
-func listedRules(c *config) ([]listedRule, error) {
+func listedRules(c *config.Config) ([]listedRule, error) {
 	all := []listedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
-	lines, err := c.lines()
+	lines, err := c.Lines()
 	if err != nil {
 		return nil, err
 	}
 	for i := range lines {
 		all = addLine(all, &lines[i])
 	}
-	for i := range c.parts {
-		for _, r := range rego.Rules(c.parts[i].deciding()) {
+	for i := range c.Parts {
+		for _, r := range rego.Rules(c.Parts[i].Deciding()) {
 			one := listedRule{
-				Rule: r.Name, Layer: c.parts[i].options.Layer, Effect: r.Effect.String(), Sandbox: c.parts[i].sandbox,
+				Rule: r.Name, Layer: c.Parts[i].Options.Layer, Effect: r.Effect.String(), Sandbox: c.Parts[i].Sandbox,
 				What: r.Place.Message, File: r.Place.File, Line: r.Place.Line,
 			}
 			if name, own := strings.CutPrefix(r.Package, "egress."); own && one.Sandbox == "" {
@@ -132,16 +133,16 @@ func listedRules(c *config) ([]listedRule, error) {
 			all = append(all, one)
 		}
 	}
-	for _, s := range c.file.Sandboxes {
+	for _, s := range c.File.Sandboxes {
 		if s.Narrowed {
 			all = append(all, listedRule{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
 		}
 	}
-	if c.ceiled() {
+	if c.Ceiled() {
 		all = append(all, listedRule{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
 	}
 	left := listedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "what no rule speaks of"}
-	if c.file.Default == policy.Allow {
+	if c.File.Default == policy.Allow {
 		left.Layer, left.Effect = policy.User, "allow"
 	}
 	return append(all, left), nil

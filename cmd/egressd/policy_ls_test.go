@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,14 +32,14 @@ deny contains r if some r in data.list
 
 // listedWorld is a policy with a log in which the lines of records stand; {P} in them is
 // the policy's digest.
-func listedWorld(t *testing.T, records ...string) *config {
+func listedWorld(t *testing.T, records ...string) *config.Config {
 	t.Helper()
-	c := configIn(t, map[string]string{"egressd.yaml": listedFile, "policy/egress.rego": listedRego, "policy/data.json": `{"list": []}`})
-	p, err := c.compile()
+	c := configtest.In(t, map[string]string{"egressd.yaml": listedFile, "policy/egress.rego": listedRego, "policy/data.json": `{"list": []}`})
+	p, err := c.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(filepath.Dir(c.path), "audit")
+	dir := filepath.Join(filepath.Dir(c.Path), "audit")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,7 @@ func hitsOf(t *testing.T, o listOptions) (lines []string) {
 
 func TestRulesAreListedWithTheirHits(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	got := strings.Join(hitsOf(t, listOptions{logSource: logSource{config: c.path}}), "\n")
+	got := strings.Join(hitsOf(t, listOptions{logSource: logSource{config: c.Path}}), "\n")
 	want := `1 builtin baseline
 1 user allow[0]
 2 user reads
@@ -107,7 +109,7 @@ func TestRulesAreListedWithTheirHits(t *testing.T) {
 
 func TestRulesThatWereNotUsed(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	source := logSource{config: c.path}
+	source := logSource{config: c.Path}
 	got := strings.Join(hitsOf(t, listOptions{logSource: source, unused: true}), "\n")
 	if want := "0 sandbox/ci sandboxes[0].allow[0]\n0 sandbox/web sandboxes[1].deny[0]"; got != want {
 		t.Errorf("unused:\n%s", got)
@@ -120,15 +122,15 @@ func TestRulesThatWereNotUsed(t *testing.T) {
 
 func TestRulesForAScript(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	o := listOptions{logSource: logSource{config: c.path}, json: true}
+	o := listOptions{logSource: logSource{config: c.Path}, json: true}
 	var out, talk strings.Builder
 	if err := o.run(&out, &talk); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"rule":"allow[0]","layer":"user","effect":"allow","what":"*.a.test","file":"` + c.path + `","line":4,"hits":1,"last":"2026-11-20T09:00:00Z","counted":"policy"}`,
-		`"rule":"reads","layer":"user","effect":"allow","what":"b.test, if method is GET or HEAD","file":"` + c.path + `","line":5,"hits":2,"last":"2026-11-20T09:04:00Z","counted":"rule"}`,
-		`{"rule":"","layer":"organisation","effect":"deny","what":"deny contains r if some r in data.list","file":"` + filepath.Join(filepath.Dir(c.path), "policy", "egress.rego") + `","line":5}`,
+		`"rule":"allow[0]","layer":"user","effect":"allow","what":"*.a.test","file":"` + c.Path + `","line":4,"hits":1,"last":"2026-11-20T09:00:00Z","counted":"policy"}`,
+		`"rule":"reads","layer":"user","effect":"allow","what":"b.test, if method is GET or HEAD","file":"` + c.Path + `","line":5,"hits":2,"last":"2026-11-20T09:04:00Z","counted":"rule"}`,
+		`{"rule":"","layer":"organisation","effect":"deny","what":"deny contains r if some r in data.list","file":"` + filepath.Join(filepath.Dir(c.Path), "policy", "egress.rego") + `","line":5}`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("there is no %s in\n%s", want, out.String())
@@ -138,11 +140,11 @@ func TestRulesForAScript(t *testing.T) {
 
 func TestRulesWithoutALog(t *testing.T) {
 	c := listedWorld(t)
-	if err := os.RemoveAll(filepath.Join(filepath.Dir(c.path), "audit")); err != nil {
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(c.Path), "audit")); err != nil {
 		t.Fatal(err)
 	}
 	var out, talk strings.Builder
-	o := listOptions{logSource: logSource{config: c.path}}
+	o := listOptions{logSource: logSource{config: c.Path}}
 	if err := o.run(&out, &talk); err != nil || !strings.Contains(talk.String(), "nothing is counted") || !strings.Contains(out.String(), "?     –     allow") {
 		t.Errorf("%v, %s\n%s", err, talk.String(), out.String())
 	}
@@ -150,7 +152,7 @@ func TestRulesWithoutALog(t *testing.T) {
 	if err := o.run(&out, &talk); err == nil {
 		t.Error("without a log, rules were said to be unused")
 	}
-	for _, wrong := range []listOptions{{since: "never"}, {logSource: logSource{config: c.path, dir: "nowhere"}}} {
+	for _, wrong := range []listOptions{{since: "never"}, {logSource: logSource{config: c.Path, dir: "nowhere"}}} {
 		if err := wrong.run(&out, &talk); err == nil {
 			t.Errorf("%+v: no error", wrong)
 		}

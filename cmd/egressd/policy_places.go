@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -36,9 +37,9 @@ func lineAt(lines []policy.Line, s *policy.Standing) rulePlace {
 
 // regoAt returns where a rule of a part is written: each rule of its sets that gives
 // that name and verdict, else those that give names that are not written out.
-func regoAt(p *regoPart, d *policy.Decision) (places []rulePlace) {
+func regoAt(p *config.RegoPart, d *policy.Decision) (places []rulePlace) {
 	var unnamed []rulePlace
-	for _, r := range rego.Rules(p.deciding()) {
+	for _, r := range rego.Rules(p.Deciding()) {
 		switch {
 		case r.Effect.Action() != d.Verdict.Action():
 		case r.Name == d.Rule:

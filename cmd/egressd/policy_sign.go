@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 	if o.valid != 0 && o.valid < time.Second {
 		return nil, cli.Misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
 	}
-	key, err := durable.Read(o.key, maxKeyBytes)
+	key, err := durable.Read(o.key, config.MaxKeyBytes)
 	if err != nil {
 		return nil, cli.Misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
 	}
@@ -88,7 +89,7 @@ func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJ
 	if output == "" {
 		output = path
 	}
-	packed, err := durable.Read(path, maxBundleBytes)
+	packed, err := durable.Read(path, config.MaxBundleBytes)
 	if err != nil {
 		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+cli.ShellWord(path))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -93,10 +94,10 @@ type bundleStatus struct {
 func (o *policyStatusOptions) run(stdout io.Writer) error {
 	s := policyStatus{Bundles: []bundleStatus{}}
 	dir := o.dir
-	cfg, err := loadConfig(o.config)
+	cfg, err := config.Load(o.config)
 	switch {
 	case err == nil:
-		sources, at := cfg.sources()
+		sources, at := cfg.Sources()
 		for i := range sources {
 			if one := &sources[i]; one.Bundle != "" {
 				s.Bundles = append(s.Bundles, statusOfBundle(cfg, at[i], one))
@@ -108,7 +109,7 @@ func (o *policyStatusOptions) run(stdout io.Writer) error {
 		s.File = err.Error()
 	}
 	if dir == "" {
-		if dir, err = cfg.auditDir(); err != nil {
+		if dir, err = cfg.AuditDir(); err != nil {
 			return cli.Unsure(err)
 		}
 	}
@@ -201,12 +202,12 @@ func (s *policyStatus) count(r *egress.Record) {
 }
 
 // statusOfBundle looks at one bundle as it is on disk.
-func statusOfBundle(c *config, at string, s *policy.RegoSource) bundleStatus {
+func statusOfBundle(c *config.Config, at string, s *policy.RegoSource) bundleStatus {
 	if s.Fetched() {
 		return statusOfFetched(c, at, s)
 	}
-	v := bundleStatus{Entry: at, Source: c.relative(s.Bundle), Shadow: s.Shadow}
-	b, err := c.localBundle(s, nil)
+	v := bundleStatus{Entry: at, Source: c.Relative(s.Bundle), Shadow: s.Shadow}
+	b, err := c.LocalBundle(s, nil)
 	if err != nil {
 		v.Error = err.Error()
 		return v
@@ -219,9 +220,9 @@ func (v *bundleStatus) describe(b *rego.Bundle) {
 	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
 }
 
-func statusOfFetched(c *config, at string, s *policy.RegoSource) bundleStatus {
+func statusOfFetched(c *config.Config, at string, s *policy.RegoSource) bundleStatus {
 	v := bundleStatus{Entry: at, Source: (&bundle.Source{URL: s.Bundle}).Label(), Shadow: s.Shadow}
-	f, err := c.feed(s)
+	f, err := c.Feed(s)
 	if err != nil {
 		v.Error = err.Error()
 		return v

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -97,7 +98,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 
 // testRego runs the tests in files and folders of Rego.
 func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testView, []rego.FileCoverage, error) {
-	sources, err := readRego(paths)
+	sources, err := config.ReadRego(paths)
 	if err != nil {
 		return nil, nil, cli.Misused(err, "egressd policy test FILE…, or a folder with .rego files")
 	}
@@ -107,7 +108,7 @@ func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testVi
 func testSources(ctx context.Context, asked rego.Options, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
 	run, err := asked.Test(ctx, sources)
 	if err != nil {
-		return nil, nil, cli.Misused(regoError(err), "correct that, then egressd policy check")
+		return nil, nil, cli.Misused(config.RegoError(err), "correct that, then egressd policy check")
 	}
 	for _, r := range run.Results {
 		tests = append(tests, testView{r.Name, r.File, r.Line, r.Outcome, r.Message, r.Output})
@@ -124,12 +125,12 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	if tests, err = ownTests(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
-	parts, err := cfg.regoParts(nil)
+	parts, err := cfg.RegoParts(nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, p := range parts {
-		more, covered, err := testSources(ctx, p.options, p.sources)
+		more, covered, err := testSources(ctx, p.Options, p.Sources)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -140,25 +141,25 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 
 // ownTests runs the tests that stand in the files of the policy: those of the
 // organisation against its own layer, and those of a project as its sandbox.
-func ownTests(ctx context.Context, c *config) (tests []testView, err error) {
-	if _, err := c.readProjects(); err != nil {
+func ownTests(ctx context.Context, c *config.Config) (tests []testView, err error) {
+	if _, err := c.ReadProjects(); err != nil {
 		return nil, err
 	}
-	p, err := untested(c).compile()
+	p, err := untested(c).Compile()
 	if err != nil {
 		return nil, err
 	}
-	tests = testsOf(ctx, c.file, p)
-	if o := c.organisation; o != nil {
+	tests = testsOf(ctx, c.File, p)
+	if o := c.Organisation; o != nil {
 		alone, err := aboveAlone(c)
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, testsOf(ctx, o.file, alone)...)
+		tests = append(tests, testsOf(ctx, o.File, alone)...)
 	}
-	for _, one := range c.projects {
-		if one.state == projectTrusted {
-			tests = append(tests, testsOf(ctx, one.file.As(one.sandbox), p)...)
+	for _, one := range c.Projects {
+		if one.State == config.ProjectTrusted {
+			tests = append(tests, testsOf(ctx, one.File.As(one.Sandbox), p)...)
 		}
 	}
 	return tests, nil
@@ -166,18 +167,18 @@ func ownTests(ctx context.Context, c *config) (tests []testView, err error) {
 
 // aboveAlone is the policy of the organisation's file alone. The configuration has been
 // compiled.
-func aboveAlone(c *config) (*policy.Policy, error) {
-	self, err := hostAddresses()
+func aboveAlone(c *config.Config) (*policy.Policy, error) {
+	self, err := config.HostAddresses()
 	if err != nil {
 		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
 	}
-	env, err := c.environment(func() []netip.Addr { return self }, c.listeners)
+	env, err := c.Environment(func() []netip.Addr { return self }, c.Listeners)
 	if err != nil {
 		return nil, err
 	}
 	env.Layers = policy.Layers{}
 	env.ShadowLayers = policy.Layers{}
-	return withoutTests(c.organisation.file).Compile(env)
+	return withoutTests(c.Organisation.File).Compile(env)
 }
 
 func testsOf(ctx context.Context, f *policy.File, p *policy.Policy) (tests []testView) {
@@ -190,17 +191,17 @@ func testsOf(ctx context.Context, f *policy.File, p *policy.Policy) (tests []tes
 
 // untested is the configuration without the tests that stand in its files, so that it
 // compiles where one is red.
-func untested(c *config) *config {
+func untested(c *config.Config) *config.Config {
 	out := *c
-	out.file = withoutTests(c.file)
-	if c.organisation != nil {
-		out.organisation = untested(c.organisation)
+	out.File = withoutTests(c.File)
+	if c.Organisation != nil {
+		out.Organisation = untested(c.Organisation)
 	}
-	out.projects = slices.Clone(c.projects)
-	for i, p := range c.projects {
-		if p.file != nil {
+	out.Projects = slices.Clone(c.Projects)
+	for i, p := range c.Projects {
+		if p.File != nil {
 			one := *p
-			one.file, out.projects[i] = withoutTests(p.file), &one
+			one.File, out.Projects[i] = withoutTests(p.File), &one
 		}
 	}
 	return &out

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -43,10 +44,10 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 		return cli.Misused(errors.New("there is no key to verify with"), "egressd policy verify "+cli.ShellWord(path)+" --key KEY")
 	}
 	var err error
-	if key.PEM, err = durable.Read(keyPath, maxKeyBytes); err != nil {
+	if key.PEM, err = durable.Read(keyPath, config.MaxKeyBytes); err != nil {
 		return cli.Misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
 	}
-	packed, err := durable.Read(path, maxBundleBytes)
+	packed, err := durable.Read(path, config.MaxBundleBytes)
 	if err != nil {
 		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
 	}

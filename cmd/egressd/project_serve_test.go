@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -29,7 +30,7 @@ func serveProject(t *testing.T) *regoWorld {
 func (w *regoWorld) trust(t *testing.T, flags ...string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	args := slices.Concat([]string{"trust", "--config", filepath.Join(w.dir, configName)}, flags, []string{filepath.Join(w.dir, "tree")})
+	args := slices.Concat([]string{"trust", "--config", filepath.Join(w.dir, config.FileName)}, flags, []string{filepath.Join(w.dir, "tree")})
 	if code := run(args, &stdout, &stderr); code != 0 {
 		t.Fatalf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
 	}

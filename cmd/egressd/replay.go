@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -66,11 +67,11 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if o.policy == "" {
 		return cli.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
 	}
-	cfg, err := loadConfig(o.policy)
+	cfg, err := config.Load(o.policy)
 	if err != nil {
 		return err
 	}
-	p, err := cfg.compile()
+	p, err := cfg.Compile()
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err := errors.Join(r.print(out, o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", cli.Plural(int(r.decided), "request"), cfg.path, r.changed)
+	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", cli.Plural(int(r.decided), "request"), cfg.Path, r.changed)
 	if r.skipped > 0 {
 		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", cli.Plural(int(r.skipped), "request"))
 	}
@@ -101,10 +102,10 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 }
 
 // sandboxesByName are the sandboxes that the file lists.
-func sandboxesByName(c *config) map[string]policy.Sandbox {
+func sandboxesByName(c *config.Config) map[string]policy.Sandbox {
 	all := map[string]policy.Sandbox{}
-	for i := range c.file.Sandboxes {
-		all[c.file.Sandboxes[i].Name] = entryOf(&c.file.Sandboxes[i]).Sandbox()
+	for i := range c.File.Sandboxes {
+		all[c.File.Sandboxes[i].Name] = config.EntryOf(&c.File.Sandboxes[i]).Sandbox()
 	}
 	return all
 }

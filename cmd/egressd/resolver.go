@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
 )
 
@@ -16,7 +17,7 @@ type resolver struct {
 	forwarder atomic.Pointer[dns.Forwarder]
 }
 
-func newResolver(c *config) (*resolver, error) {
+func newResolver(c *config.Config) (*resolver, error) {
 	f, err := newForwarder(c)
 	if err != nil {
 		return nil, err
@@ -27,13 +28,13 @@ func newResolver(c *config) (*resolver, error) {
 }
 
 // newForwarder asks the name servers of c. Its cache is empty.
-func newForwarder(c *config) (*dns.Forwarder, error) {
-	upstreams, err := nameServers(c.file.Upstream.DNS)
+func newForwarder(c *config.Config) (*dns.Forwarder, error) {
+	upstreams, err := nameServers(c.File.Upstream.DNS)
 	if err != nil {
-		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
 	if err := asksItself(c, upstreams); err != nil {
-		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.path)
+		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
 	return &dns.Forwarder{Upstreams: upstreams}, nil
 }

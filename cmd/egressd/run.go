@@ -18,6 +18,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -94,7 +95,7 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
-	_ = cmd.RegisterFlagCompletionFunc("name", completeSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("name", config.CompleteSandboxes(&o.config))
 	return cmd
 }
 
@@ -270,13 +271,13 @@ func noSandbox(err error) error {
 
 // change makes a policy file that of one program: it has one sandbox, no
 // listener, and a log of its own.
-func (r *runner) change(c *config) error {
+func (r *runner) change(c *config.Config) error {
 	name, err := sandboxName(c, r.runOptions.name)
 	if err != nil {
 		return err
 	}
 	r.name = name
-	runs, err := c.runsDir()
+	runs, err := c.RunsDir()
 	if err != nil {
 		return err
 	}
@@ -286,24 +287,24 @@ func (r *runner) change(c *config) error {
 	if r.findDaemon(c) {
 		return errDaemonAnswers
 	}
-	if len(c.file.Sandboxes) == 0 {
-		c.file.Sandboxes = []policy.SandboxRules{{Name: name}}
+	if len(c.File.Sandboxes) == 0 {
+		c.File.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
-	c.file.Listen.Proxy, c.file.Listen.DNS, c.file.Listen.Transparent, c.file.Listen.Enter = nil, nil, nil, nil
-	c.learn = r.learn
-	if err := allowHostPorts(c.file, name, r.given); err != nil {
+	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
+	c.Learn = r.learn
+	if err := allowHostPorts(c.File, name, r.given); err != nil {
 		return err
 	}
-	for i := range c.file.Sandboxes {
-		s := &c.file.Sandboxes[i]
+	for i := range c.File.Sandboxes {
+		s := &c.File.Sandboxes[i]
 		s.Listen, s.Enter, s.UIDs, s.Sources, s.Certificate = "", "", nil, nil, ""
 	}
-	c.who = []sandbox.Entry{{Name: name, Listener: jailListener}}
+	c.Who = []sandbox.Entry{{Name: name, Listener: jailListener}}
 	if r.folder == "" {
 		r.index.run = newRunID(time.Now())
 		r.folder = filepath.Join(runs, r.index.run)
 	}
-	c.file.Audit.Dir, c.file.Audit.Sinks = r.folder, nil // a run's own log stays here
+	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
 	return r.anchorIndex(c)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -22,7 +23,7 @@ var errDaemonAnswers = errors.New("a daemon answers")
 
 // An otherDaemon is a daemon that serves a program in the place of one of its own.
 type otherDaemon struct {
-	config *config
+	config *config.Config
 	socket string
 	handed *sandbox.Handed
 	stop   *os.File // closed where nobody wants to know any more whether the daemon is there
@@ -32,11 +33,11 @@ type otherDaemon struct {
 
 // findDaemon looks whether a daemon of this user takes networks in at a socket that the
 // configuration names for everybody.
-func (r *runner) findDaemon(c *config) bool {
+func (r *runner) findDaemon(c *config.Config) bool {
 	if r.alone || r.daemon != nil || r.beside != nil {
 		return false
 	}
-	for _, name := range c.file.Listen.Enter {
+	for _, name := range c.File.Listen.Enter {
 		socket := strings.TrimPrefix(name, policy.UnixListener)
 		door, err := sandbox.Knock(socket)
 		if err != nil {
@@ -58,7 +59,7 @@ func (r *runner) prepareBeside() error {
 		return cli.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
 			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
 	}
-	r.daemon = &daemon{talk: r.talk, config: c, path: c.path}
+	r.daemon = &daemon{talk: r.talk, config: c, path: c.Path}
 	captured, err := r.jail.Captured()
 	if err != nil {
 		return noSandbox(err)
@@ -85,7 +86,7 @@ func (r *runner) prepareBeside() error {
 		return cli.Failed(err, hint)
 	}
 	r.beside.handed = handed
-	if !sameFile(handed.Answer.File, c.path) {
+	if !sameFile(handed.Answer.File, c.Path) {
 		return cli.Failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
 	}
 	r.digest = handed.Answer.Policy
@@ -179,8 +180,8 @@ func (r *runner) exitStatus(code int, c egress.Counts) error {
 // hideDoors hides the sockets at which networks are handed in: a program that reached one
 // could be another sandbox. It is their folders that are hidden, since a daemon that is
 // started anew makes its sockets anew.
-func (r *runner) hideDoors(c *config) error {
-	for _, folder := range c.doorFolders() {
+func (r *runner) hideDoors(c *config.Config) error {
+	for _, folder := range c.DoorFolders() {
 		if holdsOthers(folder) {
 			return cli.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
 				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/doors"
 )
 
@@ -40,7 +41,7 @@ func ownProgram() []string {
 // ownPlaces are the folders in which a policy is looked for: one that is made there
 // would count from the next run on. Those of the user are made.
 func ownPlaces() (folders []string) {
-	for _, place := range configPlaces() {
+	for _, place := range config.Places() {
 		folder := filepath.Dir(place)
 		if !isOrHolds("/etc", folder) {
 			_ = os.MkdirAll(folder, 0o700) // where it cannot be made, the program cannot make it either

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +13,7 @@ import (
 func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
-	c, _, err := layered(t, map[string]string{
+	c, _, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml":            "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}]\n",
 		"web.rego":                "package egress.web\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
 		"above/organisation.yaml": "version: 1\nrego: [org.rego]\n",
@@ -20,13 +22,13 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{daemon: &daemon{path: c.path, config: c}}
+	r := runner{daemon: &daemon{path: c.Path, config: c}}
 	r.hideFiles(c, filepath.Join(state, "runs"))
 	trust := filepath.Join(state, "egressd", "trust")
 	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
 		t.Errorf("%v; hidden are %q", err, r.hidden)
 	}
-	folder := filepath.Dir(c.path)
+	folder := filepath.Dir(c.Path)
 	for _, path := range []string{"egressd.yaml", "web.rego", "above/organisation.yaml", "above/org.rego"} {
 		if !slices.Contains(r.fixed(), filepath.Join(folder, path)) {
 			t.Errorf("%s can be changed; fixed are %q", path, r.fixed())
@@ -45,7 +47,7 @@ rego:
   - {bundle: own.tar.gz}
   - {bundle: "https://policy.example/egress.tar.gz", key: key.pem, token_file: fetch.token}
 `
-	c, err := newConfig(path, []byte(text), filepath.Join(folder, "absent.yaml"))
+	c, err := config.New(path, []byte(text), filepath.Join(folder, "absent.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,38 +8,39 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
 // hideFiles notes what a program that shares the user must not see: the logs of
 // egressd, the keys of its authority, what its rules add to requests, and what --hide names.
-func (r *runner) hideFiles(c *config, runs string) error {
+func (r *runner) hideFiles(c *config.Config, runs string) error {
 	r.hidden, r.cut = []string{runs}, nil
-	if dir, err := c.auditDir(); err == nil {
+	if dir, err := c.AuditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
 	}
-	if dir, err := c.caDir(); err == nil {
+	if dir, err := c.CADir(); err == nil {
 		r.hidden = append(r.hidden, dir)
 	}
-	if store, err := openTrustStore(); err == nil {
+	if store, err := config.OpenTrustStore(); err == nil {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
 	r.hideKeys(c, runs)
 	r.hideBundles(c)
-	for _, s := range c.file.Sandboxes {
+	for _, s := range c.File.Sandboxes {
 		if s.TokenFile != "" {
-			r.hidden = append(r.hidden, c.relative(s.TokenFile))
+			r.hidden = append(r.hidden, c.Relative(s.TokenFile))
 		}
 	}
-	for _, s := range c.file.Audit.Sinks {
+	for _, s := range c.File.Audit.Sinks {
 		for _, path := range []string{s.HeadersFile, s.Path} {
 			if path != "" {
-				r.hidden = append(r.hidden, c.relative(path))
+				r.hidden = append(r.hidden, c.Relative(path))
 			}
 		}
 	}
-	for _, place := range c.file.Audit.Anchors {
+	for _, place := range c.File.Audit.Anchors {
 		kind, at, ok := policy.CutAnchor(place)
 		if !ok || !filepath.IsAbs(at) {
 			continue
@@ -51,9 +52,9 @@ func (r *runner) hideFiles(c *config, runs string) error {
 		}
 		r.hidden = append(r.hidden, at)
 	}
-	for _, i := range c.file.Injections() {
+	for _, i := range c.File.Injections() {
 		if i.Inject.File != "" {
-			r.hidden = append(r.hidden, c.relative(i.Inject.File))
+			r.hidden = append(r.hidden, c.Relative(i.Inject.File))
 		}
 		if i.Inject.Env != "" {
 			r.cut = append(r.cut, i.Inject.Env)
@@ -86,16 +87,16 @@ func (r *runner) hideNamed() error {
 
 // hideBundles hides what is kept of bundles that are fetched, which the program could
 // turn back to older ones, and by what egressd asks for them.
-func (r *runner) hideBundles(c *config) {
-	sources, _ := c.sources()
+func (r *runner) hideBundles(c *config.Config) {
+	sources, _ := c.Sources()
 	for _, source := range sources {
 		if source.TokenFile != "" {
-			r.hidden = append(r.hidden, c.relative(source.TokenFile))
+			r.hidden = append(r.hidden, c.Relative(source.TokenFile))
 		}
 		if !source.Fetched() {
 			continue
 		}
-		if dir, err := bundlesDir(); err == nil && !slices.Contains(r.hidden, dir) {
+		if dir, err := config.BundlesDir(); err == nil && !slices.Contains(r.hidden, dir) {
 			_ = os.MkdirAll(dir, 0o700)
 			r.hidden = append(r.hidden, dir)
 		}
@@ -107,10 +108,10 @@ func (r *runner) hideBundles(c *config) {
 func (r *runner) fixed() []string {
 	c := r.daemon.config
 	all := []string{r.path}
-	if c.organisation != nil {
-		all = append(all, c.organisation.path)
+	if c.Organisation != nil {
+		all = append(all, c.Organisation.Path)
 	}
-	sources, _ := c.sources()
+	sources, _ := c.Sources()
 	for _, source := range sources {
 		paths := []string{source.Path, source.Key, source.CA}
 		if !source.Fetched() {
@@ -118,7 +119,7 @@ func (r *runner) fixed() []string {
 		}
 		for _, path := range paths {
 			if path != "" {
-				all = append(all, c.relative(path))
+				all = append(all, c.Relative(path))
 			}
 		}
 	}

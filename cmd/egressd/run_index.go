@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/records/sink"
 )
 
@@ -64,10 +65,10 @@ func (x *runIndex) prepareEnd() {
 }
 
 // hideKeys hides what signs the logs from the program.
-func (r *runner) hideKeys(c *config, runs string) {
-	r.index.dir = runsIndexBeside(runs)
+func (r *runner) hideKeys(c *config.Config, runs string) {
+	r.index.dir = config.RunsIndexBeside(runs)
 	hidden := []string{r.index.dir}
-	if dir, err := c.keyDir(); err == nil {
+	if dir, err := c.KeyDir(); err == nil {
 		hidden = append(hidden, dir)
 	}
 	for _, dir := range hidden {
@@ -99,9 +100,9 @@ func (x *runIndex) end(checkpoint string) (err error) {
 
 // anchorIndex has the checkpoints of the index sent to where the policy says: one says
 // which key each run has, and which end those have that have ended.
-func (r *runner) anchorIndex(c *config) error {
-	places := c.file.Audit.Anchors
-	c.file.Audit.Anchors = nil
+func (r *runner) anchorIndex(c *config.Config) error {
+	places := c.File.Audit.Anchors
+	c.File.Audit.Anchors = nil
 	if r.index.anchors != nil || len(places) == 0 {
 		return nil
 	}

@@ -7,16 +7,17 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // sandboxName is the sandbox that a program is: one of those that the file lists, or
 // any name where it lists none.
-func sandboxName(c *config, name string) (string, error) {
-	if len(c.file.Sandboxes) > 0 {
-		s, err := c.sandbox(name)
+func sandboxName(c *config.Config, name string) (string, error) {
+	if len(c.File.Sandboxes) > 0 {
+		s, err := c.Sandbox(name)
 		if err != nil {
-			return "", cli.Misused(errors.New(err.Error()), "egressd run --name "+c.file.Sandboxes[0].Name+" -- COMMAND")
+			return "", cli.Misused(errors.New(err.Error()), "egressd run --name "+c.File.Sandboxes[0].Name+" -- COMMAND")
 		}
 		return s.Name, nil
 	}

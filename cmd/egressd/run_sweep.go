@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func (room runRoom) sweep(runs string, now time.Time) error {
 	var problems []error
 	swept := 0
 	for i := len(names) - 1; i >= room.newest && swept < room.swept; i-- {
-		began, err := time.Parse(runTime, names[i][:len(runTime)])
+		began, err := time.Parse(config.RunTime, names[i][:len(config.RunTime)])
 		if err != nil || i < room.most && now.Sub(began) < room.age {
 			continue
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,7 +92,7 @@ func TestFewRunsAreKeptWhateverTheirAge(t *testing.T) {
 func TestManyRunsAreTooMany(t *testing.T) {
 	runs, now := t.TempDir(), time.Now()
 	for i := range room.most {
-		if err := os.Mkdir(filepath.Join(runs, fmt.Sprintf("%s-%06x", now.UTC().Format(runTime), i)), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(runs, fmt.Sprintf("%s-%06x", now.UTC().Format(config.RunTime), i)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -93,7 +94,7 @@ func summary(c egress.Counts, took time.Duration) string {
 func newRunID(now time.Time) string {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return now.UTC().Format(runTime) + "-" + hex.EncodeToString(b[:])
+	return now.UTC().Format(config.RunTime) + "-" + hex.EncodeToString(b[:])
 }
 
 // withoutVariables returns env without the variables of those names.

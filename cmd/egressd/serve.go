@@ -118,7 +118,7 @@ func (d *daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case <-alive:
 			d.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:
-			if d.config.projectsMoved() {
+			if d.config.ProjectsMoved() {
 				d.reload(ctx, "a project changed", false)
 			}
 		}

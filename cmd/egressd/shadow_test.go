@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -74,37 +75,37 @@ func TestAShadowThatCannotBeLoadedIsAnError(t *testing.T) {
 		t.Errorf("after an edit of the shadow alone: %+v, shadow %+v", r.Decision, r.Shadow)
 	}
 
-	c := configIn(t, map[string]string{"egressd.yaml": "version: 1\nallow: [a.test]\nrego: [{path: next, mode: shadow}]\n", "next/egress.rego": "package egress\ndeny := 1\n"})
-	if _, err := c.compile(); err == nil || !strings.Contains(err.Error(), "next/egress.rego:2") {
+	c := configtest.In(t, map[string]string{"egressd.yaml": "version: 1\nallow: [a.test]\nrego: [{path: next, mode: shadow}]\n", "next/egress.rego": "package egress\ndeny := 1\n"})
+	if _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), "next/egress.rego:2") {
 		t.Errorf("a broken shadow at a start: %v", err)
 	}
 }
 
 func TestFilesInShadowAreAPartOfTheirOwn(t *testing.T) {
-	c := configIn(t, map[string]string{
+	c := configtest.In(t, map[string]string{
 		"egressd.yaml": "version: 1\nrego: [now.rego, {path: next.rego, mode: shadow}, {path: also.rego, mode: shadow}]\n",
 		"now.rego":     "package egress\nallow contains {\"rule\": \"now\"} if input.http.method == \"GET\"\n",
 		"next.rego":    "package egress\nallow contains {\"rule\": \"next\"} if names[input.destination.host]\n",
 		"also.rego":    "package egress\nnames := {\"a.test\"}\n",
 	})
-	parts, err := c.regoParts(nil)
-	if err != nil || len(parts) != 2 || len(parts[1].sources) != 2 || parts[1].at != "rego[1]" {
+	parts, err := c.RegoParts(nil)
+	if err != nil || len(parts) != 2 || len(parts[1].Sources) != 2 || parts[1].At != "rego[1]" {
 		t.Fatalf("%v: the parts are %+v", err, parts)
 	}
-	p, err := c.compile()
-	if err != nil || len(c.rules) != 1 || p.Shadow() == nil {
-		t.Errorf("%v: %d evaluators in force, shadow %v", err, len(c.rules), p.Shadow())
+	p, err := c.Compile()
+	if err != nil || len(c.Rules) != 1 || p.Shadow() == nil {
+		t.Errorf("%v: %d evaluators in force, shadow %v", err, len(c.Rules), p.Shadow())
 	}
 }
 
 // TestAShadowHasNothingInspected leaves the tunnels as the policy in force has them.
 func TestAShadowHasNothingInspected(t *testing.T) {
-	c := configIn(t, map[string]string{
+	c := configtest.In(t, map[string]string{
 		"egressd.yaml": "version: 1\nallow: [a.test]\nrego: [{path: next.rego, mode: shadow}]\n",
 		"next.rego":    "package egress\ndeny contains {\"rule\": \"reads-only\"} if input.http.method != \"GET\"\n",
 	})
-	if _, err := c.compile(); err != nil || c.inspects() {
-		t.Errorf("%v: inspects is %v", err, c.inspects())
+	if _, err := c.Compile(); err != nil || c.Inspects() {
+		t.Errorf("%v: inspects is %v", err, c.Inspects())
 	}
 }
 

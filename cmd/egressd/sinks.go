@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records/sink"
@@ -23,43 +24,43 @@ const (
 
 // sinksOf are the sinks of the file, with what it points to. No error holds a part of
 // a header.
-func sinksOf(c *config) ([]sink.Config, error) {
+func sinksOf(c *config.Config) ([]sink.Config, error) {
 	var all []sink.Config
-	for i := range c.file.Audit.Sinks {
-		one, err := sinkOf(c, &c.file.Audit.Sinks[i])
+	for i := range c.File.Audit.Sinks {
+		one, err := sinkOf(c, &c.File.Audit.Sinks[i])
 		if err != nil {
-			return nil, cli.Misused(fmt.Errorf("sink %s: %w", c.file.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.path)
+			return nil, cli.Misused(fmt.Errorf("sink %s: %w", c.File.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.Path)
 		}
 		all = append(all, one)
 	}
 	if err := sink.Check(all); err != nil {
-		return nil, cli.Misused(err, "correct audit.sinks in "+c.path)
+		return nil, cli.Misused(err, "correct audit.sinks in "+c.Path)
 	}
 	return all, nil
 }
 
-func sinkOf(c *config, s *policy.Sink) (sink.Config, error) {
+func sinkOf(c *config.Config, s *policy.Sink) (sink.Config, error) {
 	one := sink.Config{Name: s.Name, Type: s.Type, URL: s.URL, Address: s.Address, Format: s.Format}
 	if s.Path != "" {
-		one.Path = c.relative(s.Path)
+		one.Path = c.Relative(s.Path)
 	}
 	if s.HeadersFile != "" {
-		text, err := durable.Read(c.relative(s.HeadersFile), maxHeaderFile)
+		text, err := durable.Read(c.Relative(s.HeadersFile), maxHeaderFile)
 		if err != nil {
 			return one, err
 		}
 		if one.Headers, err = parseHeaders(string(text)); err != nil {
-			return one, fmt.Errorf("%s: %w", c.relative(s.HeadersFile), err)
+			return one, fmt.Errorf("%s: %w", c.Relative(s.HeadersFile), err)
 		}
 	}
 	if s.CAFile != "" {
-		text, err := durable.Read(c.relative(s.CAFile), maxCAFile)
+		text, err := durable.Read(c.Relative(s.CAFile), maxCAFile)
 		if err != nil {
 			return one, err
 		}
 		one.Roots = x509.NewCertPool()
 		if !one.Roots.AppendCertsFromPEM(text) {
-			return one, fmt.Errorf("%s holds no certificate", c.relative(s.CAFile))
+			return one, fmt.Errorf("%s holds no certificate", c.Relative(s.CAFile))
 		}
 	}
 	return one, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -61,7 +62,7 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err := o.check(args); err != nil {
 		return err
 	}
-	store, err := openTrustStore()
+	store, err := config.OpenTrustStore()
 	if err != nil {
 		return cli.Misused(err, "HOME=/home/NAME egressd trust DIR")
 	}
@@ -105,9 +106,9 @@ func (o *trustOptions) check(args []string) error {
 }
 
 // settle pins what was shown, where it was asked to.
-func (o *trustOptions) settle(stderr io.Writer, store trustStore, v *trustView) error {
+func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trustView) error {
 	switch {
-	case v.State == projectTrusted:
+	case v.State == config.ProjectTrusted:
 		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", cli.Printable(v.Dir))
 		return nil
 	case !o.yes:
@@ -118,8 +119,8 @@ func (o *trustOptions) settle(stderr io.Writer, store trustStore, v *trustView) 
 		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, cli.Printable(cli.ShellWord(v.Dir)))
 		return cli.Status(cli.ExitFailed)
 	}
-	p := &pin{Dir: v.Dir, Digest: v.Digest, Trusted: time.Now().UTC().Truncate(time.Second), Files: v.tree}
-	if err := store.put(p); err != nil {
+	p := &config.Pin{Dir: v.Dir, Digest: v.Digest, Trusted: time.Now().UTC().Truncate(time.Second), Files: v.tree}
+	if err := store.Put(p); err != nil {
 		return cli.Failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
 	}
 	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", cli.Printable(v.Dir), v.Digest)
@@ -127,37 +128,37 @@ func (o *trustOptions) settle(stderr io.Writer, store trustStore, v *trustView) 
 }
 
 // look reads a working tree and what becomes of it.
-func (o *trustOptions) look(store trustStore, arg string) (*trustView, error) {
-	cfg, err := loadConfig(o.config)
+func (o *trustOptions) look(store config.TrustStore, arg string) (*trustView, error) {
+	cfg, err := config.Load(o.config)
 	if err != nil {
 		return nil, err
 	}
-	dir, sandboxes := cfg.treesAt(arg)
-	was, err := store.find(dir)
+	dir, sandboxes := cfg.TreesAt(arg)
+	was, err := store.Find(dir)
 	if err != nil {
 		return nil, cli.Misused(err, "egressd trust --revoke "+cli.ShellWord(arg))
 	}
-	found, err := readTree(dir, nil)
+	found, err := config.ReadTree(dir, nil)
 	if err != nil {
-		return nil, cli.Misused(unreadable(dir, err), "write "+filepath.Join(dir, treeFolder, treeFile)+", or correct it")
+		return nil, cli.Misused(unreadable(dir, err), "write "+filepath.Join(dir, config.TreeFolder, config.TreeFile)+", or correct it")
 	}
-	file, err := found.parse(dir)
+	file, err := found.Parse(dir)
 	if err != nil {
-		return nil, cli.Misused(err, "correct "+filepath.Join(dir, treeFolder, treeFile))
+		return nil, cli.Misused(err, "correct "+filepath.Join(dir, config.TreeFolder, config.TreeFile))
 	}
-	if err := found.legible(); err != nil {
-		return nil, cli.Misused(fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err), "remove it, then egressd trust "+cli.ShellWord(arg))
+	if err := found.Legible(); err != nil {
+		return nil, cli.Misused(fmt.Errorf("%s: %w", filepath.Join(dir, config.TreeFolder), err), "remove it, then egressd trust "+cli.ShellWord(arg))
 	}
-	v := &trustView{Dir: dir, State: projectUntrusted, Digest: found.digest(), tree: found, Whose: sandboxes, Rules: []ruleView{}}
+	v := &trustView{Dir: dir, State: config.ProjectUntrusted, Digest: found.Digest(), tree: found, Whose: sandboxes, Rules: []ruleView{}}
 	if was != nil {
-		v.State = projectChanged
-		if was.Files.equal(found) {
-			v.State = projectTrusted
+		v.State = config.ProjectChanged
+		if was.Files.Equal(found) {
+			v.State = config.ProjectTrusted
 		}
 	}
 	v.Files = changesOf(was, found)
 	if len(sandboxes) == 0 {
-		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.path, cli.ShellWord(dir)))
+		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.Path, cli.ShellWord(dir)))
 		return v, nil
 	}
 	v.Sandbox = sandboxes[0]
@@ -172,25 +173,25 @@ func unreadable(dir string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no project in %s: %w", dir, err)
 	}
-	return fmt.Errorf("%s: %w", filepath.Join(dir, treeFolder), err)
+	return fmt.Errorf("%s: %w", filepath.Join(dir, config.TreeFolder), err)
 }
 
 // foresee says what each rule would open if the tree were trusted. The tests are run,
 // too: those of a trusted project refuse a reload when they are red.
-func foresee(c *config, v *trustView, file *policy.File) error {
+func foresee(c *config.Config, v *trustView, file *policy.File) error {
 	next := *c
-	p := &project{dir: v.Dir, state: projectTrusted, file: file, pin: &pin{Dir: v.Dir, Files: v.tree}}
-	next.projects = []*project{}
+	p := &config.Project{Dir: v.Dir, State: config.ProjectTrusted, File: file, Pin: &config.Pin{Dir: v.Dir, Files: v.tree}}
+	next.Projects = []*config.Project{}
 	for _, name := range v.Whose {
 		one := *p
-		one.sandbox = name
-		next.projects = append(next.projects, &one)
+		one.Sandbox = name
+		next.Projects = append(next.Projects, &one)
 	}
-	compiled, err := next.compile()
+	compiled, err := next.Compile()
 	if err != nil {
 		return err
 	}
-	if text := p.warning(&next); text != "" {
+	if text := p.Warning(&next); text != "" {
 		v.notes = append(v.notes, "it "+text)
 	}
 	for _, rule := range file.Allow {
@@ -215,15 +216,15 @@ func foresee(c *config, v *trustView, file *policy.File) error {
 	return nil
 }
 
-func revokeTrust(stderr io.Writer, store trustStore, config, arg string) error {
+func revokeTrust(stderr io.Writer, store config.TrustStore, configFile, arg string) error {
 	dir, err := filepath.Abs(arg)
 	if err != nil {
 		return cli.Misused(err, "egressd trust --list")
 	}
-	if cfg, err := loadConfig(config); err == nil { // the name that it has there; it can be revoked without
-		dir, _ = cfg.treesAt(arg)
+	if cfg, err := config.Load(configFile); err == nil { // the name that it has there; it can be revoked without
+		dir, _ = cfg.TreesAt(arg)
 	}
-	there, err := store.remove(dir)
+	there, err := store.Remove(dir)
 	switch {
 	case err != nil:
 		return cli.Failed(fmt.Errorf("revoke: %w", err), "the same again, as a user who may write in "+string(store))
@@ -236,18 +237,18 @@ func revokeTrust(stderr io.Writer, store trustStore, config, arg string) error {
 
 // A pinView is what is said about one working tree in a list.
 type pinView struct {
-	Dir     string       `json:"dir"`
-	State   projectState `json:"state"`
-	Digest  string       `json:"digest"`
-	Trusted time.Time    `json:"trusted"`
+	Dir     string              `json:"dir"`
+	State   config.ProjectState `json:"state"`
+	Digest  string              `json:"digest"`
+	Trusted time.Time           `json:"trusted"`
 }
 
-func (o *trustOptions) printAll(stdout, stderr io.Writer, store trustStore) error {
-	pins, problem := store.all()
-	slices.SortFunc(pins, func(a, b *pin) int { return strings.Compare(a.Dir, b.Dir) })
+func (o *trustOptions) printAll(stdout, stderr io.Writer, store config.TrustStore) error {
+	pins, problem := store.All()
+	slices.SortFunc(pins, func(a, b *config.Pin) int { return strings.Compare(a.Dir, b.Dir) })
 	for _, p := range pins {
-		one := project{dir: p.Dir, pin: p}
-		state, _ := one.now()
+		one := config.Project{Dir: p.Dir, Pin: p}
+		state, _ := one.Now()
 		var err error
 		if o.json {
 			err = cli.PrintJSON(stdout, pinView{p.Dir, state, p.Digest, p.Trusted})

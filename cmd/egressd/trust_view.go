@@ -11,20 +11,21 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
 
 // A trustView is what is said about one working tree.
 type trustView struct {
-	Dir     string       `json:"dir"`
-	Sandbox string       `json:"sandbox,omitempty"`   // the first of them
-	Whose   []string     `json:"sandboxes,omitempty"` // whose project it is
-	State   projectState `json:"state"`
-	Digest  string       `json:"digest"`
-	Files   []treeChange `json:"files"`
-	Rules   []ruleView   `json:"rules"`
+	Dir     string              `json:"dir"`
+	Sandbox string              `json:"sandbox,omitempty"`   // the first of them
+	Whose   []string            `json:"sandboxes,omitempty"` // whose project it is
+	State   config.ProjectState `json:"state"`
+	Digest  string              `json:"digest"`
+	Files   []treeChange        `json:"files"`
+	Rules   []ruleView          `json:"rules"`
 
-	tree  tree
+	tree  config.Tree
 	notes []string
 }
 
@@ -102,7 +103,7 @@ func onRequests(d policy.Decision) bool {
 	return d.Verdict == policy.Inspect || d.Class == policy.MethodDenied || d.Class == policy.PathDenied
 }
 
-func changesOf(was *pin, now tree) (all []treeChange) {
+func changesOf(was *config.Pin, now config.Tree) (all []treeChange) {
 	text := func(t []byte) *string {
 		if t == nil {
 			return nil
@@ -110,16 +111,16 @@ func changesOf(was *pin, now tree) (all []treeChange) {
 		s := string(t)
 		return &s
 	}
-	var before tree
+	var before config.Tree
 	if was != nil {
 		before = was.Files
 	}
 	for _, f := range now {
-		c := treeChange{Name: f.Name, Text: text(append([]byte{}, f.Text...)), Was: text(before.text(f.Name))}
+		c := treeChange{Name: f.Name, Text: text(append([]byte{}, f.Text...)), Was: text(before.Text(f.Name))}
 		all = append(all, c)
 	}
 	for _, f := range before {
-		if !slices.ContainsFunc(now, func(n treeText) bool { return n.Name == f.Name }) {
+		if !slices.ContainsFunc(now, func(n config.TreeText) bool { return n.Name == f.Name }) {
 			all = append(all, treeChange{Name: f.Name, Was: text(append([]byte{}, f.Text...))})
 		}
 	}
@@ -135,7 +136,7 @@ func (v *trustView) print(stdout, stderr io.Writer, asJSON bool) error {
 	}
 	colours := cli.PaletteFor(stdout)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", cli.Printable(filepath.Join(v.Dir, treeFolder)), v.State)
+	fmt.Fprintf(&b, "%s  %s\n", cli.Printable(filepath.Join(v.Dir, config.TreeFolder)), v.State)
 	cli.Field(&b, "sandbox", strings.Join(v.Whose, ", "))
 	cli.Field(&b, "digest", v.Digest)
 	for _, f := range v.Files {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"strings"
 	"testing"
 )
@@ -10,8 +12,8 @@ import (
 // opened, though what stands for them is not: a person decides by what is shown.
 func TestTrustNeverSaysShutOfWhatIsOpened(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	dir := filesIn(t, map[string]string{
-		configName: `version: 1
+	dir := clitest.FilesIn(t, map[string]string{
+		config.FileName: `version: 1
 ceiling: [staging.acme.example, "20.1.2.0/24", "ports.acme.example:8000", held.acme.example, clear.example, late.acme.example]
 rego: [held.rego]
 tls: {never: [clear.example]}
@@ -36,7 +38,7 @@ allow:
 `,
 	})
 	var stdout, stderr strings.Builder
-	if code := run([]string{"trust", "--config", dir + "/" + configName, dir + "/tree"}, &stdout, &stderr); code != cli.ExitFailed {
+	if code := run([]string{"trust", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr); code != cli.ExitFailed {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{
@@ -74,12 +76,12 @@ func TestATreeThatReadsOtherwiseThanItIsCannotBeTrusted(t *testing.T) {
 		"what is no text":              {"hosts: [a.example] # \xff\n", cli.ExitUsage},
 		"text that is escaped in YAML": {"hosts: [\"a.example\", \"\\e[2J\"]\n", cli.ExitOK},
 	} {
-		dir := filesIn(t, map[string]string{
-			configName:                   "version: 1\nsandboxes: [{name: app, token_file: app.token, project: tree}]\n",
+		dir := clitest.FilesIn(t, map[string]string{
+			config.FileName:              "version: 1\nsandboxes: [{name: app, token_file: app.token, project: tree}]\n",
 			"tree/.egressd/project.yaml": "version: 1\nrego: [policy]\n", "tree/.egressd/policy/p.rego": module, "tree/.egressd/policy/d.yaml": row.data,
 		})
 		var stdout, stderr strings.Builder
-		code := run([]string{"trust", "--yes", "--config", dir + "/" + configName, dir + "/tree"}, &stdout, &stderr)
+		code := run([]string{"trust", "--yes", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr)
 		if code != row.code || code == cli.ExitUsage && !strings.Contains(stderr.String(), "of policy/d.yaml holds an invisible character") {
 			t.Errorf("%s: exit code %d, want %d: %s", name, code, row.code, &stderr)
 		}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -18,8 +19,8 @@ import (
 const rulesEvery = 2 * time.Second
 
 // capturePoints are the listeners of listen.transparent.
-func capturePoints(c *config) (points []sandbox.CapturePoint) {
-	for _, name := range c.file.Listen.Transparent {
+func capturePoints(c *config.Config) (points []sandbox.CapturePoint) {
+	for _, name := range c.File.Listen.Transparent {
 		if at, kind, err := captureAt(name); err == nil {
 			points = append(points, sandbox.CapturePoint{At: at, TProxy: kind.name == "tproxy"})
 		}
@@ -44,7 +45,7 @@ func (d *daemon) guardRules(ctx context.Context) {
 	if len(points) == 0 {
 		return
 	}
-	g := &ruleGuard{daemon: d, watch: sandbox.WatchRules(points), names: slices.Clone(d.config.file.Listen.Transparent)}
+	g := &ruleGuard{daemon: d, watch: sandbox.WatchRules(points), names: slices.Clone(d.config.File.Listen.Transparent)}
 	d.serving.Go(func() {
 		for tick := time.NewTicker(rulesEvery); ; {
 			if !g.look() {
@@ -114,7 +115,7 @@ func (g *ruleGuard) note(text string) {
 
 // captureFindings are about rules that lead to listen.transparent, as far as they can
 // be seen.
-func captureFindings(c *config) []symptom {
+func captureFindings(c *config.Config) []symptom {
 	points := capturePoints(c)
 	if len(points) == 0 {
 		return nil
@@ -124,12 +125,12 @@ func captureFindings(c *config) []symptom {
 	led, err := sandbox.WatchRules(points).Look()
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		all = append(all, symptom{Check: check, Says: "whether rules lead there is for root to see: sudo egressd doctor --config " + c.path})
+		all = append(all, symptom{Check: check, Says: "whether rules lead there is for root to see: sudo egressd doctor --config " + c.Path})
 	case err != nil:
 		all = append(all, symptom{Check: check, Says: "whether rules lead there cannot be seen: " + err.Error()})
 	}
 	for i := range led {
-		name := c.file.Listen.Transparent[i]
+		name := c.File.Listen.Transparent[i]
 		if led[i] {
 			all = append(all, symptom{Check: check, Says: "a rule leads to " + name})
 			continue

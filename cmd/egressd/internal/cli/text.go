@@ -80,6 +80,7 @@ func PaletteFor(w io.Writer) Palette {
 	return Palette{on: err == nil && info.Mode()&os.ModeCharDevice != 0}
 }
 
+// Paint returns s in a colour, given by its code of ECMA-48.
 func (p Palette) Paint(code, s string) string {
 	if !p.on {
 		return s
@@ -102,6 +103,7 @@ func (p Palette) Mark(action string) string {
 	}
 }
 
+// Bold returns s in bold.
 func (p Palette) Bold(s string) string { return p.Paint("1", s) }
 
 // Field writes a line with a name and a value, and none for an empty value.

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -11,25 +11,25 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
-// findConfig returns path, or the first policy file that exists. The working
+// Find returns path, or the first policy file that exists. The working
 // directory is not looked at: a sandbox may be able to write there.
-func findConfig(path string) (string, error) {
+func Find(path string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	places := configPlaces()
+	places := Places()
 	for _, p := range places {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
 			return p, nil // also one that cannot be read: what follows says so
 		}
 	}
-	return "", cli.Misused(&noConfigError{places}, "egressd init")
+	return "", cli.Misused(&NotFoundError{places}, "egressd init")
 }
 
-// configPlaces are the paths of the policy file in the order in which they
+// Places are the paths of the policy file in the order in which they
 // are looked for.
-func configPlaces() []string {
-	return append(userPlaces("XDG_CONFIG_HOME", ".config", configName), filepath.Join("/etc/egressd", configName))
+func Places() []string {
+	return append(userPlaces("XDG_CONFIG_HOME", ".config", FileName), filepath.Join("/etc/egressd", FileName))
 }
 
 // userPlaces are the paths of name in egressd's own folder below one of the
@@ -46,27 +46,27 @@ func userPlaces(variable, fallback, name string) []string {
 	return slices.Compact(places)
 }
 
-// auditDir is where the audit log of this configuration is.
-func (c *config) auditDir() (string, error) {
-	if dir := c.file.Audit.Dir; dir != "" {
-		return c.relative(dir), nil
+// AuditDir is where the audit log of this configuration is.
+func (c *Config) AuditDir() (string, error) {
+	if dir := c.File.Audit.Dir; dir != "" {
+		return c.Relative(dir), nil
 	}
-	return defaultAuditDir()
+	return DefaultAuditDir()
 }
 
-// keyDir is where the keys are that sign the audit logs of this configuration.
-func (c *config) keyDir() (string, error) {
-	if dir := c.file.Audit.KeyDir; dir != "" {
-		return c.relative(dir), nil
+// KeyDir is where the keys are that sign the audit logs of this configuration.
+func (c *Config) KeyDir() (string, error) {
+	if dir := c.File.Audit.KeyDir; dir != "" {
+		return c.Relative(dir), nil
 	}
-	return defaultKeyDir(c.auditDir)
+	return DefaultKeyDir(c.AuditDir)
 }
 
-// defaultKeyDir is beside the place where the audit log is by default, even where
+// DefaultKeyDir is beside the place where the audit log is by default, even where
 // the log is elsewhere, which a sandbox may be able to see. Where no folder for
 // state is known it is beside the log.
-func defaultKeyDir(log func() (string, error)) (string, error) {
-	beside, err := defaultAuditDir()
+func DefaultKeyDir(log func() (string, error)) (string, error) {
+	beside, err := DefaultAuditDir()
 	if err != nil {
 		beside, err = log()
 	}
@@ -76,9 +76,9 @@ func defaultKeyDir(log func() (string, error)) (string, error) {
 	return filepath.Join(filepath.Dir(beside), "log-keys"), nil
 }
 
-// defaultAuditDir is where the audit log is when no policy says otherwise:
+// DefaultAuditDir is where the audit log is when no policy says otherwise:
 // in the user's state folder, or in the system's for root.
-func defaultAuditDir() (string, error) {
+func DefaultAuditDir() (string, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/audit", nil
 	}
@@ -89,8 +89,8 @@ func defaultAuditDir() (string, error) {
 	return places[0], nil
 }
 
-// relative reads a path that is relative to the folder of the configuration.
-func (c *config) relative(path string) string { return beside(c.path, path) }
+// Relative reads a path that is relative to the folder of the configuration.
+func (c *Config) Relative(path string) string { return beside(c.Path, path) }
 
 // beside reads a path that is relative to the folder of a file.
 func beside(file, path string) string {
@@ -100,40 +100,41 @@ func beside(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// caDir is where the certificate authority of this configuration is.
-func (c *config) caDir() (string, error) {
-	if dir := c.file.TLS.CADir; dir != "" {
-		return c.relative(dir), nil
+// CADir is where the certificate authority of this configuration is.
+func (c *Config) CADir() (string, error) {
+	if dir := c.File.TLS.CADir; dir != "" {
+		return c.Relative(dir), nil
 	}
-	return defaultCADir()
+	return DefaultCADir()
 }
 
-// defaultCADir is beside the audit log where no policy says otherwise.
-func defaultCADir() (string, error) {
-	log, err := defaultAuditDir()
+// DefaultCADir is beside the audit log where no policy says otherwise.
+func DefaultCADir() (string, error) {
+	log, err := DefaultAuditDir()
 	if err != nil {
 		return "", cli.Misused(err, "set tls.ca_dir in the policy, or HOME")
 	}
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
 
-// runsDir is where the folders of runs are: beside the log of the daemon, which
+// RunsDir is where the folders of runs are: beside the log of the daemon, which
 // may be writing it.
-func (c *config) runsDir() (string, error) {
-	dir, err := c.auditDir()
+func (c *Config) RunsDir() (string, error) {
+	dir, err := c.AuditDir()
 	if err != nil {
 		return "", err
 	}
-	return runsBeside(dir), nil
+	return RunsBeside(dir), nil
 }
 
-func runsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
+// RunsBeside is the folder of runs beside the folder of a log.
+func RunsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
 
-// runTime is how the name of a run begins: when it began, in UTC.
-const runTime = "20060102-150405.000"
+// RunTime is how the name of a run begins: when it began, in UTC.
+const RunTime = "20060102-150405.000"
 
-// runDir finds the folder of a run: "last", or its id.
-func runDir(runs, id string) (string, error) {
+// RunDir finds the folder of a run: "last", or its id.
+func RunDir(runs, id string) (string, error) {
 	entries, err := os.ReadDir(runs)
 	if err != nil || len(entries) == 0 {
 		return "", cli.Failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
@@ -149,11 +150,11 @@ func runDir(runs, id string) (string, error) {
 	return "", cli.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
 }
 
-// runsIndexBeside is the folder of the index, beside that of the runs.
-func runsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(runs), "runs-index") }
+// RunsIndexBeside is the folder of the index, beside that of the runs.
+func RunsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(runs), "runs-index") }
 
-// bundlesDir is where the last good bundles are kept.
-func bundlesDir() (string, error) {
+// BundlesDir is where the last good bundles are kept.
+func BundlesDir() (string, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/bundles", nil
 	}

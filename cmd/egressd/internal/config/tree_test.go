@@ -1,8 +1,9 @@
-package main
+package config
 
 import (
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"io/fs"
 	"net"
 	"os"
@@ -15,11 +16,11 @@ import (
 const regoProject = "version: 1\nrego: [policy, one.rego]\n"
 
 func TestReadTree(t *testing.T) {
-	dir := filesIn(t, map[string]string{
+	dir := clitest.FilesIn(t, map[string]string{
 		".egressd/project.yaml": regoProject, ".egressd/policy/a.rego": "package egress.project\n", ".egressd/policy/below/b.json": "{}",
 		".egressd/policy/.hidden.rego": "no", ".egressd/policy/readme.md": "no", ".egressd/one.rego": "package x\n", ".egressd/other.rego": "no",
 	})
-	found, err := readTree(dir, nil)
+	found, err := ReadTree(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,18 +31,18 @@ func TestReadTree(t *testing.T) {
 	if got := strings.Join(names, " "); got != "project.yaml policy/a.rego policy/below/b.json one.rego" {
 		t.Errorf("it read %s", got)
 	}
-	if again, err := readTree(dir, found); err != nil || !again.equal(found) || again.digest() != found.digest() {
+	if again, err := ReadTree(dir, found); err != nil || !again.Equal(found) || again.Digest() != found.Digest() {
 		t.Errorf("the same tree is another one: %v", err)
 	}
-	moved := append(tree{}, found...)
-	moved[1], moved[2] = treeText{found[1].Name, found[2].Text}, treeText{found[2].Name, found[1].Text}
-	if moved.equal(found) || moved.digest() == found.digest() {
+	moved := append(Tree{}, found...)
+	moved[1], moved[2] = TreeText{found[1].Name, found[2].Text}, TreeText{found[2].Name, found[1].Text}
+	if moved.Equal(found) || moved.Digest() == found.Digest() {
 		t.Error("texts that changed places are the same tree")
 	}
 }
 
 func TestWhatNoTreeMayHold(t *testing.T) {
-	outside := filesIn(t, map[string]string{"secret.rego": "package x\n", "project.yaml": "version: 1\n"})
+	outside := clitest.FilesIn(t, map[string]string{"secret.rego": "package x\n", "project.yaml": "version: 1\n"})
 	for name, row := range map[string]struct {
 		spoil func(folder string) error
 		want  string
@@ -72,16 +73,16 @@ func TestWhatNoTreeMayHold(t *testing.T) {
 		"a folder without a policy": {func(f string) error { return os.Remove(filepath.Join(f, "policy", "a.rego")) }, "policy holds no file that ends in .rego"},
 		"no folder":                 {os.RemoveAll, "no such file"},
 	} {
-		dir := filesIn(t, map[string]string{".egressd/project.yaml": regoProject, ".egressd/policy/a.rego": "package egress.project\n", ".egressd/one.rego": "package x\n"})
+		dir := clitest.FilesIn(t, map[string]string{".egressd/project.yaml": regoProject, ".egressd/policy/a.rego": "package egress.project\n", ".egressd/one.rego": "package x\n"})
 		if err := row.spoil(filepath.Join(dir, ".egressd")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readTree(dir, nil)
+		_, err := ReadTree(dir, nil)
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
-	if _, err := readTree(t.TempDir(), nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadTree(t.TempDir(), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("where there is no project: %v", err)
 	}
 }
@@ -120,19 +121,19 @@ func manyEntries(folder string) error {
 // TestATreeThatNobodyTrustedIsNotLookedAt names what would be refused, had it been
 // looked at.
 func TestATreeThatNobodyTrustedIsNotLookedAt(t *testing.T) {
-	dir := filesIn(t, map[string]string{".egressd/project.yaml": "version: [\nrego: [/etc/shadow]"})
-	found, err := readTree(dir, tree{{treeFile, []byte("version: 1\n")}})
+	dir := clitest.FilesIn(t, map[string]string{".egressd/project.yaml": "version: [\nrego: [/etc/shadow]"})
+	found, err := ReadTree(dir, Tree{{TreeFile, []byte("version: 1\n")}})
 	if err != nil || len(found) != 1 {
 		t.Errorf("%v, %v", found, err)
 	}
 }
 
 func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
-	store := trustStore(filepath.Join(t.TempDir(), "trust"))
-	files := tree{{treeFile, []byte("version: 1\n")}}
+	store := TrustStore(filepath.Join(t.TempDir(), "trust"))
+	files := Tree{{TreeFile, []byte("version: 1\n")}}
 	put := func() string {
 		t.Helper()
-		if err := store.put(&pin{Dir: "/home/me/tree", Digest: files.digest(), Files: files}); err != nil {
+		if err := store.Put(&Pin{Dir: "/home/me/tree", Digest: files.Digest(), Files: files}); err != nil {
 			t.Fatal(err)
 		}
 		return store.path("/home/me/tree")
@@ -157,7 +158,7 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 		if name == "that of another tree" {
 			dir = "/home/me/other"
 		}
-		if p, err := store.find(dir); err == nil || p != nil {
+		if p, err := store.Find(dir); err == nil || p != nil {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}
 		if err := os.RemoveAll(string(store)); err != nil {
@@ -165,10 +166,10 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 		}
 	}
 	put()
-	if p, err := store.find("/home/me/tree"); err != nil || p == nil || !p.Files.equal(files) {
+	if p, err := store.Find("/home/me/tree"); err != nil || p == nil || !p.Files.Equal(files) {
 		t.Errorf("%v, %v", p, err)
 	}
-	if p, err := store.find("/work/nothing"); err != nil || p != nil {
+	if p, err := store.Find("/work/nothing"); err != nil || p != nil {
 		t.Errorf("%v, %v", p, err)
 	}
 }
@@ -177,20 +178,20 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 // trusted.
 func TestATrustedProjectThatIsWrongIsAnError(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	dir := filesIn(t, map[string]string{"egressd.yaml": "version: 1\nsandboxes: [{name: app, token_file: t, project: .}]\n", ".egressd/project.yaml": "version: 2\n"})
-	store, err := openTrustStore()
+	dir := clitest.FilesIn(t, map[string]string{"egressd.yaml": "version: 1\nsandboxes: [{name: app, token_file: t, project: .}]\n", ".egressd/project.yaml": "version: 2\n"})
+	store, err := OpenTrustStore()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := tree{{treeFile, []byte("version: 2\n")}}
-	if err := store.put(&pin{Dir: dir, Digest: files.digest(), Files: files}); err != nil {
+	files := Tree{{TreeFile, []byte("version: 2\n")}}
+	if err := store.Put(&Pin{Dir: dir, Digest: files.Digest(), Files: files}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := loadConfigUnder(filepath.Join(dir, configName), filepath.Join(dir, "none"))
+	c, err := LoadUnder(filepath.Join(dir, FileName), filepath.Join(dir, "none"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.compile(); err == nil || !strings.Contains(err.Error(), "the trusted project of sandbox app: ") {
+	if _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), "the trusted project of sandbox app: ") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"crypto/sha256"
@@ -17,20 +17,20 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// A pin is what somebody trusted in a working tree: a copy of it.
-type pin struct {
+// A Pin is what somebody trusted in a working tree: a copy of it.
+type Pin struct {
 	Dir     string    `json:"dir"`
 	Digest  string    `json:"digest"`
 	Trusted time.Time `json:"trusted"`
-	Files   tree      `json:"files"`
+	Files   Tree      `json:"files"`
 }
 
-// A trustStore is the folder of the pins. Only its owner may read and write it.
-type trustStore string
+// A TrustStore is the folder of the pins. Only its owner may read and write it.
+type TrustStore string
 
-// openTrustStore is where pins are: in the user's state folder, or in the system's
+// OpenTrustStore is where pins are: in the user's state folder, or in the system's
 // for root. It need not exist.
-func openTrustStore() (trustStore, error) {
+func OpenTrustStore() (TrustStore, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/trust", nil
 	}
@@ -38,16 +38,16 @@ func openTrustStore() (trustStore, error) {
 	if len(places) == 0 {
 		return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
 	}
-	return trustStore(places[0]), nil
+	return TrustStore(places[0]), nil
 }
 
-func (s trustStore) path(dir string) string {
+func (s TrustStore) path(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return filepath.Join(string(s), hex.EncodeToString(sum[:16])+".json")
 }
 
-// find returns the pin of a working tree, or nil where nobody trusted it.
-func (s trustStore) find(dir string) (*pin, error) {
+// Find returns the pin of a working tree, or nil where nobody trusted it.
+func (s TrustStore) Find(dir string) (*Pin, error) {
 	p, err := s.read(s.path(dir))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -62,7 +62,7 @@ func (s trustStore) find(dir string) (*pin, error) {
 }
 
 // read refuses a pin that somebody else could have written.
-func (s trustStore) read(path string) (*pin, error) {
+func (s TrustStore) read(path string) (*Pin, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -79,18 +79,18 @@ func (s trustStore) read(path string) (*pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	var p pin
+	var p Pin
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if p.Files.digest() != p.Digest {
+	if p.Files.Digest() != p.Digest {
 		return nil, fmt.Errorf("%s is damaged", path)
 	}
 	return &p, nil
 }
 
-// put pins a tree, in one step: whoever reads meanwhile finds the one before.
-func (s trustStore) put(p *pin) error {
+// Put pins a tree, in one step: whoever reads meanwhile finds the one before.
+func (s TrustStore) Put(p *Pin) error {
 	if err := os.MkdirAll(string(s), 0o700); err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (s trustStore) put(p *pin) error {
 	return durable.Replace(s.path(p.Dir), text, 0o600)
 }
 
-// remove takes the pin of a working tree away, and reports whether there was one.
-func (s trustStore) remove(dir string) (bool, error) {
+// Remove takes the pin of a working tree away, and reports whether there was one.
+func (s TrustStore) Remove(dir string) (bool, error) {
 	err := os.Remove(s.path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -110,9 +110,9 @@ func (s trustStore) remove(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// all returns every pin that can be read, by their names, and what was wrong with the
+// All returns every pin that can be read, by their names, and what was wrong with the
 // others.
-func (s trustStore) all() (pins []*pin, err error) {
+func (s TrustStore) All() (pins []*Pin, err error) {
 	entries, err := os.ReadDir(string(s))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

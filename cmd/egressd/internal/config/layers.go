@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"crypto/sha256"
@@ -14,19 +14,19 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// organisationPath is the file of whoever answers for the machine. It counts
+// OrganisationPath is the file of whoever answers for the machine. It counts
 // wherever it exists, and nothing turns it off.
-const organisationPath = "/etc/egressd/organisation.yaml"
+const OrganisationPath = "/etc/egressd/organisation.yaml"
 
 // loadOrganisation reads the organisation's file at path, or returns nil where
 // nothing is there. What is there and cannot be read is an error, a link that leads
 // nowhere too.
-func loadOrganisation(path string) (*config, error) {
+func loadOrganisation(path string) (*Config, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	hint := "ask who keeps " + path + "; without it nothing is decided"
-	text, err := readConfig(path)
+	text, err := Read(path)
 	if err != nil {
 		return nil, cli.Misused(fmt.Errorf("read the organisation's policy: %w", err), hint)
 	}
@@ -40,8 +40,8 @@ func loadOrganisation(path string) (*config, error) {
 
 // anchor makes the paths of what the file names under rego absolute: others read it
 // as if it stood elsewhere.
-func (c *config) anchor() {
-	file := *c.file
+func (c *Config) anchor() {
+	file := *c.File
 	file.Rego = slices.Clone(file.Rego)
 	for i := range file.Rego {
 		s := &file.Rego[i]
@@ -52,61 +52,61 @@ func (c *config) anchor() {
 			s.Bundle = c.absolute(s.Bundle)
 		}
 	}
-	c.file = &file
+	c.File = &file
 }
 
 // absolute is a path that is relative to the folder of the configuration; none stays
 // none.
-func (c *config) absolute(path string) string {
+func (c *Config) absolute(path string) string {
 	if path == "" {
 		return ""
 	}
-	if absolute, err := filepath.Abs(c.relative(path)); err == nil {
+	if absolute, err := filepath.Abs(c.Relative(path)); err == nil {
 		return absolute
 	}
-	return c.relative(path)
+	return c.Relative(path)
 }
 
-// sources are all entries of Rego that may be bundles, and where each stands.
-func (c *config) sources() (all []policy.RegoSource, at []string) {
+// Sources are all entries of Rego that may be bundles, and where each stands.
+func (c *Config) Sources() (all []policy.RegoSource, at []string) {
 	for _, list := range c.regoLists() {
 		for i, s := range list.entries {
-			all, at = append(all, s), append(at, fmt.Sprintf("%s[%d]", list.at, i))
+			all, at = append(all, s), append(at, fmt.Sprintf("%s[%d]", list.At, i))
 		}
 	}
 	return all, at
 }
 
 // layer fills in the files of the other layers.
-func (c *config) layer(l *policy.Layers) {
+func (c *Config) layer(l *policy.Layers) {
 	l.Narrowing = map[string][]policy.Narrowing{}
 	l.Projects = map[string]policy.WorkingTree{}
-	if c.organisation != nil {
-		l.Organisation = c.organisation.file
+	if c.Organisation != nil {
+		l.Organisation = c.Organisation.File
 	}
-	for _, p := range c.projects {
-		if p.file != nil {
-			l.Projects[p.sandbox] = policy.WorkingTree{File: p.file, Opens: p.state == projectTrusted}
+	for _, p := range c.Projects {
+		if p.File != nil {
+			l.Projects[p.Sandbox] = policy.WorkingTree{File: p.File, Opens: p.State == ProjectTrusted}
 		}
 	}
 }
 
 // files are all of which the policy is made, the one that c is named after first.
-func (c *config) files() []*policy.File {
-	all := []*policy.File{c.file}
-	if c.organisation != nil {
-		all = append(all, c.organisation.file)
+func (c *Config) files() []*policy.File {
+	all := []*policy.File{c.File}
+	if c.Organisation != nil {
+		all = append(all, c.Organisation.File)
 	}
-	for _, p := range c.projects {
-		if p.file != nil {
-			all = append(all, p.file)
+	for _, p := range c.Projects {
+		if p.File != nil {
+			all = append(all, p.File)
 		}
 	}
 	return all
 }
 
-// doubts are the warnings of all files.
-func (c *config) doubts() (all []policy.Problem) {
+// Doubts are the warnings of all files.
+func (c *Config) Doubts() (all []policy.Problem) {
 	files := c.files()
 	for i, f := range files {
 		if i == 0 {
@@ -118,10 +118,10 @@ func (c *config) doubts() (all []policy.Problem) {
 	return all
 }
 
-// warnings are what is to be said at every start. The configuration has been
+// Warnings are what is to be said at every start. The configuration has been
 // compiled.
-func (c *config) warnings() (said []string) {
-	for _, p := range c.doubts() {
+func (c *Config) Warnings() (said []string) {
+	for _, p := range c.Doubts() {
 		said = append(said, p.String())
 	}
 	return said
@@ -136,10 +136,10 @@ func fileOf(err error, path string) string {
 	return path
 }
 
-// stateOf tells one state of all files of the policy from another. It is what changes
+// StateOf tells one state of all files of the policy from another. It is what changes
 // when there is something to reload. enter is called for each folder in which that may
 // happen; it may be nil.
-func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]byte {
+func StateOf(path, organisation string, enter func(folder string)) [sha256.Size]byte {
 	enterNearest(enter, filepath.Dir(organisation))
 	h := sha256.New()
 	part := func(text []byte) { fmt.Fprintf(h, "%d\n%s", len(text), text) }
@@ -148,14 +148,14 @@ func stateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 		part(text)
 		part(fmt.Append(nil, err))
 	}
-	if c, err := loadConfigUnder(path, organisation); err == nil {
+	if c, err := LoadUnder(path, organisation); err == nil {
 		c.enterTrust(enter)
 		c.unfetched = true // that comes and goes by itself
-		parts, err := c.regoParts(enter)
+		parts, err := c.RegoParts(enter)
 		part(fmt.Append(nil, err))
 		for _, p := range parts {
-			part([]byte(p.at))
-			for _, s := range p.sources {
+			part([]byte(p.At))
+			for _, s := range p.Sources {
 				part([]byte(s.Name))
 				part(s.Text)
 			}
@@ -192,8 +192,8 @@ func nearestFolder(path string) string {
 	}
 }
 
-// lines are the rules of all files.
-func (c *config) lines() (all []policy.Line, err error) {
+// Lines are the rules of all files.
+func (c *Config) Lines() (all []policy.Line, err error) {
 	for _, f := range c.files() {
 		lines, err := f.Lines()
 		if err != nil {
@@ -204,33 +204,33 @@ func (c *config) lines() (all []policy.Line, err error) {
 	return all, nil
 }
 
-// partBy returns the part that an opinion is of, or nil.
-func (c *config) partBy(by policy.Evaluator) *regoPart {
-	for i, rules := range c.rules {
+// PartBy returns the part that an opinion is of, or nil.
+func (c *Config) PartBy(by policy.Evaluator) *RegoPart {
+	for i, rules := range c.Rules {
 		if by == policy.Evaluator(rules) || by != nil && by == policy.Evaluator(rules.Ceiling()) {
-			return &c.parts[i]
+			return &c.Parts[i]
 		}
 	}
 	return nil
 }
 
-// partName tells the lists of an organisation's file from those of the user's.
-func partName(o *policy.Opinion) string {
+// PartName tells the lists of an organisation's file from those of the user's.
+func PartName(o *policy.Opinion) string {
 	if o.Layer == policy.Organisation && (o.Part == policy.PartFile || o.Part == policy.PartPresets) {
 		return string(o.Layer) + " " + string(o.Part)
 	}
 	return string(o.Part)
 }
 
-// inspects reports whether a rule of the file, or of its Rego, may need to look
+// Inspects reports whether a rule of the file, or of its Rego, may need to look
 // inside TLS. The configuration has been compiled.
-func (c *config) inspects() bool {
+func (c *Config) Inspects() bool {
 	for _, f := range c.files() {
 		if looksAtRequests(f) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.rules, (*rego.Evaluator).LooksAtRequests)
+	return slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 
 func looksAtRequests(f *policy.File) bool {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func TestRegoThatIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if _, err := readRego([]string{dir}); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB together") {
+	if _, err := ReadRego([]string{dir}); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB together") {
 		t.Error(err)
 	}
 }

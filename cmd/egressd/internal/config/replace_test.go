@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestReplaceFileKeepsModeAndOwner(t *testing.T) {
 		}
 	}
 	before := statOf(t, path)
-	if target, err := replaceFile(path, []byte("old"), []byte("new")); err != nil || target != path {
+	if target, err := ReplaceFile(path, []byte("old"), []byte("new")); err != nil || target != path {
 		t.Fatal(target, err)
 	}
 	after := statOf(t, path)
@@ -60,7 +60,7 @@ func TestReplaceFileFollowsALink(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	target, err := replaceFile(link, []byte("old"), []byte("new"))
+	target, err := ReplaceFile(link, []byte("old"), []byte("new"))
 	if err != nil || target != path || contentOf(t, path) != "new" {
 		t.Errorf("wrote %q into %s: %v", contentOf(t, path), target, err)
 	}
@@ -72,7 +72,7 @@ func TestReplaceFileFollowsALink(t *testing.T) {
 
 func TestReplaceFileKeepsWhatSomebodyElseWrote(t *testing.T) {
 	path := writtenFile(t, "p.yaml", "theirs", 0o600)
-	if _, err := replaceFile(path, []byte("old"), []byte("new")); err == nil {
+	if _, err := ReplaceFile(path, []byte("old"), []byte("new")); err == nil {
 		t.Error("a file that had changed was replaced")
 	}
 	if got := contentOf(t, path); got != "theirs" {
@@ -82,10 +82,10 @@ func TestReplaceFileKeepsWhatSomebodyElseWrote(t *testing.T) {
 }
 
 func TestReplaceFileRefusesWhatIsNoFile(t *testing.T) {
-	if _, err := replaceFile(t.TempDir(), nil, []byte("new")); err == nil {
+	if _, err := ReplaceFile(t.TempDir(), nil, []byte("new")); err == nil {
 		t.Error("a folder was replaced")
 	}
-	if _, err := replaceFile(filepath.Join(t.TempDir(), "none.yaml"), nil, []byte("new")); err == nil {
+	if _, err := ReplaceFile(filepath.Join(t.TempDir(), "none.yaml"), nil, []byte("new")); err == nil {
 		t.Error("a file was made")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -10,12 +10,12 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// replaceFile puts text in the place of old, which the file at path has to hold
+// ReplaceFile puts text in the place of old, which the file at path has to hold
 // still, and returns where the file is: a symbolic link is followed. It is done
 // in one step, so that whoever watches the file never reads half of it, and the
 // new file has the mode and the owner of the old one. Access lists and further
 // hard links are not carried over.
-func replaceFile(path string, old, text []byte) (target string, err error) {
+func ReplaceFile(path string, old, text []byte) (target string, err error) {
 	if target, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
 	}
@@ -32,7 +32,7 @@ func replaceFile(path string, old, text []byte) (target string, err error) {
 	if err := errors.Join(err, takeAfter(f, info), f.Sync(), f.Close()); err != nil {
 		return "", err
 	}
-	if now, err := readConfig(target); err != nil || !bytes.Equal(now, old) {
+	if now, err := Read(target); err != nil || !bytes.Equal(now, old) {
 		return "", errors.Join(errors.New("it has changed in the meantime"), err)
 	}
 	if err := os.Rename(f.Name(), target); err != nil {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -29,24 +29,26 @@ const (
 
 // The folder of a project in its working tree, and its file there.
 const (
-	treeFolder = ".egressd"
-	treeFile   = "project.yaml"
+	TreeFolder = ".egressd"
+	TreeFile   = "project.yaml"
 )
 
-// A tree is a project as it was read: its file first, then what that names, in order.
-type tree []treeText
+// A Tree is a project as it was read: its file first, then what that names, in order.
+type Tree []TreeText
 
-type treeText struct {
+// A TreeText is one file of a tree, by its path from the folder of the project.
+type TreeText struct {
 	Name string `json:"name"` // relative to the folder
 	Text []byte `json:"text"`
 }
 
-func (t tree) equal(other tree) bool {
-	return slices.EqualFunc(t, other, func(a, b treeText) bool { return a.Name == b.Name && bytes.Equal(a.Text, b.Text) })
+// Equal reports whether both have the same files in the same order.
+func (t Tree) Equal(other Tree) bool {
+	return slices.EqualFunc(t, other, func(a, b TreeText) bool { return a.Name == b.Name && bytes.Equal(a.Text, b.Text) })
 }
 
-// text returns the text of a file, or nil.
-func (t tree) text(name string) []byte {
+// Text returns the text of a file, or nil.
+func (t Tree) Text(name string) []byte {
 	for _, f := range t {
 		if f.Name == name {
 			return f.Text
@@ -55,8 +57,8 @@ func (t tree) text(name string) []byte {
 	return nil
 }
 
-// digest covers the names and the texts. Each stands behind its length.
-func (t tree) digest() string {
+// Digest covers the names and the texts. Each stands behind its length.
+func (t Tree) Digest() string {
 	h := sha256.New()
 	for _, f := range t {
 		fmt.Fprintf(h, "%d\n%s%d\n%s", len(f.Name), f.Name, len(f.Text), f.Text)
@@ -64,27 +66,27 @@ func (t tree) digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// parse reads the file of a tree. dir is for messages.
-func (t tree) parse(dir string) (*policy.File, error) {
-	name := filepath.Join(dir, treeFolder, treeFile)
-	file, err := policy.ParseProject(name, t.text(treeFile))
+// Parse reads the file of a tree. dir is for messages.
+func (t Tree) Parse(dir string) (*policy.File, error) {
+	name := filepath.Join(dir, TreeFolder, TreeFile)
+	file, err := policy.ParseProject(name, t.Text(TreeFile))
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range file.Rego {
 		switch {
-		case !plainSource(s):
+		case !PlainSource(s):
 			return nil, fmt.Errorf("rego[%d] of %s: a project names files and folders that decide, and nothing else", i, name)
 		case !filepath.IsLocal(s.Path) || strings.Contains(s.Path, "${"):
-			return nil, fmt.Errorf("rego[%d] of %s: %s leads out of %s; write a path inside it", i, name, s.Path, treeFolder)
+			return nil, fmt.Errorf("rego[%d] of %s: %s leads out of %s; write a path inside it", i, name, s.Path, TreeFolder)
 		}
 	}
 	return file, nil
 }
 
-// legible refuses what a person could read otherwise than it is meant: characters
+// Legible refuses what a person could read otherwise than it is meant: characters
 // that end a line or turn it around, as in [policy.ParseFile], and in names too.
-func (t tree) legible() error {
+func (t Tree) Legible() error {
 	for _, f := range t {
 		text := strings.ReplaceAll(string(f.Text), "\r\n", "\n")
 		for i, line := range append([]string{f.Name}, strings.Split(text, "\n")...) {
@@ -102,25 +104,25 @@ func (t tree) legible() error {
 type treeReader struct {
 	folder *os.Root // .egressd
 	bytes  int
-	found  tree
+	found  Tree
 }
 
-// readTree reads the project of the working tree dir. Where trusted is given and its
+// ReadTree reads the project of the working tree dir. Where trusted is given and its
 // file is another one, the rest is not looked at: nobody vouches for what it names.
 // Where there is no project, the error is [fs.ErrNotExist].
-func readTree(dir string, trusted tree) (tree, error) {
+func ReadTree(dir string, trusted Tree) (Tree, error) {
 	r, err := openTree(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer r.folder.Close()
-	if err := r.file(treeFile); err != nil {
+	if err := r.file(TreeFile); err != nil {
 		return nil, err
 	}
-	if trusted != nil && !bytes.Equal(r.found[0].Text, trusted.text(treeFile)) {
+	if trusted != nil && !bytes.Equal(r.found[0].Text, trusted.Text(TreeFile)) {
 		return r.found, nil
 	}
-	file, err := r.found.parse(dir)
+	file, err := r.found.Parse(dir)
 	if err != nil {
 		return r.found, err
 	}
@@ -138,10 +140,10 @@ func openTree(dir string) (*treeReader, error) {
 		return nil, err
 	}
 	defer root.Close()
-	if err := plain(root, treeFolder, fs.ModeDir); err != nil {
+	if err := plain(root, TreeFolder, fs.ModeDir); err != nil {
 		return nil, err
 	}
-	folder, err := root.OpenRoot(treeFolder)
+	folder, err := root.OpenRoot(TreeFolder)
 	if err != nil {
 		return nil, err
 	}
@@ -204,10 +206,10 @@ func (r *treeReader) below(name string, depth int) error {
 	}
 	for _, e := range entries {
 		switch below := path.Join(name, e.Name()); {
-		case strings.HasPrefix(e.Name(), "."), below == treeFile:
+		case strings.HasPrefix(e.Name(), "."), below == TreeFile:
 		case e.IsDir():
 			err = r.below(below, depth+1)
-		case isRegoFile(e.Name()):
+		case IsRegoFile(e.Name()):
 			err = r.file(below)
 		case e.Type()&fs.ModeSymlink != 0:
 			err = fmt.Errorf("%s is a link, and none is followed there", below)
@@ -266,6 +268,6 @@ func (r *treeReader) file(name string) error {
 	if r.bytes += len(text); r.bytes > maxTreeBytes {
 		return fmt.Errorf("the files are larger than %d MiB together", maxTreeBytes>>20)
 	}
-	r.found = append(r.found, treeText{name, text})
+	r.found = append(r.found, TreeText{name, text})
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -19,10 +19,10 @@ const (
 	maxRegoFiles = 10000
 )
 
-// isRegoFile reports whether a file of that name in a folder belongs to a policy:
+// IsRegoFile reports whether a file of that name in a folder belongs to a policy:
 // a module, its tests, or data. One whose ending is not in lower case does as well,
 // and is an error of the policy: somebody meant it to decide.
-func isRegoFile(name string) bool {
+func IsRegoFile(name string) bool {
 	return slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(name))) && !strings.HasPrefix(name, ".")
 }
 
@@ -35,11 +35,11 @@ type regoReader struct {
 	bytes   int
 }
 
-// readRego reads the files and folders at paths, of which none is a policy file:
+// ReadRego reads the files and folders at paths, of which none is a policy file:
 // it would be taken for data.
-func readRego(paths []string) ([]rego.Source, error) {
+func ReadRego(paths []string) ([]rego.Source, error) {
 	for _, p := range paths {
-		if filepath.Base(p) == configName {
+		if filepath.Base(p) == FileName {
 			return nil, fmt.Errorf("%s is a policy file; give it with --config", p)
 		}
 	}
@@ -100,7 +100,7 @@ func (r *regoReader) entry(path string, e os.DirEntry) error {
 	switch {
 	case err == nil && info.IsDir():
 		return fmt.Errorf("%s is a link to a folder; name that folder itself", path)
-	case !isRegoFile(e.Name()):
+	case !IsRegoFile(e.Name()):
 		return nil
 	case err != nil:
 		return err
@@ -138,8 +138,8 @@ func (r *regoReader) file(path string) error {
 	return nil
 }
 
-// regoError says what it was that failed, where the error names no place.
-func regoError(err error) error {
+// RegoError says what it was that failed, where the error names no place.
+func RegoError(err error) error {
 	var problems policy.FileError
 	if errors.As(err, &problems) {
 		return err

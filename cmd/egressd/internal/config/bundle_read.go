@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"archive/tar"
@@ -21,28 +21,28 @@ import (
 
 // readBundle reads the bundle of a part: the file or the folder, or the last good
 // one of what is fetched. It asks no server.
-func (c *config) readBundle(p *regoPart, enter func(folder string)) error {
-	s := &p.source
+func (c *Config) readBundle(p *RegoPart, enter func(folder string)) error {
+	s := &p.Source
 	if enter != nil && s.Key != "" {
-		enter(filepath.Dir(c.relative(s.Key)))
+		enter(filepath.Dir(c.Relative(s.Key)))
 	}
 	if s.Fetched() {
 		return c.readFetched(p)
 	}
-	b, err := c.localBundle(s, enter)
+	b, err := c.LocalBundle(s, enter)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.at, err)
+		return fmt.Errorf("%s: %w", p.At, err)
 	}
-	p.holds(b, c.relative(s.Bundle))
+	p.holds(b, c.Relative(s.Bundle))
 	if !b.Expires.IsZero() {
-		p.guard = &lapse{label: c.relative(s.Bundle), at: b.Expires}
+		p.guard = &Lapse{Label: c.Relative(s.Bundle), At: b.Expires}
 	}
 	return nil
 }
 
-// localBundle reads a bundle that is a file or a folder.
-func (c *config) localBundle(s *policy.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
-	path := c.relative(s.Bundle)
+// LocalBundle reads a bundle that is a file or a folder.
+func (c *Config) LocalBundle(s *policy.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
+	path := c.Relative(s.Bundle)
 	if enter != nil {
 		enter(filepath.Dir(path))
 	}
@@ -52,7 +52,7 @@ func (c *config) localBundle(s *policy.RegoSource, enter func(folder string)) (*
 	}
 	var key *rego.BundleKey
 	if s.Key != "" {
-		text, err := durable.Read(c.relative(s.Key), maxKeyBytes)
+		text, err := durable.Read(c.Relative(s.Key), MaxKeyBytes)
 		if err != nil {
 			return nil, fmt.Errorf("its key: %w", err)
 		}
@@ -66,24 +66,24 @@ func (c *config) localBundle(s *policy.RegoSource, enter func(folder string)) (*
 }
 
 // holds takes the sources of a bundle, under names that say where they are from.
-func (p *regoPart) holds(b *rego.Bundle, from string) {
-	p.sources = nil
+func (p *RegoPart) holds(b *rego.Bundle, from string) {
+	p.Sources = nil
 	for _, s := range b.Sources {
-		p.sources = append(p.sources, rego.Source{Name: from + "/" + strings.TrimPrefix(s.Name, "/"), Text: s.Text})
+		p.Sources = append(p.Sources, rego.Source{Name: from + "/" + strings.TrimPrefix(s.Name, "/"), Text: s.Text})
 	}
 }
 
-func (c *config) readFetched(p *regoPart) error {
+func (c *Config) readFetched(p *RegoPart) error {
 	if c.unfetched {
 		return c.readPins(p)
 	}
-	f, err := c.feed(&p.source)
+	f, err := c.Feed(&p.Source)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.at, err)
+		return fmt.Errorf("%s: %w", p.At, err)
 	}
-	b, err := f.bundle()
+	b, err := f.Bundle()
 	if err != nil {
-		return fmt.Errorf("%s: bundle %s: %w", p.at, f.Source().Label(), err)
+		return fmt.Errorf("%s: bundle %s: %w", p.At, f.Source().Label(), err)
 	}
 	p.holds(b, f.Source().Label())
 	p.guard = f.Guard()
@@ -91,27 +91,27 @@ func (c *config) readFetched(p *regoPart) error {
 }
 
 // readPins has a part hold what the operator has of a bundle that is fetched.
-func (c *config) readPins(p *regoPart) error {
-	s, err := c.bundleSource(&p.source)
-	p.sources = []rego.Source{{Name: "key", Text: s.Key.PEM}, {Name: "ca", Text: s.CA}}
+func (c *Config) readPins(p *RegoPart) error {
+	s, err := c.bundleSource(&p.Source)
+	p.Sources = []rego.Source{{Name: "key", Text: s.Key.PEM}, {Name: "ca", Text: s.CA}}
 	return err
 }
 
 // bundleSource is a bundle of the policy file as it is fetched.
-func (c *config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
+func (c *Config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
 	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
 	if s.Key != "" {
-		if from.Key.PEM, err = durable.Read(c.relative(s.Key), maxKeyBytes); err != nil {
+		if from.Key.PEM, err = durable.Read(c.Relative(s.Key), MaxKeyBytes); err != nil {
 			return from, fmt.Errorf("its key: %w", err)
 		}
 	}
 	if s.CA != "" {
-		if from.CA, err = durable.Read(c.relative(s.CA), maxConfigBytes); err != nil {
+		if from.CA, err = durable.Read(c.Relative(s.CA), maxConfigBytes); err != nil {
 			return from, fmt.Errorf("its ca: %w", err)
 		}
 	}
 	if s.TokenFile != "" {
-		from.TokenFile = c.relative(s.TokenFile)
+		from.TokenFile = c.Relative(s.TokenFile)
 	}
 	return from, nil
 }
@@ -128,15 +128,15 @@ func readTarball(path string, enter func(folder string)) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is neither a file nor a folder", path)
 	}
-	return durable.Read(path, maxBundleBytes)
+	return durable.Read(path, MaxBundleBytes)
 }
 
 // bundleNames are the files of a bundle that are hidden ones.
 var bundleNames = map[string]bool{".manifest": true, ".signatures.json": true}
 
-// isBundleFile reports whether a file of that name may be a bundle, a part of one,
+// IsBundleFile reports whether a file of that name may be a bundle, a part of one,
 // or what it is signed with.
-func isBundleFile(name string) bool {
+func IsBundleFile(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".gz", ".tgz", ".pem", ".pub":
 		return true
@@ -201,25 +201,25 @@ func packFile(w *tar.Writer, folder, path string, left *int64) error {
 	return err
 }
 
-// A lapse is the end of a bundle that is a file, which its signature says. It is
+// A Lapse is the end of a bundle that is a file, which its signature says. It is
 // the opinion that everything is denied from then on.
-type lapse struct {
-	label string
-	at    time.Time
-	stale bool // that was recorded
+type Lapse struct {
+	Label     string
+	At        time.Time
+	SaidStale bool // that was recorded
 }
 
-func (l *lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
-	if time.Now().Before(l.at) {
+func (l *Lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
+	if time.Now().Before(l.At) {
 		return policy.Decision{Verdict: policy.Abstain}, nil
 	}
-	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.why()}, nil
+	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.Why()}, nil
 }
 
-func (l *lapse) why() string { return "it expired at " + l.at.UTC().Format(time.RFC3339) }
+func (l *Lapse) Why() string { return "it expired at " + l.At.UTC().Format(time.RFC3339) }
 
 // What is read of a key and of a bundle, at most.
 const (
-	maxKeyBytes    = 64 << 10
-	maxBundleBytes = 16 << 20
+	MaxKeyBytes    = 64 << 10
+	MaxBundleBytes = 16 << 20
 )

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -14,43 +14,43 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A regoPart is what one evaluator is made of. The plain files and folders of one
+// A RegoPart is what one evaluator is made of. The plain files and folders of one
 // list are a part together; every other entry is a part for itself.
-type regoPart struct {
-	at      string            // the entry in the file, as "rego[1]"; of several, the first
-	file    string            // the file that names it
-	sources []rego.Source     // tests included
-	options rego.Options      // how it is asked
-	sandbox string            // whom it is asked about; empty: everybody
-	source  policy.RegoSource // the entry; of several, the first
+type RegoPart struct {
+	At      string            // the entry in the file, as "rego[1]"; of several, the first
+	File    string            // the file that names it
+	Sources []rego.Source     // tests included
+	Options rego.Options      // how it is asked
+	Sandbox string            // whom it is asked about; empty: everybody
+	Source  policy.RegoSource // the entry; of several, the first
 	guard   policy.Evaluator  // denies everything where a bundle is stale; nil where none can be
 }
 
 // A regoList is a list of entries of one file.
 type regoList struct {
-	regoPart // what is the same for all of them
+	RegoPart // what is the same for all of them
 	entries  []policy.RegoSource
 }
 
 // regoLists are all lists of the configuration but those of projects. The Rego of
 // the file is the organisation's where there is nobody else to have written it.
-func (c *config) regoLists() (all []regoList) {
+func (c *Config) regoLists() (all []regoList) {
 	own := rego.Options{Layer: policy.Organisation, Injections: c.injections(), Sandboxes: c.sandboxNames()}
-	if o := c.organisation; o != nil {
+	if o := c.Organisation; o != nil {
 		own.Layer = policy.User
-		all = append(all, regoList{regoPart{at: "organisation rego", file: o.path, options: rego.Options{Layer: policy.Organisation, Injections: c.injections()}}, o.file.Rego})
+		all = append(all, regoList{RegoPart{At: "organisation rego", File: o.Path, Options: rego.Options{Layer: policy.Organisation, Injections: c.injections()}}, o.File.Rego})
 	}
-	all = append(all, regoList{regoPart{at: "rego", file: c.path, options: own}, c.file.Rego})
-	for i, s := range c.file.Sandboxes {
+	all = append(all, regoList{RegoPart{At: "rego", File: c.Path, Options: own}, c.File.Rego})
+	for i, s := range c.File.Sandboxes {
 		at := fmt.Sprintf("sandboxes[%d].rego", i)
 		only := rego.Options{Package: "egress." + s.Name, Layer: policy.PerSandbox, Injections: c.injections()}
-		all = append(all, regoList{regoPart{at: at, file: c.path, options: only, sandbox: s.Name}, s.Rego})
+		all = append(all, regoList{RegoPart{At: at, File: c.Path, Options: only, Sandbox: s.Name}, s.Rego})
 	}
 	return all
 }
 
-func (c *config) sandboxNames() (names []string) {
-	for _, s := range c.file.Sandboxes {
+func (c *Config) sandboxNames() (names []string) {
+	for _, s := range c.File.Sandboxes {
 		names = append(names, s.Name)
 	}
 	if len(names) == 0 {
@@ -59,22 +59,22 @@ func (c *config) sandboxNames() (names []string) {
 	return names
 }
 
-// regoParts reads what the policy is made of beside its files: what they name under
+// RegoParts reads what the policy is made of beside its files: what they name under
 // rego, and projects. enter is called for each folder before it is listed; it may be
 // nil. With an error, the parts are those that could be read.
-func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err error) {
-	r := regoReader{except: []string{filepath.Clean(c.path)}, enter: enter}
-	if c.organisation != nil {
-		r.except = append(r.except, filepath.Clean(c.organisation.path))
+func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err error) {
+	r := regoReader{except: []string{filepath.Clean(c.Path)}, enter: enter}
+	if c.Organisation != nil {
+		r.except = append(r.except, filepath.Clean(c.Organisation.Path))
 	}
 	for _, list := range c.regoLists() {
 		more, err := c.partsOf(&r, &list)
 		parts = append(parts, more...)
 		if err != nil {
-			return parts, cli.Misused(err, "correct "+list.at+" in "+list.file)
+			return parts, cli.Misused(err, "correct "+list.At+" in "+list.File)
 		}
 	}
-	projects, err := c.readProjects()
+	projects, err := c.ReadProjects()
 	for _, p := range projects {
 		parts = append(parts, p.parts()...)
 	}
@@ -83,15 +83,15 @@ func (c *config) regoParts(enter func(folder string)) (parts []regoPart, err err
 
 // partsOf reads the entries of a list. With an error, they are those that could be
 // read.
-func (c *config) partsOf(r *regoReader, list *regoList) (parts []regoPart, err error) {
+func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err error) {
 	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
 	for i, s := range list.entries {
-		part := list.regoPart
-		part.at, part.source, part.options.Input = fmt.Sprintf("%s[%d]", list.at, i), s, s.Input
+		part := list.RegoPart
+		part.At, part.Source, part.Options.Input = fmt.Sprintf("%s[%d]", list.At, i), s, s.Input
 		err = c.readPart(r, &part)
-		if first := together[s.Shadow]; plainSource(s) && first > 0 {
-			parts[first-1].sources = append(parts[first-1].sources, part.sources...)
-		} else if parts = append(parts, part); plainSource(s) {
+		if first := together[s.Shadow]; PlainSource(s) && first > 0 {
+			parts[first-1].Sources = append(parts[first-1].Sources, part.Sources...)
+		} else if parts = append(parts, part); PlainSource(s) {
 			together[s.Shadow] = len(parts)
 		}
 		if err != nil {
@@ -102,20 +102,20 @@ func (c *config) partsOf(r *regoReader, list *regoList) (parts []regoPart, err e
 }
 
 // readPart reads what an entry names.
-func (c *config) readPart(r *regoReader, p *regoPart) (err error) {
+func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 	switch {
-	case p.source.Bundle != "" && p.source.Input != "egressd":
-		return fmt.Errorf("%s: bundles of policies with another input are not supported by this version", p.at)
-	case p.source.Bundle != "":
+	case p.Source.Bundle != "" && p.Source.Input != "egressd":
+		return fmt.Errorf("%s: bundles of policies with another input are not supported by this version", p.At)
+	case p.Source.Bundle != "":
 		return c.readBundle(p, r.enter)
 	}
-	p.sources, err = r.read(p.file, p.source.Path)
+	p.Sources, err = r.read(p.File, p.Source.Path)
 	return err
 }
 
-// plainSource reports whether an entry is a path that is compiled together with the
+// PlainSource reports whether an entry is a path that is compiled together with the
 // others of its list and mode.
-func plainSource(s policy.RegoSource) bool {
+func PlainSource(s policy.RegoSource) bool {
 	return s.Bundle == "" && s.Input == "egressd"
 }
 
@@ -131,8 +131,8 @@ func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 }
 
 // load compiles what decides of a part.
-func (p *regoPart) load() (*rego.Evaluator, error) {
-	e, err := rego.Load(p.deciding(), p.options)
+func (p *RegoPart) load() (*rego.Evaluator, error) {
+	e, err := rego.Load(p.Deciding(), p.Options)
 	if err != nil {
 		return nil, cli.Misused(p.regoError(err), "correct that, then egressd policy check")
 	}
@@ -140,24 +140,25 @@ func (p *regoPart) load() (*rego.Evaluator, error) {
 }
 
 // regoError says what it was that failed, where the error names no place.
-func (p *regoPart) regoError(err error) error {
-	if p.sandbox != "" && !errors.As(err, new(policy.FileError)) {
-		return fmt.Errorf("%s of %s: %w", p.at, p.file, err)
+func (p *RegoPart) regoError(err error) error {
+	if p.Sandbox != "" && !errors.As(err, new(policy.FileError)) {
+		return fmt.Errorf("%s of %s: %w", p.At, p.File, err)
 	}
-	return regoError(err)
+	return RegoError(err)
 }
 
-func (p *regoPart) deciding() []rego.Source {
-	return slices.DeleteFunc(slices.Clone(p.sources), func(s rego.Source) bool { return !s.Decides() })
+// Deciding are the sources without the tests.
+func (p *RegoPart) Deciding() []rego.Source {
+	return slices.DeleteFunc(slices.Clone(p.Sources), func(s rego.Source) bool { return !s.Decides() })
 }
 
 // within is a path as seen from the folder of the file that names it, so that a
 // policy is the same wherever it is. What is in a bundle that was fetched is nowhere.
-func (p *regoPart) within(path string) string {
+func (p *RegoPart) within(path string) string {
 	if strings.Contains(path, "://") {
 		return path
 	}
-	if rel, err := filepath.Rel(filepath.Dir(p.file), path); err == nil {
+	if rel, err := filepath.Rel(filepath.Dir(p.File), path); err == nil {
 		return rel
 	}
 	return path
@@ -170,21 +171,21 @@ type assembly struct {
 	layers     *policy.Layers
 }
 
-// environment is what the policy of this configuration is made of beside its
-// file. It loads what the files name under rego into c.rules and c.parts.
-func (c *config) environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
-	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true, Learn: c.learn}
-	parts, err := c.regoParts(nil)
+// Environment is what the policy of this configuration is made of beside its
+// file. It loads what the files name under rego into c.Rules and c.Parts.
+func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
+	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true, Learn: c.Learn}
+	parts, err := c.RegoParts(nil)
 	if err != nil {
 		return env, err
 	}
 	inForce := assembly{&env.Evaluators, &env.Texts, &env.Layers}
 	inShadow := assembly{&env.Shadow, &env.ShadowTexts, &env.ShadowLayers}
 	c.layer(inForce.layers)
-	c.rules, c.parts, c.lapses = nil, nil, nil
+	c.Rules, c.Parts, c.Lapses = nil, nil, nil
 	shadowed := map[policy.Layer]bool{} // whose sources in force others stand in for
 	for _, p := range parts {
-		shadowed[p.options.Layer] = shadowed[p.options.Layer] || p.source.Shadow
+		shadowed[p.Options.Layer] = shadowed[p.Options.Layer] || p.Source.Shadow
 	}
 	anyShadow := shadowed[policy.Organisation] || shadowed[policy.User]
 	if anyShadow {
@@ -196,11 +197,11 @@ func (c *config) environment(self func() []netip.Addr, listeners func() []netip.
 		if err != nil {
 			return env, err
 		}
-		if !p.source.Shadow {
+		if !p.Source.Shadow {
 			c.holds(p, rules)
 			inForce.add(p, rules)
 		}
-		if anyShadow && (p.source.Shadow || !shadowed[p.options.Layer]) {
+		if anyShadow && (p.Source.Shadow || !shadowed[p.Options.Layer]) {
 			inShadow.add(p, rules)
 		}
 	}
@@ -208,38 +209,38 @@ func (c *config) environment(self func() []netip.Addr, listeners func() []netip.
 }
 
 // holds notes what is in force.
-func (c *config) holds(p *regoPart, rules *rego.Evaluator) {
-	c.rules, c.parts = append(c.rules, rules), append(c.parts, *p)
-	if l, ok := p.guard.(*lapse); ok {
-		c.lapses = append(c.lapses, l)
+func (c *Config) holds(p *RegoPart, rules *rego.Evaluator) {
+	c.Rules, c.Parts = append(c.Rules, rules), append(c.Parts, *p)
+	if l, ok := p.guard.(*Lapse); ok {
+		c.Lapses = append(c.Lapses, l)
 	}
 }
 
 // add adds what a part came to.
-func (a *assembly) add(p *regoPart, rules *rego.Evaluator) {
-	for _, s := range p.deciding() {
+func (a *assembly) add(p *RegoPart, rules *rego.Evaluator) {
+	for _, s := range p.Deciding() {
 		*a.texts = append(*a.texts, []byte(p.within(s.Name)), s.Text)
 	}
 	all := []policy.Evaluator{rules}
-	if p.guard != nil && !p.source.Shadow {
+	if p.guard != nil && !p.Source.Shadow {
 		all = append(all, p.guard)
 	}
-	switch p.options.Layer {
+	switch p.Options.Layer {
 	case policy.User:
 		a.layers.User = append(a.layers.User, all...)
 	case policy.PerSandbox:
-		a.narrow(p.sandbox, rules)
+		a.narrow(p.Sandbox, rules)
 	case policy.Project:
-		tree := a.layers.Projects[p.sandbox]
+		tree := a.layers.Projects[p.Sandbox]
 		tree.Evaluators = append(tree.Evaluators, rules)
-		a.layers.Projects[p.sandbox] = tree
+		a.layers.Projects[p.Sandbox] = tree
 	default:
 		*a.evaluators = append(*a.evaluators, all...)
 	}
 	if ceiling := rules.Ceiling(); ceiling != nil {
-		a.layers.Ceilings = append(a.layers.Ceilings, policy.Ceiling{Evaluator: ceiling, Layer: p.options.Layer})
+		a.layers.Ceilings = append(a.layers.Ceilings, policy.Ceiling{Evaluator: ceiling, Layer: p.Options.Layer})
 	}
-	for _, name := range p.options.Sandboxes {
+	for _, name := range p.Options.Sandboxes {
 		if own := rules.Sandbox(name); own != nil {
 			a.narrow(name, own)
 		}
@@ -251,10 +252,10 @@ func (a *assembly) narrow(sandbox string, rules *rego.Evaluator) {
 	l.Narrowing[sandbox] = append(l.Narrowing[sandbox], policy.Narrowing{Evaluator: rules, Exhaustive: rules.Allows()})
 }
 
-// checkTests compiles each part together with its tests.
-func checkTests(parts []regoPart) error {
+// CheckTests compiles each part together with its tests.
+func CheckTests(parts []RegoPart) error {
 	for _, p := range parts {
-		if err := p.options.CheckTests(p.sources); err != nil {
+		if err := p.Options.CheckTests(p.Sources); err != nil {
 			return err
 		}
 	}
@@ -263,6 +264,6 @@ func checkTests(parts []regoPart) error {
 
 // injections are the credentials that a policy in Rego may name: known, even where
 // there are none.
-func (c *config) injections() []policy.Injection {
-	return append([]policy.Injection{}, c.file.Injections()...)
+func (c *Config) injections() []policy.Injection {
+	return append([]policy.Injection{}, c.File.Injections()...)
 }

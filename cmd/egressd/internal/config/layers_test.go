@@ -1,6 +1,9 @@
-package main
+package config_test
 
 import (
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,11 +17,11 @@ func TestTheOrganisationsFileIsAbove(t *testing.T) {
 		"above/organisation.yaml": "version: 1\nallow: [org.test]\ndeny: [never.test]\nceiling: [in.test, rego.test]\nrego: [rego]\ntests: [deny rego.test]\n",
 		"above/rego/org.rego":     "package egress\ndeny contains {\"rule\": \"no-rego\"} if input.destination.host == \"rego.test\"\n",
 	}
-	_, p, err := layered(t, files)
+	_, p, err := configtest.Layered(t, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{
+	configtest.Expect(t, p, []configtest.Row{
 		{"default", "org.test", "allow by allow[0] (organisation)"},
 		{"default", "never.test", "deny by deny[0] (organisation)"},
 		{"default", "rego.test", "deny by no-rego (organisation)"},
@@ -28,14 +31,14 @@ func TestTheOrganisationsFileIsAbove(t *testing.T) {
 		{"default", "other.test", "deny by ceiling (organisation)"},
 	})
 	delete(files, "above/organisation.yaml")
-	if _, p, err = layered(t, files); err != nil {
+	if _, p, err = configtest.Layered(t, files); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{{"default", "mine.test", "allow by mine (organisation)"}, {"default", "other.test", "allow by default (user)"}})
+	configtest.Expect(t, p, []configtest.Row{{"default", "mine.test", "allow by mine (organisation)"}, {"default", "other.test", "allow by default (user)"}})
 }
 
 func TestACeilingInRegoHoldsTheFileBesideIt(t *testing.T) {
-	_, p, err := layered(t, map[string]string{
+	_, p, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml": "version: 1\nallow: [in.test, out.test, reads.test]\nrego: [org.rego]\n",
 		"org.rego": `package egress
 allow contains {"rule": "own"} if input.destination.host == "own.test"
@@ -49,7 +52,7 @@ ceiling contains {"rule": "reads"} if {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{
+	configtest.Expect(t, p, []configtest.Row{
 		{"default", "in.test", "allow by allow[0] (user)"},
 		{"default", "own.test", "allow by own (organisation)"},
 		{"default", "out.test", "deny by ceiling (organisation)"},
@@ -59,7 +62,7 @@ ceiling contains {"rule": "reads"} if {
 }
 
 func TestACeilingOfTheUsersRegoIsTheUsers(t *testing.T) {
-	_, p, err := layered(t, map[string]string{
+	_, p, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml":            "version: 1\nallow: [a.test, b.test]\nrego: [user.rego]\n",
 		"user.rego":               "package egress\nceiling contains {\"rule\": \"a\"} if input.destination.host == \"a.test\"\n",
 		"above/organisation.yaml": "version: 1\nallow: [org.test]\n",
@@ -67,7 +70,7 @@ func TestACeilingOfTheUsersRegoIsTheUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{
+	configtest.Expect(t, p, []configtest.Row{
 		{"default", "a.test", "allow by allow[0] (user)"}, {"default", "b.test", "deny by ceiling (user)"}, {"default", "org.test", "allow by allow[0] (organisation)"},
 	})
 }
@@ -87,14 +90,14 @@ func TestAnOrganisationsFileThatIsWrongStopsEverything(t *testing.T) {
 		"rego for a sandbox in it":   {func(p string) error { return writeBoth(p, "package egress.web\ndeny contains {\"rule\": \"d\"}\n") }, "nobody asks deny of package egress.web"},
 		"rego that is broken beside": {func(p string) error { return writeBoth(p, "package egress\nallow contains {\n") }, "x.rego:"},
 	} {
-		dir := filesIn(t, map[string]string{"egressd.yaml": "version: 1\nallow: [a.test]\nsandboxes: [{name: web, token_file: t}]"})
+		dir := clitest.FilesIn(t, map[string]string{"egressd.yaml": "version: 1\nallow: [a.test]\nsandboxes: [{name: web, token_file: t}]"})
 		above := filepath.Join(dir, "organisation.yaml")
 		if err := row.spoil(above); err != nil {
 			t.Fatal(err)
 		}
-		c, err := loadConfigUnder(filepath.Join(dir, configName), above)
+		c, err := config.LoadUnder(filepath.Join(dir, config.FileName), above)
 		if err == nil {
-			_, err = c.compile()
+			_, err = c.Compile()
 		}
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %s", name, err, row.want)
@@ -110,7 +113,7 @@ func writeBoth(path, module string) error {
 }
 
 func TestRegoForOneSandbox(t *testing.T) {
-	_, p, err := layered(t, map[string]string{
+	_, p, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml": `version: 1
 allow: [a.test, b.test, c.test, d.test]
 rego: [top.rego, both.rego]
@@ -129,7 +132,7 @@ deny contains {"rule": "not-b"} if input.destination.host == "b.test"
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, p, []expectation{
+	configtest.Expect(t, p, []configtest.Row{
 		{"web", "a.test", "allow by allow[0] (user)"},
 		{"web", "b.test", "deny by not-b (sandbox)"},
 		{"web", "c.test", "deny by default (sandbox)"},
@@ -150,7 +153,7 @@ func TestRegoOfASandboxThatIsWrong(t *testing.T) {
 		"package egress.web\nceiling contains {\"rule\": \"d\"}\n": "nobody asks ceiling of package egress.web",
 		"package egress.web\nx := 1\n":                             "sandboxes[0].rego[0] of ",
 	} {
-		_, _, err := layered(t, map[string]string{
+		_, _, err := configtest.Layered(t, map[string]string{
 			"egressd.yaml": "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}, {name: ci, token_file: u}]\n", "web.rego": module,
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -168,13 +171,13 @@ func TestInspectionFollowsFromEveryLayer(t *testing.T) {
 		"a package for one":   {"egressd.yaml": "version: 1\nrego: [x.rego]\nsandboxes: [{name: w, token_file: t}]", "x.rego": "package egress.w\ndeny contains {\"rule\": \"r\"} if input.http.method == \"GET\"\n"},
 		"nothing of all that": {"egressd.yaml": "version: 1\nallow: [a.test]\nceiling: [a.test]", "above/organisation.yaml": "version: 1\nallow: [b.test]"},
 	} {
-		c, _, err := layered(t, files)
+		c, _, err := configtest.Layered(t, files)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if c.inspects() != (name != "nothing of all that") {
-			t.Errorf("%s: inspects is %t", name, c.inspects())
+		if c.Inspects() != (name != "nothing of all that") {
+			t.Errorf("%s: inspects is %t", name, c.Inspects())
 		}
 	}
 }

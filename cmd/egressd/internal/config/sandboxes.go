@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -15,15 +15,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sandbox returns the sandbox of that name, or a zero one for "" where none
+// Sandbox returns the sandbox of that name, or a zero one for "" where none
 // are listed.
-func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
-	listed := c.file.Sandboxes
+func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
+	listed := c.File.Sandboxes
 	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
 		return &policy.SandboxRules{Name: sandbox.Default}, nil
 	}
 	if len(listed) == 0 {
-		return nil, cli.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.path, name), "leave out --sandbox")
+		return nil, cli.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
 	}
 	names := make([]string, len(listed))
 	for i := range listed {
@@ -32,25 +32,25 @@ func (c *config) sandbox(name string) (*policy.SandboxRules, error) {
 		}
 	}
 	if name == "" {
-		return nil, cli.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.path), "--sandbox "+names[0])
+		return nil, cli.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.Path), "--sandbox "+names[0])
 	}
 	near := spelling.Nearest(name, names)
 	if near == "" {
 		near = names[0]
 	}
-	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.path, strings.Join(names, ", ")), "--sandbox "+near)
+	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
-// proxyOf returns the listener that a sandbox uses, and the token that it has
+// ProxyOf returns the listener that a sandbox uses, and the token that it has
 // to show there, or nil.
-func (c *config) proxyOf(name string) (string, *url.Userinfo, error) {
-	s, err := c.sandbox(name)
+func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
+	s, err := c.Sandbox(name)
 	if err != nil {
 		return "", nil, err
 	}
 	listener := c.listenerOf(s)
 	if listener == "" {
-		return "", nil, cli.Failed(fmt.Errorf("%s has no proxy listener", c.path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
+		return "", nil, cli.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
 	}
 	if s.TokenFile == "" {
 		return listener, nil, nil
@@ -62,14 +62,14 @@ func (c *config) proxyOf(name string) (string, *url.Userinfo, error) {
 	return listener, url.UserPassword(s.Name, token), nil
 }
 
-// maxTokenBytes bounds what is read of a token file.
-const maxTokenBytes = 4096
+// MaxTokenBytes bounds what is read of a token file.
+const MaxTokenBytes = 4096
 
 // token reads the secret of a sandbox: the content of its file without the
 // newline at its end.
-func (c *config) token(s *policy.SandboxRules) (string, error) {
-	path := c.relative(s.TokenFile)
-	text, err := durable.Read(path, maxTokenBytes)
+func (c *Config) token(s *policy.SandboxRules) (string, error) {
+	path := c.Relative(s.TokenFile)
+	text, err := durable.Read(path, MaxTokenBytes)
 	if err != nil {
 		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
 	}
@@ -80,24 +80,24 @@ func (c *config) token(s *policy.SandboxRules) (string, error) {
 	return token, nil
 }
 
-// completeSandboxes offers the sandboxes of the policy.
-func completeSandboxes(path *string) cobra.CompletionFunc {
+// CompleteSandboxes offers the sandboxes of the policy.
+func CompleteSandboxes(path *string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		cfg, err := loadConfig(*path)
+		cfg, err := Load(*path)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var names []string
-		for _, s := range cfg.file.Sandboxes {
+		for _, s := range cfg.File.Sandboxes {
 			names = append(names, s.Name)
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// entryOf is what tells the sandbox s from the others. Its token is named
+// EntryOf is what tells the sandbox s from the others. Its token is named
 // only, until [config.entries] puts it in.
-func entryOf(s *policy.SandboxRules) *sandbox.Entry {
+func EntryOf(s *policy.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
 		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
 		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
@@ -109,9 +109,9 @@ func entryOf(s *policy.SandboxRules) *sandbox.Entry {
 const overflowUID = 65534
 
 // checkUsers refuses a user who may be anybody.
-func (c *config) checkUsers() error {
-	for i := range c.file.Sandboxes {
-		s := &c.file.Sandboxes[i]
+func (c *Config) checkUsers() error {
+	for i := range c.File.Sandboxes {
+		s := &c.File.Sandboxes[i]
 		if !slices.Contains(s.UIDs, overflowUID) {
 			continue
 		}
@@ -130,18 +130,18 @@ func mapsEveryone(uidMap string) bool {
 	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
-// entries are the sandboxes of the file, with the tokens that it points to.
-func (c *config) entries() ([]sandbox.Entry, error) {
-	if c.who != nil {
-		return c.who, nil
+// Entries are the sandboxes of the file, with the tokens that it points to.
+func (c *Config) Entries() ([]sandbox.Entry, error) {
+	if c.Who != nil {
+		return c.Who, nil
 	}
 	if err := c.checkUsers(); err != nil {
 		return nil, err
 	}
 	var all []sandbox.Entry
-	for i := range c.file.Sandboxes {
-		s := &c.file.Sandboxes[i]
-		e := entryOf(s)
+	for i := range c.File.Sandboxes {
+		s := &c.File.Sandboxes[i]
+		e := EntryOf(s)
 		if s.TokenFile != "" {
 			token, err := c.token(s)
 			if err != nil {

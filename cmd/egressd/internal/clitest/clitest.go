@@ -1,4 +1,5 @@
-package main
+// Package clitest has what tests of several commands need.
+package clitest
 
 import (
 	"os"
@@ -6,8 +7,8 @@ import (
 	"testing"
 )
 
-// filesIn writes files into a new folder.
-func filesIn(t *testing.T, files map[string]string) string {
+// FilesIn writes files into a new folder.
+func FilesIn(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
