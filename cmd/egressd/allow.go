@@ -50,8 +50,7 @@ version does not have.`,
 	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the policy file")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		ids := whyOptions{logSource: o.logSource}
-		return ids.completeIDs(cmd, nil, word)
+		return o.completeIDs(cmd, nil, word)
 	})
 	return cmd
 }
@@ -120,18 +119,6 @@ func (o *allowOptions) saving(patterns []policy.Pattern) string {
 		line += " --from " + cli.ShellWord(o.from)
 	}
 	return line + " --save" + o.flags()
-}
-
-// flags are those that lead another command to the same log and policy.
-func (s *logSource) flags() string {
-	text := ""
-	if s.config != "" {
-		text += " --config " + cli.ShellWord(s.config)
-	}
-	if s.dir != "" {
-		text += " --dir " + cli.ShellWord(s.dir)
-	}
-	return text
 }
 
 // A grant is an addition to a policy file while it is being judged. Nothing is
@@ -206,7 +193,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 		return err
 	}
 	for _, p := range patterns {
-		if err := s.answeredBy(p); err != nil {
+		if err := answeredBy(s, p); err != nil {
 			return cli.Failed(err, "egressd why "+s.Flow+o.flags())
 		}
 	}
@@ -221,7 +208,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 
 // answeredBy says why allowing p does not answer the story, or nil: it has to
 // be just what was refused.
-func (s *story) answeredBy(p policy.Pattern) error {
+func answeredBy(s *story, p policy.Pattern) error {
 	if s.decisive == nil || s.Decision.Action == "allow" {
 		return fmt.Errorf("%s was not refused", s.Flow)
 	}

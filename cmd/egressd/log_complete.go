@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
@@ -144,11 +145,21 @@ func (s *logSource) runs() []string {
 	return all
 }
 
-// completeFields completes the fields of a pivot, and then filters.
-func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	all, directive := o.completeFilters(cmd, args, word)
-	if len(args) < 2 && !strings.Contains(word, ":") {
-		all = append(slices.Clone(records.FieldNames), all...)
+// completeIDs offers the newest ids of the log.
+func (s *logSource) completeIDs(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	log, err := s.open()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return all, directive
+	defer log.close()
+	const most = 20
+	var ids []string
+	_ = log.each(func(_ string, r *egress.Record) error { // completion has nobody to tell
+		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
+			ids = append(ids, r.Flow+"\t"+cli.Printable(records.Destination(r)+" "+records.Why(r)))
+			ids = ids[max(0, len(ids)-most):]
+		}
+		return nil
+	})
+	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

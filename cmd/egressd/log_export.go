@@ -102,15 +102,6 @@ func exportTo(w io.Writer, log *logReader, f *records.Filter, encode export.Enco
 	return errors.Join(err, out.Flush())
 }
 
-// exportOrigin is what exported events say of this machine.
-func exportOrigin() export.Origin {
-	host, err := os.Hostname()
-	if err != nil {
-		host = ""
-	}
-	return export.Origin{Version: cli.ThisBuild().Version, Host: host}
-}
-
 // wholeFile writes a file that only its owner can read, and that is there under its
 // name when write has succeeded, in the place of one that may be there.
 func wholeFile(path string, write func(io.Writer) error) error {

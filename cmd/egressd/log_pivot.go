@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -236,4 +237,13 @@ func (t *pivotTable) others() bool {
 		}
 	}
 	return t.Beyond != nil && t.Beyond.Counts[len(t.Beyond.Counts)-1] > 0
+}
+
+// completeFields completes the fields of a pivot, and then filters.
+func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	all, directive := o.completeFilters(cmd, args, word)
+	if len(args) < 2 && !strings.Contains(word, ":") {
+		all = append(slices.Clone(records.FieldNames), all...)
+	}
+	return all, directive
 }

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -74,25 +70,6 @@ func parseFilter(words []string, now time.Time) (*records.Filter, error) {
 	return f, err
 }
 
-// negated writes "-host:x" as "!host:x" where it is an argument of a command that takes a filter,
-// before it is taken for a flag. Behind "--" there are no flags.
-func negated(args []string) []string {
-	if len(args) == 0 || !slices.Contains([]string{"log", "suggest", "replay"}, args[0]) {
-		return args
-	}
-	args = slices.Clone(args)
-	for i, word := range args {
-		if word == "--" {
-			break
-		}
-		key, _, found := strings.Cut(word, ":")
-		if name, dashed := strings.CutPrefix(key, "-"); found && dashed && len(name) > 1 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == "" {
-			args[i] = "!" + word[1:]
-		}
-	}
-	return args
-}
-
 // directory finds the log without a configuration where there is none, since
 // the log may have to be read where nothing else is left.
 func (s *logSource) directory() (string, error) {
@@ -129,78 +106,14 @@ func (s *logSource) policyPath() string {
 	return path
 }
 
-// A logReader goes over the records of an audit log in their order.
-type logReader struct {
-	dir   string
-	lines *audit.Reader
-}
-
-func (l *logReader) close() { l.lines.Close() }
-
-// each calls do with every record that is in the log now: its line and what it
-// says, both lent until do returns.
-func (l *logReader) each(do func(string, *egress.Record) error) error {
-	return l.scan(do, func(do func(string, *egress.Record) error) error { return records.Scan(l.lines, do) })
-}
-
-// joined is each with records that j has completed.
-func (l *logReader) joined(j *records.Joiner, do func(string, *egress.Record) error) error {
-	return l.scan(do, func(do func(string, *egress.Record) error) error { return records.ScanJoined(l.lines, j, do) })
-}
-
-// decisions calls do with every decision that is in the log now and passes a
-// filter, and with what its flow came to. They are lent until do returns.
-func (l *logReader) decisions(f *records.Filter, do func(*egress.Record)) error {
-	return l.damage(records.ScanDecisions(l.lines, func(r *egress.Record) {
-		if f.Match(r) {
-			do(r)
-		}
-	}))
-}
-
-// scan tells an error of do from one of the log.
-func (l *logReader) scan(do func(string, *egress.Record) error, scan func(func(string, *egress.Record) error) error) error {
-	var own error
-	err := scan(func(line string, r *egress.Record) error {
-		own = do(line, r)
-		return own
-	})
-	if own != nil {
-		return own
+// flags are those that lead another command to the same log and policy.
+func (s *logSource) flags() string {
+	text := ""
+	if s.config != "" {
+		text += " --config " + cli.ShellWord(s.config)
 	}
-	return l.damage(err)
-}
-
-func (l *logReader) damage(err error) error {
-	if err == nil {
-		return nil
+	if s.dir != "" {
+		text += " --dir " + cli.ShellWord(s.dir)
 	}
-	return cli.Failed(err, "keep a copy of "+l.dir+" as it is")
-}
-
-// again reads the log from its beginning once more.
-func (l *logReader) again() error {
-	l.lines.Close()
-	lines, err := audit.NewReader(l.dir, 0)
-	if err != nil {
-		return l.damage(err)
-	}
-	l.lines = lines
-	return nil
-}
-
-// follow calls do with every record that comes, completed by j, until ctx ends.
-func (l *logReader) follow(ctx context.Context, j *records.Joiner, do func(string, *egress.Record) error) error {
-	for {
-		err := l.lines.Follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return cli.Failed(err, "egressd log -f")
-		}
-		if err := l.joined(j, do); err != nil {
-			return err
-		}
-	}
+	return text
 }

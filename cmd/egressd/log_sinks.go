@@ -8,10 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"text/tabwriter"
-	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/records/sink"
 	"github.com/spf13/cobra"
 )
@@ -76,13 +74,9 @@ func printSinks(stdout io.Writer, states []sink.State) error {
 	for i := range states {
 		s := &states[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cell(s.Name), s.Type, cell(s.To), s.Format, s.Sent, s.LagRecords,
-			lagAge(s), cli.Printable(sinkState(s)))
+			s.Lag(), cli.Printable(sinkState(s)))
 	}
 	return table.Flush()
-}
-
-func lagAge(s *sink.State) time.Duration {
-	return (time.Duration(s.LagSeconds * float64(time.Second))).Round(time.Second)
 }
 
 // sinkState says in words how a sink goes.
@@ -98,41 +92,4 @@ func sinkState(s *sink.State) string {
 		state += fmt.Sprintf("; %d removed before they were sent", s.Missed)
 	}
 	return state
-}
-
-// lateSink is how old a record may be that a sink has not sent.
-const lateSink = time.Minute
-
-// sinkFindings are about the sinks of the policy.
-func sinkFindings(c *config.Config) []symptom {
-	if len(c.File.Audit.Sinks) == 0 {
-		return nil
-	}
-	dir, err := c.AuditDir()
-	if err != nil {
-		return nil // the finding about the log says so
-	}
-	states, err := sink.States(dir)
-	if err != nil {
-		return []symptom{{"sinks", err.Error(), "egressd log sinks"}}
-	}
-	byName := map[string]*sink.State{}
-	for i := range states {
-		byName[states[i].Name] = &states[i]
-	}
-	var all []symptom
-	for _, one := range c.File.Audit.Sinks {
-		s := byName[one.Name]
-		switch {
-		case s == nil:
-			all = append(all, symptom{Check: "sinks", Says: one.Name + " begins with the next egressd serve"})
-		case s.Failing():
-			all = append(all, symptom{"sinks", fmt.Sprintf("%s is %d records behind: %s", one.Name, s.LagRecords, s.Error), "look after the receiver at " + s.To + "; the records are sent when it takes them"})
-		case lagAge(s) > lateSink:
-			all = append(all, symptom{"sinks", fmt.Sprintf("%s is %d records and %s behind", one.Name, s.LagRecords, lagAge(s)), "start egressd serve, or look after the receiver at " + s.To})
-		default:
-			all = append(all, symptom{Check: "sinks", Says: fmt.Sprintf("%s has what is in the log up to %d records", one.Name, s.LagRecords)})
-		}
-	}
-	return all
 }

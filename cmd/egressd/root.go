@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/spelling"
@@ -93,4 +95,23 @@ func rootRun(cmd *cobra.Command, args []string) error {
 		return cli.Misused(err, "did you mean egressd "+near+"?")
 	}
 	return cli.Misused(err, "egressd help")
+}
+
+// negated writes "-host:x" as "!host:x" where it is an argument of a command that takes a filter,
+// before it is taken for a flag. Behind "--" there are no flags.
+func negated(args []string) []string {
+	if len(args) == 0 || !slices.Contains([]string{"log", "suggest", "replay"}, args[0]) {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, word := range args {
+		if word == "--" {
+			break
+		}
+		key, _, found := strings.Cut(word, ":")
+		if name, dashed := strings.CutPrefix(key, "-"); found && dashed && len(name) > 1 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == "" {
+			args[i] = "!" + word[1:]
+		}
+	}
+	return args
 }

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 )
 
 // A shadowView is what the policy in shadow would say, where that differs.
@@ -48,19 +45,6 @@ func (v *shadowView) text() string {
 	return shadowText(&egress.RecordShadow{
 		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
 	})
-}
-
-// shadowText says what a shadow would have done, and why.
-func shadowText(s *egress.RecordShadow) string {
-	text := "would " + records.ShadowAction(s)
-	if s.Class != "" {
-		text += " (" + s.Class + ")"
-	}
-	text += " by rule " + cli.RuleText(s.Rule, s.Layer)
-	if s.Reason != "" && !strings.Contains(s.Reason, s.Rule) {
-		text += ": " + s.Reason
-	}
-	return text
 }
 
 // digests names a policy, and its shadow, for a person.

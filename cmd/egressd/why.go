@@ -315,22 +315,3 @@ func fixFor(r *egress.Record) string {
 func fixText(host, flow string) string {
 	return "egressd allow " + cli.PatternWord(host) + " --from " + flow + " --save"
 }
-
-// completeIDs offers the newest ids of the log.
-func (o *whyOptions) completeIDs(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	log, err := o.open()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer log.close()
-	const most = 20
-	var ids []string
-	_ = log.each(func(_ string, r *egress.Record) error { // completion has nobody to tell
-		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
-			ids = append(ids, r.Flow+"\t"+cli.Printable(records.Destination(r)+" "+records.Why(r)))
-			ids = ids[max(0, len(ids)-most):]
-		}
-		return nil
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-}

@@ -48,6 +48,11 @@ type State struct {
 // Failing reports whether the sink has failed since it last sent something.
 func (s *State) Failing() bool { return s.Error != "" && s.ErrorAt.After(s.SentAt) }
 
+// Lag is LagSeconds as a duration, to the second.
+func (s *State) Lag() time.Duration {
+	return (time.Duration(s.LagSeconds * float64(time.Second))).Round(time.Second)
+}
+
 // A Mark is a record and the hash of its line.
 type Mark struct {
 	Seq    int64     `json:"seq"`

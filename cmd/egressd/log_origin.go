@@ -1,0 +1,17 @@
+package main
+
+import (
+	"os"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/records/export"
+)
+
+// exportOrigin is what exported events say of this machine.
+func exportOrigin() export.Origin {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	return export.Origin{Version: cli.ThisBuild().Version, Host: host}
+}
