@@ -83,7 +83,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 }
 
 func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
-	found, err := log.overview(f)
+	found, err := overviewOf(log, f)
 	view := overview{Overview: found, flags: o.flags(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
@@ -95,10 +95,10 @@ func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr
 	return err
 }
 
-// overview counts the decisions that pass a filter. It reads the log a second
+// overviewOf counts the decisions that pass a filter. It reads the log a second
 // time where there were more lines than could be kept. With an error comes what
 // was counted until then.
-func (l *logReader) overview(f *records.Filter) (*records.Overview, error) {
+func overviewOf(l *logReader, f *records.Filter) (*records.Overview, error) {
 	o := &records.Overview{}
 	err := l.decisions(f, o.Add)
 	if err != nil || o.Exact() {

@@ -52,7 +52,7 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 		return err
 	}
 	defer log.close()
-	found, err := log.overview(f)
+	found, err := overviewOf(log, f)
 	if err != nil {
 		return err
 	}
