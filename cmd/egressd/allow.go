@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
@@ -45,18 +46,18 @@ version does not have.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the policy file")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		return o.completeIDs(cmd, nil, word)
+		return o.CompleteIDs(cmd, nil, word)
 	})
 	return cmd
 }
 
 type allowOptions struct {
-	logSource
+	logs.Source
 	from       string
 	save, json bool
 }
@@ -66,7 +67,7 @@ func (o *allowOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := newGrant(o.config)
+	g, err := newGrant(o.Config)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (o *allowOptions) saving(patterns []policy.Pattern) string {
 	if o.from != "" {
 		line += " --from " + cli.ShellWord(o.from)
 	}
-	return line + " --save" + o.flags()
+	return line + " --save" + o.Flags()
 }
 
 // A grant is an addition to a policy file while it is being judged. Nothing is
@@ -175,26 +176,26 @@ func compileText(path string, text []byte) (*config.Config, *policy.Policy, erro
 // answer has the grant be for the sandbox that was refused, and refuses it
 // where it does not answer that refusal.
 func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
-	source := o.logSource
-	if source.dir == "" {
+	source := o.Source
+	if source.Dir == "" {
 		dir, err := g.config.AuditDir()
 		if err != nil {
 			return err
 		}
-		source.dir = dir
+		source.Dir = dir
 	}
-	log, err := source.open()
+	log, err := source.Open()
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	s, err := findStory(log, strings.ToUpper(o.from))
 	if err != nil {
 		return err
 	}
 	for _, p := range patterns {
 		if err := answeredBy(s, p); err != nil {
-			return cli.Failed(err, "egressd why "+s.Flow+o.flags())
+			return cli.Failed(err, "egressd why "+s.Flow+o.Flags())
 		}
 	}
 	if len(g.config.File.Sandboxes) > 1 {

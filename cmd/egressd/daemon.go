@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hostaddr"
@@ -155,9 +156,9 @@ func (d *daemon) openLog() error {
 	if err != nil {
 		return err
 	}
-	d.anchors = sink.NewAnchors(dir, exportOrigin(), d.complain, d.tell)
+	d.anchors = sink.NewAnchors(dir, logs.Origin(), d.complain, d.tell)
 	options.Anchor = d.anchors.Send
-	d.sinks = sink.NewSet(dir, exportOrigin(), d.complain)
+	d.sinks = sink.NewSet(dir, logs.Origin(), d.complain)
 	options.Owed = d.sinks.Oldest
 	d.log, err = audit.Open(dir, options)
 	if d.tailor.acceptDamage && isDamage(err) {

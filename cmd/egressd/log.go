@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -41,12 +42,12 @@ keeps a value together.
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
@@ -59,7 +60,7 @@ keeps a value together.
 }
 
 type logOptions struct {
-	logSource
+	logs.Source
 	follow, json bool
 	tail, top    int
 }
@@ -71,26 +72,26 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	if err := checkTop(o.top, "egressd log"); err != nil {
 		return err
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	if o.follow || o.json || f.WantsRecords() {
 		return o.stream(ctx, log, f, stdout)
 	}
 	return o.summarise(log, f, stdout, stderr)
 }
 
-func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(log *logs.Reader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
-	view := overview{Overview: found, flags: o.flags(), top: o.top}
+	view := overview{Overview: found, flags: o.Flags(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err
 	}
 	if err == nil && view.Len() == 0 {
-		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.dir)
+		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
 	}
 	return err
 }
@@ -98,34 +99,34 @@ func (o *logOptions) summarise(log *logReader, f *records.Filter, stdout, stderr
 // overviewOf counts the decisions that pass a filter. It reads the log a second
 // time where there were more lines than could be kept. With an error comes what
 // was counted until then.
-func overviewOf(l *logReader, f *records.Filter) (*records.Overview, error) {
+func overviewOf(l *logs.Reader, f *records.Filter) (*records.Overview, error) {
 	o := &records.Overview{}
-	err := l.decisions(f, o.Add)
+	err := l.Decisions(f, o.Add)
 	if err != nil || o.Exact() {
 		return o, err
 	}
-	if err := l.again(); err != nil {
+	if err := l.Again(); err != nil {
 		return o, err
 	}
 	o = o.Again()
-	return o, l.decisions(f, o.Add)
+	return o, l.Decisions(f, o.Add)
 }
 
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *logReader, f *records.Filter, stdout io.Writer) error {
+func (o *logOptions) stream(ctx context.Context, log *logs.Reader, f *records.Filter, stdout io.Writer) error {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
 	}
-	err := log.joined(&s.joiner, s.add)
+	err := log.Joined(&s.joiner, s.add)
 	if !o.follow || err != nil {
 		return errors.Join(err, s.out.Flush())
 	}
 	if err := s.release(); err != nil {
 		return err
 	}
-	return log.follow(ctx, &s.joiner, s.add)
+	return log.Follow(ctx, &s.joiner, s.add)
 }
 
 // A streamer prints the records that pass a filter.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
@@ -37,12 +38,12 @@ egressd log --json.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
   egressd log export --format cef verdict:deny`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
 	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`, which is there when all of it is")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
@@ -50,7 +51,7 @@ egressd log --json.`,
 }
 
 type exportOptions struct {
-	logSource
+	logs.Source
 	format, out string
 }
 
@@ -59,11 +60,11 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	if !ok {
 		return o.unknownFormat()
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	if o.out == "" {
 		return exportTo(stdout, log, f, encode)
 	}
@@ -84,12 +85,12 @@ func (o *exportOptions) unknownFormat() error {
 
 // exportTo writes what passes the filter. It remembers only the flows that are
 // open, so that a filter sees of their ends what it sees of them in egressd log.
-func exportTo(w io.Writer, log *logReader, f *records.Filter, encode export.Encoder) error {
+func exportTo(w io.Writer, log *logs.Reader, f *records.Filter, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
-	from := exportOrigin()
+	from := logs.Origin()
 	var joiner records.Joiner
 	var text []byte
-	err := log.each(func(_ string, r *egress.Record) error {
+	err := log.Each(func(_ string, r *egress.Record) error {
 		whole := joiner.Complete(r)
 		joiner.Follow(records.Clone(r)) // r is lent
 		if !f.Match(whole) {

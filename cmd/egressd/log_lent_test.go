@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records/export"
 )
@@ -32,11 +33,11 @@ func TestExportJoinsWhatIsFarApart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), lines, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log, f, err := (&logSource{dir: dir}).ask([]string{"host:a.test", "up:1"})
+	log, f, err := (&logs.Source{Dir: dir}).Ask([]string{"host:a.test", "up:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.close()
+	defer log.Close()
 	n := 0
 	count := func(b []byte, r *egress.Record, _ export.Origin) []byte {
 		var i int

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
@@ -38,7 +39,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
@@ -46,7 +47,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 }
 
 type pivotOptions struct {
-	logSource
+	logs.Source
 	json   bool
 	by     string
 	top    int
@@ -58,11 +59,11 @@ func (o *pivotOptions) run(stdout io.Writer, words []string) error {
 	if err != nil {
 		return err
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	t, err := o.count(log, f)
 	if err != nil {
 		return err
@@ -102,13 +103,13 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 
 // count reads the log twice: which values are to have a line is known only at
 // the end.
-func (o *pivotOptions) count(log *logReader, f *records.Filter) (*pivotTable, error) {
+func (o *pivotOptions) count(log *logs.Reader, f *records.Filter) (*pivotTable, error) {
 	row, column := records.Field(o.fields[0]), func(*egress.Record) string { return "" }
 	if len(o.fields) == 2 {
 		column = records.Field(o.fields[1])
 	}
 	var rows, columns records.Ranking
-	if err := log.decisions(f, func(r *egress.Record) {
+	if err := log.Decisions(f, func(r *egress.Record) {
 		if records.Decides(r) {
 			rows.AddWeight(row(r), o.weight(r), r)
 			columns.AddWeight(column(r), o.weight(r), r)
@@ -116,11 +117,11 @@ func (o *pivotOptions) count(log *logReader, f *records.Filter) (*pivotTable, er
 	}); err != nil {
 		return nil, err
 	}
-	if err := log.again(); err != nil {
+	if err := log.Again(); err != nil {
 		return nil, err
 	}
 	p := records.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
-	err := log.decisions(f, func(r *egress.Record) {
+	err := log.Decisions(f, func(r *egress.Record) {
 		if records.Decides(r) {
 			p.Add(row(r), column(r), o.weight(r), r)
 		}
@@ -202,7 +203,7 @@ func (t *pivotTable) print(w io.Writer) error {
 	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))
 	others := t.others()
 	for _, c := range t.Columns {
-		fmt.Fprintf(table, "\t%s", cut(cell(c), longestColumn))
+		fmt.Fprintf(table, "\t%s", logs.Cut(logs.Cell(c), logs.LongestColumn))
 	}
 	if others {
 		fmt.Fprint(table, "\t"+records.Beyond)
@@ -215,7 +216,7 @@ func (t *pivotTable) print(w io.Writer) error {
 		rows = append(rows[:len(rows):len(rows)], rest)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s", cell(r.Value), number(r.Total))
+		fmt.Fprintf(table, "%s\t%s", logs.Cell(r.Value), number(r.Total))
 		for i, n := range r.Counts {
 			if i < len(t.Columns) || others {
 				fmt.Fprintf(table, "\t%s", number(n))
@@ -241,7 +242,7 @@ func (t *pivotTable) others() bool {
 
 // completeFields completes the fields of a pivot, and then filters.
 func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	all, directive := o.completeFilters(cmd, args, word)
+	all, directive := o.CompleteFilters(cmd, args, word)
 	if len(args) < 2 && !strings.Contains(word, ":") {
 		all = append(slices.Clone(records.FieldNames), all...)
 	}

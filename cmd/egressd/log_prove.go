@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/spf13/cobra"
 )
@@ -37,7 +38,7 @@ proof; 5 usage, or the file is not a proof.`,
 			return o.prove(cmd.OutOrStdout(), args)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead, - for standard input")
 	return cmd
@@ -56,7 +57,7 @@ func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := o.directory()
+	dir, err := o.Directory()
 	if err != nil {
 		return err
 	}
@@ -82,20 +83,20 @@ func (o *proveOptions) number(text string) (int64, error) {
 	if seq, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return seq, nil
 	}
-	log, err := o.open()
+	log, err := o.Open()
 	if err != nil {
 		return 0, err
 	}
-	defer log.close()
+	defer log.Close()
 	found := int64(-1)
-	err = log.each(func(_ string, r *egress.Record) error {
+	err = log.Each(func(_ string, r *egress.Record) error {
 		if found < 0 && r.Flow != "" && strings.HasPrefix(r.Flow, text) {
 			found = r.Seq
 		}
 		return nil
 	})
 	if err == nil && found < 0 {
-		err = cli.Failed(fmt.Errorf("no record in %s is of a flow %q", log.dir, text), "egressd log -f, which shows ids")
+		err = cli.Failed(fmt.Errorf("no record in %s is of a flow %q", log.Dir, text), "egressd log -f, which shows ids")
 	}
 	return found, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -28,8 +29,8 @@ func printShadows(w io.Writer, groups []*records.ShadowGroup, now time.Time, col
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tNOW\tWOULD\tWHY\tLAST")
 	for _, g := range groups {
-		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn), cut(cell(g.Who), longestColumn),
-			cell(g.Now), cell(g.Would), cut(cell(g.Why), longestCell), cli.Clock(g.Last, now))
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logs.CutHost(logs.Cell(g.Destination)), logs.Cut(logs.Cell(g.What), logs.LongestColumn), logs.Cut(logs.Cell(g.Who), logs.LongestColumn),
+			logs.Cell(g.Now), logs.Cell(g.Would), logs.Cut(logs.Cell(g.Why), logs.LongestCell), cli.Clock(g.Last, now))
 	}
 	return table.Flush()
 }

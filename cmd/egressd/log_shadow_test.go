@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -53,12 +54,12 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 		t.Errorf("the line is %q", shown)
 	}
 	for filter, passes := range map[string]bool{"shadow:deny": true, "shadow:allow": false, "shadow:inspect": false} {
-		f, err := parseFilter([]string{filter}, filterNow)
+		f, err := logs.ParseFilter([]string{filter}, filterNow)
 		if err != nil || f.Match(a) != passes || f.Match(inspects) != (filter == "shadow:inspect") || f.Match(load) {
 			t.Errorf("%s: %v", filter, err)
 		}
 	}
-	if _, err := parseFilter([]string{"shadow:dney"}, filterNow); err == nil {
+	if _, err := logs.ParseFilter([]string{"shadow:dney"}, filterNow); err == nil {
 		t.Error("a value that does not exist was taken")
 	}
 }
@@ -70,7 +71,7 @@ func TestWhyTellsOfTheShadow(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	o := whyOptions{logSource: logSource{dir: dir}}
+	o := whyOptions{Source: logs.Source{Dir: dir}}
 	if err := o.run(&out, "01KB6"); err != nil {
 		t.Fatal(err)
 	}

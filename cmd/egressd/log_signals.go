@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	attempts "github.com/egressd/egressd/records/signals"
 	"github.com/spf13/cobra"
 )
@@ -32,19 +33,19 @@ they leave out is not compared with either.`,
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest; 0: all")
 	return cmd
 }
 
 type signalsOptions struct {
-	logSource
+	logs.Source
 	json bool
 	top  int
 }
@@ -53,13 +54,13 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.top < 0 {
 		return cli.Misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
 	}
-	log, filter, err := o.ask(words)
+	log, filter, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	var finder attempts.Finder
-	err = log.decisions(filter, finder.Add)
+	err = log.Decisions(filter, finder.Add)
 	all := finder.Attempts()
 	if o.top > 0 {
 		all = all[:min(len(all), o.top)]
@@ -69,7 +70,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	if err == nil && len(all) == 0 {
-		fmt.Fprintf(stderr, "egressd: nothing in %s looks like an attempt\n", log.dir)
+		fmt.Fprintf(stderr, "egressd: nothing in %s looks like an attempt\n", log.Dir)
 	}
 	return err
 }
@@ -83,7 +84,7 @@ func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours cli.
 			}
 			continue
 		}
-		if err := printAttempt(w, a, o.flags(), time.Now(), colours); err != nil {
+		if err := printAttempt(w, a, o.Flags(), time.Now(), colours); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, 
 	if a.Score >= 40 {
 		score = colours.Paint("31", score)
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cell(a.Destination)), cell(who), cli.Clock(a.First, now), cli.Clock(a.Last, now))
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(logs.Cell(a.Destination)), logs.Cell(who), cli.Clock(a.First, now), cli.Clock(a.Last, now))
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, cli.Printable(s.Evidence))
 	}

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/records/sink"
 	"github.com/spf13/cobra"
 )
@@ -29,19 +30,19 @@ are up to a second old, and needs no daemon.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cli.ConfigFlag(cmd, &o.config)
-	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
+	cli.ConfigFlag(cmd, &o.Config)
+	cmd.Flags().StringVar(&o.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type sinksOptions struct {
-	logSource
+	logs.Source
 	json bool
 }
 
 func (o *sinksOptions) run(stdout, stderr io.Writer) error {
-	dir, err := o.directory()
+	dir, err := o.Directory()
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func printSinks(stdout io.Writer, states []sink.State) error {
 	fmt.Fprintln(table, "NAME\tTYPE\tTO\tFORMAT\tSENT\tBEHIND\tAGE\tSTATE")
 	for i := range states {
 		s := &states[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cell(s.Name), s.Type, cell(s.To), s.Format, s.Sent, s.LagRecords,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", logs.Cell(s.Name), s.Type, logs.Cell(s.To), s.Format, s.Sent, s.LagRecords,
 			s.Lag(), cli.Printable(sinkState(s)))
 	}
 	return table.Flush()

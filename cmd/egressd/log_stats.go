@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -26,19 +27,19 @@ which hosts, sandboxes and programs had most of them, why there were refusals,
 and how all that lies in time.`,
 		Example:           `  egressd log stats since:1d`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the first `N` of each list; 0 for all")
 	return cmd
 }
 
 type statsOptions struct {
-	logSource
+	logs.Source
 	json bool
 	top  int
 }
@@ -63,21 +64,21 @@ func (o *statsOptions) run(stdout io.Writer, words []string) error {
 	if err := checkTop(o.top, "egressd log stats"); err != nil {
 		return err
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	s := newStats()
-	if err := log.decisions(f, s.add); err != nil {
+	if err := log.Decisions(f, s.add); err != nil {
 		return err
 	}
 	if again := s.again(); again != nil {
-		if err := log.again(); err != nil {
+		if err := log.Again(); err != nil {
 			return err
 		}
 		s = again
-		if err := log.decisions(f, s.add); err != nil {
+		if err := log.Decisions(f, s.add); err != nil {
 			return err
 		}
 	}
@@ -230,7 +231,7 @@ func printEntries(w io.Writer, title string, entries []*records.Entry) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", cell(e.Value), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.Cell(e.Value), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
 	}
 	return table.Flush()
 }

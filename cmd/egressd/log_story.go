@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -36,15 +37,15 @@ type linked struct {
 }
 
 // link looks for what is related to a story.
-func (s *story) link(log *logReader) error {
+func (s *story) link(log *logs.Reader) error {
 	if s.decisive == nil || len(s.records) == 0 {
 		return nil
 	}
-	if err := log.again(); err != nil {
+	if err := log.Again(); err != nil {
 		return err
 	}
 	from, to := s.records[0].Time.Add(-near), s.records[len(s.records)-1].Time.Add(near)
-	return log.each(func(_ string, r *egress.Record) error {
+	return log.Each(func(_ string, r *egress.Record) error {
 		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !records.Decides(r) || records.IsLookup(r) || !s.sameProgram(r) {
 			return nil
 		}
@@ -147,7 +148,7 @@ func (s *story) printLinked(b *strings.Builder, colours cli.Palette) {
 				count = fmt.Sprintf("%d × ", l.Count)
 			}
 			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", cli.Clock(l.Time, s.records[0].Time), colours.Mark(l.Verdict), count, cli.Printable(l.Relation),
-				cutHost(cell(l.Destination)), cut(cell(l.What), longestColumn), cut(cell(l.Why), longestCell), cli.Printable(l.Flow))
+				logs.CutHost(logs.Cell(l.Destination)), logs.Cut(logs.Cell(l.What), logs.LongestColumn), logs.Cut(logs.Cell(l.Why), logs.LongestCell), cli.Printable(l.Flow))
 		}
 	}
 	if s.Further > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -70,11 +71,11 @@ func TestTheStoryKeepsWhatIsNear(t *testing.T) {
 	}
 	at(61, "TOOLATE")
 	dir := timedLog(t, all)
-	log, err := (&logSource{dir: dir}).open()
+	log, err := (&logs.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.close()
+	defer log.Close()
 	s, err := findStory(log, "S")
 	if err != nil {
 		t.Fatal(err)

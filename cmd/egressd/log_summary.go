@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -24,12 +25,12 @@ stands in it as code, and never becomes markup.`,
 		Example: `  egressd log summary --run last
   egressd log summary --run last --markdown >> "$GITHUB_STEP_SUMMARY"`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
@@ -38,7 +39,7 @@ stands in it as code, and never becomes markup.`,
 }
 
 type summaryOptions struct {
-	logSource
+	logs.Source
 	json, markdown bool
 	top            int
 }
@@ -47,16 +48,16 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 	if err := checkTop(o.top, "egressd log summary"); err != nil {
 		return err
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	found, err := overviewOf(log, f)
 	if err != nil {
 		return err
 	}
-	s := summarised(&overview{Overview: found, flags: o.flags(), top: o.top})
+	s := summarised(&overview{Overview: found, flags: o.Flags(), top: o.top})
 	out := bufio.NewWriter(stdout)
 	switch {
 	case o.json:
@@ -218,7 +219,7 @@ func markdownCode(s string) string {
 	if s == "" {
 		return "–"
 	}
-	return markdownWhole(cut(cli.Printable(s), longestCell))
+	return markdownWhole(logs.Cut(cli.Printable(s), logs.LongestCell))
 }
 
 // markdownWhole is text as code, all of it: half a command is another one.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -55,15 +56,15 @@ func TestCellsAreNarrow(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "–", "…": "…", "a.test": "a.test", "日本": `\u{65e5}\u{672c}`, "\x1b[2J": `\x1b[2J`, "\u202eevil": `\u{202e}evil`, "é": "é", "😀": `\u{1f600}`,
 	} {
-		if got := cell(in); got != want {
+		if got := logs.Cell(in); got != want {
 			t.Errorf("cell(%q) = %q, want %q", in, got, want)
 		}
 	}
 	long := strings.Repeat("a", 200) + ".evil.test:443"
-	if got := cutHost(long); len([]rune(got)) != longestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
+	if got := logs.CutHost(long); len([]rune(got)) != logs.LongestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
 		t.Errorf("the host is cut to %q", got)
 	}
-	if got := cut("abcdef", 4); got != "abc…" || cut("abcd", 4) != "abcd" {
+	if got := logs.Cut("abcdef", 4); got != "abc…" || logs.Cut("abcd", 4) != "abcd" {
 		t.Errorf("cut to %q", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -47,7 +48,7 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
 	cli.JsonFlag(cmd, &o.json)
@@ -70,7 +71,7 @@ func asUnread(err error) error {
 
 // A signedSource is a log and the key that it is verified with.
 type signedSource struct {
-	logSource
+	logs.Source
 	key string
 }
 
@@ -85,11 +86,11 @@ type verifyOptions struct {
 }
 
 func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
-	if len(args) > 1 || len(args) == 1 && (o.dir != "" || o.signedSource.run != "") {
+	if len(args) > 1 || len(args) == 1 && (o.Dir != "" || o.signedSource.Run != "") {
 		return cli.Misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
 	}
 	if len(args) == 1 {
-		o.dir = args[0]
+		o.Dir = args[0]
 	}
 	given, err := o.given()
 	if err != nil {
@@ -127,7 +128,7 @@ func (o *verifyOptions) given() ([]byte, error) {
 
 // verify finds the log, its key and, for a run, what the index of runs has of it.
 func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
-	dir, err := o.directory()
+	dir, err := o.Directory()
 	if err != nil {
 		return nil, "", err
 	}
@@ -162,7 +163,7 @@ func (o *signedSource) find(dir string, given []byte) (key, ended string, left [
 	return key, "", given, err
 }
 
-func (o *signedSource) signedSourceIsRun() bool { return o.logSource.run != "" }
+func (o *signedSource) signedSourceIsRun() bool { return o.Source.Run != "" }
 
 // keyOf returns the key that was given, else the one that this machine knows.
 func (o *signedSource) keyOf(dir string) (string, error) {
@@ -207,12 +208,12 @@ func explainKey(err error) error {
 
 // keyDir finds the folder of keys without a configuration where there is none.
 func (o *signedSource) keyDir(dir string) (string, error) {
-	cfg, err := config.Load(o.config)
+	cfg, err := config.Load(o.Config)
 	if err == nil {
 		return cfg.KeyDir()
 	}
 	var missing *config.NotFoundError
-	if !errors.As(err, &missing) && o.dir == "" {
+	if !errors.As(err, &missing) && o.Dir == "" {
 		return "", err
 	}
 	return config.DefaultKeyDir(func() (string, error) { return dir, nil })
@@ -331,7 +332,7 @@ runs, which is the same for all runs of the user.`,
 		Example: "  egressd log key > log-key.txt",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := o.directory()
+			dir, err := o.Directory()
 			if err != nil {
 				return err
 			}
@@ -356,7 +357,7 @@ runs, which is the same for all runs of the user.`,
 			return err
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -386,7 +387,7 @@ Kept elsewhere, it shows later that none of them was changed or cut off.`,
 			return err
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 )
@@ -41,8 +42,8 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 			shown = groups[:o.top]
 		}
 		for _, g := range shown {
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cutHost(cell(g.Destination)), cut(cell(g.What), longestColumn),
-				cut(cell(o.who(g)), longestColumn), cut(cell(g.Why), longestCell), cli.Clock(g.Last, now), cell(remark(g, o.flags)))
+			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logs.CutHost(logs.Cell(g.Destination)), logs.Cut(logs.Cell(g.What), logs.LongestColumn),
+				logs.Cut(logs.Cell(o.who(g)), logs.LongestColumn), logs.Cut(logs.Cell(g.Why), logs.LongestCell), cli.Clock(g.Last, now), logs.Cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err

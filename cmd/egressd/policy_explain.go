@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -236,8 +237,8 @@ func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Dec
 		return "", ""
 	}
 	if host := offered(asked, d); host != "" {
-		source := logSource{config: config}
-		return "egressd allow " + cli.PatternWord(host) + " --save" + source.flags(), ""
+		source := logs.Source{Config: config}
+		return "egressd allow " + cli.PatternWord(host) + " --save" + source.Flags(), ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:

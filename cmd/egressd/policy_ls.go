@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -45,7 +46,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
 	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
@@ -53,7 +54,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 }
 
 type listOptions struct {
-	logSource
+	logs.Source
 	since        string
 	unused, json bool
 }
@@ -89,7 +90,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 			return cli.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
-	cfg, err := config.Load(o.config)
+	cfg, err := config.Load(o.Config)
 	if err != nil {
 		return err
 	}
@@ -175,19 +176,19 @@ type hitKey struct {
 
 // count goes over the log once, and remembers no more than the rules.
 func (o *listOptions) count(all []listedRule, digest string, since time.Time, stderr io.Writer) error {
-	dir, err := o.directory()
+	dir, err := o.Directory()
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.dir == "" && !o.unused {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.Dir == "" && !o.unused {
 		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", cli.Printable(dir))
 		return nil
 	}
-	log, err := o.open()
+	log, err := o.Open()
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	rules := map[hitKey][]*listedRule{}
 	for i := range all {
 		r := &all[i]
@@ -204,7 +205,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		}
 		rules[key] = append(rules[key], r)
 	}
-	return log.each(func(_ string, r *egress.Record) error {
+	return log.Each(func(_ string, r *egress.Record) error {
 		if d := r.Decision; decides(r) && !r.Time.Before(since) {
 			hit(rules[hitKeyOf(r)], r, d.Policy == digest)
 		}
@@ -259,7 +260,7 @@ func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) erro
 	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")
 	for i := range all {
 		r := &all[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, cell(r.layerText()), cell(r.Rule), cell(r.where()), cell(brief(r.What)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, logs.Cell(r.layerText()), logs.Cell(r.Rule), logs.Cell(r.where()), logs.Cell(brief(r.What)))
 	}
 	return errors.Join(table.Flush(), out.Flush())
 }

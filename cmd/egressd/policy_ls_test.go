@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -91,7 +92,7 @@ func hitsOf(t *testing.T, o listOptions) (lines []string) {
 
 func TestRulesAreListedWithTheirHits(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	got := strings.Join(hitsOf(t, listOptions{logSource: logSource{config: c.Path}}), "\n")
+	got := strings.Join(hitsOf(t, listOptions{Source: logs.Source{Config: c.Path}}), "\n")
 	want := `1 builtin baseline
 1 user allow[0]
 2 user reads
@@ -109,12 +110,12 @@ func TestRulesAreListedWithTheirHits(t *testing.T) {
 
 func TestRulesThatWereNotUsed(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	source := logSource{config: c.Path}
-	got := strings.Join(hitsOf(t, listOptions{logSource: source, unused: true}), "\n")
+	source := logs.Source{Config: c.Path}
+	got := strings.Join(hitsOf(t, listOptions{Source: source, unused: true}), "\n")
 	if want := "0 sandbox/ci sandboxes[0].allow[0]\n0 sandbox/web sandboxes[1].deny[0]"; got != want {
 		t.Errorf("unused:\n%s", got)
 	}
-	got = strings.Join(hitsOf(t, listOptions{logSource: source, since: "2026-11-20T09:09:00Z"}), "\n")
+	got = strings.Join(hitsOf(t, listOptions{Source: source, since: "2026-11-20T09:09:00Z"}), "\n")
 	if !strings.HasPrefix(got, "1 builtin baseline\n0 user allow[0]\n0 user reads") {
 		t.Errorf("since:\n%s", got)
 	}
@@ -122,7 +123,7 @@ func TestRulesThatWereNotUsed(t *testing.T) {
 
 func TestRulesForAScript(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	o := listOptions{logSource: logSource{config: c.Path}, json: true}
+	o := listOptions{Source: logs.Source{Config: c.Path}, json: true}
 	var out, talk strings.Builder
 	if err := o.run(&out, &talk); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestRulesWithoutALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, talk strings.Builder
-	o := listOptions{logSource: logSource{config: c.Path}}
+	o := listOptions{Source: logs.Source{Config: c.Path}}
 	if err := o.run(&out, &talk); err != nil || !strings.Contains(talk.String(), "nothing is counted") || !strings.Contains(out.String(), "?     –     allow") {
 		t.Errorf("%v, %s\n%s", err, talk.String(), out.String())
 	}
@@ -152,7 +153,7 @@ func TestRulesWithoutALog(t *testing.T) {
 	if err := o.run(&out, &talk); err == nil {
 		t.Error("without a log, rules were said to be unused")
 	}
-	for _, wrong := range []listOptions{{since: "never"}, {logSource: logSource{config: c.Path, dir: "nowhere"}}} {
+	for _, wrong := range []listOptions{{since: "never"}, {Source: logs.Source{Config: c.Path, Dir: "nowhere"}}} {
 		if err := wrong.run(&out, &talk); err == nil {
 			t.Errorf("%+v: no error", wrong)
 		}

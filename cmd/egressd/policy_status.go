@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -38,13 +39,13 @@ or the last reload was rejected; 2 it cannot be told.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type policyStatusOptions struct {
-	logSource
+	logs.Source
 	json bool
 }
 
@@ -93,8 +94,8 @@ type bundleStatus struct {
 
 func (o *policyStatusOptions) run(stdout io.Writer) error {
 	s := policyStatus{Bundles: []bundleStatus{}}
-	dir := o.dir
-	cfg, err := config.Load(o.config)
+	dir := o.Dir
+	cfg, err := config.Load(o.Config)
 	switch {
 	case err == nil:
 		sources, at := cfg.Sources()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -41,7 +42,7 @@ where that cannot be told.`,
 		Example: `  egressd replay --policy new.yaml since:24h
   egressd replay --policy new.yaml --run last --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 			var answer cli.Status
@@ -51,14 +52,14 @@ where that cannot be told.`,
 			return cli.Unsure(err)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
 	return cmd
 }
 
 type replayOptions struct {
-	logSource
+	logs.Source
 	policy string
 	json   bool
 }
@@ -75,16 +76,16 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err != nil {
 		return err
 	}
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	r := replay{policy: p, sandboxes: sandboxesByName(cfg), differing: map[difference]*differences{}}
-	if err := log.decisions(f, func(record *egress.Record) { r.add(ctx, record) }); err != nil {
+	if err := log.Decisions(f, func(record *egress.Record) { r.add(ctx, record) }); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(stdout)
@@ -252,8 +253,8 @@ func (r *replay) print(w io.Writer, asJSON bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "COUNT\tDESTINATION\tWHAT\tSANDBOX\tWAS\tWOULD BE\tLAST")
 	for _, d := range all {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, cell(d.Destination), cell(d.What), cell(d.Sandbox),
-			cell(d.Was+" by "+d.WasRule), cell(d.Now+" by "+d.NowRule), cell(d.Flow))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, logs.Cell(d.Destination), logs.Cell(d.What), logs.Cell(d.Sandbox),
+			logs.Cell(d.Was+" by "+d.WasRule), logs.Cell(d.Now+" by "+d.NowRule), logs.Cell(d.Flow))
 	}
 	return table.Flush()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/records/sink"
 )
 
@@ -107,7 +108,7 @@ func (r *runner) anchorIndex(c *config.Config) error {
 		return nil
 	}
 	d := &daemon{talk: r.talk} // the run's own is not there yet
-	r.index.anchors = sink.NewAnchors(r.index.dir, exportOrigin(), d.complain, d.tell)
+	r.index.anchors = sink.NewAnchors(r.index.dir, logs.Origin(), d.complain, d.tell)
 	return r.index.anchors.Apply(places)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 )
@@ -42,7 +43,7 @@ func (v *shadowView) text() string {
 	if v == nil {
 		return ""
 	}
-	return shadowText(&egress.RecordShadow{
+	return logs.ShadowText(&egress.RecordShadow{
 		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -29,34 +30,34 @@ of egressd log.`,
   egressd suggest --run last
   egressd suggest --run last 'host:*.example.com'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.completeFilters,
+		ValidArgsFunction: o.CompleteFilters,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type suggestOptions struct {
-	logSource
+	logs.Source
 	json bool
 }
 
 func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
-	log, f, err := o.ask(words)
+	log, f, err := o.Ask(words)
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	var lessons records.Lessons
-	if err := log.decisions(f, lessons.Add); err != nil {
+	if err := log.Decisions(f, lessons.Add); err != nil {
 		return err
 	}
 	all := lessons.All()
 	if len(all) == 0 {
-		return cli.Failed(fmt.Errorf("nothing was learned in %s", log.dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
+		return cli.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
 	}
 	if lessons.Beyond > 0 {
 		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many or not one host, are left out\n", cli.Plural(int(lessons.Beyond), "request"))

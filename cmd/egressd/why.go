@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -48,18 +49,18 @@ A way to allow what was refused is shown only for a public destination that no
 rule speaks of: never for private addresses, for metadata services, or for what
 a rule refuses on purpose.`,
 		Args:              cli.OneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
-		ValidArgsFunction: o.completeIDs,
+		ValidArgsFunction: o.CompleteIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.OutOrStdout(), args[0])
 		},
 	}
-	logFlags(cmd, &o.logSource)
+	logs.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type whyOptions struct {
-	logSource
+	logs.Source
 	json   bool
 	around bool // tell of what was before and after
 }
@@ -68,17 +69,17 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if id == "" {
 		return cli.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
 	}
-	log, err := o.open()
+	log, err := o.Open()
 	if err != nil {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	story, err := findStory(log, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
 	if story.Fix != "" {
-		story.Fix += o.flags()
+		story.Fix += o.Flags()
 	}
 	if o.around {
 		if err := story.link(log); err != nil {
@@ -88,7 +89,7 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if o.json {
 		return cli.PrintJSON(stdout, story)
 	}
-	return story.print(stdout, o.policyPath(), cli.PaletteFor(stdout))
+	return story.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
 }
 
 // maxStoryRecords bounds what is kept of one flow: an inspected tunnel can
@@ -114,9 +115,9 @@ type story struct {
 }
 
 // findStory collects the records of the one flow whose id begins with prefix.
-func findStory(log *logReader, prefix string) (*story, error) {
+func findStory(log *logs.Reader, prefix string) (*story, error) {
 	found := map[string]*story{}
-	err := log.each(func(text string, r *egress.Record) error {
+	err := log.Each(func(text string, r *egress.Record) error {
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
 			return nil
 		}
@@ -136,7 +137,7 @@ func findStory(log *logReader, prefix string) (*story, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, cli.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.dir, prefix), "egressd log")
+		return nil, cli.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
 	case 1:
 		for _, s := range found {
 			return s, nil
@@ -197,7 +198,7 @@ func (s *story) print(w io.Writer, policyPath string, colours cli.Palette) error
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(cli.Printable(d.Action)), cell(records.Destination(r)), cli.Printable(s.Flow))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(cli.Printable(d.Action)), logs.Cell(records.Destination(r)), cli.Printable(s.Flow))
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
@@ -217,7 +218,7 @@ func (s *story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
-		cli.Field(&b, "shadow", shadowText(s.Shadow))
+		cli.Field(&b, "shadow", logs.ShadowText(s.Shadow))
 		cli.Field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
 	}
 	cli.Field(&b, "sent", r.Raw)

@@ -11,11 +11,12 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
-func writtenLog(t *testing.T, records []*egress.Record) *logReader {
+func writtenLog(t *testing.T, records []*egress.Record) *logs.Reader {
 	t.Helper()
 	dir := t.TempDir() + "/audit"
 	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})
@@ -32,11 +33,11 @@ func writtenLog(t *testing.T, records []*egress.Record) *logReader {
 			t.Fatal(err)
 		}
 	}
-	reader, err := (&logSource{dir: dir}).open()
+	reader, err := (&logs.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(reader.close)
+	t.Cleanup(reader.Close)
 	return reader
 }
 

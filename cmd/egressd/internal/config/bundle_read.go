@@ -209,6 +209,7 @@ type Lapse struct {
 	SaidStale bool // that was recorded
 }
 
+// Evaluate denies everything once the bundle has expired.
 func (l *Lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
 	if time.Now().Before(l.At) {
 		return policy.Decision{Verdict: policy.Abstain}, nil
@@ -216,6 +217,7 @@ func (l *Lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, err
 	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.Why()}, nil
 }
 
+// Why says when it expired, or expires.
 func (l *Lapse) Why() string { return "it expired at " + l.At.UTC().Format(time.RFC3339) }
 
 // What is read of a key and of a bundle, at most.

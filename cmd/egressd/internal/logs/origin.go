@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 	"github.com/egressd/egressd/records/export"
 )
 
-// exportOrigin is what exported events say of this machine.
-func exportOrigin() export.Origin {
+// Origin is what exported events say of this machine.
+func Origin() export.Origin {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""

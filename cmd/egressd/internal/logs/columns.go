@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"github.com/egressd/egressd/records"
 )
 
-// cell makes text fit for one cell of a table: each of its characters takes the
+// Cell makes text fit for one cell of a table: each of its characters takes the
 // place of one.
-func cell(s string) string {
+func Cell(s string) string {
 	switch s {
 	case "":
 		return "–"
@@ -34,23 +34,23 @@ const widest = 0x10ff
 
 // How much of a text, which a sandbox may choose, stands in a column.
 const (
-	longestColumn = 32
-	longestCell   = 64
+	LongestColumn = 32
+	LongestCell   = 64
 )
 
-// cut shortens text to most characters.
-func cut(s string, most int) string {
+// Cut shortens text to most characters.
+func Cut(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}
 	return s
 }
 
-// cutHost shortens a destination in its middle: its end says whose it is.
-func cutHost(s string) string {
+// CutHost shortens a destination in its middle: its end says whose it is.
+func CutHost(s string) string {
 	const head = 20
-	if r := []rune(s); len(r) > longestCell {
-		return string(r[:head]) + "…" + string(r[len(r)-(longestCell-head-1):])
+	if r := []rune(s); len(r) > LongestCell {
+		return string(r[:head]) + "…" + string(r[len(r)-(LongestCell-head-1):])
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 	"github.com/egressd/egressd/records"
 )
 
-// shadowText says what a shadow would have done, and why.
-func shadowText(s *egress.RecordShadow) string {
+// ShadowText says what a shadow would have done, and why.
+func ShadowText(s *egress.RecordShadow) string {
 	text := "would " + records.ShadowAction(s)
 	if s.Class != "" {
 		text += " (" + s.Class + ")"

@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ const recentBytes = 2 << 20
 
 // recent calls do with the records that stand in the last bytes of the log. It
 // passes over what it cannot read, since completion has nobody to tell.
-func (s *logSource) recent(do func(*egress.Record)) {
-	dir, err := s.directory()
+func (s *Source) recent(do func(*egress.Record)) {
+	dir, err := s.Directory()
 	if err != nil {
 		return
 	}
@@ -64,9 +64,9 @@ func tailOf(path string, most int64) []byte {
 	return text
 }
 
-// completeFilters completes the keys of filters, and their values: those that are
+// CompleteFilters completes the keys of filters, and their values: those that are
 // few, else what is in the log.
-func (s *logSource) completeFilters(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+func (s *Source) CompleteFilters(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	sign := ""
 	if strings.HasPrefix(word, "!") {
 		sign, word = "!", word[1:]
@@ -99,7 +99,7 @@ const mostValues = 50
 // values are those of a key that begin with a text, of recent records: those that
 // were most, first. What a shell or a terminal could take for something else is
 // left out.
-func (s *logSource) values(key, begin string) []string {
+func (s *Source) values(key, begin string) []string {
 	field := records.Field(key)
 	if key == "flow" {
 		field = func(r *egress.Record) string { return r.Flow }
@@ -127,7 +127,7 @@ func harmless(s string) bool {
 }
 
 // runs are the ids of the last runs.
-func (s *logSource) runs() []string {
+func (s *Source) runs() []string {
 	dir, err := s.daemons()
 	if err != nil {
 		return nil
@@ -145,16 +145,16 @@ func (s *logSource) runs() []string {
 	return all
 }
 
-// completeIDs offers the newest ids of the log.
-func (s *logSource) completeIDs(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	log, err := s.open()
+// CompleteIDs offers the newest ids of the log.
+func (s *Source) CompleteIDs(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	log, err := s.Open()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	defer log.close()
+	defer log.Close()
 	const most = 20
 	var ids []string
-	_ = log.each(func(_ string, r *egress.Record) error { // completion has nobody to tell
+	_ = log.Each(func(_ string, r *egress.Record) error { // completion has nobody to tell
 		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
 			ids = append(ids, r.Flow+"\t"+cli.Printable(records.Destination(r)+" "+records.Why(r)))
 			ids = ids[max(0, len(ids)-most):]
