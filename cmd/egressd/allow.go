@@ -199,10 +199,10 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 		}
 	}
 	if len(g.config.File.Sandboxes) > 1 {
-		g.warn("the line is for every sandbox of %s, not for %s alone", g.path, s.decisive.Sandbox)
+		g.warn("the line is for every sandbox of %s, not for %s alone", g.path, s.Record().Sandbox)
 	}
-	if slices.Contains(g.sandboxes, s.decisive.Sandbox) { // one that is no longer listed asks as nobody
-		g.sandboxes = []string{s.decisive.Sandbox}
+	if slices.Contains(g.sandboxes, s.Record().Sandbox) { // one that is no longer listed asks as nobody
+		g.sandboxes = []string{s.Record().Sandbox}
 	}
 	return nil
 }
@@ -210,19 +210,19 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 // answeredBy says why allowing p does not answer the story, or nil: it has to
 // be just what was refused.
 func answeredBy(s *story, p policy.Pattern) error {
-	if s.decisive == nil || s.Decision.Action == "allow" {
+	if s.Record() == nil || s.Decision.Action == "allow" {
 		return fmt.Errorf("%s was not refused", s.Flow)
 	}
-	host := records.RefusedHost(s.decisive)
+	host := records.RefusedHost(s.Record())
 	if host == "" {
-		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, records.Why(s.decisive))
+		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, records.Why(s.Record()))
 	}
-	for _, text := range []string{host, records.Destination(s.decisive)} {
+	for _, text := range []string{host, records.Destination(s.Record())} {
 		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, records.Destination(s.decisive), p)
+	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, records.Destination(s.Record()), p)
 }
 
 func (g *grant) warn(format string, arguments ...any) {

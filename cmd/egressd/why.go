@@ -114,6 +114,9 @@ type story struct {
 	end      *egress.Record
 }
 
+// Record is the record of the decision, or nil where there is none.
+func (s *story) Record() *egress.Record { return s.decisive }
+
 // findStory collects the records of the one flow whose id begins with prefix.
 func findStory(log *logs.Reader, prefix string) (*story, error) {
 	found := map[string]*story{}
