@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
@@ -189,7 +190,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 		return err
 	}
 	defer log.Close()
-	s, err := findStory(log, strings.ToUpper(o.from))
+	s, err := logcmd.FindStory(log, strings.ToUpper(o.from))
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (o *allowOptions) answer(g *grant, patterns []policy.Pattern) error {
 
 // answeredBy says why allowing p does not answer the story, or nil: it has to
 // be just what was refused.
-func answeredBy(s *story, p policy.Pattern) error {
+func answeredBy(s *logcmd.Story, p policy.Pattern) error {
 	if s.Record() == nil || s.Decision.Action == "allow" {
 		return fmt.Errorf("%s was not refused", s.Flow)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -64,11 +65,11 @@ func addCommands(root *cobra.Command) {
 		newInitCommand(),
 		newEnvCommand(),
 		newCheckCommand(),
-		newWhyCommand(),
+		logcmd.NewWhy(),
 		newAllowCommand(),
 		newSuggestCommand(),
 		newReplayCommand(),
-		newLogCommand(),
+		logcmd.New(),
 		newCACommand(),
 		newPolicyCommand(),
 		newTrustCommand(),

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"encoding/json"
@@ -51,7 +51,7 @@ func TestStoryKeepsWhatItReads(t *testing.T) {
 		records = append(records, request, opened(fmt.Sprintf("Y%d", i), "y.test", "deny"))
 	}
 	records = append(records, closed(request, 0, 0, "closed"))
-	s, err := findStory(writtenLog(t, records), "X")
+	s, err := FindStory(writtenLog(t, records), "X")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 	for i := range 50 {
 		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
 	}
-	_, err := findStory(writtenLog(t, records), "A")
+	_, err := FindStory(writtenLog(t, records), "A")
 	var f *cli.Failure
 	if !errors.As(err, &f) || f.Code != cli.ExitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
 		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)

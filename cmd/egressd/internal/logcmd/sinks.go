@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"encoding/json"

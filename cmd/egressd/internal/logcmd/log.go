@@ -1,4 +1,5 @@
-package main
+// Package logcmd has egressd log, a file for each command below it, and egressd why.
+package logcmd
 
 import (
 	"bufio"
@@ -16,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newLogCommand() *cobra.Command {
+// New returns egressd log and the commands below it.
+func New() *cobra.Command {
 	var o logOptions
 	cmd := &cobra.Command{
 		Use:   "log [FILTER…]",

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"encoding/json"
@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newWhyCommand() *cobra.Command {
+// NewWhy returns egressd why.
+func NewWhy() *cobra.Command {
 	cmd := explainCommand(&whyOptions{})
 	cmd.Use = "why ID"
 	cmd.Example = `  egressd why 01KB6ZQ4SZ
@@ -74,7 +75,7 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		return err
 	}
 	defer log.Close()
-	story, err := findStory(log, strings.ToUpper(id))
+	story, err := FindStory(log, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
@@ -96,8 +97,8 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 // hold any number of requests. The end of the flow is kept in any case.
 const maxStoryRecords = 200
 
-// A story is all that the log holds about one flow.
-type story struct {
+// A Story is all that the log holds about one flow.
+type Story struct {
 	Flow     string                 `json:"flow"`
 	Decision *egress.RecordDecision `json:"decision"`
 	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // what the policy in shadow would have decided
@@ -115,11 +116,11 @@ type story struct {
 }
 
 // Record is the record of the decision, or nil where there is none.
-func (s *story) Record() *egress.Record { return s.decisive }
+func (s *Story) Record() *egress.Record { return s.decisive }
 
-// findStory collects the records of the one flow whose id begins with prefix.
-func findStory(log *logs.Reader, prefix string) (*story, error) {
-	found := map[string]*story{}
+// FindStory collects the records of the one flow whose id begins with prefix.
+func FindStory(log *logs.Reader, prefix string) (*Story, error) {
+	found := map[string]*Story{}
 	err := log.Each(func(text string, r *egress.Record) error {
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
 			return nil
@@ -129,7 +130,7 @@ func findStory(log *logs.Reader, prefix string) (*story, error) {
 			return errTooMany
 		}
 		if s == nil {
-			s = &story{Flow: strings.Clone(r.Flow)}
+			s = &Story{Flow: strings.Clone(r.Flow)}
 			found[s.Flow] = s
 		}
 		s.add(text, records.Clone(r))
@@ -154,12 +155,12 @@ const maxCandidates = 5
 
 var errTooMany = errors.New("too many ids begin alike")
 
-func ambiguous(prefix string, found map[string]*story) error {
+func ambiguous(prefix string, found map[string]*Story) error {
 	ids := slices.Sorted(maps.Keys(found))
 	return cli.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
-func (s *story) add(text string, r *egress.Record) {
+func (s *Story) add(text string, r *egress.Record) {
 	if r.Decision != nil && (s.Decision == nil || strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.decisive = r.Decision, r
 		s.Fix = fixFor(r)
@@ -195,7 +196,7 @@ func strictness(action string) int {
 	}
 }
 
-func (s *story) print(w io.Writer, policyPath string, colours cli.Palette) error {
+func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error {
 	r, d := s.decisive, s.Decision
 	if d == nil {
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
@@ -237,7 +238,7 @@ func (s *story) print(w io.Writer, policyPath string, colours cli.Palette) error
 }
 
 // printRecords lists the records where the decisive one is not the only one.
-func (s *story) printRecords(b *strings.Builder, colours cli.Palette) {
+func (s *Story) printRecords(b *strings.Builder, colours cli.Palette) {
 	if len(s.records) < 2 {
 		return
 	}
@@ -250,7 +251,7 @@ func (s *story) printRecords(b *strings.Builder, colours cli.Palette) {
 	}
 }
 
-func (s *story) printFix(b *strings.Builder, policyPath string) {
+func (s *Story) printFix(b *strings.Builder, policyPath string) {
 	if s.Fix == "" {
 		return
 	}
@@ -290,7 +291,7 @@ func serverName(r *egress.Record) string {
 	return r.TLS.SNI
 }
 
-func (s *story) endText() string {
+func (s *Story) endText() string {
 	switch {
 	case s.end != nil:
 		text := trafficText(s.end)

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"fmt"
@@ -189,7 +189,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
 		t.Errorf("the overview is\n%s", table.String())
 	}
-	s := story{Flow: "A", records: []*egress.Record{open, end}, decisive: open, Decision: open.Decision, end: end}
+	s := Story{Flow: "A", records: []*egress.Record{open, end}, decisive: open, Decision: open.Decision, end: end}
 	if err := s.print(&told, "", cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ type linked struct {
 }
 
 // link looks for what is related to a story.
-func (s *story) link(log *logs.Reader) error {
+func (s *Story) link(log *logs.Reader) error {
 	if s.decisive == nil || len(s.records) == 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (s *story) link(log *logs.Reader) error {
 }
 
 // tell keeps what is nearest on both sides, and counts what is left out.
-func (s *story) tell(l linked) {
+func (s *Story) tell(l linked) {
 	if l.Count == 1 {
 		l.Count = 0
 	}
@@ -85,13 +85,13 @@ func (s *story) tell(l linked) {
 	}
 }
 
-func (s *story) sameProgram(r *egress.Record) bool {
+func (s *Story) sameProgram(r *egress.Record) bool {
 	return r.Sandbox == s.decisive.Sandbox && records.Process(r) == records.Process(s.decisive)
 }
 
 // relation says how r is related to a story, or "" where it is not: after a refusal,
 // and before one, everything is that could be another try.
-func (s *story) relation(r *egress.Record, after bool) string {
+func (s *Story) relation(r *egress.Record, after bool) string {
 	d := s.decisive
 	refused := s.Decision.Action != "allow" && after || r.Decision.Action != "allow" && !after
 	host, other := records.Host(d), records.Host(r)
@@ -128,7 +128,7 @@ func isAddress(s string) bool {
 }
 
 // printLinked tells what the same program did around the story.
-func (s *story) printLinked(b *strings.Builder, colours cli.Palette) {
+func (s *Story) printLinked(b *strings.Builder, colours cli.Palette) {
 	by := "program"
 	if s.decisive != nil && records.Process(s.decisive) == "" {
 		by = "sandbox"

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func TestTheStoryTellsOfOtherTries(t *testing.T) {
 		return r
 	}
 	host := func(name string) func(*egress.Record) { return func(r *egress.Record) { r.Dst.Host = name } }
-	s := &story{Flow: "S", Decision: asked.Decision, decisive: asked, records: []*egress.Record{asked}}
+	s := &Story{Flow: "S", Decision: asked.Decision, decisive: asked, records: []*egress.Record{asked}}
 	for want, change := range map[string]func(*egress.Record){
 		"the same again":                        func(*egress.Record) {},
 		"the same again, by socks5":             func(r *egress.Record) { r.Via = "socks5" },
@@ -76,7 +76,7 @@ func TestTheStoryKeepsWhatIsNear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s, err := findStory(log, "S")
+	s, err := FindStory(log, "S")
 	if err != nil {
 		t.Fatal(err)
 	}
