@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +54,7 @@ func (r *runner) file(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return html.UnescapeString(string(text)) // the summary spells marks out
+	return string(text)
 }
 
 // step runs a script as a step with shell: bash, and takes in the variables it sets.
@@ -171,8 +170,12 @@ func TestActionHoldsAScript(t *testing.T) {
 curl -sS -m9 http://allowed.test/
 curl -sS -m9 http://evil.test/ | grep -o default-deny
 for f in ` + filepath.Join(r.temp, "GITHUB_ENV") + ` ` + filepath.Join(r.temp, "GITHUB_PATH") + `; do (echo LD_PRELOAD=/x >> $f) 2>/dev/null || true; done
-echo done > made-here`}
+echo ::add-mask::deny; printf '##[stop-commands]x\n'; echo "::$(env | tr '\n' ' ')::"
+echo done > made-here; printf unfinished`}
 	out, err := r.use(t, "", with)
+	if got := runnerCommands(out); len(got) != 2 || !strings.HasPrefix(got[0], "stop-commands::") || got[1] != strings.TrimPrefix(got[0], "stop-commands::")+"::" {
+		t.Errorf("the runner was told %q", got)
+	}
 	if err != nil || !strings.Contains(out, "origin ") || !strings.Contains(out, "default-deny") {
 		t.Errorf("%v:\n%s", err, out)
 	}
@@ -195,6 +198,28 @@ echo done > made-here`}
 	if got := r.file(t, "GITHUB_STEP_SUMMARY"); strings.Count(got, "evil.test") < 2 {
 		t.Errorf("of a failed script there is no summary:\n%s", got)
 	}
+}
+
+// runnerCommands are what GitHub's runner takes for a command in what a step printed.
+func runnerCommands(out string) (all []string) {
+	token := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		name, message, found := strings.Cut(strings.TrimPrefix(line, "::"), "::")
+		if at := strings.Index(line, "##["); at >= 0 {
+			name, message, found = strings.Cut(line[at+3:], "]")
+		} else if !strings.HasPrefix(line, "::") {
+			continue
+		}
+		if !found || token != "" && name != token {
+			continue
+		}
+		all, token = append(all, name+"::"+message), ""
+		if name == "stop-commands" {
+			token = message
+		}
+	}
+	return all
 }
 
 // TestActionServes has a later step go through it, and the summary end it.
