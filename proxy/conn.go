@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -34,19 +33,20 @@ type conn struct {
 
 // An opening is what a connection needs until it is a tunnel.
 type opening struct {
-	place    place
-	fd       int
-	upstream int             // what First hands over when it says Take
-	refused  *egress.Refusal // what First did refuse
-	peer     sandbox.Peer
-	late     *relay.Timer
-	head     []byte // of the request, while it is incomplete
-	door     door   // how to answer
-	rest     []byte // what came behind the head
-	cancel   func() // gives the connect up, while one is under way
-	hello    *sniff.Assembler
-	front    *front   // of a TLS listener, or nil
-	captured *capture // nil where the client knows of the proxy
+	place     place
+	fd        int
+	upstream  int             // what First hands over when it says Take
+	refused   *egress.Refusal // what First did refuse
+	peer      sandbox.Peer
+	late      *relay.Timer
+	lingering *lingerer // of the last answer, once that was sent and may not have been read
+	head      []byte    // of the request, while it is incomplete
+	door      door      // how to answer
+	rest      []byte    // what came behind the head
+	cancel    func()    // gives the connect up, while one is under way
+	hello     *sniff.Assembler
+	front     *front   // of a TLS listener, or nil
+	captured  *capture // nil where the client knows of the proxy
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -363,35 +363,17 @@ func (c *conn) leave() {
 // lose implements [loser].
 func (c *conn) lose() {
 	c.loop.Post(func() {
-		if !c.over {
+		switch {
+		case !c.over:
 			c.tooMany()
+		case c.opening != nil && c.lingering != nil:
+			c.lingering.close()
 		}
 	})
 }
 
 func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
 	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
-}
-
-// farewell sends the last answer and closes. Where the client may have sent
-// bytes that nobody reads, it waits a moment for the client to close: a reset
-// could otherwise overtake the answer.
-func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
-	if c.over {
-		return
-	}
-	c.loop.Stop(c.late)
-	c.closeFlow(string(refusal.Decision.Class))
-	if len(answer) > 0 {
-		relay.Write(c.fd, answer)
-	}
-	if len(c.rest) == 0 && !relay.Unread(c.fd) {
-		c.drop()
-		return
-	}
-	c.over = true
-	c.leave()
-	linger(c.loop, c.fd)
 }
 
 // gone ends a connection whose client left while its request was decided or
@@ -448,41 +430,4 @@ func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
 		return false
 	}
 	return true
-}
-
-// A lingerer reads and forgets until the client closes.
-type lingerer struct {
-	loop  *relay.Loop
-	fd    int
-	timer *relay.Timer
-}
-
-func linger(loop *relay.Loop, fd int) {
-	const moment = time.Second
-	l := &lingerer{loop: loop, fd: fd}
-	relay.ShutdownWrite(fd)
-	l.timer = loop.After(moment, l.close)
-	if loop.Watch(fd, l) != nil {
-		l.close()
-		return
-	}
-	l.Ready(syscall.EPOLLIN)
-}
-
-func (l *lingerer) close() {
-	l.loop.Stop(l.timer)
-	l.loop.CloseFD(l.fd)
-}
-
-func (l *lingerer) Ready(relay.Events) {
-	for range 16 {
-		n, again, err := relay.Read(l.fd, l.loop.Scratch())
-		if again {
-			return
-		}
-		if err != nil || n == 0 {
-			break
-		}
-	}
-	l.close()
 }

@@ -197,6 +197,14 @@ func (p *places) free(at *place) {
 	at.share = nil
 }
 
+// holds reports whether a place is held: it was given, and has been neither given back
+// nor lost.
+func (p *places) holds(at *place) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return at.share != nil
+}
+
 // count is how many places are taken.
 func (p *places) count() int {
 	p.mu.Lock()

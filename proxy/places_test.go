@@ -91,6 +91,7 @@ func sharedWorld(t *testing.T) (w *world, listeners map[string]string) {
 	listed := "sandboxes: [{name: first, token_file: x}, {name: second, token_file: x}, {name: third, token_file: x}, {name: fourth, token_file: x}]\n"
 	w = newWorld(t, openPolicy+listed, func(s *Server) {
 		s.Limits.Connections = 8
+		s.lingers = time.Hour
 		if err := s.Sandboxes.Set([]sandbox.Entry{
 			{Name: "first", Listener: "first"}, {Name: "second", Listener: "second"},
 			{Name: "third", Token: "third"}, {Name: "fourth", Token: "fourth"},

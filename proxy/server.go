@@ -88,9 +88,10 @@ type Server struct {
 	tunnels  sync.Map // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops    []*relay.Loop
 	readers  headReaders
-	buffers  sync.Pool // of *[bodyBuffer]byte
-	open     places    // connections
-	outside  places    // those of TLS listeners, around the ones that are inside
+	buffers  sync.Pool     // of *[bodyBuffer]byte
+	open     places        // connections
+	outside  places        // those of TLS listeners, around the ones that are inside
+	lingers  time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
 
 	inspection atomic.Pointer[inspection]
 

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/sandbox"
+)
+
+// unreadable is refused with more behind it than is read.
+var unreadable = "GET / HTTP/1.1\r\nno field\r\n\r\n" + strings.Repeat("x", 100)
+
+// TestWhoWasAnsweredAndStaysHasAPlace has clients stay that were told that they cannot be
+// understood: their descriptors are not free, and so their places are not.
+func TestWhoWasAnsweredAndStaysHasAPlace(t *testing.T) {
+	w, at := sharedWorld(t)
+	var all []*client
+	for range 4 {
+		all = append(all, dialAt(t, at["first"]).send(unreadable).expect("HTTP/1.1 400 "))
+	}
+	dialAt(t, at["first"]).expect("HTTP/1.1 429 ")
+	for _, c := range all {
+		c.Close()
+	}
+	for w.open.count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	dialAt(t, at["first"]).send(unreadable).expect("HTTP/1.1 400 ")
+}
+
+// TestWhoWasAnsweredGivesWay has the oldest of them go for others from the same address.
+func TestWhoWasAnsweredGivesWay(t *testing.T) {
+	w, at := sharedWorld(t)
+	var all []*client
+	for range 6 {
+		all = append(all, dialAt(t, at["shared"]).send(unreadable).expect("HTTP/1.1 400 "))
+	}
+	for i, c := range all[:2] {
+		if _, err := c.in.Discard(1 << 20); err == nil || isTimeout(err) {
+			t.Errorf("client %d is still there: %v", i, err)
+		}
+	}
+	w.open.mu.Lock()
+	held := w.open.of(w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1), Listener: "shared"})).held
+	w.open.mu.Unlock()
+	if held > 4 {
+		t.Errorf("one address has %d of 8 connections", held)
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
