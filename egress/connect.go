@@ -56,7 +56,11 @@ func (c *connecting) next() {
 			c.last = err
 			continue
 		}
-		c.open = append(c.open, a)
+		if c.open = append(c.open, a); len(c.open) > attemptsMost {
+			relay.Reset(c.open[0].fd)
+			c.loop.CloseFD(c.open[0].fd)
+			c.open = c.open[1:]
+		}
 		if len(c.to) > 0 {
 			c.start = c.loop.After(attemptDelay, c.next)
 		}
@@ -84,6 +88,9 @@ func (c *connecting) begin(to netip.AddrPort) (*attempt, error) {
 func (a *attempt) connect(sa syscall.Sockaddr) error {
 	syscall.SetsockoptInt(a.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	if err := a.race.flow.judged(a.to); err != nil {
+		return err
+	}
+	if err := a.race.flow.mayConnect(a.to); err != nil {
 		return err
 	}
 	if err := syscall.Connect(a.fd, sa); err != nil && err != syscall.EINPROGRESS {
@@ -142,13 +149,14 @@ func (c *connecting) cancel() {
 	}
 }
 
-// clear ends the race and closes everything but won.
+// clear ends the race and closes everything but won, to which nothing was said.
 func (c *connecting) clear(won *attempt) {
 	c.over = true
 	c.loop.Stop(c.timeout)
 	c.loop.Stop(c.start)
 	for _, a := range c.open {
 		if a != won {
+			relay.Reset(a.fd)
 			c.loop.CloseFD(a.fd)
 		}
 	}

@@ -17,9 +17,14 @@ import (
 // it (RFC 8305 §5).
 const attemptDelay = 250 * time.Millisecond
 
+// attemptsMost is how many addresses are tried at a time: the one that was begun first gives
+// way to another. Each has a descriptor, and a name can have 32 that answer nothing.
+const attemptsMost = 4
+
 var (
 	errNotJudged = errors.New("the address was not decided")
 	errRefused   = errors.New("the policy in force refuses it")
+	errPorts     = errors.New("too many connections to it were begun")
 )
 
 // Dial connects to one of the flow's decided addresses and to nothing else.
@@ -93,11 +98,18 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan dialled)
+	giveUp := make([]context.CancelFunc, 0, len(to)) // by attempt
 	started, ended := 0, 0
 	var last error
 	for ended < len(to) {
 		if started < len(to) {
-			go f.attempt(ctx, to[started], results)
+			its, cancel := context.WithCancel(ctx)
+			defer cancel()
+			giveUp = append(giveUp, cancel)
+			go f.attempt(its, to[started], results)
+			if started >= attemptsMost {
+				giveUp[started-attemptsMost]()
+			}
 			started++
 		}
 		select {
@@ -150,7 +162,10 @@ func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 			if err != nil {
 				return errNotJudged
 			}
-			return f.judged(to)
+			if err := f.judged(to); err != nil {
+				return err
+			}
+			return f.mayConnect(to)
 		},
 	}
 	d.SetMultipathTCP(false)
@@ -232,6 +247,11 @@ func (f *Flow) dialError(err error) *Refusal {
 			return f.refusal(policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the policy changed", Policy: f.decision.Policy})
 		}
 		return f.refusal(*f.decision)
+	}
+	if errors.Is(err, errPorts) {
+		d := tooManyPorts
+		d.Policy = f.decision.Policy
+		return f.refusal(d)
 	}
 	return f.networkRefusal(networkClass(err))
 }

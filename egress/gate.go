@@ -73,6 +73,7 @@ type Gate struct {
 	canaries atomic.Pointer[secret.Canaries]
 	stays    openStays
 
+	ports   ports
 	nobodys repeats // denials of who is no sandbox
 	shut    atomic.Bool
 	life    context.Context // until Shut
@@ -118,7 +119,7 @@ func New(c Config) *Gate {
 		c.DialTimeout = 15 * time.Second
 	}
 	c.Questions = c.Questions.filled()
-	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}}
+	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}, ports: ports{most: localPorts()}}
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }

@@ -206,6 +206,7 @@ func (c *conn) connected(upstream int, err error) {
 	}
 	answer := c.door.established()
 	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
+		relay.Reset(upstream)
 		c.loop.CloseFD(upstream)
 		c.closeFlow(string(relay.Broken))
 		c.drop()

@@ -128,6 +128,7 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 // said, goes: each request has a flow of its own.
 func (c *conn) takeHTTP(first []byte) {
 	host, via := c.flow.Destination(), c.door.via()
+	relay.Reset(c.upstream) // nothing was said on it
 	c.loop.CloseFD(c.upstream)
 	c.flow.Close(egress.End{Outcome: "http"})
 	c.toGoroutine(first, func(h *hosted) {

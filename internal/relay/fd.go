@@ -55,6 +55,15 @@ func Reset(fd int) {
 	syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
 }
 
+// isReset reports whether the other end of fd has broken its connection off.
+func isReset(fd int) bool {
+	const tcpClose = 7 // TCP_CLOSE, which nothing else leads to while fd is open
+	var info [8]byte
+	size := uint32(len(info))
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0 && info[0] == tcpClose
+}
+
 // Read reads what is there into b: n is 0 at the end of the stream, and
 // again is true where nothing is there yet.
 func Read(fd int, b []byte) (n int, again bool, err error) {

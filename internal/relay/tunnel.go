@@ -293,9 +293,25 @@ func (t *Tunnel) finish(why Why) {
 		return
 	}
 	t.leave()
+	if t.brokenOff(why) {
+		Reset(int(t.upstream.fd))
+	}
 	t.loop.CloseFD(int(t.client.fd))
 	t.loop.CloseFD(int(t.upstream.fd))
 	t.keeper.Ended(End{Up: t.up.count, Down: t.down.count, Why: why})
+}
+
+// brokenOff reports whether the upstream is to see a reset: where nothing was said to it,
+// and where the client broke off. An orderly end would keep the local port from the next
+// connection to the same place for a minute (TIME-WAIT), at no cost to the client.
+func (t *Tunnel) brokenOff(why Why) bool {
+	switch why {
+	case FirstEnded, FirstLate, Refused:
+		return true
+	case Broken:
+		return isReset(int(t.client.fd))
+	}
+	return false
 }
 
 // leave ends the tunnel as the loop's.

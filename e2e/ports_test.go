@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"testing"
+)
+
+// TestTheLocalPortsAreShared has one sandbox connect and leave until it may not any more,
+// on a gateway with few ports. Another still reaches the same place.
+func TestTheLocalPortsAreShared(t *testing.T) {
+	const setting = "/proc/sys/net/ipv4/ip_local_port_range"
+	var before []byte
+	err := theWorld(t).Gateway.Do(func() (err error) {
+		if before, err = os.ReadFile(setting); err != nil {
+			return err
+		}
+		return os.WriteFile(setting, []byte("40000 40099"), 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := theWorld(t).Gateway.Do(func() error { return os.WriteFile(setting, before, 0) }); err != nil {
+			t.Error(err)
+		}
+	})
+	d := start(t, policyText(t, "P-auth"))
+	ci, web := authorization("ci", "open-sesame"), authorization("web", "another-secret")
+	began, status := 0, http.StatusOK
+	for ; status == http.StatusOK && began < 100; began++ {
+		var c *tunnel
+		if c, status, err = d.open("allowed.test:443", ci); err != nil {
+			t.Fatalf("connection %d: %v", began, err)
+		}
+		c.Close()
+	}
+	if status != http.StatusTooManyRequests || began < 22 {
+		t.Errorf("%d connections were begun, and then came status %d", began, status)
+	}
+	if _, status, err := d.open("allowed.test:443", web); err != nil || status != http.StatusOK {
+		t.Errorf("another sandbox: status %d, %v", status, err)
+	}
+}

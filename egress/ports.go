@@ -1,0 +1,149 @@
+package egress
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// ports are the connections that were begun lately towards each address and port. Each has
+// a local port, and keeps it for a minute after its end where egressd was the first to close
+// (TIME-WAIT, RFC 9293 section 3.6.1): a sandbox that only connects and leaves could have
+// all of them, and nobody else would reach what it has reached. So no sandbox begins one
+// more in a minute that has begun as many as are left.
+//
+// Its zero value counts nothing. It is safe for concurrent use.
+type ports struct {
+	most int // towards one place in a minute, of all sandboxes; 0: any number
+
+	mu     sync.Mutex // guards what follows
+	tick   int64      // the newest
+	ticks  [portTicks]map[*portUse]int
+	uses   map[portKey]*portUse
+	toward map[netip.AddrPort]int
+	places map[string]int // how many there are in uses, by sandbox
+}
+
+type portKey struct {
+	sandbox string
+	to      netip.AddrPort // the zero value stands for all that are too many to be told apart
+}
+
+type portUse struct {
+	portKey
+	n int
+}
+
+const (
+	portTick   = 4 * time.Second
+	portTicks  = 17   // a port is missed for 64 to 68 seconds: TIME-WAIT takes 60
+	placesMost = 4096 // of one sandbox, that are told apart
+)
+
+// localPorts returns how many connections towards one place may begin in a minute, by the
+// settings of the kernel: a little less than half of its local ports. It takes every second
+// port first, and once these are used up each connect(2) looks at all of them.
+func localPorts() int {
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_tw_reuse"); err == nil && strings.TrimSpace(string(text)) == "1" {
+		return 0 // a port is free again after a second
+	}
+	first, last := 32768, 60999 // ip-sysctl(7)
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if f := strings.Fields(string(text)); len(f) == 2 {
+			a, errA := strconv.Atoi(f[0])
+			b, errB := strconv.Atoi(f[1])
+			if errA == nil && errB == nil {
+				first, last = a, b
+			}
+		}
+	}
+	return max(2, (last-first+1)*9/20)
+}
+
+// take counts a connection that is about to begin at a time of the gate's clock, and
+// reports whether its sandbox may have one more. Loopback is not counted: the kernel uses
+// its ports again.
+func (p *ports) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
+	if p.most == 0 || to.Addr().IsLoopback() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.advance(int64(at / portTick))
+	u := p.use(portKey{sandbox, to})
+	if u.n >= p.most-p.toward[u.to] {
+		p.tidy(u)
+		return false
+	}
+	u.n++
+	p.toward[u.to]++
+	by := &p.ticks[p.tick%portTicks]
+	if *by == nil {
+		*by = map[*portUse]int{}
+	}
+	(*by)[u]++
+	return true
+}
+
+// use returns the count with the key, or that of all the sandbox's other places where it
+// has too many. p.mu is held.
+func (p *ports) use(key portKey) *portUse {
+	if p.uses == nil {
+		p.uses, p.toward, p.places = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}
+	}
+	u := p.uses[key]
+	if u == nil && p.places[key.sandbox] >= placesMost {
+		key.to = netip.AddrPort{}
+		u = p.uses[key]
+	}
+	if u == nil {
+		u = &portUse{portKey: key}
+		p.uses[key] = u
+		p.places[key.sandbox]++
+	}
+	return u
+}
+
+// advance forgets what was begun more than a minute before. p.mu is held.
+func (p *ports) advance(tick int64) {
+	for ; p.tick < tick; p.tick++ {
+		if tick-p.tick > portTicks { // all of it is too old
+			p.tick = tick - portTicks
+		}
+		oldest := &p.ticks[(p.tick+1)%portTicks]
+		for u, n := range *oldest {
+			u.n -= n
+			if p.toward[u.to] -= n; p.toward[u.to] == 0 {
+				delete(p.toward, u.to)
+			}
+			p.tidy(u)
+		}
+		*oldest = nil
+	}
+}
+
+// tidy forgets a count of nothing. p.mu is held.
+func (p *ports) tidy(u *portUse) {
+	if u.n > 0 {
+		return
+	}
+	delete(p.uses, u.portKey)
+	if p.places[u.sandbox]--; p.places[u.sandbox] == 0 {
+		delete(p.places, u.sandbox)
+	}
+}
+
+// mayConnect counts one more connection of the flow's sandbox.
+func (f *Flow) mayConnect(to netip.AddrPort) error {
+	if !f.gate.ports.take(f.Sandbox(), to, time.Since(f.gate.began)) {
+		return errPorts
+	}
+	return nil
+}
+
+var tooManyPorts = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has begun too many connections to this address within a minute: as many local ports are left to others"}

@@ -1,0 +1,92 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var (
+	portsAt    = netip.MustParseAddrPort("93.184.216.34:443")
+	portsOther = netip.MustParseAddrPort("93.184.216.34:80")
+)
+
+// takeAll begins as many connections as a sandbox may.
+func (p *ports) takeAll(sandbox string, to netip.AddrPort, at time.Duration) (n int) {
+	for p.take(sandbox, to, at) {
+		n++
+	}
+	return n
+}
+
+func TestNobodyTakesThePortsTowardsOnePlace(t *testing.T) {
+	p := ports{most: 12}
+	for _, row := range []struct {
+		sandbox string
+		to      netip.AddrPort
+		gets    int
+	}{{"a", portsAt, 6}, {"b", portsAt, 3}, {"c", portsAt, 2}, {"d", portsAt, 1}, {"e", portsAt, 0}, {"a", portsOther, 6}} {
+		if got := p.takeAll(row.sandbox, row.to, 0); got != row.gets {
+			t.Errorf("%s began %d of 12 connections to %s, want %d", row.sandbox, got, row.to, row.gets)
+		}
+	}
+	if !p.take("a", netip.MustParseAddrPort("127.0.0.1:443"), 0) || !p.take("a", netip.MustParseAddrPort("[::1]:443"), 0) {
+		t.Error("connections to loopback are counted")
+	}
+	if p.most = 0; !p.take("e", portsAt, 0) {
+		t.Error("where any number may be begun, one may not")
+	}
+}
+
+// TestPortsComeBack has them come back when no TIME-WAIT has them any more, and nothing be
+// left of who had them.
+func TestPortsComeBack(t *testing.T) {
+	p := ports{most: 12}
+	p.takeAll("a", portsAt, 0)
+	for at := time.Duration(0); at <= time.Minute; at += time.Second {
+		if p.take("a", portsAt, at) {
+			t.Fatalf("after %v one may begin again", at)
+		}
+	}
+	if got := p.takeAll("a", portsAt, 68*time.Second); got != 6 {
+		t.Errorf("%d may begin after a minute, want 6", got)
+	}
+	p.take("b", portsOther, 80*time.Second) // at another time than the others
+	p.take("c", portsOther, time.Hour)
+	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.places) != 1 {
+		t.Errorf("%d counts of %d places and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.places))
+	}
+}
+
+// TestManyPlacesAreCountedTogether has a sandbox begin connections to more places than
+// are told apart.
+func TestManyPlacesAreCountedTogether(t *testing.T) {
+	p := ports{most: 12}
+	began := 0
+	for i := range 2 * placesMost {
+		to := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("93.184.%d.%d", i>>8, i&255)), 443)
+		if p.take("a", to, 0) {
+			began++
+		}
+	}
+	if began != placesMost+6 {
+		t.Errorf("%d connections were begun, want %d and 6 to all others", began, placesMost)
+	}
+	if len(p.uses) != placesMost+1 {
+		t.Errorf("%d counts are kept", len(p.uses))
+	}
+	if got := p.takeAll("b", portsAt, 0); got != 6 {
+		t.Errorf("another sandbox may begin %d, want 6", got)
+	}
+	p.take("b", portsAt, time.Hour)
+	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.places) != 1 {
+		t.Errorf("%d counts of %d places and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.places))
+	}
+}
+
+func TestTheKernelsPortsAreCounted(t *testing.T) {
+	if n := localPorts(); n != 0 && (n < 2 || n > 1<<15) {
+		t.Errorf("%d connections may be begun in a minute", n)
+	}
+}
