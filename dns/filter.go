@@ -16,7 +16,8 @@ import (
 )
 
 // FilterLimits bound what sandboxes can make a [Filter] hold. Zero fields have
-// the stated defaults. How much each may ask is the gate's to bound.
+// the stated defaults. Of questions and connections no sandbox has more than are
+// free for others. How much each may ask is the gate's to bound.
 type FilterLimits struct {
 	InFlight    int           // questions that wait for an answer, over UDP; 512
 	Connections int           // over TCP, of all listeners; 256

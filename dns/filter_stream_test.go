@@ -1,8 +1,10 @@
 package dns
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/sandbox"
 )
 
 func framedMessage(t *testing.T, q *dns.Msg) []byte {
@@ -81,6 +84,90 @@ func TestOneAddressHasFewConnections(t *testing.T) {
 	}
 	if !d.has(t, "too-many-flows") {
 		t.Error("no record says so")
+	}
+}
+
+// twoSandboxes are known by their networks, of which each has all addresses.
+var twoSandboxes = []sandbox.Entry{
+	{Name: "one", Sources: []netip.Prefix{netip.MustParsePrefix("127.1.0.0/16")}},
+	{Name: "two", Sources: []netip.Prefix{netip.MustParsePrefix("127.2.0.0/16")}},
+}
+
+const forBoth = "sandboxes: [{name: one, source: [127.1.0.0/16]}, {name: two, source: [127.2.0.0/16]}]\n"
+
+// TestOneSandboxHasPartOfTheConnections has it come from as many addresses as it likes.
+func TestOneSandboxHasPartOfTheConnections(t *testing.T) {
+	d := newDoor(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{Connections: 8}})
+	ask := func(from string) (net.Conn, error) {
+		c := d.connect(t, from)
+		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
+		_, err := readFrame(c, nil)
+		return c, err
+	}
+	var all []net.Conn
+	for i := range 6 {
+		c, err := ask(fmt.Sprintf("127.1.0.%d", i+1))
+		if served := err == nil; served != (i < 4) {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		all = append(all, c)
+	}
+	if _, err := ask("127.2.0.1"); err != nil {
+		t.Errorf("another sandbox: %v", err)
+	}
+	for _, c := range all {
+		c.Close()
+	}
+	for free := false; !free; {
+		c, err := ask("127.1.0.1")
+		c.Close()
+		free = err == nil
+	}
+}
+
+// TestOneSandboxHasPartOfWhatWaits has its questions wait, each for a name of its own.
+func TestOneSandboxHasPartOfWhatWaits(t *testing.T) {
+	waits := make(chan string, 64)
+	d := newDoor(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{InFlight: 8}, script: func(q *asked) {
+		name := strings.ToLower(q.msg.Question[0].Name)
+		if strings.HasPrefix(name, "slow") {
+			waits <- name
+			return
+		}
+		scripted(q)
+	}})
+	from := func(source string) net.Conn {
+		c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}, Timeout: 10 * time.Second}).Dial("udp", d.udp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		return c
+	}
+	one, under := from("127.1.0.1"), map[string]bool{}
+	for i := range 4 {
+		b, _ := questionFor(fmt.Sprintf("slow%d.allowed.test.", i), dns.TypeA).Pack()
+		if _, err := one.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(under) < 4 {
+		under[<-waits] = true
+	}
+	for _, row := range []struct {
+		from  net.Conn
+		rcode int
+	}{{one, dns.RcodeRefused}, {from("127.2.0.1"), dns.RcodeSuccess}} {
+		b, _ := questionFor("b.allowed.test.", dns.TypeA).Pack()
+		if _, err := row.from.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		answer, m := make([]byte, maxUDP), new(dns.Msg)
+		n, err := row.from.Read(answer)
+		if err != nil || m.Unpack(answer[:n]) != nil || m.Rcode != row.rcode {
+			t.Errorf("%s: %v, %v", row.from.LocalAddr(), m, err)
+		}
 	}
 }
 

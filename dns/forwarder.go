@@ -33,7 +33,7 @@ const (
 	defaultMaxTTL       = 300 * time.Second
 
 	maxNegativeTTL = 30 * time.Second // also for an answer of which one half failed
-	maxFlights     = 512
+	maxFlights     = 2048             // ten times what the gate lets one sandbox wait for
 )
 
 // A Forwarder is a stub resolver with a cache. Set its fields before its first

@@ -20,14 +20,14 @@ import (
 type listening struct {
 	start    sync.Once
 	limits   FilterLimits
-	waits    chan struct{} // has room for what may wait
+	waits    shares // of what may wait
+	streams  shares // of connections
 	life     context.Context
 	die      context.CancelFunc
 	answers  sync.WaitGroup // and connections
 	mu       sync.Mutex     // guards what follows
 	open     map[io.Closer]struct{}
 	bySource map[netip.Addr]int // connections
-	streams  int
 	stopped  bool
 }
 
@@ -41,7 +41,7 @@ func (f *Filter) prepare() {
 	if f.limits.Idle == 0 {
 		f.limits.Idle = 10 * time.Second
 	}
-	f.waits = make(chan struct{}, f.limits.InFlight)
+	f.waits.most, f.streams.most = f.limits.InFlight, f.limits.Connections
 	f.life, f.die = context.WithCancel(context.Background())
 	f.open, f.bySource = map[io.Closer]struct{}{}, map[netip.Addr]int{}
 }
@@ -138,9 +138,8 @@ func (f *Filter) packet(p *packets, from source, name string, msg, out []byte) [
 		p.write(out, from)
 		return out
 	}
-	select {
-	case f.waits <- struct{}{}:
-	default:
+	who := f.Gate.Holder(t.peer)
+	if !f.waits.take(who) {
 		out = t.busy().appendTo(out, &t.message, t.size)
 		p.write(out, from)
 		return out
@@ -148,7 +147,7 @@ func (f *Filter) packet(p *packets, from source, name string, msg, out []byte) [
 	t.question = append([]byte(nil), t.question...)
 	from = from.clone()
 	f.answers.Go(func() {
-		defer func() { <-f.waits }()
+		defer f.waits.leave(who)
 		p.write(t.patiently(f.life), from)
 	})
 	return out
@@ -218,7 +217,8 @@ func (f *Filter) accepted(c net.Conn, name string) {
 		return
 	}
 	peer := peerAt(from.AddrPort(), name)
-	if !f.admit(peer.Addr.Addr()) {
+	who := f.Gate.Holder(peer)
+	if !f.admit(peer.Addr.Addr(), who) {
 		if inquiry, err := f.Gate.Inquire(peer, policy.Question{}); err == nil {
 			_ = inquiry.Refuse(nil, policy.TooManyFlows, "too many connections to the name server are open")
 		}
@@ -227,26 +227,26 @@ func (f *Filter) accepted(c net.Conn, name string) {
 	}
 	go func() {
 		defer f.release(c)
-		defer f.dismiss(peer.Addr.Addr())
+		defer f.dismiss(peer.Addr.Addr(), who)
 		f.stream(c, peer)
 	}()
 }
 
-func (f *Filter) admit(from netip.Addr) bool {
+// admit counts a connection with its address and with its sandbox.
+func (f *Filter) admit(from netip.Addr, who sandbox.Holder) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.streams >= f.limits.Connections || f.bySource[from] >= f.limits.PerSource {
+	if f.bySource[from] >= f.limits.PerSource || !f.streams.take(who) {
 		return false
 	}
-	f.streams++
 	f.bySource[from]++
 	return true
 }
 
-func (f *Filter) dismiss(from netip.Addr) {
+func (f *Filter) dismiss(from netip.Addr, who sandbox.Holder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.streams--
+	f.streams.leave(who)
 	if f.bySource[from]--; f.bySource[from] == 0 {
 		delete(f.bySource, from)
 	}

@@ -246,6 +246,9 @@ func (g *Gate) RejectPolicy(note string) error {
 	return g.notePolicy(g.policy.Load(), note)
 }
 
+// Holder is who peer is counted with, for what several sandboxes have parts of.
+func (g *Gate) Holder(peer sandbox.Peer) sandbox.Holder { return g.config.Sandboxes.Holder(&peer) }
+
 // Digest identifies the policy in force.
 func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 
