@@ -38,8 +38,18 @@ func (c client) connect(port int) error {
 		setNoDelay(c.fd),
 		syscall.SetsockoptTimeval(c.fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &patience),
 		syscall.SetsockoptTimeval(c.fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &patience),
-		syscall.Connect(c.fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}),
+		c.connectTo(&syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}),
 	)
+}
+
+// connectTo connects, and goes on to where a signal came between: what has a time
+// limit the kernel does not begin again by itself (signal(7)).
+func (c client) connectTo(to syscall.Sockaddr) error {
+	for {
+		if err := syscall.Connect(c.fd, to); err != syscall.EINTR {
+			return err
+		}
+	}
 }
 
 // close resets the connection.
