@@ -159,7 +159,10 @@ func TestTCPThatStallsOrEnds(t *testing.T) {
 					<-over
 				}
 			})
-			f := &Forwarder{Upstreams: []netip.AddrPort{up}, Timeout: 50 * time.Millisecond, TotalTimeout: time.Hour}
+			f := &Forwarder{Upstreams: []netip.AddrPort{up}, Timeout: time.Minute, TotalTimeout: time.Hour}
+			if row.stalls {
+				f.Timeout = 50 * time.Millisecond
+			}
 			wantKind(t, f, "a.test", row.want)
 			close(over)
 		})
@@ -209,7 +212,9 @@ func TestNextUpstreamIsAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one, two := startUpstream(t, first), startUpstream(t, answering("a.test. 60 IN A "+truth, soa))
 			f := forwarder(one, two)
-			f.Timeout = 500 * time.Millisecond
+			if name == "after silence" {
+				f.Timeout = time.Second
+			}
 			wantAddrs(t, f, "a.test", truth)
 		})
 	}
@@ -352,16 +357,16 @@ func TestLostPacketIsSentAgain(t *testing.T) {
 		}
 	})
 	f := forwarder(up)
-	f.Timeout = 500 * time.Millisecond
+	f.Timeout = time.Second
 	wantAddrs(t, f, "a.test", truth)
 }
 
 func TestLookupEndsInTime(t *testing.T) {
 	f := forwarder(startUpstream(t, silent), startUpstream(t, silent), startUpstream(t, silent))
-	f.Timeout, f.TotalTimeout = 10*time.Second, 100*time.Millisecond
+	f.Timeout, f.TotalTimeout = time.Minute, 100*time.Millisecond
 	start := time.Now()
 	wantKind(t, f, "a.test", Timeout)
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %v", took)
 	}
 }

@@ -161,7 +161,7 @@ func (d *door) ask(t testing.TB, network string, q *dns.Msg) *dns.Msg {
 	if network == "tcp" {
 		to = d.tcp
 	}
-	c := dns.Client{Net: network, Timeout: 10 * time.Second}
+	c := dns.Client{Net: network, Timeout: 30 * time.Second}
 	m, _, err := c.Exchange(q, to)
 	if err != nil {
 		t.Fatalf("%v over %s: %v", q.Question, network, err)
@@ -376,7 +376,7 @@ func TestSandboxesAreKnownByTheirAddress(t *testing.T) {
 		sandboxes: []sandbox.Entry{{Name: "web", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}},
 	})
 	from := func(at string, q *dns.Msg) *dns.Msg {
-		c := dns.Client{Timeout: 10 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(at)}}}
+		c := dns.Client{Timeout: 30 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(at)}}}
 		m, _, err := c.Exchange(q, d.udp)
 		if err != nil {
 			t.Fatal(err)
@@ -492,7 +492,7 @@ func TestAnswersComeFromWhereTheQuestionWent(t *testing.T) {
 	d := newDoor(t, setting{at: "0.0.0.0"})
 	_, port, _ := net.SplitHostPort(d.udp)
 	for _, name := range []string{"allowed.test.", "allowed.test.", "evil.test."} {
-		c := dns.Client{Timeout: 10 * time.Second} // its socket takes packets of one address alone
+		c := dns.Client{Timeout: 30 * time.Second} // its socket takes packets of one address alone
 		if _, _, err := c.Exchange(questionFor(name, dns.TypeA), "127.0.0.7:"+port); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -399,7 +399,7 @@ func (f *Forwarder) underWay() int {
 
 func waitForWaiters(t *testing.T, f *Forwarder, name string, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		f.mu.Lock()
 		fl := f.flights[name]
 		waiting := fl != nil && fl.waiters == n

@@ -85,7 +85,7 @@ func TestAPortThatHeardAnythingElseServesNoMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := forwarder(startUpstream(t, script))
-			f.Timeout = 400 * time.Millisecond
+			f.Timeout = time.Second
 			wantAddrs(t, f, "a.test", truth)
 			if n := f.ports.count(); n != 0 {
 				t.Errorf("%d sockets are kept", n)

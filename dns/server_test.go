@@ -83,7 +83,7 @@ func (f *front) ask(t *testing.T, network string, q *dns.Msg) *dns.Msg {
 	if network == "tcp" {
 		to = f.tcp
 	}
-	c := dns.Client{Net: network, Timeout: 10 * time.Second}
+	c := dns.Client{Net: network, Timeout: 30 * time.Second}
 	m, _, err := c.Exchange(q, to)
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestTooManyQuestionsAreRefused(t *testing.T) {
 // TestIdleConnectionsMakeRoom fills the connections that there may be with silent
 // ones.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	f := newFront(t, ServerLimits{Connections: 2, Idle: 200 * time.Millisecond})
+	f := newFront(t, ServerLimits{Connections: 2, Idle: time.Second})
 	for range 4 {
 		c, err := net.Dial("tcp", f.tcp)
 		if err != nil {
@@ -270,7 +270,7 @@ func TestWhoAsksIsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		if err := c.WriteMsg(new(dns.Msg).SetQuestion("a.test.", dns.TypeA)); err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func (up *upstream) serveStreams(t testing.TB, listener net.Listener) {
 		}
 		up.done.Go(func() {
 			defer conn.Close()
-			conn.SetDeadline(time.Now().Add(5 * time.Second))
+			conn.SetDeadline(time.Now().Add(30 * time.Second))
 			var length [2]byte
 			if _, err := io.ReadFull(conn, length[:]); err != nil {
 				return

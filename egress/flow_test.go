@@ -36,8 +36,8 @@ func TestAPolicyChangeCutsWhatItRefuses(t *testing.T) {
 	}
 	select {
 	case <-told:
-	case <-time.After(time.Second):
-		t.Fatal("the flow was not cut within a second")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the flow was not cut")
 	}
 	io.Copy(io.Discard, conn)
 	f.Close(End{Outcome: "closed"})

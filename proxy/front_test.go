@@ -215,7 +215,7 @@ func (w *tlsWorld) settles(t *testing.T) {
 		defer w.mu.Unlock()
 		return len(w.fronts) + len(w.shaking) + w.open.count() + w.outside.count()
 	}
-	for deadline := time.Now().Add(10 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are left", left())
 		}
@@ -239,7 +239,7 @@ func TestTLSKeepsNoDescriptor(t *testing.T) {
 		use()
 	}
 	w.settles(t)
-	for deadline := time.Now().Add(5 * time.Second); descriptors(t) > before+20; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); descriptors(t) > before+20; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d descriptors were open, and now %d", before, descriptors(t))
 		}
@@ -286,7 +286,7 @@ func TestTLSHoldsBack(t *testing.T) {
 
 // TestTLSClientThatTakesNothing is given up like any other.
 func TestTLSClientThatTakesNothing(t *testing.T) {
-	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Idle = 300 * time.Millisecond })
+	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Idle = time.Second })
 	flood := newOrigin(t, func(c net.Conn) {
 		b := make([]byte, 64<<10)
 		for {
@@ -298,7 +298,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 	c := w.enter(t, nil)
 	c.send(tunnelTo(flood, tokenField)).established()
 	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == "idle-timeout" })
-	for deadline := time.Now().Add(10 * time.Second); w.open.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
+	for deadline := time.Now().Add(30 * time.Second); w.open.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
 		if time.Now().After(deadline) {
 			t.Fatal("the connection still counts")
 		}
@@ -308,7 +308,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 }
 
 func TestTLSHandshakesAreBounded(t *testing.T) {
-	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Hello = 300 * time.Millisecond })
+	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Hello = time.Second })
 	for says, first := range map[string]string{"nothing": "", "half a record": "\x16\x03\x01", "HTTP": "GET http://allowed.test/ HTTP/1.1\r\n\r\n"} {
 		before := len(w.records(t))
 		c, err := net.Dial("tcp", w.addr)

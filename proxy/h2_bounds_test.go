@@ -43,7 +43,7 @@ func TestAConnectionThatIsThroughIsClosed(t *testing.T) {
 	for n := range requests - 1 {
 		select {
 		case <-closed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("of %d connections %d are still open", requests, requests-n)
 		}
 	}

@@ -205,7 +205,7 @@ func TestASilentUpstreamIsATimeout(t *testing.T) {
 			io.WriteString(c, said)
 			io.Copy(io.Discard, c)
 		}
-		limits := Limits{Idle: 300 * time.Millisecond}
+		limits := Limits{Idle: time.Second}
 		t.Run(name+" in clear", func(t *testing.T) {
 			w := newWorld(t, openPolicy, func(s *Server) { s.Limits = limits })
 			c := w.dial(t).send(get("allowed.test", newOrigin(t, serve).port, "/"))
@@ -256,7 +256,7 @@ func TestAWebSocketHasALifetime(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}
 	t.Run("in clear", func(t *testing.T) {
-		w := newLimitedWorld(t, webSocketPolicy, Limits{Lifetime: 300 * time.Millisecond}, nil)
+		w := newLimitedWorld(t, webSocketPolicy, Limits{Lifetime: time.Second}, nil)
 		o := newOrigin(t, serve)
 		w.outlives(t, w.dial(t).send(get("other.test", o.port, "/live", webSocketFields...)))
 	})
@@ -347,7 +347,7 @@ func TestATunnelIsCutWithItsRequest(t *testing.T) {
 // TestAnInspectedTunnelHasALifetime, wherever it stands then.
 func TestAnInspectedTunnelHasALifetime(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newLimitedWorld(t, insidePolicy, Limits{Lifetime: 300 * time.Millisecond}, nil)
+		w := newLimitedWorld(t, insidePolicy, Limits{Lifetime: time.Second}, nil)
 		o := newSlowOrigin(t, w, overH2)
 		config := &tls.Config{ServerName: "allowed.test", RootCAs: w.pool}
 		if overH2 {

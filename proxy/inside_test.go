@@ -262,7 +262,7 @@ func (w *insideWorld) h2(t *testing.T, host, port string) *http2.ClientConn {
 
 func roundTrip(t *testing.T, cc *http2.ClientConn, method, url string, body io.Reader) (*http.Response, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {

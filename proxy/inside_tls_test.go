@@ -158,7 +158,7 @@ func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limits := Limits{}
 			if name == "hangs" {
-				limits.Hello = 300 * time.Millisecond
+				limits.Hello = time.Second
 			}
 			w := newLimitedWorld(t, insidePolicy, limits, nil)
 			o := newOrigin(t, tt.serve)

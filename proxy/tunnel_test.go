@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -178,10 +179,7 @@ func TestMalformedHeadsAreRecordedWithoutTheirSecrets(t *testing.T) {
 }
 
 func TestHeadLimits(t *testing.T) {
-	w := newWorld(t, openPolicy, func(s *Server) {
-		s.Limits.HeadBytes, s.Limits.HeadFields = 2000, 10
-		s.Limits.Head = 300 * time.Millisecond
-	})
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.HeadBytes, s.Limits.HeadFields = 2000, 10 })
 	long := "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nX: " + strings.Repeat("x", 3000) + "\r\n\r\n"
 	many := "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n" + strings.Repeat("X: x\r\n", 20) + "\r\n"
 	for _, head := range []string{long, many} {
@@ -189,8 +187,9 @@ func TestHeadLimits(t *testing.T) {
 			t.Errorf("answered %q", got)
 		}
 	}
+	w = newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = 300 * time.Millisecond })
 	begun := time.Now()
-	if got := w.dial(t).send("GET http://al").rest(); !strings.HasPrefix(got, "HTTP/1.1 400 ") || time.Since(begun) > 5*time.Second {
+	if got := w.dial(t).send("GET http://al").rest(); !strings.HasPrefix(got, "HTTP/1.1 400 ") || time.Since(begun) > 9*time.Second { // of the 10 that it has by default
 		t.Errorf("a slow head was answered with %q after %s", got, time.Since(begun))
 	}
 }
@@ -232,13 +231,11 @@ func TestAPolicyChangeCutsATunnel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
 	if err := w.Gate.SetPolicy(t.Context(), p, "host removed"); err != nil {
 		t.Fatal(err)
 	}
-	c.rest()
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("cut after %s", took)
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("it was not cut")
 	}
 	if r := w.recorded(t, ended("cut")); r.Decision.Class != "default-deny" || r.Decision.Policy != p.Digest() {
 		t.Errorf("recorded %+v", r.Decision)
@@ -334,7 +331,7 @@ func TestUnixSockets(t *testing.T) {
 	defer raw.Close()
 	first := hello(t, "base-allowed")
 	io.WriteString(raw, connectTo("allowed.test", o.port)+first)
-	raw.SetReadDeadline(time.Now().Add(5 * time.Second))
+	raw.SetReadDeadline(time.Now().Add(30 * time.Second))
 	got := make([]byte, len(established)+len(first))
 	if _, err := io.ReadFull(raw, got); err != nil || string(got) != established+first {
 		t.Errorf("read %q, %v", got, err)

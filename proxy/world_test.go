@@ -135,7 +135,7 @@ func (w *world) records(t *testing.T) (all []egress.Record) {
 // is sent, but a close record may come after the client saw the end.
 func (w *world) recorded(t *testing.T, fits func(egress.Record) bool) egress.Record {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, r := range w.records(t) {
 			if fits(r) {
 				return r
@@ -164,7 +164,7 @@ func (w *world) dial(t testing.TB) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return &client{c, bufio.NewReader(c), t}
 }
 
@@ -214,7 +214,7 @@ func newOrigin(t *testing.T, serve func(net.Conn)) *origin {
 			if err != nil {
 				return
 			}
-			c.SetDeadline(time.Now().Add(20 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			running.Go(func() { defer c.Close(); serve(c) })
 		}
 	})

@@ -95,7 +95,7 @@ func TestTakeGivesPipesBack(t *testing.T) {
 	w.client.(*net.TCPConn).SetReadBuffer(4 << 10)
 	syscall.SetsockoptInt(int(w.tunnel.client.fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10)
 	go w.upstream.Write(make([]byte, 32<<20))
-	for deadline := time.Now().Add(10 * time.Second); queued(t, int(w.tunnel.upstream.fd)) < bufferSize; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); queued(t, int(w.tunnel.upstream.fd)) < bufferSize; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the upstream's bytes did not arrive")
 		}
@@ -106,13 +106,13 @@ func TestTakeGivesPipesBack(t *testing.T) {
 		w.loop.Post(func() { out <- w.loop.pipesOut })
 		return <-out
 	}
-	for deadline := time.Now().Add(5 * time.Second); borrowed() == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); borrowed() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no pipe was borrowed")
 		}
 	}
 	send(t, w.client, "x")
-	for deadline := time.Now().Add(5 * time.Second); borrowed() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); borrowed() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the pipe was not given back")
 		}

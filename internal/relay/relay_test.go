@@ -83,7 +83,7 @@ func (w *world) end(t *testing.T) End {
 	select {
 	case e := <-w.keeper.ended:
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the tunnel did not end")
 		return End{}
 	}
@@ -132,7 +132,7 @@ func send(t *testing.T, c net.Conn, s string) {
 
 func expect(t *testing.T, c net.Conn, want string) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
 		t.Fatalf("read %q, %v; want %q", got, err, want)
@@ -211,7 +211,7 @@ func TestWhereTheClientSpeaksFirstTheUpstreamWaits(t *testing.T) {
 // are in the tunnel's pipe, and a client that takes its time.
 func TestASlowReaderIsNotIdle(t *testing.T) {
 	short := generous
-	short.Idle = 2 * time.Second // less than the reading takes, more than a busy machine pauses
+	short.Idle = 3 * time.Second // less than the reading takes, more than a busy machine pauses
 	w := newWorld(t, pass, short).start()
 	w.client.(*net.TCPConn).SetReadBuffer(16 << 10)
 	small := make(chan error)
@@ -396,8 +396,9 @@ func TestTimeLimits(t *testing.T) {
 	t.Run("an idle tunnel", func(t *testing.T) {
 		idle := generous
 		idle.Idle = 600 * time.Millisecond
-		w := newWorld(t, pass, idle).start()
+		w := newWorld(t, pass, idle)
 		send(t, w.client, "x")
+		w.start()
 		if e := w.end(t); e.Why != IdleTooLong || e.Up != 1 {
 			t.Errorf("ended as %+v", e)
 		}
@@ -408,7 +409,7 @@ func TestTimeLimits(t *testing.T) {
 		w := newWorld(t, pass, aging).start()
 		go io.Copy(w.upstream, w.upstream)
 		began := time.Now()
-		w.client.SetDeadline(began.Add(10 * time.Second))
+		w.client.SetDeadline(began.Add(30 * time.Second))
 		for one := []byte("x"); ; {
 			if _, err := w.client.Write(one); err != nil {
 				break
