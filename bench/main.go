@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// main also serves the two roles that bench starts itself in, so that load,
+// main also serves the roles that bench starts itself in, so that load,
 // origins and measurement never share a process.
 func main() {
 	runtime.LockOSThread() // children die with the thread that started them
@@ -26,6 +26,8 @@ func main() {
 	switch role := os.Getenv(roleVariable); role {
 	case "origin":
 		err = serveOrigins(os.Stdin, os.Stdout)
+	case "echo":
+		err = serveEcho(os.Stdin, os.Stdout)
 	case "load":
 		err = serveJobs(os.Stdin, os.Stdout)
 	default:

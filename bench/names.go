@@ -3,10 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -38,16 +41,18 @@ const (
 	nameTimeout = 5 * time.Second
 )
 
-// A nameServer is an egressd that answers names.
+// A nameServer is an egressd that answers names, or what it is compared with.
 type nameServer struct {
-	name string
-	at   string
-	cpu  func() (time.Duration, error)
-	stop func()
+	name   string
+	at     string
+	echoes bool // it sends back what it gets
+	cpu    func() (time.Duration, error)
+	stop   func()
 }
 
 // measureNames asks egressd's name server, with both kinds of durability: the CPU
-// of one question is what counts.
+// of one question is what counts, beside that of a program that sends back what it
+// gets.
 func (b *bench) measureNames(ctx context.Context) (rows []row, err error) {
 	if b.egressd == "" {
 		return nil, nil
@@ -58,12 +63,24 @@ func (b *bench) measureNames(ctx context.Context) (rows []row, err error) {
 			s.stop()
 		}
 	}()
-	for _, durability := range []string{"process", "disk"} {
-		s, err := b.startNames(durability)
-		if err != nil {
-			return nil, err
+	add := func(s *nameServer, err error) error {
+		if err == nil {
+			servers = append(servers, s)
 		}
-		servers = append(servers, s)
+		return err
+	}
+	if err := add(b.startEcho()); err != nil {
+		return nil, err
+	}
+	for _, binary := range []struct{ path, name string }{{b.before, "before "}, {b.egressd, "egressd "}} {
+		for _, durability := range []string{"process", "disk"} {
+			if binary.path == "" {
+				continue
+			}
+			if err := add(b.startNames(binary.path, binary.name+durability, durability)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	var asked atomic.Uint64
 	for _, j := range nameJobs() {
@@ -81,7 +98,11 @@ func (b *bench) measureNames(ctx context.Context) (rows []row, err error) {
 		for i, s := range servers {
 			values := each(cells[i], rate)
 			r := row{Scenario: j.name, Proxy: s.name, Rounds: b.rounds, Value: number(median(values)), Unit: "/s"}
-			r.CPU, r.CPUUnit = numberOf(median(each(cells[i], microsPerOp))), "µs"
+			cost := each(cells[i], microsPerOp)
+			r.CPU, r.CPUUnit = numberOf(median(cost)), "µs"
+			if q, ok := ratios(cost, each(cells[0], microsPerOp)); ok && !s.echoes {
+				r.Ratio = &ratio{number(q.Median), number(q.Min), number(q.Max)}
+			}
 			for _, c := range cells[i] {
 				r.Errors += c.Errors
 				r.First = c.First
@@ -92,9 +113,52 @@ func (b *bench) measureNames(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// startNames starts egressd with a name server and nothing else.
-func (b *bench) startNames(durability string) (*nameServer, error) {
-	path, err := filepath.Abs(b.egressd)
+// startEcho starts a program that sends back what it gets.
+func (b *bench) startEcho() (*nameServer, error) {
+	p, err := startRole("echo", b.errOut)
+	if err != nil {
+		return nil, err
+	}
+	var port int
+	if err := p.out.Decode(&port); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("waiting for the echo: %w", err)
+	}
+	cpu := func() (time.Duration, error) { return cpuTime(p.cmd.Process.Pid) }
+	return &nameServer{name: direct, at: fmt.Sprintf("127.0.0.1:%d", port), echoes: true, cpu: cpu, stop: p.stop}, nil
+}
+
+// serveEcho sends back what it gets at a port that it writes to out, until in ends.
+func serveEcho(in io.Reader, out io.Writer) error {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		c.Close()
+	}()
+	if err := json.NewEncoder(out).Encode(c.LocalAddr().(*net.UDPAddr).Port); err != nil {
+		return err
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := c.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err == nil {
+			_, err = c.WriteToUDPAddrPort(buf[:n], from)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// startNames starts an egressd with a name server and nothing else.
+func (b *bench) startNames(binary, name, durability string) (*nameServer, error) {
+	path, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +182,6 @@ audit: {dir: %q, durability: %s}
 	if err := writeFile(config, text); err != nil {
 		return nil, err
 	}
-	p := &proxy{name: "egressd " + durability}
 	cmd := exec.Command(path, "serve", "--config", config)
 	output, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
@@ -134,10 +197,10 @@ audit: {dir: %q, durability: %s}
 		_ = cmd.Wait() // how it ended shows in its output
 		close(r.ended)
 	}()
-	s := &nameServer{name: p.name, at: fmt.Sprintf("127.0.0.1:%d", port), cpu: r.cpu, stop: r.stop}
+	s := &nameServer{name: name, at: fmt.Sprintf("127.0.0.1:%d", port), cpu: r.cpu, stop: r.stop}
 	if err := s.await(r); err != nil {
 		r.stop()
-		return nil, fmt.Errorf("starting %s: %w\n%s", p.name, err, r.lastOutput())
+		return nil, fmt.Errorf("starting %s: %w\n%s", name, err, r.lastOutput())
 	}
 	return s, nil
 }
@@ -154,7 +217,7 @@ func (s *nameServer) await(r *running) error {
 		if err != nil {
 			return err
 		}
-		err = ask(conn, deniedName, 1, refusedName, pollInterval)
+		err = ask(conn, deniedName, 1, nameCheck{refusedName, false}, pollInterval)
 		conn.Close()
 		if err == nil {
 			return nil
@@ -198,7 +261,7 @@ func (s *nameServer) questions(ctx context.Context, j nameJob, asked *atomic.Uin
 			defer conn.Close()
 			for ctx.Err() == nil && time.Since(began) < length {
 				n := asked.Add(1)
-				if err := ask(conn, j.ask(n), uint16(n), j.rcode, nameTimeout); err != nil {
+				if err := ask(conn, j.ask(n), uint16(n), nameCheck{j.rcode, s.echoes}, nameTimeout); err != nil {
 					if failed.Add(1) == 1 {
 						first <- err
 					}
@@ -219,8 +282,14 @@ func (s *nameServer) questions(ctx context.Context, j nameJob, asked *atomic.Uin
 	return c, ctx.Err()
 }
 
+// A nameCheck is what has to come back.
+type nameCheck struct {
+	rcode byte
+	echo  bool // the question itself
+}
+
 // ask asks for the IPv4 address of a name and checks the answer.
-func ask(conn net.Conn, name string, id uint16, rcode byte, patience time.Duration) error {
+func ask(conn net.Conn, name string, id uint16, want nameCheck, patience time.Duration) error {
 	question := binary.BigEndian.AppendUint16(make([]byte, 0, 128), id)
 	question = append(question, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0)
 	for label := range strings.SplitSeq(name, ".") {
@@ -240,9 +309,12 @@ func ask(conn net.Conn, name string, id uint16, rcode byte, patience time.Durati
 		return err
 	case n < dnsHeader || binary.BigEndian.Uint16(answer) != id:
 		return errors.New("the answer is to another question")
-	case answer[3]&0xf != rcode:
-		return fmt.Errorf("the response code is %d, not %d", answer[3]&0xf, rcode)
-	case rcode == 0 && binary.BigEndian.Uint16(answer[6:]) != 1:
+	case want.echo && bytes.Equal(answer[:n], question):
+	case want.echo:
+		return errors.New("the answer is not the question")
+	case answer[3]&0xf != want.rcode:
+		return fmt.Errorf("the response code is %d, not %d", answer[3]&0xf, want.rcode)
+	case want.rcode == 0 && binary.BigEndian.Uint16(answer[6:]) != 1:
 		return errors.New("the answer has no address")
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 // options is the command line.
 type options struct {
 	egressd   string
+	before    string // an egressd to compare it with in the names scenario; or empty
 	peers     []string
 	peersDir  string
 	source    string // of egressd
@@ -52,7 +53,8 @@ Scenarios:
   inspected-names  as inspected-new, each for a name that was never asked for, so
                    that each needs a new certificate
   names       questions to egressd's name server from 8 sockets: from its cache, for
-              a name that is denied, and for one never asked for before
+              a name that is denied, and for one never asked for before. direct is
+              a program that sends back what it gets, and the ratio that of CPU
   starts      "true" alone, under egressd run, bwrap and srt, where they are installed: how
               much longer it takes (the number in parentheses). With -srt VERSION npm
               installs srt for it before anything is timed
@@ -102,6 +104,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	}
 	var o options
 	egressd := fs.String("egressd", "build/egressd", "egressd `binary`; empty leaves it out")
+	fs.StringVar(&o.before, "before", "", "another egressd `binary`, to be measured beside it in the names scenario")
 	peers := fs.String("peers", "", "peers to measure, separated by blanks or commas; \"all\" for every one")
 	names := fs.String("scenarios", "all", "scenarios to run, separated by blanks or commas")
 	seconds := fs.Float64("seconds", 3, "length of one cell")
