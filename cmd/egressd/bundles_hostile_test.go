@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 )
 
 // TestWhatLapsesDuringAReloadIsCut has a bundle expire while a reload waits for the

@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
 // A trust is what one kind of program needs to take certificates of egressd's

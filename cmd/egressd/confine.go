@@ -3,10 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
 // confine takes from this process, for good, what it does not need and what a

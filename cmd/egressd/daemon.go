@@ -340,3 +340,12 @@ func (d *daemon) close() {
 		d.host.Close()
 	}
 }
+
+// digests names a policy, and its shadow, for a person.
+func digests(p *policy.Policy) string {
+	text := fmt.Sprintf("%.19s…", p.Digest())
+	if s := p.Shadow(); s != nil {
+		text += fmt.Sprintf(", in shadow %.19s…", s.Digest())
+	}
+	return text
+}

@@ -14,11 +14,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spf13/cobra"
-
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/dockerrun"
 	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
 )
 
 // Where a container has what is egressd's.

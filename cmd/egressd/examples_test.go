@@ -1,11 +1,13 @@
 package main
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 )
 
 // TestExamplesAreGreen runs the tests of every example policy, and has nothing wrong
@@ -54,7 +56,7 @@ func exampleIsGreen(t *testing.T, path string) {
 func succeeds(t *testing.T, args ...string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	if code := run(args, &stdout, &stderr); code != 0 {
+	if code := clitest.Run(newPolicyCommand(), args, &stdout, &stderr); code != 0 {
 		t.Errorf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
 	}
 }

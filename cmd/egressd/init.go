@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// starters holds the policies that init writes.
+// starters holds the policy that init writes.
 //
-//go:embed starter
+//go:embed starter/agent.yaml
 var starters embed.FS
 
 func newInitCommand() *cobra.Command {
@@ -52,13 +52,6 @@ With claude or codex it has that program use egressd instead.`,
 type initOptions struct {
 	config             string
 	force, print, json bool
-}
-
-// A written is what init tells a script.
-type written struct {
-	Path    string `json:"path"`
-	Written bool   `json:"written"`
-	Policy  string `json:"policy,omitempty"`
 }
 
 func (o *initOptions) run(stdout, stderr io.Writer) error {

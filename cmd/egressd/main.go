@@ -7,10 +7,11 @@
 package main
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"io"
 	"log"
 	"os"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
 func main() {

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 )
 
 // TestImportsDecideLikeTheExamples holds what is imported of an example's settings to
@@ -33,7 +35,7 @@ func TestImportsDecideLikeTheExamples(t *testing.T) {
 func importOf(t *testing.T, kind, path string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	if code := run([]string{"policy", "import", "--from", kind, path}, &stdout, &stderr); code != 0 || !strings.Contains(stderr.String(), "egressd: stricter: ") {
+	if code := clitest.Run(newPolicyCommand(), []string{"policy", "import", "--from", kind, path}, &stdout, &stderr); code != 0 || !strings.Contains(stderr.String(), "egressd: stricter: ") {
 		t.Fatalf("exit code %d\n%s", code, &stderr)
 	}
 	return stdout.String()

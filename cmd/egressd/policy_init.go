@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,11 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/spf13/cobra"
 )
+
+// policyStarters holds the files that policy init writes.
+//
+//go:embed starter/policy
+var policyStarters embed.FS
 
 // policyStarter is what policy init writes: from starter/policy, to the folder. Names that
 // begin with a dot are not embedded under them.
@@ -66,7 +72,7 @@ func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
 
 // putStarter writes one file, and shows it.
 func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
-	text, err := starters.ReadFile(path.Join("starter/policy", from))
+	text, err := policyStarters.ReadFile(path.Join("starter/policy", from))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -72,7 +73,7 @@ func typed(t *testing.T, line string) {
 		t.Fatalf("%q does not run egressd", line)
 	}
 	var stdout, stderr strings.Builder
-	if code := run(words[1:], &stdout, &stderr); code != 0 {
+	if code := clitest.Run(newPolicyCommand(), words[1:], &stdout, &stderr); code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", line, code, &stdout, &stderr)
 	}
 }

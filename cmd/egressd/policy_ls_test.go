@@ -2,14 +2,15 @@ package main
 
 import (
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 )
 
 const listedFile = `version: 1

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -29,7 +30,7 @@ func TestPolicyVerifyRefusesWhatHasExpired(t *testing.T) {
 		}
 	}
 	var stdout, stderr strings.Builder
-	code := run([]string{"policy", "verify", "bundle.tar.gz", "--key", "pub.pem"}, &stdout, &stderr)
+	code := clitest.Run(newPolicyCommand(), []string{"policy", "verify", "bundle.tar.gz", "--key", "pub.pem"}, &stdout, &stderr)
 	if code != cli.ExitFailed || stdout.Len() > 0 || !strings.Contains(stderr.String(), "the signature of the bundle has expired: it was good until 20") {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 )
 
 // TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 )
 
 // A runRoom is what is kept of the logs of runs.

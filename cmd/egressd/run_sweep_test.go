@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 )
 
 // room is for few.

@@ -9,11 +9,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
 )
 
 func newSelftestCommand() *cobra.Command {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
@@ -46,13 +45,4 @@ func (v *shadowView) text() string {
 	return logs.ShadowText(&egress.RecordShadow{
 		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
 	})
-}
-
-// digests names a policy, and its shadow, for a person.
-func digests(p *policy.Policy) string {
-	text := fmt.Sprintf("%.19s…", p.Digest())
-	if s := p.Shadow(); s != nil {
-		text += fmt.Sprintf(", in shadow %.19s…", s.Digest())
-	}
-	return text
 }

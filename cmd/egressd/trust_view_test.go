@@ -1,11 +1,12 @@
 package main
 
 import (
+	"strings"
+	"testing"
+
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"strings"
-	"testing"
 )
 
 // TestTrustNeverSaysShutOfWhatIsOpened has rules of a project of which some part is

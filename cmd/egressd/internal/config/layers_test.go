@@ -1,13 +1,14 @@
 package config_test
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 )
 
 func TestTheOrganisationsFileIsAbove(t *testing.T) {

@@ -1,9 +1,10 @@
 package config_test
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 )
 
 func TestPlainFilesAndFoldersAreOnePart(t *testing.T) {

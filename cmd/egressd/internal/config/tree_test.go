@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"io/fs"
 	"net"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 )
 
 const regoProject = "version: 1\nrego: [policy, one.rego]\n"
