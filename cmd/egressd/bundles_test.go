@@ -22,6 +22,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/rego"
 )
@@ -118,7 +119,7 @@ func (w *regoWorld) look(t *testing.T) {
 }
 
 // policyStatus is what the command says of the world, and its exit code.
-func (w *regoWorld) policyStatus(t *testing.T) (s policyStatus, code int) {
+func (w *regoWorld) policyStatus(t *testing.T) (s policycmd.Status, code int) {
 	t.Helper()
 	var out, talk bytes.Buffer
 	cmd := newRootCommand()

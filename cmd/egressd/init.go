@@ -89,7 +89,7 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 
 func (o *initOptions) show(stdout io.Writer, text []byte) error {
 	if o.json {
-		return cli.PrintJSON(stdout, written{Policy: string(text)})
+		return cli.PrintJSON(stdout, cli.Written{Policy: string(text)})
 	}
 	_, err := stdout.Write(text)
 	return err
@@ -128,7 +128,7 @@ func writePolicy(path string, text []byte) error {
 
 func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {
 	if o.json {
-		return cli.PrintJSON(stdout, written{Path: path, Written: wrote})
+		return cli.PrintJSON(stdout, cli.Written{Path: path, Written: wrote})
 	}
 	config := ""
 	if o.config != "" {

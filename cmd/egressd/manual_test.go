@@ -1,31 +1,21 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
 )
 
-func readManual(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "manual.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // TestManualPoliciesLoad has every policy in the manual compile, with its
 // tests green. A part of a policy gets the version that it lacks.
 func TestManualPoliciesLoad(t *testing.T) {
 	found := 0
-	for _, block := range strings.Split(readManual(t), "```yaml\n")[1:] {
+	for _, block := range strings.Split(clitest.Manual(t), "```yaml\n")[1:] {
 		text, _, _ := strings.Cut(block, "```")
 		if !strings.HasPrefix(text, "version:") {
 			text = "version: 1\n" + text
@@ -47,7 +37,7 @@ func TestManualPoliciesLoad(t *testing.T) {
 // manualRego loads every module in the manual.
 func manualRego(t *testing.T) (all []policy.Evaluator) {
 	t.Helper()
-	for _, block := range strings.Split(readManual(t), "```rego\n")[1:] {
+	for _, block := range strings.Split(clitest.Manual(t), "```rego\n")[1:] {
 		text, _, _ := strings.Cut(block, "```")
 		e, err := rego.Load([]rego.Source{{Name: "manual.rego", Text: []byte(text)}}, rego.Options{})
 		if err != nil {
@@ -59,7 +49,7 @@ func manualRego(t *testing.T) (all []policy.Evaluator) {
 }
 
 func TestManualNamesEveryFilterAndCommand(t *testing.T) {
-	manual := readManual(t)
+	manual := clitest.Manual(t)
 	for _, key := range records.FilterKeys {
 		if !strings.Contains(manual, "`"+key+":`") {
 			t.Errorf("the manual does not name the filter %s:", key)

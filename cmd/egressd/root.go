@@ -7,6 +7,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -64,14 +65,14 @@ func addCommands(root *cobra.Command) {
 		newDoctorCommand(),
 		newInitCommand(),
 		newEnvCommand(),
-		newCheckCommand(),
+		policycmd.NewCheck(),
 		logcmd.NewWhy(),
 		newAllowCommand(),
 		newSuggestCommand(),
 		newReplayCommand(),
 		logcmd.New(),
 		newCACommand(),
-		newPolicyCommand(),
+		policycmd.New(),
 		newTrustCommand(),
 		newVersionCommand(),
 		newManCommand(),

@@ -1,4 +1,6 @@
-package main
+// Package policycmd has egressd policy, a file for each command below it, and egressd
+// check, whose answers policy explain takes apart.
+package policycmd
 
 import (
 	"cmp"
@@ -16,7 +18,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newPolicyCommand() *cobra.Command {
+// New returns egressd policy and the commands below it.
+func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Test, check, explain, pack and sign a policy and its Rego",

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"errors"
@@ -101,7 +101,7 @@ func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJ
 	}
 	fmt.Fprintf(stderr, "egressd: signed %s\n", cli.Printable(output))
 	if asJSON {
-		return cli.PrintJSON(stdout, written{Path: output, Written: true})
+		return cli.PrintJSON(stdout, cli.Written{Path: output, Written: true})
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestPolicyVerifyRefusesWhatHasExpired(t *testing.T) {
 		}
 	}
 	var stdout, stderr strings.Builder
-	code := clitest.Run(newPolicyCommand(), []string{"policy", "verify", "bundle.tar.gz", "--key", "pub.pem"}, &stdout, &stderr)
+	code := clitest.Run(New(), []string{"policy", "verify", "bundle.tar.gz", "--key", "pub.pem"}, &stdout, &stderr)
 	if code != cli.ExitFailed || stdout.Len() > 0 || !strings.Contains(stderr.String(), "the signature of the bundle has expired: it was good until 20") {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}

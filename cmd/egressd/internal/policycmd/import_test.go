@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"path/filepath"
@@ -18,7 +18,7 @@ func TestImportsDecideLikeTheExamples(t *testing.T) {
 		"e2b-open":    {"e2b", "network.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := filepath.Join("..", "..", "examples", "from", name)
+			folder := clitest.Path(t, "examples", "from", name)
 			p := compiledText(t, importOf(t, row.kind, filepath.Join(folder, row.file)))
 			for _, line := range decisionsOf(t, folder) {
 				if got := decidedWith(t, p, line.subject); got != line.ours {
@@ -35,7 +35,7 @@ func TestImportsDecideLikeTheExamples(t *testing.T) {
 func importOf(t *testing.T, kind, path string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	if code := clitest.Run(newPolicyCommand(), []string{"policy", "import", "--from", kind, path}, &stdout, &stderr); code != 0 || !strings.Contains(stderr.String(), "egressd: stricter: ") {
+	if code := clitest.Run(New(), []string{"policy", "import", "--from", kind, path}, &stdout, &stderr); code != 0 || !strings.Contains(stderr.String(), "egressd: stricter: ") {
 		t.Fatalf("exit code %d\n%s", code, &stderr)
 	}
 	return stdout.String()

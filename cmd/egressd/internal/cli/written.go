@@ -1,7 +1,7 @@
-package main
+package cli
 
-// A written is what init tells a script.
-type written struct {
+// A Written is what init tells a script.
+type Written struct {
 	Path    string `json:"path"`
 	Written bool   `json:"written"`
 	Policy  string `json:"policy,omitempty"`

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"crypto/ecdsa"
@@ -63,7 +63,7 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 		if !asJSON {
 			continue
 		}
-		if err := cli.PrintJSON(stdout, written{Path: f.path, Written: true}); err != nil {
+		if err := cli.PrintJSON(stdout, cli.Written{Path: f.path, Written: true}); err != nil {
 			return err
 		}
 	}

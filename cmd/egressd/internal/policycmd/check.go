@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"context"
@@ -21,7 +21,8 @@ const (
 	exitAsk  = 3
 )
 
-func newCheckCommand() *cobra.Command {
+// NewCheck returns egressd check.
+func NewCheck() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check [-X METHOD] URL|HOST[:PORT]…",

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"os"
@@ -73,14 +73,14 @@ func typed(t *testing.T, line string) {
 		t.Fatalf("%q does not run egressd", line)
 	}
 	var stdout, stderr strings.Builder
-	if code := clitest.Run(newPolicyCommand(), words[1:], &stdout, &stderr); code != 0 {
+	if code := clitest.Run(New(), words[1:], &stdout, &stderr); code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", line, code, &stdout, &stderr)
 	}
 }
 
 // TestPolicyStarterIsWhole has every file of the starter be written.
 func TestPolicyStarterIsWhole(t *testing.T) {
-	root := filepath.Join("starter", "policy")
+	root := "starter"
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"embed"
@@ -16,10 +16,10 @@ import (
 
 // policyStarters holds the files that policy init writes.
 //
-//go:embed starter/policy
+//go:embed starter
 var policyStarters embed.FS
 
-// policyStarter is what policy init writes: from starter/policy, to the folder. Names that
+// policyStarter is what policy init writes: from starter, to the folder. Names that
 // begin with a dot are not embedded under them.
 var policyStarter = [...]struct{ from, to string }{
 	{"egressd.yaml", config.FileName},
@@ -72,7 +72,7 @@ func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
 
 // putStarter writes one file, and shows it.
 func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
-	text, err := policyStarters.ReadFile(path.Join("starter/policy", from))
+	text, err := policyStarters.ReadFile(path.Join("starter", from))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return cli.PrintJSON(stdout, written{Path: to, Written: true})
+		return cli.PrintJSON(stdout, cli.Written{Path: to, Written: true})
 	}
 	_, err = io.WriteString(stdout, cli.UnifiedDiff("/dev/null", to, "", string(text)))
 	return err

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"path/filepath"
@@ -13,7 +13,7 @@ import (
 // TestExamplesAreGreen runs the tests of every example policy, and has nothing wrong
 // found in it. What a project in it says is trusted first.
 func TestExamplesAreGreen(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join("..", "..", "examples", "policies", "*", config.FileName))
+	paths, err := filepath.Glob(clitest.Path(t, "examples", "policies", "*", config.FileName))
 	if err != nil || len(paths) < 4 {
 		t.Fatalf("found %d examples, %v", len(paths), err)
 	}
@@ -56,7 +56,7 @@ func exampleIsGreen(t *testing.T, path string) {
 func succeeds(t *testing.T, args ...string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	if code := clitest.Run(newPolicyCommand(), args, &stdout, &stderr); code != 0 {
+	if code := clitest.Run(New(), args, &stdout, &stderr); code != 0 {
 		t.Errorf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
 	}
 }
@@ -83,7 +83,7 @@ func TestTheLockedOrganisation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join("..", "..", "examples", "policies", "locked-organisation")
+	folder := clitest.Path(t, "examples", "policies", "locked-organisation")
 	trustTree(t, store, filepath.Join(folder, "tree"))
 	c, err := config.LoadUnder(filepath.Join(folder, config.FileName), filepath.Join(folder, "organisation.yaml"))
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package policycmd
 
 import (
 	"bytes"
@@ -49,8 +49,8 @@ type policyStatusOptions struct {
 	json bool
 }
 
-// A policyStatus is what is known of the policy and of what it is made of.
-type policyStatus struct {
+// A Status is what is known of the policy and of what it is made of.
+type Status struct {
 	OK       bool           `json:"ok"`
 	Running  bool           `json:"running"`
 	Policy   string         `json:"policy,omitempty"` // digest of the one in force, or that was when egressd ended
@@ -93,7 +93,7 @@ type bundleStatus struct {
 }
 
 func (o *policyStatusOptions) run(stdout io.Writer) error {
-	s := policyStatus{Bundles: []bundleStatus{}}
+	s := Status{Bundles: []bundleStatus{}}
 	dir := o.Dir
 	cfg, err := config.Load(o.Config)
 	switch {
@@ -124,7 +124,7 @@ func (o *policyStatusOptions) run(stdout io.Writer) error {
 	return cli.Status(cli.ExitFailed)
 }
 
-func (s *policyStatus) good() bool {
+func (s *Status) good() bool {
 	for _, b := range s.Bundles {
 		if b.Stale != "" || b.Error != "" {
 			return false
@@ -135,7 +135,7 @@ func (s *policyStatus) good() bool {
 
 // readLog finds out from the records about policies what is in force. There may be
 // no log yet.
-func (s *policyStatus) readLog(dir string) (err error) {
+func (s *Status) readLog(dir string) (err error) {
 	if s.Running, err = audit.Writing(dir); err != nil {
 		return cli.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
 	}
@@ -166,7 +166,7 @@ func (s *policyStatus) readLog(dir string) (err error) {
 }
 
 // follow takes in one record.
-func (s *policyStatus) follow(r *egress.Record) {
+func (s *Status) follow(r *egress.Record) {
 	switch {
 	case r.Decision == nil:
 		return
@@ -188,7 +188,7 @@ func (s *policyStatus) follow(r *egress.Record) {
 }
 
 // count takes in the record of a decision.
-func (s *policyStatus) count(r *egress.Record) {
+func (s *Status) count(r *egress.Record) {
 	if r.Decision.Class != string(policy.PolicyError) || r.Decision.Policy != s.Policy {
 		return
 	}
@@ -240,7 +240,7 @@ func statusOfFetched(c *config.Config, at string, s *policy.RegoSource) bundleSt
 	return v
 }
 
-func (s *policyStatus) print(w io.Writer, asJSON bool, now time.Time) error {
+func (s *Status) print(w io.Writer, asJSON bool, now time.Time) error {
 	if asJSON {
 		return cli.PrintJSON(w, s)
 	}
