@@ -3,51 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
-
-// A trust is what one kind of program needs to take certificates of egressd's
-// authority.
-type trust struct {
-	who       string
-	variables []string // that name the bundle
-	how       string   // what else is to be typed, with BUNDLE and CA for the files
-}
-
-// trusts are the kinds of programs that are known. CA is what "egressd ca show
-// --pem" prints.
-func trusts() []trust {
-	return []trust{
-		{"OpenSSL, Go, Python, Ruby", []string{"SSL_CERT_FILE"}, ""},
-		{"curl", []string{"CURL_CA_BUNDLE"}, ""},
-		{"git", []string{"GIT_SSL_CAINFO"}, ""},
-		{"wget", nil, "SSL_CERT_FILE where it is built with OpenSSL, else wget --ca-certificate=BUNDLE"},
-		{"requests, pip", []string{"REQUESTS_CA_BUNDLE", "PIP_CERT"}, ""},
-		{"Node", []string{"NODE_EXTRA_CA_CERTS"}, "and NODE_USE_ENV_PROXY=1 for its fetch to use the proxy"},
-		{"npm", []string{"NPM_CONFIG_CAFILE"}, ""},
-		{"Deno", []string{"DENO_CERT"}, ""},
-		{"AWS SDKs and CLI", []string{"AWS_CA_BUNDLE"}, ""},
-		{"cargo", []string{"CARGO_HTTP_CAINFO"}, ""},
-		{"Java", nil, "keytool -importcert -noprompt -alias egressd -file CA -keystore STORE -storepass changeit, then -Djavax.net.ssl.trustStore=STORE"},
-		{"Debian, Ubuntu, Alpine", nil, "cp CA /usr/local/share/ca-certificates/egressd.crt && update-ca-certificates"},
-		{"Fedora, RHEL", nil, "cp CA /etc/pki/ca-trust/source/anchors/egressd.pem && update-ca-trust"},
-		{"Chromium, Firefox (NSS)", nil, "certutil -d sql:$HOME/.pki/nssdb -A -n egressd -t C,, -i CA; Firefox: the folder of its profile"},
-	}
-}
-
-// trustVariables have programs trust the bundle at path, a path as they see
-// it.
-func trustVariables(path string) []variable {
-	var all []variable
-	for _, t := range trusts() {
-		for _, name := range t.variables {
-			all = append(all, variable{name, path})
-		}
-	}
-	return all
-}
 
 // printTrust says what each kind of program needs, for a bundle at path or for
 // one that has no path yet.
@@ -62,24 +20,4 @@ func printTrust(w io.Writer, path, config string) {
 	}
 	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
 	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, cli.Printable(bundle))
-}
-
-func (t trust) instruction(bundle string) string {
-	var parts []string
-	for _, name := range t.variables {
-		parts = append(parts, name+"="+bundle)
-	}
-	text := strings.Join(parts, " ")
-	if t.how != "" && text != "" {
-		text += ", "
-	}
-	return text + strings.ReplaceAll(t.how, "BUNDLE", bundle)
-}
-
-func byName(vars []variable) map[string]string {
-	object := map[string]string{}
-	for _, v := range vars {
-		object[v.name] = v.value
-	}
-	return object
 }

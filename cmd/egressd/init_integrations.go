@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -126,8 +127,7 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 // be told.
 func (o *integrationOptions) address() (string, error) {
 	hint := o.command() + " --listen 127.0.0.1:3128"
-	proxy := envOptions{config: o.config, listen: o.listen}
-	address, user, err := proxy.proxy()
+	address, user, err := config.ProxyAt(o.config, o.listen, "")
 	if err != nil {
 		return "", err
 	}

@@ -99,11 +99,11 @@ func nameSockets(c *config.Config, u *integrate.Units) error {
 	}
 	u.Names = c.File.Listen.DNS
 	for _, name := range c.File.Listen.Transparent {
-		at, kind, err := captureAt(name)
+		at, tproxy, err := config.CaptureAt(name)
 		if err != nil {
 			return err
 		}
-		if kind.name == "tproxy" {
+		if tproxy {
 			u.TProxy = append(u.TProxy, at.String())
 		} else {
 			u.NAT = append(u.NAT, at.String())

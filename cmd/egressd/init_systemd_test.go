@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 )
 
 // everyListener is a policy with listeners of each kind.
@@ -29,7 +31,7 @@ func TestUnits(t *testing.T) {
 	}
 	var out, talk bytes.Buffer
 	args := []string{"init", "systemd", "--config", config, "--dir", dir, "--program", "/bin/true"}
-	if code := run(args, &out, &talk); code != 0 {
+	if code := clitest.Run(newInitCommand(), args, &out, &talk); code != 0 {
 		t.Fatalf("%d: %s", code, talk.String())
 	}
 	var units []string
@@ -59,7 +61,7 @@ func TestUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	talk.Reset()
-	if code := run(args, &out, &talk); code != 1 || !strings.Contains(talk.String(), "was left as it is") {
+	if code := clitest.Run(newInitCommand(), args, &out, &talk); code != 1 || !strings.Contains(talk.String(), "was left as it is") {
 		t.Errorf("%d: %s", code, talk.String())
 	}
 	if text, err := os.ReadFile(units[0]); err != nil || string(text) != "[Unit]\n" {

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -28,13 +27,11 @@ type captureKind struct {
 
 // captureAt reads an entry of listen.transparent.
 func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
-	text, tproxy := strings.CutPrefix(name, policy.TProxyListener)
-	kind = captureKind{"redirect", proxy.OriginalNAT}
+	at, tproxy, err := config.CaptureAt(name)
 	if tproxy {
-		kind = captureKind{"tproxy", proxy.OriginalLocal}
+		return at, captureKind{"tproxy", proxy.OriginalLocal}, err
 	}
-	at, err = netip.ParseAddrPort(text)
-	return at, kind, err
+	return at, captureKind{"redirect", proxy.OriginalNAT}, err
 }
 
 // listenForCaptured opens what listen.transparent names, and adds it to own.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -95,25 +94,4 @@ func newRunID(now time.Time) string {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return now.UTC().Format(config.RunTime) + "-" + hex.EncodeToString(b[:])
-}
-
-// withoutVariables returns env without the variables of those names.
-func withoutVariables(env, names []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains(names, name)
-	})
-}
-
-// withVariables returns env with vars in place of what it says of them.
-func withVariables(env []string, vars []variable) []string {
-	var names []string
-	for _, v := range vars {
-		names = append(names, v.name)
-	}
-	env = withoutVariables(env, names)
-	for _, v := range vars {
-		env = append(env, v.name+"="+v.value)
-	}
-	return env
 }

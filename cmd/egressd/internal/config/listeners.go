@@ -142,6 +142,14 @@ func (c *Config) AsksWhoEnters(socket string) bool {
 	})
 }
 
+// CaptureAt reads an entry of listen.transparent: its address, and whether what leads
+// there is tproxy instead of NAT.
+func CaptureAt(name string) (at netip.AddrPort, tproxy bool, err error) {
+	text, tproxy := strings.CutPrefix(name, policy.TProxyListener)
+	at, err = netip.ParseAddrPort(text)
+	return at, tproxy, err
+}
+
 // FolderOfSocket is the folder in which a socket of the policy file lies.
 func FolderOfSocket(name string) string {
 	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, policy.UnixListener)))

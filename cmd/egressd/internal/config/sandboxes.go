@@ -41,6 +41,26 @@ func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
 	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
+// ProxyAt is [Config.ProxyOf] of the configuration at path, but for the address where
+// listen says that. With listen and no sandbox it needs no configuration.
+func ProxyAt(path, listen, sandbox string) (string, *url.Userinfo, error) {
+	if listen != "" && sandbox == "" {
+		return listen, nil, nil
+	}
+	cfg, err := Load(path)
+	if err != nil {
+		return "", nil, err
+	}
+	listener, user, err := cfg.ProxyOf(sandbox)
+	if err != nil {
+		return "", nil, err
+	}
+	if listen != "" {
+		listener = listen
+	}
+	return listener, user, nil
+}
+
 // ProxyOf returns the listener that a sandbox uses, and the token that it has
 // to show there, or nil.
 func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/policy"
+)
+
+// A variable is one environment variable. Its value may be empty, which is
+// not the same as the variable being absent.
+type variable struct{ name, value string }
+
+// splitListen reads a TCP address. What listens everywhere is reached at
+// loopback.
+func splitListen(address string) (host, port string, err error) {
+	const hint = "egressd env --listen 127.0.0.1:3128"
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", cli.Misused(fmt.Errorf("the proxy's address: %w", err), hint)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", "", cli.Misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), hint)
+	}
+	if strings.ContainsFunc(host, notInHost) {
+		return "", "", cli.Misused(errors.New("the proxy's address holds what no host name or address does"), hint)
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return host, port, nil
+}
+
+func notInHost(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))
+}
+
+// reachesOnlyHere reports whether a host is this one alone, as each container has its own.
+func reachesOnlyHere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// proxyVariables returns what each kind of program reads. Both spellings are
+// set where programs differ, and the lists of exceptions are set and empty, so
+// that none is inherited. host is where the proxy is, and empty for a socket.
+func proxyVariables(address string, user *url.Userinfo) (vars []variable, host string, err error) {
+	if path, unix := strings.CutPrefix(address, policy.UnixListener); unix {
+		return socketVariables(path, user), "", nil
+	}
+	address, overTLS := strings.CutPrefix(address, policy.TLSListener)
+	host, port, err := splitListen(address)
+	if err != nil {
+		return nil, "", err
+	}
+	at := url.URL{Scheme: "http", User: user, Host: net.JoinHostPort(host, port)}
+	if overTLS {
+		at.Scheme = "https"
+	}
+	proxy := at.String()
+	if !overTLS { // SOCKS5 over TLS has no name that programs know
+		at.Scheme = "socks5h"
+	}
+	return addressVariables(proxy, at.String()), host, nil
+}
+
+// socketVariables are for curl, which has this way to write a socket.
+func socketVariables(path string, user *url.Userinfo) []variable {
+	socks := (&url.URL{Scheme: "socks5h", User: user, Host: "localhost", Path: path}).String()
+	return []variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", ""}, {"no_proxy", ""}}
+}
+
+func addressVariables(proxy, socks string) []variable {
+	return []variable{
+		{"HTTP_PROXY", proxy}, {"http_proxy", proxy},
+		{"HTTPS_PROXY", proxy}, {"https_proxy", proxy},
+		{"ALL_PROXY", socks}, {"all_proxy", socks},
+		{"NO_PROXY", ""}, {"no_proxy", ""},
+		{"NODE_USE_ENV_PROXY", "1"},
+		{"npm_config_proxy", proxy}, {"npm_config_https_proxy", proxy}, {"npm_config_noproxy", ""},
+		{"YARN_HTTP_PROXY", proxy}, {"YARN_HTTPS_PROXY", proxy},
+		{"PIP_PROXY", proxy},
+		{"CARGO_HTTP_PROXY", proxy},
+		// git's own configuration would win over http_proxy.
+		{"GIT_CONFIG_COUNT", "1"}, {"GIT_CONFIG_KEY_0", "http.proxy"}, {"GIT_CONFIG_VALUE_0", proxy},
+	}
+}
+
+// withoutVariables returns env without the variables of those names.
+func withoutVariables(env, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(names, name)
+	})
+}
+
+// withVariables returns env with vars in place of what it says of them.
+func withVariables(env []string, vars []variable) []string {
+	var names []string
+	for _, v := range vars {
+		names = append(names, v.name)
+	}
+	env = withoutVariables(env, names)
+	for _, v := range vars {
+		env = append(env, v.name+"="+v.value)
+	}
+	return env
+}
