@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
 )
@@ -264,7 +265,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	if err := durable.Replace(path, text, 0o644); err != nil {
 		return cli.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
-	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: byName(trustVariables(path))})
+	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
 }
 
 // joinBundle appends ours, unless the system trusts it already.

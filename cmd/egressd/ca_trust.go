@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 )
 
 // printTrust says what each kind of program needs, for a bundle at path or for
@@ -15,8 +16,8 @@ func printTrust(w io.Writer, path, config string) {
 		bundle = cli.ShellWord(path)
 	}
 	fmt.Fprintf(w, "egressd: put it over the bundle of the sandbox's system, or tell each program, with the path that the sandbox sees:\n")
-	for _, t := range trusts() {
-		fmt.Fprintf(w, "  %-26s%s\n", t.who, cli.Printable(t.instruction(bundle)))
+	for _, t := range environ.Trusts() {
+		fmt.Fprintf(w, "  %-26s%s\n", t.Who, cli.Printable(t.Instruction(bundle)))
 	}
 	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
 	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, cli.Printable(bundle))

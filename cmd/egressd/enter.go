@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -172,13 +173,13 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 // enterEnvironment is that of this process with what programs need to know of the proxy and
 // of the authority.
 func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]string, error) {
-	env := withoutVariables(os.Environ(), []string{enterVariable, caFolderVariable})
+	env := environ.Without(os.Environ(), []string{enterVariable, caFolderVariable})
 	if o.Mode == sandbox.ByProxy {
-		vars, _, err := proxyVariables(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil)
+		vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil)
 		if err != nil {
 			return nil, err
 		}
-		env = withVariables(env, vars)
+		env = environ.With(env, vars)
 	}
 	if a.CA == "" {
 		return env, nil
@@ -188,7 +189,7 @@ func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]st
 		fmt.Fprintf(stderr, "egressd: warning: hosts that are looked into will not be trusted: %v\n", err)
 		return env, nil
 	}
-	return withVariables(env, trustVariables(path)), nil
+	return environ.With(env, environ.ForTrust(path)), nil
 }
 
 // writeBundle writes what programs are to trust where the sandbox has room for it, under

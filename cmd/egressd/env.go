@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -66,17 +67,17 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	vars, host, err := proxyVariables(address, user)
+	vars, host, err := environ.ForProxy(address, user)
 	if err != nil {
 		return err
 	}
 	o.explain(stderr, address)
-	if o.format == "docker" && reachesOnlyHere(host) {
+	if o.format == "docker" && environ.ReachesOnlyHere(host) {
 		fmt.Fprintf(stderr, "egressd: %s is the container's own loopback unless it runs with --network host\n", address)
 		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
 	}
 	if o.ca != "" {
-		vars = append(vars, trustVariables(o.ca)...)
+		vars = append(vars, environ.ForTrust(o.ca)...)
 	}
 	return printVariables(stdout, o.format, vars)
 }
@@ -109,14 +110,14 @@ func (o *envOptions) explain(stderr io.Writer, address string) {
 	}
 }
 
-func printVariables(w io.Writer, format string, vars []variable) error {
+func printVariables(w io.Writer, format string, vars []environ.Variable) error {
 	if format == "json" {
-		return cli.PrintJSON(w, byName(vars))
+		return cli.PrintJSON(w, environ.ByName(vars))
 	}
 	for _, v := range vars {
-		text := "export " + v.name + "=" + cli.ShellQuote(v.value)
+		text := "export " + v.Name + "=" + cli.ShellQuote(v.Value)
 		if format == "docker" {
-			text = "-e " + v.name + "=" + v.value
+			text = "-e " + v.Name + "=" + v.Value
 		}
 		if _, err := fmt.Fprintln(w, text); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -118,9 +119,9 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 
 // composeVariables are those of egressd env.
 func composeVariables(proxy string) (all []integrate.Variable, err error) {
-	vars, _, err := proxyVariables(proxy, nil)
+	vars, _, err := environ.ForProxy(proxy, nil)
 	for _, v := range vars {
-		all = append(all, integrate.Variable{Name: v.name, Value: v.value})
+		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
 	}
 	return all, err
 }

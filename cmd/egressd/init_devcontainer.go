@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -150,9 +151,9 @@ func doorOf(c *config.Config, name string) (socket, missing string) {
 // variables are those of every process of the container: those that start later have
 // nothing of what the first one was told.
 func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Variable, err error) {
-	var vars []variable
+	var vars []environ.Variable
 	if !o.transparent {
-		if vars, _, err = proxyVariables(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
+		if vars, _, err = environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
 			return nil, err
 		}
 	}
@@ -160,10 +161,10 @@ func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Varia
 		return nil, cli.Misused(err, "egressd policy check --config "+cli.ShellWord(c.Path))
 	}
 	if c.Inspects() {
-		vars = append(vars, trustVariables(integrate.DevContainerCA)...)
+		vars = append(vars, environ.ForTrust(integrate.DevContainerCA)...)
 	}
 	for _, v := range vars {
-		all = append(all, integrate.Variable{Name: v.name, Value: v.value})
+		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
 	}
 	return all, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
@@ -134,11 +135,11 @@ func (o *integrationOptions) address() (string, error) {
 	if strings.HasPrefix(address, policy.UnixListener) || strings.HasPrefix(address, policy.TLSListener) || user != nil {
 		return "", cli.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", cli.Printable(address)), hint)
 	}
-	host, port, err := splitListen(address)
+	host, port, err := environ.SplitListen(address)
 	if err != nil {
 		return "", err
 	}
-	if !reachesOnlyHere(host) {
+	if !environ.ReachesOnlyHere(host) {
 		return "", cli.Failed(fmt.Errorf("%s is not on loopback", address), hint)
 	}
 	return net.JoinHostPort(host, port), nil
@@ -305,13 +306,13 @@ func planClaude(path, address string) (*integrate.Plan, error) {
 }
 
 func planCodex(path, address string) (*integrate.Plan, error) {
-	vars, _, err := proxyVariables(address, nil)
+	vars, _, err := environ.ForProxy(address, nil)
 	if err != nil {
 		return nil, err
 	}
 	variables := make([]integrate.Variable, len(vars))
 	for i, v := range vars {
-		variables[i] = integrate.Variable{Name: v.name, Value: v.value}
+		variables[i] = integrate.Variable{Name: v.Name, Value: v.Value}
 	}
 	return integrate.Codex(path, variables)
 }

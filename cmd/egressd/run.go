@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -344,10 +345,10 @@ func (r *runner) complainOf(err error) {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: withoutVariables(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
+	p := sandbox.Program{Argv: argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
-		p.Env = withoutVariables(p.Env, hostServices)
+		p.Env = environ.Without(p.Env, hostServices)
 	}
 	if ca := r.authority(); ca != nil {
 		path, system, err := certs.SystemRoots()
@@ -355,7 +356,7 @@ func (r *runner) exec(argv []string) error {
 			return cli.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered = map[string][]byte{path: joinBundle(system, ca)}
-		p.Env = withVariables(p.Env, trustVariables(path))
+		p.Env = environ.With(p.Env, environ.ForTrust(path))
 	}
 	tried, err := r.jail.Prepare(p)
 	if err != nil {

@@ -1,4 +1,6 @@
-package main
+// Package environ has the environment variables by which ordinary programs are told to go
+// through a proxy, and to trust its certificates. They are a convenience, not a boundary.
+package environ
 
 import (
 	"errors"
@@ -13,13 +15,13 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A variable is one environment variable. Its value may be empty, which is
+// A Variable is one environment variable. Its value may be empty, which is
 // not the same as the variable being absent.
-type variable struct{ name, value string }
+type Variable struct{ Name, Value string }
 
-// splitListen reads a TCP address. What listens everywhere is reached at
+// SplitListen reads a TCP address. What listens everywhere is reached at
 // loopback.
-func splitListen(address string) (host, port string, err error) {
+func SplitListen(address string) (host, port string, err error) {
 	const hint = "egressd env --listen 127.0.0.1:3128"
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
@@ -44,21 +46,21 @@ func notInHost(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))
 }
 
-// reachesOnlyHere reports whether a host is this one alone, as each container has its own.
-func reachesOnlyHere(host string) bool {
+// ReachesOnlyHere reports whether a host is this one alone, as each container has its own.
+func ReachesOnlyHere(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// proxyVariables returns what each kind of program reads. Both spellings are
+// ForProxy returns what each kind of program reads. Both spellings are
 // set where programs differ, and the lists of exceptions are set and empty, so
 // that none is inherited. host is where the proxy is, and empty for a socket.
-func proxyVariables(address string, user *url.Userinfo) (vars []variable, host string, err error) {
+func ForProxy(address string, user *url.Userinfo) (vars []Variable, host string, err error) {
 	if path, unix := strings.CutPrefix(address, policy.UnixListener); unix {
 		return socketVariables(path, user), "", nil
 	}
 	address, overTLS := strings.CutPrefix(address, policy.TLSListener)
-	host, port, err := splitListen(address)
+	host, port, err := SplitListen(address)
 	if err != nil {
 		return nil, "", err
 	}
@@ -74,13 +76,13 @@ func proxyVariables(address string, user *url.Userinfo) (vars []variable, host s
 }
 
 // socketVariables are for curl, which has this way to write a socket.
-func socketVariables(path string, user *url.Userinfo) []variable {
+func socketVariables(path string, user *url.Userinfo) []Variable {
 	socks := (&url.URL{Scheme: "socks5h", User: user, Host: "localhost", Path: path}).String()
-	return []variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", ""}, {"no_proxy", ""}}
+	return []Variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", ""}, {"no_proxy", ""}}
 }
 
-func addressVariables(proxy, socks string) []variable {
-	return []variable{
+func addressVariables(proxy, socks string) []Variable {
+	return []Variable{
 		{"HTTP_PROXY", proxy}, {"http_proxy", proxy},
 		{"HTTPS_PROXY", proxy}, {"https_proxy", proxy},
 		{"ALL_PROXY", socks}, {"all_proxy", socks},
@@ -95,23 +97,23 @@ func addressVariables(proxy, socks string) []variable {
 	}
 }
 
-// withoutVariables returns env without the variables of those names.
-func withoutVariables(env, names []string) []string {
+// Without returns env without the variables of those names.
+func Without(env, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(names, name)
 	})
 }
 
-// withVariables returns env with vars in place of what it says of them.
-func withVariables(env []string, vars []variable) []string {
+// With returns env with vars in place of what it says of them.
+func With(env []string, vars []Variable) []string {
 	var names []string
 	for _, v := range vars {
-		names = append(names, v.name)
+		names = append(names, v.Name)
 	}
-	env = withoutVariables(env, names)
+	env = Without(env, names)
 	for _, v := range vars {
-		env = append(env, v.name+"="+v.value)
+		env = append(env, v.Name+"="+v.Value)
 	}
 	return env
 }

@@ -1,21 +1,21 @@
-package main
+package environ
 
 import (
 	"strings"
 )
 
-// A trust is what one kind of program needs to take certificates of egressd's
+// A Trust is what one kind of program needs to take certificates of egressd's
 // authority.
-type trust struct {
-	who       string
+type Trust struct {
+	Who       string
 	variables []string // that name the bundle
 	how       string   // what else is to be typed, with BUNDLE and CA for the files
 }
 
-// trusts are the kinds of programs that are known. CA is what "egressd ca show
+// Trusts are the kinds of programs that are known. CA is what "egressd ca show
 // --pem" prints.
-func trusts() []trust {
-	return []trust{
+func Trusts() []Trust {
+	return []Trust{
 		{"OpenSSL, Go, Python, Ruby", []string{"SSL_CERT_FILE"}, ""},
 		{"curl", []string{"CURL_CA_BUNDLE"}, ""},
 		{"git", []string{"GIT_SSL_CAINFO"}, ""},
@@ -33,20 +33,20 @@ func trusts() []trust {
 	}
 }
 
-// trustVariables have programs trust the bundle at path, a path as they see
+// ForTrust have programs trust the bundle at path, a path as they see
 // it.
-func trustVariables(path string) []variable {
-	var all []variable
-	for _, t := range trusts() {
+func ForTrust(path string) []Variable {
+	var all []Variable
+	for _, t := range Trusts() {
 		for _, name := range t.variables {
-			all = append(all, variable{name, path})
+			all = append(all, Variable{name, path})
 		}
 	}
 	return all
 }
 
-// instruction is what to type for a bundle at that path, or so named.
-func (t trust) instruction(bundle string) string {
+// Instruction is what to type for a bundle at that path, or so named.
+func (t Trust) Instruction(bundle string) string {
 	var parts []string
 	for _, name := range t.variables {
 		parts = append(parts, name+"="+bundle)
@@ -58,11 +58,11 @@ func (t trust) instruction(bundle string) string {
 	return text + strings.ReplaceAll(t.how, "BUNDLE", bundle)
 }
 
-// byName are vars as an object.
-func byName(vars []variable) map[string]string {
+// ByName are vars as an object.
+func ByName(vars []Variable) map[string]string {
 	object := map[string]string{}
 	for _, v := range vars {
-		object[v.name] = v.value
+		object[v.Name] = v.Value
 	}
 	return object
 }
