@@ -221,7 +221,7 @@ func TestAStoppedDaemonEndsWhatWasHandedIn(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.exited:
-	case <-time.After(15 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("it does not stop")
 	}
 	all, err := d.log.since(0)

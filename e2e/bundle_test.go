@@ -226,7 +226,7 @@ func TestABundleThatIsNotGoodChangesNothing(t *testing.T) {
 	if said, code := d.policyStatus(t); code != 0 || !strings.Contains(said, `"revision":"three"`) {
 		t.Errorf("policy status at the end: exit code %d, %s", code, said)
 	}
-	if !tunnel.endsWithin(time.Second) {
+	if !tunnel.endsWithin(patience) {
 		t.Error("a tunnel goes on that the new bundle does not allow")
 	}
 }
@@ -261,7 +261,7 @@ func TestABundleThatExpiresCuts(t *testing.T) {
 	d.serves(t)
 	t.Cleanup(func() { d.stop(t) })
 	tunnel := d.mustOpen(t, "allowed.test:443")
-	if !tunnel.endsWithin(6 * time.Second) {
+	if !tunnel.endsWithin(patience) {
 		t.Error("the tunnel was not cut")
 	}
 	d.told(t, "is stale, and everything is denied")

@@ -60,7 +60,7 @@ func (w *world) dialFor(d time.Duration, to string) (c net.Conn, err error) {
 // notes waits until egressd has said something, and has it in the log.
 func (d *daemon) notes(t *testing.T, text string) {
 	t.Helper()
-	const patient = 10 * time.Second // it looks every two
+	const patient = 30 * time.Second // it looks every two
 	logged := func() bool {
 		records, err := d.log.since(0)
 		if err != nil {

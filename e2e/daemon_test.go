@@ -189,9 +189,9 @@ func (d *daemon) begin(t *testing.T, cmd *exec.Cmd) bool {
 		return true
 	case <-d.exited:
 		return false
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		cmd.Process.Kill()
-		t.Fatalf("egressd did not listen within 10 s:\n%s", d.talk.String())
+		t.Fatalf("egressd did not listen within 30 s:\n%s", d.talk.String())
 	}
 	return false
 }
@@ -232,8 +232,8 @@ func (d *daemon) stop(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.exited:
-	case <-time.After(15 * time.Second):
-		t.Errorf("egressd did not stop within 15 s of SIGTERM")
+	case <-time.After(30 * time.Second):
+		t.Errorf("egressd did not stop within 30 s of SIGTERM")
 		d.kill()
 	}
 	if t.Failed() {

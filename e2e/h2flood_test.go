@@ -304,7 +304,7 @@ func (d *daemon) expectBounded(t *testing.T, src string, mark int) (malformed in
 		}
 		return opened > 0 && opened == closed
 	}
-	if !eventually(2*settling, over) {
+	if !eventually(settling, over) {
 		t.Error("flows of the connection are not closed")
 	}
 	kinds := map[string]int{}

@@ -62,7 +62,7 @@ func (dial dialer) ask(t *testing.T, credentials string) (head string, c net.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(2 * patience))
+	c.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(c, "CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n%s\r\n", credentials)
 	in := bufio.NewReader(c)
 	for !strings.HasSuffix(head, "\r\n\r\n") {
@@ -444,7 +444,7 @@ func TestReloadMovesSandboxes(t *testing.T) {
 	}
 	d.edit(t, text+strings.NewReplacer("name: user", "name: user2", "name: net", "name: net2", "name: cert", "name: cert2").Replace(before))
 	for name, c := range open {
-		c.SetReadDeadline(time.Now().Add(time.Second))
+		c.SetReadDeadline(time.Now().Add(patience))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the tunnel of %s, which is no more, was not cut: %v", name, err)
 		}

@@ -153,7 +153,7 @@ func TestNothingIsWrittenIntoTheLog(t *testing.T) {
 				records, err = d.log.since(mark)
 				return err != nil || len(records) > 0 && (door.in == nil || kept(records, door, sent))
 			}
-			if !eventually(2*time.Second, found) || err != nil {
+			if !eventually(settling, found) || err != nil {
 				t.Errorf("%s as %s: the records do not have %q: %v\n%s", what, door.name, clipTo(sent, 80), err, bytes.Join(d.log.lines[mark:], []byte("\n")))
 			}
 		}

@@ -246,7 +246,7 @@ func (d *daemon) fails(t *testing.T) (code int, said string) {
 	if err := d.world.Gateway.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	var exit *exec.ExitError
 	if err := cmd.Wait(); errors.As(err, &exit) {

@@ -321,7 +321,7 @@ func TestManyIdleNameConnections(t *testing.T) {
 		t.Error(judge(&v.Expect, s))
 	}
 	for _, c := range idle {
-		c.SetReadDeadline(began.Add(14 * time.Second))
+		c.SetReadDeadline(began.Add(10*time.Second + patience))
 		if _, err := c.Read(make([]byte, 1)); !gone(err) {
 			t.Fatalf("a connection stayed open for %v: %v", time.Since(began), err)
 		}

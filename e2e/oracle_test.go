@@ -14,8 +14,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// promptly is the time within which every answer has to come.
-const promptly = 4 * time.Second
+// promptly is the time within which every answer has to come. It is less than the
+// deadlines that egressd has by default.
+const promptly = 8 * time.Second
 
 // A sight is everything that was seen of one case, on all sides.
 type sight struct {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/egressd/egressd/egress"
 )
@@ -39,7 +38,7 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 	}
 	before := d.digest(t)
 	put("version: 1\nceiling: [other.allowed.test]\n")
-	if !tunnel.endsWithin(2 * time.Second) {
+	if !tunnel.endsWithin(patience) {
 		t.Error("the tunnel was not cut when the ceiling came down")
 	}
 	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })

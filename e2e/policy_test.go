@@ -268,7 +268,7 @@ func (d *daemon) rejects(t *testing.T, before, name string, change func()) {
 			return r.Kind == egress.KindPolicy && strings.HasPrefix(r.Note, "rejected ") && r.Decision.Policy == before
 		})
 	}
-	if !eventually(10*settling, rejected) {
+	if !eventually(2*settling, rejected) {
 		t.Errorf("%s: no record says that it was rejected", name)
 	}
 	for to, want := range map[string]int{"allowed.test:443": http.StatusOK, "evil.test:443": http.StatusForbidden} {

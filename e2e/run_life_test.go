@@ -197,7 +197,7 @@ func control(t *testing.T, f *os.File, request uintptr, with unsafe.Pointer) {
 // until reads up to a text.
 func (c *terminal) until(want string) {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	b := make([]byte, 1024)
 	for !strings.Contains(c.seen.String(), want) {
 		n, err := c.Read(b)

@@ -77,12 +77,12 @@ func (c *tunnel) endsWithin(d time.Duration) bool {
 // TestIdleTunnelEnds leaves a tunnel alone until egressd gives it up.
 func TestIdleTunnelEnds(t *testing.T) {
 	covers(t, "LC-12")
-	d := start(t, policyText(t, "P0")+"limits: {idle_timeout: 1s}\n")
+	d := start(t, policyText(t, "P0")+"limits: {idle_timeout: 2s}\n")
 	idle := d.mustOpen(t, "allowed.test:443")
 	if idle.endsWithin(500 * time.Millisecond) {
 		t.Error("the tunnel ended before its time")
 	}
-	if !idle.endsWithin(2 * time.Second) {
+	if !idle.endsWithin(patience) {
 		t.Error("the tunnel was not given up")
 	}
 	if r := d.closeRecord(t, idle.LocalAddr().String()); !strings.Contains(r.Outcome, "idle") {
