@@ -54,7 +54,7 @@ func TestReadersWaitForNoPipe(t *testing.T) {
 				if err == nil {
 					t.Errorf("%s is %s: it was read", what, says)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatalf("%s is %s: it is read still", what, says)
 			}
 		}

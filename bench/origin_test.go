@@ -41,7 +41,7 @@ func startTestLoops(t *testing.T, mode originMode) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	return c
 }
 

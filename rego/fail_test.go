@@ -111,7 +111,7 @@ func TestBombs(t *testing.T) {
 			}
 			start := time.Now()
 			fails(t, e, sends(t, "a.test:443", "GET", "/"))
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > 30*time.Second {
 				t.Errorf("it took %v", took)
 			}
 		})

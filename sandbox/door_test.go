@@ -92,6 +92,18 @@ func (h *house) send(t *testing.T, text string, fds ...int) *Answer {
 	return a
 }
 
+// answers sends something until it is answered: more may not wait of one user, and those
+// before may still be being seen off.
+func (h *house) answers(t *testing.T, text string, fds ...int) *Answer {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if a := h.send(t, text, fds...); a != nil {
+			return a
+		}
+	}
+	return nil
+}
+
 func offerText(t *testing.T, o Offer) string {
 	t.Helper()
 	o.Version = offerVersion
@@ -193,19 +205,15 @@ func TestADoorRefusesDescriptors(t *testing.T) {
 	before := openFiles(t)
 	refuse := func(says, text string, fds ...int) {
 		t.Helper()
-		for range 10 { // more than may wait of one user
-			a := h.send(t, text, fds...)
-			if a == nil {
-				time.Sleep(time.Millisecond) // the one before is still being seen off
-				continue
-			}
-			if a.Problem == "" || a.Hint == "" {
-				t.Errorf("%s: answered %+v", says, a)
-			}
-			<-h.refused
+		a := h.answers(t, text, fds...)
+		if a == nil {
+			t.Errorf("%s: there is no answer", says)
 			return
 		}
-		t.Errorf("%s: there is no answer", says)
+		if a.Problem == "" || a.Hint == "" {
+			t.Errorf("%s: answered %+v", says, a)
+		}
+		<-h.refused
 	}
 	for says, wrong := range sorts {
 		for i := range right {
@@ -229,7 +237,7 @@ func TestADoorRefusesDescriptors(t *testing.T) {
 	o.Kind = OfferRun
 	refuse("a process that is none", offerText(t, o), append(slices.Clone(right), sorts["a file"])...)
 	settled := false
-	for end := time.Now().Add(5 * time.Second); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		settled = openFiles(t) <= before
 	}
 	if !settled {
@@ -262,7 +270,7 @@ func TestADoorRefusesMessages(t *testing.T) {
 		"a request of something": "GET / HTTP/1.1\r\n\r\n",
 		"zeros":                  strings.Repeat("\x00", 100),
 	} {
-		a := h.send(t, text, c.fds[:len(c.fds)-1]...)
+		a := h.answers(t, text, c.fds[:len(c.fds)-1]...)
 		if a == nil || a.Problem == "" {
 			t.Errorf("%s: answered %+v", says, a)
 			continue
@@ -283,7 +291,7 @@ func TestADoorIsNotKeptByTheSilent(t *testing.T) {
 		t.Cleanup(k.Close)
 	}
 	var last error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		k, err := Knock(h.path)
 		if err != nil {
 			t.Fatal(err)
@@ -318,7 +326,7 @@ func TestADoorDropsWhatIsNotRead(t *testing.T) {
 		_, _ = receiveAnswer(k.conn)
 		k.Close()
 	}
-	for end := time.Now().Add(5 * time.Second); openFiles(t) > before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); openFiles(t) > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d descriptors are open, %d before", openFiles(t), before)
 		}

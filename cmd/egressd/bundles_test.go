@@ -344,6 +344,7 @@ func TestAReloadThatNeedsABundleKeepsThePolicy(t *testing.T) {
 // replaced by one that counts.
 func TestAStaleBundleDeniesAndCuts(t *testing.T) {
 	key := newBundleSigner(t)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for says, lines := range map[string]func(t *testing.T, w *regoWorld, tarball []byte) string{
 		"fetched": func(t *testing.T, _ *regoWorld, tarball []byte) string {
 			return fetchedLine(serveBundle(t, answering(tarball)))
@@ -353,8 +354,8 @@ func TestAStaleBundleDeniesAndCuts(t *testing.T) {
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
-			t.Setenv("XDG_STATE_HOME", t.TempDir())
-			tarball := key.sign(t, packed(t, "one", "one.test"), 3*time.Second)
+			t.Parallel()
+			tarball := key.sign(t, packed(t, "one", "one.test"), 5*time.Second)
 			w := serveRego(t, lines(t, nil, tarball), map[string]string{"key.pem": string(key.public), "policy.tar.gz": string(tarball)})
 			far := silent(t)
 			c, err := net.Dial("tcp", w.proxy)
@@ -393,7 +394,7 @@ func TestAStaleBundleDeniesAndCuts(t *testing.T) {
 func TestABundleInShadowDecidesNothing(t *testing.T) {
 	key := newBundleSigner(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "other.test"), 3*time.Second)))
+	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "other.test"), 5*time.Second)))
 	w := serveRego(t, fmt.Sprintf("rego: [policy, {bundle: %q, key: key.pem, refresh: 1h, mode: shadow}]\n", s.URL+"/b.tar.gz"),
 		map[string]string{"key.pem": string(key.public), "policy/egress.rego": someRego})
 	port := upstream(t)

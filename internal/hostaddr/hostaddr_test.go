@@ -68,7 +68,7 @@ func ip(t *testing.T, args ...string) {
 
 func wait(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the change was not seen")
 		}

@@ -281,7 +281,7 @@ type onlyReader struct{ io.Reader }
 
 func waitForArrival(t *testing.T, w *World) *Arrival {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if got := w.Sink.Since(0); len(got) > 0 {
 			return got[0]
 		}

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,7 +87,7 @@ func (a *anchored) vouched(given []byte) int64 {
 
 func (a *anchored) until(what string, come func() bool) {
 	a.Helper()
-	for end := time.Now().Add(20 * time.Second); !come(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !come(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			a.Fatalf("%s did not come about; heard %q", what, a.heard)
 		}
@@ -169,9 +171,7 @@ func TestAnchorOverAnOutage(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		address := filepath.Join(t.TempDir(), "s")
 		if network == "tcp" {
-			l := listen(t, network, "127.0.0.1:0")
-			address = l.Addr().String()
-			l.Close()
+			address = keptPort(t)
 		}
 		place := network + ":" + address
 		a := newAnchored(t, place)
@@ -211,7 +211,7 @@ func TestAnchorThatHangs(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("Stop waits for it")
 	}
 }
@@ -227,7 +227,7 @@ func TestAnchorSyslog(t *testing.T) {
 	a.write(2)
 	buffer := make([]byte, 64<<10)
 	for vouched := int64(-1); vouched != 2; {
-		l.SetReadDeadline(time.Now().Add(10 * time.Second))
+		l.SetReadDeadline(time.Now().Add(30 * time.Second))
 		n, err := l.Read(buffer)
 		if err != nil {
 			t.Fatal(err)
@@ -278,6 +278,33 @@ func read(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// keptPort is a port of loopback where nobody listens, and nobody else can: those who
+// are to do so may.
+func keptPort(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	at, err := boundTo(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
+func boundTo(fd int) (syscall.Sockaddr, error) {
+	err := errors.Join(
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // as net.Listen does
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return syscall.Getsockname(fd)
 }
 
 func listen(t *testing.T, network, address string) net.Listener {

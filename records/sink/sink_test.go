@@ -207,9 +207,9 @@ func TestNothingIsLostOverOutages(t *testing.T) {
 			conn.Close()
 		}
 	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(answer))
-	address := server.Listener.Addr().String()
+	address := keptPort(t)
 	mode.store("good")
+	server := &httptest.Server{Listener: listen(t, "tcp", address), Config: &http.Server{Handler: http.HandlerFunc(answer)}}
 	server.Start()
 	w.apply(Config{Name: "c", Type: "otlp", URL: "http://" + address + "/v1/logs?key=hidden", Format: "json"})
 	w.write(700)
@@ -233,11 +233,7 @@ func TestNothingIsLostOverOutages(t *testing.T) {
 	if s := w.state("c"); strings.Contains(s.Error+s.To, "hidden") {
 		t.Errorf("the state holds the query: %s %s", s.Error, s.To)
 	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(answer)}}
+	again := &httptest.Server{Listener: listen(t, "tcp", address), Config: &http.Server{Handler: http.HandlerFunc(answer)}}
 	again.Start()
 	defer again.Close()
 	w.until("the last records", func() bool { return got.whole(written) })
