@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,11 +109,9 @@ func sayFindings(w io.Writer, all []symptom, asJSON bool) error {
 			wrong++
 		}
 		if asJSON {
-			text, err := json.Marshal(f)
-			if err != nil {
+			if err := cli.PrintJSON(w, f); err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "%s\n", text)
 			continue
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, cli.Printable(f.Says))

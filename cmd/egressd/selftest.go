@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -147,11 +146,9 @@ func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
 			out++
 		}
 		if asJSON {
-			text, err := json.Marshal(a)
-			if err != nil {
+			if err := cli.PrintJSON(w, a); err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "%s\n", text)
 			continue
 		}
 		if a.Escaped != "" {

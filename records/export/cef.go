@@ -149,14 +149,14 @@ var (
 // visible writes what is not printable ASCII as \uXXXX, and so a backslash that
 // could be taken for the beginning of such an escape. Newlines stay where the
 // caller can escape them. A space at either end, which readers strip, is one of
-// those that are escaped.
+// those that are escaped, and so is what [writer.quote] escapes.
 func visible(s string, newlines bool) string {
 	w := writer{}
 	for i, c := range s {
 		switch {
 		case newlines && (c == '\n' || c == '\r'):
 			w.b = append(w.b, byte(c))
-		case c == ' ' && (i == 0 || i == len(s)-1):
+		case c == ' ' && (i == 0 || i == len(s)-1), c == '#' && i > 0 && s[i-1] == '#':
 			w.unit(c)
 		case c == '\\' && strings.HasPrefix(s[i+1:], "u"):
 			w.unit(c)

@@ -106,13 +106,16 @@ const hexDigits = "0123456789abcdef"
 
 // quote writes a JSON string. What is not printable ASCII is escaped by its
 // UTF-16 code units; bytes that are not UTF-8 become U+FFFD, as they do in
-// encoding/json.
+// encoding/json. A number sign behind another is escaped, too: runners of CI jobs
+// take "##[" in their log for a command.
 func (w *writer) quote(s string) {
 	w.b = append(w.b, '"')
 	for _, c := range s {
 		switch {
 		case c == '"' || c == '\\':
 			w.b = append(w.b, '\\', byte(c))
+		case c == '#' && w.b[len(w.b)-1] == '#':
+			w.unit(c)
 		case c >= ' ' && c <= '~':
 			w.b = append(w.b, byte(c))
 		case c > 0xffff:

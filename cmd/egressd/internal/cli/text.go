@@ -13,14 +13,19 @@ import (
 // Printable returns s with every character escaped that a terminal could take
 // for a command or that could make a line read otherwise than it is: control
 // characters, direction overrides, combining marks, letters without a shape, and
-// broken UTF-8.
+// broken UTF-8. A number sign behind another is escaped, too: runners of CI jobs
+// take "##[" and "##vso[" for commands wherever in their log it stands.
 func Printable(s string) string {
 	var b strings.Builder
+	last := rune(0)
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case r == '#' && last == '#':
+			b.WriteString(`\x23`)
+			r = 0
 		case unicode.IsPrint(r) && !unicode.IsMark(r) && !unicode.Is(blank, r):
 			b.WriteRune(r)
 		case r < 0x80:
@@ -28,7 +33,26 @@ func Printable(s string) string {
 		default:
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		}
-		s = s[n:]
+		s, last = s[n:], r
+	}
+	return b.String()
+}
+
+// Word is text that a sandbox chose, to stand between others in a line: printable,
+// without gaps that look like the space between two columns, and, in front of a
+// line, no command for the runner of a CI job, which is "::name::".
+func Word(s string) string {
+	s = Printable(s)
+	if rest, found := strings.CutPrefix(s, "::"); found && strings.Contains(rest, "::") {
+		s = `\x3a:` + rest
+	}
+	var b strings.Builder
+	for i, r := range s {
+		if r == ' ' && (i == 0 || s[i-1] == ' ' || i == len(s)-1) {
+			b.WriteString(`\x20`)
+		} else {
+			b.WriteRune(r)
+		}
 	}
 	return b.String()
 }
@@ -36,14 +60,16 @@ func Printable(s string) string {
 // blank are characters that count as letters and symbols, and show nothing.
 var blank = &unicode.RangeTable{R16: []unicode.Range16{{0x115f, 0x1160, 1}, {0x2800, 0x2800, 1}, {0x3164, 0x3164, 1}, {0xffa0, 0xffa0, 1}}}
 
-// asciiJSON returns a line of JSON with every non-ASCII character written as
-// its escape: the same value, and nothing that a terminal acts on. A line
-// that is ASCII already comes back as it is.
-func asciiJSON(line []byte) []byte {
+// ASCIIJSON returns a line of JSON with every non-ASCII character, and each number
+// sign behind another, written as its escape: the same value, and nothing that a
+// terminal or the runner of a CI job acts on, see [Printable].
+func ASCIIJSON(line []byte) []byte {
 	out := line[:0:0]
 	for i := 0; i < len(line); {
 		r, n := utf8.DecodeRune(line[i:])
 		switch {
+		case r == '#' && i > 0 && line[i-1] == '#':
+			out = append(out, `\u0023`...)
 		case r < 0x7f:
 			out = append(out, line[i])
 		case r > 0xffff:
@@ -63,7 +89,7 @@ func PrintJSON(w io.Writer, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	_, err = w.Write(append(asciiJSON(text), '\n'))
+	_, err = w.Write(append(ASCIIJSON(text), '\n'))
 	return err
 }
 

@@ -22,9 +22,11 @@ func TestPrintable(t *testing.T) {
 		"broken \xff utf-8":    `broken \xff utf-8`,
 		"del \x7f":             `del \x7f`,
 		"tag \U000e0041 plane": `tag \u{e0041} plane`,
+		"##[group]a":           `#\x23[group]a`,
+		"#1 ###":               `#1 #\x23#`,
 	} {
 		if got := Printable(in); got != want {
-			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -34,7 +36,13 @@ func FuzzPrintable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		shown := Printable(s)
 		if i := strings.IndexFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) }); i >= 0 {
-			t.Errorf("printable(%q) = %q, with an unprintable character at %d", s, shown, i)
+			t.Errorf("Printable(%q) = %q, with an unprintable character at %d", s, shown, i)
+		}
+		if strings.Contains(shown, "##") {
+			t.Errorf("Printable(%q) = %q, which a runner reads", s, shown)
+		}
+		if w := Word(s); strings.Contains(w, "  ") || strings.TrimSpace(w) != w || Printable(w) != w {
+			t.Errorf("Word(%q) = %q", s, w)
 		}
 		if again := Printable(shown); again != shown {
 			t.Errorf("printable is not stable: %q, then %q", shown, again)
@@ -42,15 +50,29 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
+func TestWordHasNoGaps(t *testing.T) {
+	for in, want := range map[string]string{
+		"a plain word": "a plain word", "": "", " a": `\x20a`, "a ": `a\x20`, "a   b": `a \x20\x20b`, " ": `\x20`,
+		"::1": "::1", "::ffff:1.2.3.4": "::ffff:1.2.3.4", "::error::x": `\x3a:error::x`, "a::b::c": "a::b::c",
+	} {
+		if got := Word(in); got != want {
+			t.Errorf("Word(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestASCIIJSONKeepsTheValue(t *testing.T) {
-	const value = "ünïcode \u202e \U0001f600 \x7f end"
+	const value = "##[x] ###vso[y] ünïcode \u202e \U0001f600 \x7f end"
 	text, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ascii := asciiJSON(text)
+	ascii := ASCIIJSON(text)
 	if i := strings.IndexFunc(string(ascii), func(r rune) bool { return r < ' ' || r > '~' }); i >= 0 {
 		t.Errorf("%s is not printable ASCII at %d", ascii, i)
+	}
+	if strings.Contains(string(ascii), "##") {
+		t.Errorf("a runner reads %s", ascii)
 	}
 	var got string
 	if err := json.Unmarshal(ascii, &got); err != nil || got != value {

@@ -4,6 +4,7 @@ package clitest
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -43,4 +44,14 @@ func FilesIn(t *testing.T, files map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// Hostile are what a program may have written wherever it chooses a text.
+var Hostile = []string{
+	"\x1b[31mred\x1b]8;;http://evil.test\ax\x1b]8;;\a\x1b]52;c;ZXZpbA==\a\x1bP+q\x1b\\",
+	"two\nlines\r\n", "\xc2\x9b31m in UTF-8, \x9b31m and \x9d0;t\x9c in bytes", "\u202eevil\u2066x\u2069\u200f\u061c", "\u200b\u200d\u2060\ufeff\u00ad",
+	"a" + strings.Repeat("\u0301", 40), "tab\tcr\rbs\b\bdel\x7f", "npm      preset:npm      09:50:02", " lead and trail ", "x  ✓  allow  y",
+	"##[set-output name=x]y", "###vso[task.setvariable variable=a]b", "::set-output name=x::y", "…", "–",
+	"a|b`c`<img src=//evil.test/x>![i](http://evil.test/b)", "@everyone #1 www.evil.test user@evil.test https://evil.test/x",
+	strings.Repeat("A", 255), "\ufffd \xff", "%{x}%s%n", "$(id)`id`'\"", "\u2028\u2029x", "\U000e0041", "\u3164",
 }

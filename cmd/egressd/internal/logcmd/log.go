@@ -147,8 +147,10 @@ func (s *streamer) add(text string, whole *egress.Record) error {
 	if !s.filter.Match(whole) {
 		return nil
 	}
-	shown := strings.Clone(text)
-	if !s.json {
+	shown := ""
+	if s.json {
+		shown = strings.Clone(strings.ReplaceAll(text, "##", `#\u0023`)) // as cli.ASCIIJSON has it
+	} else {
 		shown = line(whole, time.Now(), s.colours)
 	}
 	if s.held != nil {

@@ -216,7 +216,7 @@ func (t *pivotTable) print(w io.Writer) error {
 		rows = append(rows[:len(rows):len(rows)], rest)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s", logs.Cell(r.Value), number(r.Total))
+		fmt.Fprintf(table, "%s\t%s", logs.CutHost(logs.Cell(r.Value)), number(r.Total))
 		for i, n := range r.Counts {
 			if i < len(t.Columns) || others {
 				fmt.Fprintf(table, "\t%s", number(n))

@@ -2,7 +2,6 @@ package logcmd
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,10 +75,9 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 }
 
 func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours cli.Palette) error {
-	encoder := json.NewEncoder(w)
 	for _, a := range all {
 		if o.json {
-			if err := encoder.Encode(a); err != nil {
+			if err := cli.PrintJSON(w, a); err != nil {
 				return err
 			}
 			continue

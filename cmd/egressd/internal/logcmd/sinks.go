@@ -1,7 +1,6 @@
 package logcmd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,9 +53,8 @@ func (o *sinksOptions) run(stdout, stderr io.Writer) error {
 		return cli.Failed(err, "egressd log sinks --dir DIR, as a user who may read it")
 	}
 	if o.json {
-		out := json.NewEncoder(stdout)
 		for _, s := range states {
-			if err := out.Encode(s); err != nil {
+			if err := cli.PrintJSON(stdout, s); err != nil {
 				return err
 			}
 		}

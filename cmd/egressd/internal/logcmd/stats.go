@@ -231,7 +231,7 @@ func printEntries(w io.Writer, title string, entries []*records.Entry) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.Cell(e.Value), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.CutHost(logs.Cell(e.Value)), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
 	}
 	return table.Flush()
 }

@@ -215,31 +215,16 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 }
 
 // markdownCode is text as code in a cell of a table, cut to what fits.
-func markdownCode(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return markdownWhole(logs.Cut(cli.Printable(s), logs.LongestCell))
-}
+func markdownCode(s string) string { return markdownWhole(logs.Cut(cli.Word(s), logs.LongestCell)) }
 
-// markdownWhole is text as code, all of it: half a command is another one.
+// markdownWhole is text as code, all of it: half a command is another one. In a code
+// span nothing is markup, a link, an address of mail or a mention, for any renderer;
+// what ends it, or the cell, is escaped as [cli.Printable] does.
 func markdownWhole(s string) string {
 	if s == "" {
 		return "–"
 	}
-	return "<code>" + markdownText(cli.Printable(s)) + "</code>"
+	return "`" + markdownEnds.Replace(cli.Word(s)) + "`"
 }
 
-// markdownText has every character that could be markup, a link or a mention stand
-// as a reference, which Markdown takes for the character alone, wherever it is.
-func markdownText(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r == ' ' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			b.WriteRune(r)
-		} else {
-			fmt.Fprintf(&b, "&#%d;", r)
-		}
-	}
-	return b.String()
-}
+var markdownEnds = strings.NewReplacer("`", `\x60`, "|", `\x7c`)

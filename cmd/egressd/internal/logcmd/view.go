@@ -118,7 +118,7 @@ func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	fields := []string{cli.Clock(r.Time, now), colours.Mark(action)}
 	for _, s := range lineWords(r, action) {
 		if s != "" {
-			fields = append(fields, cli.Printable(s))
+			fields = append(fields, logs.Cut(cli.Word(s), longestField))
 		}
 	}
 	return strings.Join(fields, "  ")
@@ -130,20 +130,27 @@ func lineWords(r *egress.Record, action string) []string {
 	}
 	switch r.Kind {
 	case egress.KindClose:
-		return []string{"close", records.Destination(r), records.What(r), records.Who(r), trafficText(r), r.Outcome, r.Flow}
+		return []string{"close", records.Destination(r), records.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
-		return []string{action, records.Destination(r), records.What(r), recordPath(r), records.Who(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
+		return []string{action, records.Destination(r), records.What(r), recordPath(r), lineWho(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
 	case egress.KindSignal:
-		return []string{"ALARM", signalText(r.Signal), records.Destination(r), records.Who(r), r.Flow}
+		return []string{"ALARM", signalText(r.Signal), records.Destination(r), lineWho(r), r.Flow}
 	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery:
 		return []string{string(r.Kind), r.Note}
 	default: // a kind that a later version writes
-		return []string{string(r.Kind), records.Destination(r), recordPath(r), records.Who(r), r.Note, r.Flow}
+		return []string{string(r.Kind), records.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
 	}
 }
 
-// longestPath is how much of a path, which a sandbox chooses, stands in a line.
-const longestPath = 100
+// How much of a path, which a sandbox chooses, stands in a line, and of anything: a
+// host has its place with its port.
+const (
+	longestPath  = 100
+	longestField = 260
+)
+
+// lineWho is who it was, as far as there is room in a line.
+func lineWho(r *egress.Record) string { return logs.Cut(records.Who(r), logs.LongestCell) }
 
 func recordPath(r *egress.Record) string {
 	switch {

@@ -18,7 +18,7 @@ func Cell(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range cli.Printable(s) {
+	for _, r := range cli.Word(s) {
 		if r > widest {
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		} else {
