@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/internal/spelling"
@@ -63,7 +64,7 @@ func addCommands(root *cobra.Command) {
 		newPodRunCommand(),
 		newSelftestCommand(),
 		newDoctorCommand(),
-		newInitCommand(),
+		initcmd.New(),
 		newEnvCommand(),
 		policycmd.NewCheck(),
 		logcmd.NewWhy(),

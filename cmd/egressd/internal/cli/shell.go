@@ -1,8 +1,6 @@
 package cli
 
-import (
-	"strings"
-)
+import "strings"
 
 // ShellQuote makes s one word for a POSIX shell, whatever it holds.
 func ShellQuote(s string) string {

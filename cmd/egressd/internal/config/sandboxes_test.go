@@ -1,8 +1,6 @@
 package config
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestMapsEveryone(t *testing.T) {
 	for text, want := range map[string]bool{

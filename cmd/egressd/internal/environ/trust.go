@@ -1,8 +1,6 @@
 package environ
 
-import (
-	"strings"
-)
+import "strings"
 
 // A Trust is what one kind of program needs to take certificates of egressd's
 // authority.

@@ -1,4 +1,4 @@
-package main
+package initcmd
 
 import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"

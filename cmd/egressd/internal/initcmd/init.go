@@ -1,4 +1,5 @@
-package main
+// Package initcmd has egressd init, a file for each command below it.
+package initcmd
 
 import (
 	"bytes"
@@ -21,7 +22,8 @@ import (
 //go:embed starter/agent.yaml
 var starters embed.FS
 
-func newInitCommand() *cobra.Command {
+// New returns egressd init and the commands below it.
+func New() *cobra.Command {
 	var o initOptions
 	cmd := &cobra.Command{
 		Use:   "init",

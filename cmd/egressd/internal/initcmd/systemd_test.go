@@ -1,4 +1,4 @@
-package main
+package initcmd
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestUnits(t *testing.T) {
 	}
 	var out, talk bytes.Buffer
 	args := []string{"init", "systemd", "--config", config, "--dir", dir, "--program", "/bin/true"}
-	if code := clitest.Run(newInitCommand(), args, &out, &talk); code != 0 {
+	if code := clitest.Run(New(), args, &out, &talk); code != 0 {
 		t.Fatalf("%d: %s", code, talk.String())
 	}
 	var units []string
@@ -61,7 +61,7 @@ func TestUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	talk.Reset()
-	if code := clitest.Run(newInitCommand(), args, &out, &talk); code != 1 || !strings.Contains(talk.String(), "was left as it is") {
+	if code := clitest.Run(New(), args, &out, &talk); code != 1 || !strings.Contains(talk.String(), "was left as it is") {
 		t.Errorf("%d: %s", code, talk.String())
 	}
 	if text, err := os.ReadFile(units[0]); err != nil || string(text) != "[Unit]\n" {
