@@ -17,22 +17,24 @@ var plain = [...]string{
 	"dri/*", "snd/*", "video*", "media*", "nvidia*", "nvidia-caps/*", "kfd", "accel/*", "dxg", "mali*", "sgx_enclave", "sgx_provision",
 }
 
-// devices returns those below a folder that who runs this may write, but for plain
+// devices returns those below a folder, which ends with no slash, that who runs this may write, but for plain
 // ones, and the terminals that it was started at: disks would be written past every
 // mount, keyboards typed on (uinput, uhid, input), modems, adapters and virtual
 // machines' sockets sent through.
 func devices(folder string) (paths []string) {
 	own := terminals()
 	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		name, _ := filepath.Rel(folder, path)
 		switch {
 		case err != nil && d != nil && d.IsDir():
 			return fs.SkipDir
-		case err != nil:
+		case err != nil || path == folder:
 			return nil
+		}
+		name := path[len(folder)+1:]
+		switch {
 		case d.IsDir() && slices.Contains(notDevices[:], name):
 			return fs.SkipDir
-		case d.Type()&fs.ModeDevice != 0 && mayWrite(path) && !isPlain(name) && !isOwn(path, own):
+		case d.Type()&fs.ModeDevice != 0 && !isPlain(name) && mayWrite(path) && !isOwn(path, own):
 			paths = append(paths, path)
 		}
 		return nil
