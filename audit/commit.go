@@ -193,8 +193,8 @@ func (l *Log) sync() error {
 	return err
 }
 
-// lasts waits until the names of the files of a new log are durable, and its key is
-// there.
+// lasts makes the names of the files of a new log durable, and its key, where that was not
+// done yet.
 func (l *Log) lasts() error {
 	if l.founded == nil {
 		return nil

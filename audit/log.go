@@ -119,7 +119,7 @@ type Log struct {
 	dir     string
 	options Options
 	lock    *os.File     // holds the flock
-	founded func() error // waits for what found has begun; nil where it has not
+	founded func() error // does what found has put off; nil where it has not
 
 	wake    chan struct{} // there may be something for the committer to do
 	quit    chan struct{} // the committer has to sync once more and to end
@@ -227,8 +227,8 @@ func (l *Log) begin() (err error) {
 	return l.notary.sign(&l.tree, false)
 }
 
-// found makes the files of an ephemeral log. Its key, and that the names of the files
-// last, is waited for by the first sync and the first checkpoint, and not here.
+// found makes the files of an ephemeral log. Its key is made, and it is made sure that the
+// names of the files last, with the first sync or checkpoint, or by [Log.Origin].
 func (l *Log) found() (err error) {
 	if l.segment, err = newSegment(l.dir, 1); err != nil {
 		return err
@@ -247,7 +247,6 @@ func (l *Log) found() (err error) {
 		}
 		return errors.Join(durable.SyncFolder(l.dir), durable.SyncFolder(filepath.Dir(l.dir)))
 	})
-	go l.founded()
 	return nil
 }
 

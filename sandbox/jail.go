@@ -53,6 +53,9 @@ type JailOptions struct {
 	HostPorts []uint16
 	// Dialers has Sockets hand out what connects to servers in the jail.
 	Dialers bool
+
+	// Devices says that HideDevices will be called, once, before Prepare.
+	Devices bool
 }
 
 // Sockets are what a jail hands out: all that its program sends arrives there. The
@@ -104,7 +107,7 @@ func NewJail(o JailOptions) (*Jail, error) {
 		return nil, &SetupError{Step: "user namespace", Err: err}
 	}
 	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
-	if err := j.send(stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers}); err != nil {
+	if err := j.send(stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices}); err != nil {
 		j.Close()
 		return nil, &SetupError{Step: "control socket", Err: err}
 	}
@@ -155,13 +158,32 @@ func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
 	return s, nil
 }
 
+// HideDevices has those of paths that are devices hidden, beside the caller's own work. It
+// is called behind Sockets or Captured.
+// The Doors of the program that comes later have them too.
+func (j *Jail) HideDevices(paths []string) error {
+	if err := j.send(stage.Devices{Paths: paths}); err != nil {
+		return j.unsent("hide devices", err)
+	}
+	return nil
+}
+
+// unsent is the error of a message that could not be sent: what the other end said
+// before it ended, if anything.
+func (j *Jail) unsent(step string, err error) error {
+	if _, said := j.answer(step); said != nil {
+		return said
+	}
+	return &SetupError{Step: step, Err: err}
+}
+
 // Prepare has everything in the jail be as p will find it, without any privilege,
 // and returns the ways out that were tried there, whether or not one led out. The
 // error is an [*ExecError] where it is p's fault, else a [*SetupError].
 func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 	j.program = p.Argv[0]
 	if err := j.send(p); err != nil {
-		return nil, &SetupError{Step: "prepare the program", Err: err}
+		return nil, j.unsent("prepare the program", err)
 	}
 	f, err := j.answer("prepare the program")
 	switch {

@@ -75,6 +75,7 @@ type daemon struct {
 type tailoring struct {
 	above     string                     // the organisation's file, where a test has another
 	change    func(*config.Config) error // of each configuration that is read; may be nil
+	unread    bool                       // the files are not read again
 	synthetic egress.SyntheticRange
 	tally     *egress.Tally
 
@@ -108,7 +109,9 @@ func newDaemon(talk io.Writer, path string, t tailoring) (_ *daemon, err error) 
 		return nil, err
 	}
 	d.path = d.config.Path
-	d.seen = config.StateOf(d.path, d.above, nil)
+	if !t.unread {
+		d.seen = config.StateOf(d.path, d.above, nil)
+	}
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, cli.Failed(err, "egressd serve, where netlink sockets are allowed")
 	}

@@ -132,11 +132,13 @@ type runOptions struct {
 type runner struct {
 	*daemon
 	runOptions
+	argv    []string
 	talk    *heldTalk
 	name    string
 	folder  string // of this run
 	jail    *sandbox.Jail
 	sockets *sandbox.Sockets
+	program sandbox.Program // as outline has it
 	names   *dns.Server
 	tally   egress.Tally
 	hidden  []string
@@ -179,7 +181,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	if err != nil {
 		return err
 	}
-	r := &runner{runOptions: *o, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
+	r := &runner{runOptions: *o, argv: argv, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	r.waysOut = sync.OnceValue(func() []string { return doorsBut(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { r.signals().release() }()
@@ -189,7 +191,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	defer r.close()
 	signals := r.signals() // of which none ends this process from now on
 	began := time.Now()
-	if err := r.exec(argv); err != nil {
+	if err := r.exec(); err != nil {
 		r.jail.Close()
 		if r.beside == nil {
 			r.stop("the program could not be started")
@@ -201,7 +203,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	defer unfollow()
 	if r.beside == nil {
 		r.serving.Go(func() { r.follow(following) })
-		r.serving.Go(r.sweep)
+		r.serving.Go(func() { r.tidy(following) })
 	}
 	code, err := r.wait(signals)
 	unfollow()
@@ -223,7 +225,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	synthetic := egress.DefaultSynthetic()
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0}); err != nil {
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: true}); err != nil {
 		return noSandbox(err)
 	}
 	defer func() {
@@ -237,22 +239,51 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	}
 	r.serving.Go(func() { r.waysOut() })
 	r.serving.Go(func() { r.signals() })
-	r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, log: r.signRun, synthetic: synthetic, tally: &r.tally})
+	r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, unread: true, log: r.signRun, synthetic: synthetic, tally: &r.tally})
 	switch {
 	case errors.Is(err, errDaemonAnswers):
 		return r.prepareBeside()
 	case err != nil:
 		return err
 	}
+	stands := sync.OnceValue(r.furnish)
+	go stands()
 	p, err := r.begin(ctx)
 	if err != nil {
+		r.jail.Signal(syscall.SIGKILL) // so that furnish does not wait for it
+		_ = stands()
 		return err
 	}
 	r.digest = p.Digest()
+	if err := stands(); err != nil {
+		return err
+	}
+	r.serve()
+	return nil
+}
+
+// furnish does what needs the jail to stand, and knows nothing of the policy but its
+// files, while that is put into force.
+func (r *runner) furnish() (err error) {
+	program := sync.OnceValue(r.outline)
+	r.serving.Go(func() { program() })
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return noSandbox(err)
 	}
-	r.serve()
+	return r.arrange(program())
+}
+
+// arrange keeps the outline of the program, and has the jail hide devices while it waits, unless its file system is yet
+// to be made.
+func (r *runner) arrange(p sandbox.Program) error {
+	r.program = p
+	var devices []string
+	if p.Apart == nil {
+		devices = p.Doors
+	}
+	if err := r.jail.HideDevices(devices); err != nil {
+		return noSandbox(err)
+	}
 	return nil
 }
 
@@ -343,13 +374,19 @@ func (r *runner) complainOf(err error) {
 	}
 }
 
-// exec tells who looks on what is in force, and starts the program.
-func (r *runner) exec(argv []string) error {
-	p := sandbox.Program{Argv: argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
+// outline is the program as far as it is known before the policy is in force.
+func (r *runner) outline() sandbox.Program {
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)
 	}
+	return p
+}
+
+// exec tells who looks on what is in force, and starts the program.
+func (r *runner) exec() error {
+	p := r.program
 	if ca := r.authority(); ca != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
@@ -357,6 +394,10 @@ func (r *runner) exec(argv []string) error {
 		}
 		p.Covered = map[string][]byte{path: joinBundle(system, ca)}
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
+	}
+	if r.beside == nil {
+		r.index.hold() // beside the jail's work
+		r.serving.Go(func() { r.log.Origin() })
 	}
 	tried, err := r.jail.Prepare(p)
 	if err != nil {

@@ -67,6 +67,9 @@ func (r *runner) prepareBeside() error {
 	defer captured.Close()
 	r.sockets = captured.Rest
 	r.ports.dialers = r.sockets.Dialers
+	if err := r.arrange(r.outline()); err != nil {
+		return err
+	}
 	if err := r.ports.publish(r.inside, r.talk); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -28,7 +29,21 @@ func (r *runner) stop(why string) {
 	}
 }
 
-// sweep removes the logs of old runs while the program runs.
+// tidy does what has time until the program has run for a moment. Where it is over
+// before, nobody waits for the logs of old runs to be removed but in one run of sixteen.
+func (r *runner) tidy(over context.Context) {
+	select {
+	case <-over.Done():
+		if !strings.HasSuffix(r.index.run, "0") {
+			return
+		}
+	case <-time.After(indexHeld):
+		r.index.lastAwhile(r.log)
+	}
+	r.sweep()
+}
+
+// sweep removes the logs of old runs.
 func (r *runner) sweep() {
 	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
 		r.complain(fmt.Errorf("remove the logs of old runs: %w", err))
@@ -46,7 +61,7 @@ func (r *runner) close() {
 	}
 	recorded := r.log != nil
 	if recorded {
-		r.index.prepareEnd()
+		r.index.hold()
 	}
 	r.daemon.close()
 	if recorded {

@@ -20,19 +20,21 @@ import (
 // end of the log of each.
 type runIndex struct {
 	dir, keys, run string
-	vouched        atomic.Bool   // for the run
 	anchors        *sink.Anchors // of the index; nil where there are none
 
-	turn   sync.Mutex // of who opens it
-	ending opening    // at the end of the run; guarded by turn
+	vouching sync.Mutex // is held over vouch
+	vouched  bool       // for the run
+
+	held   atomic.Bool // it is opened, and stays open, for as long as the program may be over at once
+	turn   sync.Mutex  // guards what follows, and the opening
+	log    *audit.Log  // while it is held
+	failed error       // to open it
 }
 
-// An opening waits until the index is open, and returns the same each time.
-type opening func() (*audit.Log, error)
-
 const (
-	indexSegment = 16 << 10         // some two dozen runs: what opening it has to read
-	indexPatient = 10 * time.Second // with other runs that write to it
+	indexSegment = 16 << 10              // some two dozen runs: what opening it has to read
+	indexPatient = 10 * time.Second      // with other runs that write to it
+	indexHeld    = 20 * time.Millisecond // after the start of the program, in which others wait for it
 )
 
 // signRun has the keys of a run's log in memory alone. The index vouches for them
@@ -43,26 +45,56 @@ func (r *runner) signRun(o *audit.Options) {
 	o.Vouch = r.index.vouch
 }
 
-// vouch puts the key of the run's log into the index.
+// vouch puts the key of the run's log into the index, once.
 func (x *runIndex) vouch(origin, key string) error {
+	x.vouching.Lock()
+	defer x.vouching.Unlock()
+	if x.vouched {
+		return nil
+	}
 	if err := x.add(map[string]string{"kind": "run", "run": x.run, "origin": origin, "key": key}); err != nil {
 		return fmt.Errorf("the index of runs: %w", err)
 	}
-	x.vouched.Store(true)
+	x.vouched = true
 	return nil
 }
 
-// prepareEnd opens the index beside what else is to be done at the end of a run. It
-// stays open until the end is in it, so that all of it is of one epoch.
-func (x *runIndex) prepareEnd() {
+// hold opens the index beside what else is to be done, and keeps it open until release or
+// end, so that what comes in between is of one epoch. It may be held already.
+func (x *runIndex) hold() {
+	if x.held.Swap(true) {
+		return
+	}
+	x.turn.Lock() // so that whoever is next waits
+	go func() {
+		defer x.turn.Unlock()
+		x.log, x.failed = x.open()
+	}()
+}
+
+// release lets others have the index, where it is held.
+func (x *runIndex) release() error {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.ending = sync.OnceValues(func() (*audit.Log, error) {
-		x.turn.Lock()
-		defer x.turn.Unlock()
-		return x.open()
-	})
-	go x.ending()
+	l, err := x.log, x.failed
+	x.log, x.failed = nil, nil
+	x.held.Store(false)
+	if l != nil {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// lastAwhile has the index vouch for the run, since its program is not over after a
+// moment, and lets others have it. Where that fails, the run's log has it done once more.
+func (x *runIndex) lastAwhile(l *audit.Log) {
+	origin, key := l.Origin()
+	err := x.vouch(origin, key)
+	if err = errors.Join(err, x.release()); err != nil {
+		x.vouching.Lock()
+		x.vouched = false
+		x.vouching.Unlock()
+	}
 }
 
 // hideKeys hides what signs the logs from the program.
@@ -86,17 +118,13 @@ func (r *runner) attestRun() {
 	}
 }
 
-// end closes what prepareEnd has opened. A run that nobody has vouched for has no end
-// in the index.
+// end closes what hold has opened. A run that nobody has vouched for has no end in the
+// index.
 func (x *runIndex) end(checkpoint string) (err error) {
-	if x.vouched.Load() {
+	if x.vouched {
 		err = x.add(map[string]string{"kind": "run-end", "run": x.run, "checkpoint": checkpoint})
 	}
-	l, failed := x.ending()
-	if failed != nil {
-		return failed
-	}
-	return errors.Join(err, l.Close())
+	return errors.Join(err, x.release())
 }
 
 // anchorIndex has the checkpoints of the index sent to where the policy says: one says
@@ -119,29 +147,26 @@ func (x *runIndex) stopAnchors() {
 	}
 }
 
-// add appends a record to the index, and, before the end of the run, closes it again,
-// which ends the epoch of its keys.
-func (x *runIndex) add(record map[string]string) error {
+// add appends a record to the index, and closes it again unless it is held, which ends
+// the epoch of its keys.
+func (x *runIndex) add(record map[string]string) (failed error) {
 	text, err := asciiObject(record)
 	if err != nil {
 		return err
 	}
 	x.turn.Lock()
-	if ending := x.ending; ending != nil {
-		x.turn.Unlock()
-		l, err := ending()
-		if err == nil {
-			_, err = l.Append(text)
-		}
-		return err
-	}
 	defer x.turn.Unlock()
-	l, err := x.open()
+	l, err := x.log, x.failed
+	if !x.held.Load() {
+		if l, err = x.open(); err == nil {
+			defer func() { failed = errors.Join(failed, l.Close()) }()
+		}
+	}
 	if err != nil {
 		return err
 	}
 	_, err = l.Append(text)
-	return errors.Join(err, l.Close())
+	return err
 }
 
 func (x *runIndex) open() (*audit.Log, error) {

@@ -25,6 +25,11 @@ type Process struct {
 	Control int // a socket (SOCK_SEQPACKET) whose other end it has
 }
 
+// settings of Go's runtime are for the inside, which does one thing after the other while
+// this process needs the other processors, and is over before it would know what control
+// group it is in. The program does not get its variables from there.
+var settings = [...]string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
+
 type outcome struct {
 	Process
 	err error
@@ -101,7 +106,7 @@ func again(name string, control int) (pid int, err error) {
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	return syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
-		Env:   os.Environ(),
+		Env:   append(settings[:], os.Environ()...), // the first of a name counts
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,

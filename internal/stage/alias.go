@@ -1,12 +1,12 @@
 package stage
 
 import (
-	"bufio"
-	"io"
 	"os"
 	slash "path"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A mounted file system, or a part of one, as /proc/self/mountinfo has it.
@@ -21,16 +21,7 @@ type mounted struct {
 //
 // It is about what can be read and written there. Names are safe: what is a mount
 // point in one place the kernel lets nobody rename or remove in another.
-func withAliases(paths []string) ([]string, error) {
-	f, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	mounts, err := readMounts(f)
-	if err != nil {
-		return nil, err
-	}
+func withAliases(paths []string, mounts []mounted) []string {
 	all := append([]string(nil), paths...)
 	for _, path := range paths {
 		way, err := trail(path)
@@ -39,23 +30,70 @@ func withAliases(paths []string) ([]string, error) {
 		}
 		all = append(all, aliases(way[len(way)-1], mounts)...)
 	}
-	return all, nil
+	return all
 }
 
-func readMounts(table io.Reader) (all []mounted, err error) {
-	const device, root, point = 2, 3, 4
-	lines := bufio.NewScanner(table)
-	lines.Buffer(nil, 1<<20) // options of overlays are long
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > point {
+// A mountTable is the mounts of this thread, which are read beforehand.
+type mountTable struct {
+	fd  int
+	all []mounted
+	err error
+}
+
+func openMounts() *mountTable {
+	t := new(mountTable)
+	if t.fd, t.err = unix.Open("/proc/thread-self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0); t.err == nil {
+		t.load()
+	}
+	return t
+}
+
+func (t *mountTable) load() {
+	var text []byte
+	for chunk := make([]byte, 16<<10); ; {
+		n, err := unix.Pread(t.fd, chunk, int64(len(text)))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			t.err = err
+			break
+		}
+		text = append(text, chunk[:n]...)
+	}
+	t.all = readMounts(string(text))
+}
+
+// read returns the mounts as they are now. It is called once.
+func (t *mountTable) read() ([]mounted, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	defer unix.Close(t.fd)
+	// The kernel says so when there are other mounts than when the table was opened (proc(5)).
+	poll := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLPRI}}
+	if n, err := unix.Poll(poll, 0); n != 0 || err != nil {
+		t.load()
+	}
+	return t.all, t.err
+}
+
+func readMounts(table string) (all []mounted) {
+	const device, root, point, least = 2, 3, 4, 5
+	for line := range strings.Lines(table) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", least+1) // there is one space between them
+		if len(fields) > point {
 			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point])})
 		}
 	}
-	return all, lines.Err()
+	return all
 }
 
 // unescape reads the octal escapes of mountinfo.
 func unescape(field string) string {
+	if strings.IndexByte(field, '\\') < 0 {
+		return field
+	}
 	var b strings.Builder
 	for i := 0; i < len(field); i++ {
 		if field[i] == '\\' && i+3 < len(field) {

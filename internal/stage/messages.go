@@ -28,6 +28,7 @@ func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 
 // Messages on the control socket, one JSON object each: a Plan is answered by a
 // Report, which comes with the sockets, a [Program], and the word to go on, by a Failure.
+// Devices may come before the Program, and are not answered.
 type (
 	// A Plan says what the network of a jail is like.
 	Plan struct {
@@ -36,7 +37,11 @@ type (
 		HostPorts  []uint16
 		Dialers    bool
 		Again      bool // the network may have been made before
+		Devices    bool // that are to be hidden come before the program
 	}
+	// Devices are some of the Doors of a Program, which comes later. Those that are
+	// devices are hidden before it comes.
+	Devices struct{ Paths []string }
 	// A Report is what came of a Plan.
 	Report struct {
 		Sockets    []SocketKind // in the order of the descriptors that come with it
@@ -114,8 +119,16 @@ const descriptorsOfMessage = 253
 // Receive is the other end of Send. An end without a message is an empty
 // one. Descriptors may come with its first packet.
 func Receive(fd int) (text []byte, fds []int, err error) {
-	packet, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(descriptorsOfMessage*4))
+	rights := make([]byte, unix.CmsgSpace(descriptorsOfMessage*4))
 	for len(text) < maxMessage {
+		size, _, err := syscall.Recvfrom(fd, nil, syscall.MSG_PEEK|syscall.MSG_TRUNC) // memory that is touched first costs more than a call
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || size == 0 {
+			return nil, fds, err
+		}
+		packet := make([]byte, size)
 		n, oob, _, _, err := syscall.Recvmsg(fd, packet, rights, syscall.MSG_CMSG_CLOEXEC)
 		if errors.Is(err, syscall.EINTR) {
 			continue

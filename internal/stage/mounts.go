@@ -36,20 +36,18 @@ func hideHelpers() error {
 
 // rearrange makes the mounts that a program is to have. They are seen by nobody
 // outside. What is hidden and fixed has all its paths in p afterwards.
-func rearrange(plan Plan, p *Program) error {
+func (s *inside) rearrange(plan Plan, p *Program) error {
 	if p.Apart != nil {
 		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
 			return err
 		}
 	}
 	kept := slices.Concat(p.Hidden, p.Fixed)
-	var err error
-	if p.Hidden, err = withAliases(p.Hidden); err != nil {
-		return fmt.Errorf("find what is hidden in other places: %w", err)
+	mounts, err := s.mounts.read()
+	if err != nil {
+		return fmt.Errorf("find what is hidden and fixed in other places: %w", err)
 	}
-	if p.Fixed, err = withAliases(p.Fixed); err != nil {
-		return fmt.Errorf("find what is fixed in other places: %w", err)
-	}
+	p.Hidden, p.Fixed = withAliases(p.Hidden, mounts), withAliases(p.Fixed, mounts)
 	dir, err := workingDirectory()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
@@ -68,6 +66,9 @@ func rearrange(plan Plan, p *Program) error {
 		return err
 	}
 	for _, path := range p.Doors {
+		if s.hidden[path] {
+			continue
+		}
 		if err := hide(path); err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}

@@ -49,7 +49,9 @@ const exitSetup = 125
 
 type inside struct {
 	control int
-	begun   bool // the jail stands
+	begun   bool            // the jail stands
+	hidden  map[string]bool // devices
+	mounts  *mountTable
 }
 
 // run returns only where the program could not be started.
@@ -66,12 +68,18 @@ func (s *inside) run() error {
 		return &SetupError{"hand the sockets out", err}
 	}
 	s.begun = true
+	if plan.Devices {
+		if err := s.hideDevices(); err != nil {
+			return err
+		}
+	}
+	s.lookAhead()
 	var program Program
 	if err := s.receive(&program); err != nil {
 		return err
 	}
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
-	if err := rearrange(plan, &program); err != nil {
+	if err := s.rearrange(plan, &program); err != nil {
 		return err
 	}
 	path, err := Find(program)
@@ -108,6 +116,35 @@ func build(plan Plan) (Report, []int, error) {
 		report.Sockets, fds = append(report.Sockets, p.Kind), append(fds, fd)
 	}
 	return report, fds, hideHelpers()
+}
+
+// hideDevices hides those that are known before the program is. Sockets and folders have
+// time: what egressd keeps could lie in one.
+func (s *inside) hideDevices() error {
+	var devices Devices
+	if err := s.receive(&devices); err != nil {
+		return err
+	}
+	s.hidden = map[string]bool{}
+	for _, path := range devices.Paths {
+		if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeDevice == 0 {
+			continue
+		}
+		if err := hide(path); err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+		s.hidden[path] = true
+	}
+	return nil
+}
+
+// lookAhead does what can be done before the program is known, for which the process
+// outside waits once it is.
+func (s *inside) lookAhead() {
+	s.mounts = openMounts()
+	// The types of messages take longest the first time.
+	_ = json.Unmarshal([]byte("{}"), new(Program))
+	_, _ = json.Marshal(Failure{Attempts: make([]Attempt, 1)})
 }
 
 func (s *inside) receive(into any) error {
