@@ -27,7 +27,7 @@ type house struct {
 
 func openHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{path: filepath.Join(t.TempDir(), "enter.sock"), taken: make(chan *Arrival, 64), leave: make(chan bool), refused: make(chan string, 1024)}
+	h := &house{path: filepath.Join(shortDir(t), "enter.sock"), taken: make(chan *Arrival, 64), leave: make(chan bool), refused: make(chan string, 1024)}
 	h.door = &Door{Name: "unix:" + h.path,
 		Take: func(a *Arrival) {
 			if a.Accept(Answer{Sandbox: "web", Policy: "sha256:00"}) == nil {
@@ -51,6 +51,17 @@ func openHouse(t *testing.T) *house {
 		}
 	})
 	return h
+}
+
+// shortDir is a folder for sockets, whose paths may have 107 bytes.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // capturedJail is a network with the sockets of a jail.

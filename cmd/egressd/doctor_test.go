@@ -49,7 +49,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"another proxy", func() {}, map[string]string{"https_proxy": "http://127.0.0.1:8080"}, 0, "✗ variables: https_proxy does not lead"},
 		{"ways around it", func() {}, map[string]string{"HTTPS_PROXY": "http://127.0.0.1:3128", "no_proxy": "localhost, evil.test"}, 0, "✗ variables: no_proxy leads past egressd for evil.test"},
 		{"a clock that is behind", func() {}, nil, -time.Hour, "✗ clock: it is behind the last change of " + path},
-		{"a log that others read", func() { os.Mkdir(filepath.Join(dir, "log"), 0o755) }, nil, 0, "fix: chmod 700 " + filepath.Join(dir, "log")},
+		{"a log that others read", func() { os.Mkdir(filepath.Join(dir, "log"), 0); os.Chmod(filepath.Join(dir, "log"), 0o755) }, nil, 0, "fix: chmod 700 " + filepath.Join(dir, "log")},
 		{"a policy that others write", func() { os.Chmod(path, 0o666) }, nil, 0, "fix: chmod go-w " + path},
 		{"a folder that others write", func() { os.Chmod(path, 0o600); os.Chmod(dir, 0o777) }, nil, 0, "fix: chmod go-w " + dir},
 		{"the working directory", func() { os.Chmod(dir, 0o700); t.Chdir(dir) }, nil, 0, "✗ policy: " + path + " lies in the working directory"},

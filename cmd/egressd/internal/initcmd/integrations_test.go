@@ -1,6 +1,7 @@
 package initcmd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 
 func TestSettingsThatChangedMeanwhileStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "settings.json")
-	if err := os.WriteFile(path, []byte("theirs"), 0o640); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte("theirs"), 0o640), os.Chmod(path, 0o640)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
 	for _, old := range []string{"", "mine"} {
