@@ -83,8 +83,10 @@ var owners = map[string]string{
 
 // guests are packages that import a module of another's, each for a reason.
 var guests = map[string]string{
-	"integrate go.yaml.in/yaml/v3":         "compose files are YAML, and no policies",
-	"internal/stage golang.org/x/sys/unix": "the inside of a jail, which is initialised without the rest of package sandbox",
+	"integrate go.yaml.in/yaml/v3":                     "compose files are YAML, and no policies",
+	"internal/lab/witness golang.org/x/mod/sumdb/note": "a witness for tests, which shares no code with package audit",
+	"internal/lab/witness golang.org/x/mod/sumdb/tlog": "the same",
+	"internal/stage golang.org/x/sys/unix":             "the inside of a jail, which is initialised without the rest of package sandbox",
 }
 
 // light says of packages that are to be initialised early what they may import, and

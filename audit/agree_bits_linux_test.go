@@ -147,7 +147,7 @@ func TestEveryBitAndEveryTruncation(t *testing.T) {
 	j := newJudge(t)
 	for _, s := range specimens(t) {
 		t.Run(s.name, func(t *testing.T) {
-			j.judge(t, &mutation{"nothing", s.files, s.key, last(s.anchors), s.code, -1})
+			j.judge(t, &mutation{name: "nothing", files: s.files, key: s.key, given: last(s.anchors), want: s.code, seq: -1})
 			all := everyChange(s)
 			j.judgeEvery(t, some(t, all), len(all))
 		})

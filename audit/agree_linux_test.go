@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // mutationsVariable says how many mutated logs both verifiers judge, instead of the
@@ -59,9 +60,10 @@ func startPython(t *testing.T) *python {
 }
 
 // ask has the log in dir verified; answer waits for what comes of it.
-func (p *python) ask(t *testing.T, dir, key string, checkpoints ...string) {
+func (p *python) ask(t *testing.T, dir string, m *mutation, checkpoints ...string) {
 	t.Helper()
-	if err := p.in.Encode(map[string]any{"dir": dir, "key": key, "checkpoints": checkpoints}); err != nil {
+	asked := map[string]any{"dir": dir, "key": m.key, "checkpoints": checkpoints, "witnesses": m.by, "within": int(m.within.Seconds())}
+	if err := p.in.Encode(asked); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,6 +87,9 @@ type mutation struct {
 	given string
 	want  int
 	seq   int // with Tampered: a record that has to be among those that are named, or -1
+
+	by     []string // the keys of the witnesses that are asked for
+	within time.Duration
 }
 
 // A judge has both verifiers judge logs, one after the other in one folder.
@@ -94,6 +99,19 @@ type judge struct {
 	laid   map[string][]byte
 	given  string
 	n      int
+	report *Report // the last one
+}
+
+func (m *mutation) verify(dir string) (*Report, error) {
+	asked := Witnessed{Within: m.within}
+	for _, text := range m.by {
+		k, err := ParseWitnessKey(text)
+		if err != nil {
+			return nil, err
+		}
+		asked.By = append(asked.By, k)
+	}
+	return VerifyWitnessed(dir, m.key, []byte(m.given), asked)
 }
 
 func newJudge(t *testing.T) *judge {
@@ -133,14 +151,15 @@ func (j *judge) judgeLaid(t *testing.T, m *mutation) {
 		writeFile(t, j.given, []byte(m.given))
 		checkpoints = []string{j.given}
 	}
-	j.python.ask(t, j.dir, m.key, checkpoints...)
+	j.python.ask(t, j.dir, m, checkpoints...)
 	code, said := Good, ""
 	from, to := int64(-1), int64(-1)
-	switch r, err := Verify(j.dir, m.key, []byte(m.given)); {
+	switch r, err := m.verify(j.dir); {
 	case err != nil:
 		code, said = 5, err.Error()
 	default:
 		code, said = r.Code, r.Problem
+		j.report = r
 		if r.From != nil {
 			from, to = *r.From, *r.To
 		}
@@ -190,7 +209,7 @@ func TestBothVerifiersAgree(t *testing.T) {
 	}
 	all, j := specimens(t), newJudge(t)
 	for _, s := range all {
-		j.judge(t, &mutation{"nothing, " + s.name, s.files, s.key, "", s.code, -1})
+		j.judge(t, &mutation{name: "nothing, " + s.name, files: s.files, key: s.key, want: s.code, seq: -1})
 	}
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	codes, made := map[int]int{}, map[string]int{}

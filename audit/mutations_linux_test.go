@@ -52,7 +52,7 @@ var kinds = []struct {
 
 // changed is s as it is now, for which a code is due.
 func (s *specimen) changed(want, seq int, format string, args ...any) *mutation {
-	return &mutation{fmt.Sprintf(format, args...), s.files, s.key, "", want, seq}
+	return &mutation{name: fmt.Sprintf(format, args...), files: s.files, key: s.key, want: want, seq: seq}
 }
 
 func pick[E any](r *rand.Rand, from []E) E { return from[r.IntN(len(from))] }

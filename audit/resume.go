@@ -326,7 +326,7 @@ func (r *resumption) sweep() {
 }
 
 // SetAside moves all files of the log in dir into a new folder in it, where they
-// stay as evidence, and destroys its key in the folder of keys, so that nothing more
+// stay as evidence, and destroys its keys in the folder of keys, so that nothing more
 // is signed for it. It returns that folder. [Create] makes a new log then. An error
 // wraps [ErrLocked] where the log is being written.
 func SetAside(dir, folder string) (where string, err error) {
@@ -364,5 +364,5 @@ func SetAside(dir, folder string) (where string, err error) {
 		return where, originErr
 	}
 	folder = keyFolder(dir, folder)
-	return where, errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")))
+	return where, errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")), erase(keyPath(folder, origin, identityExtension)))
 }

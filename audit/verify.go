@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,8 @@ type Report struct {
 	Unvouched int64  `json:"unvouched"`
 	TornBytes int64  `json:"torn_bytes,omitempty"`
 	Newest    string `json:"checkpoint,omitempty"` // the newest that is good
+
+	Witnesses []WitnessReport `json:"witnesses,omitempty"` // of those that were asked for, in their order
 }
 
 // A finding is why a log is not good.
@@ -61,6 +64,13 @@ func (f *finding) Error() string { return f.problem }
 // given are malformed, or that there is no log, with [fs.ErrNotExist]. It holds no
 // more of the log in memory than a line.
 func Verify(dir, key string, given []byte) (*Report, error) {
+	return VerifyWitnessed(dir, key, given, Witnessed{})
+}
+
+// VerifyWitnessed is [Verify] where more is asked of the log: that witnesses have
+// cosigned it. What they have cosigned is in the folder of the log, or among what is
+// given.
+func VerifyWitnessed(dir, key string, given []byte, asked Witnessed) (*Report, error) {
 	if key != "" {
 		if err := CheckKey(key); err != nil {
 			return nil, err
@@ -70,7 +80,12 @@ func Verify(dir, key string, given []byte) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{dir: dir, key: key, outside: ofLog(outside, key)}
+	mine := ofLog(outside, key)
+	v, err := asked.collect(dir, key, mine)
+	if err != nil {
+		return nil, err
+	}
+	w := &walker{dir: dir, key: key, outside: v.all, witnessed: v}
 	if err := w.list(); err != nil {
 		return nil, err
 	}
@@ -108,8 +123,12 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 		}
 		all = append(all, givenNote{bytes.Clone(n), c})
 	}
-	slices.SortStableFunc(all, func(a, b givenNote) int { return int(min(max(a.size-b.size, -1), 1)) })
+	sortGiven(all)
 	return all, nil
+}
+
+func sortGiven(all []givenNote) {
+	slices.SortStableFunc(all, func(a, b givenNote) int { return cmp.Compare(a.size, b.size) })
 }
 
 // ofLog returns the checkpoints that are of the log that a key is for: a receiver may
@@ -192,13 +211,21 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 			return &finding{Tampered, w.tree.size, w.tree.size, "the signature of a checkpoint that was given is wrong"}, nil
 		}
 	}
+	wrong, unsigned, stale := w.witnessed.judge()
+	if wrong != "" {
+		return &finding{Tampered, w.tree.size, w.tree.size, wrong}, nil
+	}
 	switch {
 	case unknown != nil:
 		return unknown, nil
+	case unsigned != "":
+		return &finding{code: Unknown, problem: unsigned}, nil
 	case so != nil:
 		return so, nil
 	case w.differ != nil:
 		return w.differ, nil
+	case stale != "":
+		return &finding{code: Truncated, problem: stale}, nil
 	case w.torn > 0:
 		writing, err := Writing(w.dir)
 		if err != nil || writing {
@@ -233,9 +260,10 @@ func (w *walker) summary(f *finding) *Report {
 			r.From, r.To = &f.from, &f.to
 		}
 	}
-	if n := len(w.outside); n > 0 && (r.Code == Good || r.Code == TornTail) {
-		r.Unvouched -= w.outside[n-1].size
+	if r.Code == Good || r.Code == TornTail {
+		r.Unvouched -= w.witnessed.vouched()
 	}
+	r.Witnesses = w.witnessed.reports
 	if r.Code == TornTail {
 		r.TornBytes = w.torn
 	}

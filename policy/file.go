@@ -263,6 +263,9 @@ type Audit struct {
 	// takes the log over can cut it unseen: "file:/PATH", "unix:/PATH", "tcp:HOST:PORT",
 	// "syslog:unix:/PATH", "syslog:udp:HOST:PORT" or "syslog:tcp:HOST:PORT". Default: none.
 	Anchors []string
+
+	// Witnesses are asked to cosign checkpoints (C2SP tlog-witness). Default: none.
+	Witnesses []Witness
 }
 
 // Retain is the section "audit.retain": the oldest segments are removed while one

@@ -161,6 +161,7 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 		"retain":        r.retain(&a.Retain),
 		"sinks":         r.sinks(&a.Sinks),
 		"anchors":       r.anchors(&a.Anchors),
+		"witnesses":     r.witnesses(&a.Witnesses),
 	})
 }
 

@@ -4,24 +4,47 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/records/sink"
 )
 
+// witnesses are the witnesses of the file, with what it points to.
+func witnessesOf(c *config.Config) ([]sink.Witness, error) {
+	var all []sink.Witness
+	for _, w := range c.File.Audit.Witnesses {
+		roots, err := authorities(c, w.CAFile)
+		if err != nil {
+			return nil, cli.Misused(fmt.Errorf("witness %s: %w", w.URL, err), "correct audit.witnesses in "+c.Path)
+		}
+		all = append(all, sink.Witness{URL: w.URL, Key: w.Key, Every: w.Every, Roots: roots})
+	}
+	if err := sink.CheckWitnesses(all); err != nil {
+		return nil, cli.Misused(err, "correct audit.witnesses in "+c.Path)
+	}
+	return all, nil
+}
+
 // anchorFindings are about the receivers of checkpoints that the policy names.
 func anchorFindings(c *config.Config) (all []symptom) {
 	for _, place := range c.File.Audit.Anchors {
-		s := anchorStateOf(c, place)
-		switch {
-		case s == nil:
-			all = append(all, symptom{Check: "anchors", Says: place + " begins with the next egressd serve or run"})
-		case s.Failing:
-			all = append(all, symptom{"anchors", fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), "look after the receiver; the newest checkpoint is sent when it takes it"})
-		default:
-			all = append(all, symptom{Check: "anchors", Says: fmt.Sprintf("%s was sent the checkpoint of %d records at %s", place, s.Size, s.SentAt.Format(time.RFC3339))})
-		}
+		all = append(all, anchorFinding(c, "anchors", place, "was sent", "look after the receiver; the newest checkpoint is sent when it takes it"))
+	}
+	for _, w := range c.File.Audit.Witnesses {
+		all = append(all, anchorFinding(c, "witnesses", w.URL, "has cosigned", "ask the witness's operator; the newest checkpoint is sent when it takes it"))
 	}
 	return all
+}
+
+func anchorFinding(c *config.Config, check, place, verb, fix string) symptom {
+	s := anchorStateOf(c, place)
+	switch {
+	case s == nil:
+		return symptom{Check: check, Says: place + " begins with the next egressd serve or run"}
+	case s.Failing:
+		return symptom{check, fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), fix}
+	}
+	return symptom{Check: check, Says: fmt.Sprintf("%s %s the checkpoint of %d records at %s", place, verb, s.Size, s.SentAt.Format(time.RFC3339))}
 }
 
 // anchorStateOf returns the newest that is known of a receiver, from the daemon's log or

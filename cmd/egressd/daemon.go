@@ -160,7 +160,7 @@ func (d *daemon) openLog() error {
 		return err
 	}
 	d.anchors = sink.NewAnchors(dir, logs.Origin(), d.complain, d.tell)
-	options.Anchor = d.anchors.Send
+	options.Anchor, d.anchors.Keys = d.anchors.Send, options.Keys
 	d.sinks = sink.NewSet(dir, logs.Origin(), d.complain)
 	options.Owed = d.sinks.Oldest
 	d.log, err = audit.Open(dir, options)
@@ -231,6 +231,10 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	witnesses, err := witnessesOf(d.config)
+	if err != nil {
+		return nil, err
+	}
 	d.with = with
 	d.stays.trust(with)
 	d.server.Inspect(with)
@@ -252,7 +256,7 @@ func (d *daemon) begin(ctx context.Context) (*policy.Policy, error) {
 	if err := d.sinks.Apply(sinks); err != nil {
 		return nil, cli.Failed(err, "correct audit.sinks in "+d.path)
 	}
-	if err := d.anchors.Apply(d.config.File.Audit.Anchors); err != nil {
+	if err := d.anchors.Apply(d.config.File.Audit.Anchors, witnesses); err != nil {
 		return nil, cli.Misused(err, "correct audit.anchors in "+d.path)
 	}
 	for _, w := range d.config.Warnings() {

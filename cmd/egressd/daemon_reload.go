@@ -43,6 +43,7 @@ type change struct {
 	keys      *credentials
 	canaries  *secret.Canaries
 	sinks     []sink.Config
+	witnesses []sink.Witness
 }
 
 // apply makes everything that can fail before it puts any of it in force. In
@@ -99,6 +100,9 @@ func (d *daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
 		return nil, cli.Misused(err, "correct audit.anchors in "+c.Path)
 	}
+	if next.witnesses, err = witnessesOf(c); err != nil {
+		return nil, err
+	}
 	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
 	return next, err
 }
@@ -140,7 +144,7 @@ func (d *daemon) enforce(ctx context.Context, next *change, done, why string) er
 	if err := d.sinks.Apply(next.sinks); err != nil {
 		d.complain(err)
 	}
-	if err := d.anchors.Apply(next.config.File.Audit.Anchors); err != nil {
+	if err := d.anchors.Apply(next.config.File.Audit.Anchors, next.witnesses); err != nil {
 		d.complain(err)
 	}
 	d.config = next.config

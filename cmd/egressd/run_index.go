@@ -131,13 +131,22 @@ func (x *runIndex) end(checkpoint string) (err error) {
 // which key each run has, and which end those have that have ended.
 func (r *runner) anchorIndex(c *config.Config) error {
 	places := c.File.Audit.Anchors
-	c.File.Audit.Anchors = nil
-	if r.index.anchors != nil || len(places) == 0 {
+	witnesses, err := witnessesOf(c)
+	if err != nil {
+		return err
+	}
+	c.File.Audit.Anchors, c.File.Audit.Witnesses = nil, nil
+	if r.index.anchors != nil || len(places)+len(witnesses) == 0 {
 		return nil
+	}
+	keys, err := c.KeyDir()
+	if err != nil {
+		return err
 	}
 	d := &daemon{talk: r.talk} // the run's own is not there yet
 	r.index.anchors = sink.NewAnchors(r.index.dir, logs.Origin(), d.complain, d.tell)
-	return r.index.anchors.Apply(places)
+	r.index.anchors.Keys = keys
+	return r.index.anchors.Apply(places, witnesses)
 }
 
 // stopAnchors gives the last checkpoint of the index a moment.

@@ -53,17 +53,25 @@ func sinkOf(c *config.Config, s *policy.Sink) (sink.Config, error) {
 			return one, fmt.Errorf("%s: %w", c.Relative(s.HeadersFile), err)
 		}
 	}
-	if s.CAFile != "" {
-		text, err := durable.Read(c.Relative(s.CAFile), maxCAFile)
-		if err != nil {
-			return one, err
-		}
-		one.Roots = x509.NewCertPool()
-		if !one.Roots.AppendCertsFromPEM(text) {
-			return one, fmt.Errorf("%s holds no certificate", c.Relative(s.CAFile))
-		}
+	var err error
+	one.Roots, err = authorities(c, s.CAFile)
+	return one, err
+}
+
+// authorities reads a file of certificates; without one they are the system's, nil.
+func authorities(c *config.Config, path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
 	}
-	return one, nil
+	text, err := durable.Read(c.Relative(path), maxCAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", c.Relative(path))
+	}
+	return roots, nil
 }
 
 // parseHeaders reads lines of the form "Name: value". Empty lines, and those that
@@ -97,6 +105,6 @@ func isHeaderName(name string) bool {
 // sameLog reports whether two sections say the same of the log itself, which is
 // opened at the start only.
 func sameLog(a, b policy.Audit) bool {
-	a.Sinks, b.Sinks, a.Anchors, b.Anchors = nil, nil, nil, nil
+	a.Sinks, b.Sinks, a.Anchors, b.Anchors, a.Witnesses, b.Witnesses = nil, nil, nil, nil, nil, nil
 	return reflect.DeepEqual(a, b)
 }

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +10,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records/export"
 )
 
 // Anchors send the checkpoints of one log to where whoever takes the log over has no
 // say, each as it is made: what a receiver has is what egressd log verify --checkpoint
-// takes. Of the checkpoints that wait for a receiver only the newest is kept: it
-// vouches for all that those before it do. Anchors are safe for concurrent use.
+// takes. Witnesses get them too, and sign them. Of the checkpoints that wait for a
+// receiver only the newest is kept: it vouches for all that those before it do. Anchors
+// are safe for concurrent use.
 type Anchors struct {
+	// Keys is the folder of the log's keys, in which the one for witnesses is; the usual
+	// one where it is "". It is set before the first Apply.
+	Keys string
+
 	dir      string
 	from     export.Origin
 	complain func(error)
@@ -33,9 +40,19 @@ type Anchors struct {
 // anchoring is an anchor at work, and how to end it.
 type anchoring struct {
 	*anchor
-	cancel context.CancelFunc
-	drain  context.CancelFunc
-	ended  chan struct{}
+	witness *Witness // where it is one
+	cancel  context.CancelFunc
+	drain   context.CancelFunc
+	ended   chan struct{}
+}
+
+// offer leaves out for a witness a checkpoint of no record, in which there is nothing to
+// vouch for.
+func (r *anchoring) offer(note []byte) {
+	if _, size, err := audit.CheckpointSize(note); r.witness != nil && err == nil && size == 0 {
+		return
+	}
+	r.anchor.offer(note)
 }
 
 // NewAnchors returns Anchors without a receiver for the log in dir. The first of
@@ -94,46 +111,67 @@ func (a *Anchors) Send(note []byte) {
 	}
 }
 
-// Apply has checkpoints sent to exactly these places, and the newest one to those
-// that are new. An error changes nothing.
-func (a *Anchors) Apply(places []string) error {
-	if err := CheckAnchors(places); err != nil {
+// Apply has checkpoints sent to exactly these places and witnesses, and the newest one
+// to those that are new or have changed. An error changes nothing.
+func (a *Anchors) Apply(places []string, witnesses []Witness) error {
+	if err := errors.Join(CheckAnchors(places), CheckWitnesses(witnesses)); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wanted := map[string]bool{}
+	wanted := map[string]*Witness{}
 	for _, place := range places {
-		wanted[place] = true
+		wanted[place] = nil
+	}
+	for i := range witnesses {
+		wanted[witnesses[i].URL] = &witnesses[i]
 	}
 	for place, r := range a.running {
-		if !wanted[place] {
+		if w, ok := wanted[place]; !ok || w != nil && !w.same(r.witness) {
 			r.drain()
 			r.cancel()
 			delete(a.running, place)
 		}
 	}
-	for _, place := range places {
-		if a.running[place] == nil {
-			if err := a.start(place); err != nil {
-				return err
-			}
+	for place, w := range wanted {
+		if a.running[place] != nil {
+			continue
 		}
+		r := &anchoring{anchor: a.newAnchor("anchor", place), ended: make(chan struct{})}
+		if err := a.aim(r, w); err != nil {
+			return err
+		}
+		a.start(place, r)
 	}
 	return nil
 }
 
-func (a *Anchors) start(place string) error {
-	t, err := newAnchorTarget(place, a.from)
+func (a *Anchors) newAnchor(kind, place string) *anchor {
+	return &anchor{
+		kind: kind, complain: a.complain, tell: a.tell, patience: a.patience, settle: a.settle,
+		wake: make(chan struct{}, 1), record: loadAnchor(a.dir, place, a.complain),
+	}
+}
+
+// aim makes the target of an anchor, of a witness where there is one.
+func (a *Anchors) aim(r *anchoring, w *Witness) (err error) {
+	if w == nil {
+		r.target, err = newAnchorTarget(r.record.Place, a.from)
+		return err
+	}
+	copied := *w
+	t, err := newWitnessTarget(&copied, a.dir, a.Keys, a.from, a.tell)
 	if err != nil {
 		return err
 	}
-	r := &anchoring{
-		anchor: &anchor{target: t, complain: a.complain, tell: a.tell, patience: a.patience, settle: a.settle, wake: make(chan struct{}, 1)},
-		ended:  make(chan struct{}),
-	}
+	t.known = r.record.Size
+	r.target, r.kind, r.witness = t, "witness", &copied
+	r.every, r.again = cmp.Or(w.Every, witnessEvery), cosignAgain
+	return nil
+}
+
+func (a *Anchors) start(place string, r *anchoring) {
 	r.draining, r.drain = context.WithCancel(context.Background())
-	r.record = loadAnchor(a.dir, place, a.complain)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	a.running[place] = r
@@ -144,7 +182,6 @@ func (a *Anchors) start(place string) error {
 		defer close(r.ended)
 		r.run(ctx)
 	}()
-	return nil
 }
 
 // Stop ends all anchors. What they have not sent is tried once more, and given up
@@ -170,15 +207,19 @@ const letGo = 200 * time.Millisecond
 
 // An anchor is one receiver of checkpoints.
 type anchor struct {
+	kind     string // for people
 	target   target
 	complain func(error)
 	tell     func(string)
 	patience patience
 	settle   time.Duration
+	every    time.Duration   // from one checkpoint to the next, at least; 0 for at once
+	again    time.Duration   // after which the last one is sent once more; 0 for never
 	draining context.Context // done once no more is to be waited for
 	wake     chan struct{}   // something waits
 	failures int             // in a row
 	last     []byte          // that was sent
+	sent     time.Time       // when
 	since    time.Time       // sending has worked; zero where it does not
 
 	mu      sync.Mutex
@@ -198,8 +239,9 @@ func (a *anchor) offer(note []byte) {
 	}
 }
 
-// again puts back what was not sent, unless there is something newer.
-func (a *anchor) again(note []byte) {
+// putBack has sent again what was not sent, or is to be sent once more, unless there is
+// something newer.
+func (a *anchor) putBack(note []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting == nil {
@@ -222,6 +264,10 @@ func (a *anchor) run(ctx context.Context) {
 	defer a.record.save()
 	for ctx.Err() == nil {
 		last := a.draining.Err() != nil
+		if early := a.every - time.Since(a.sent); early > 0 && !last {
+			a.rest(ctx, early)
+			continue
+		}
 		note := a.take()
 		if note == nil && last {
 			return
@@ -235,7 +281,7 @@ func (a *anchor) run(ctx context.Context) {
 			if last {
 				return
 			}
-			a.pause(ctx)
+			a.pause(ctx, err)
 		}
 	}
 }
@@ -250,7 +296,7 @@ func (a *anchor) send(ctx context.Context, note []byte) error {
 	if err != nil {
 		return err
 	}
-	a.last = note
+	a.last, a.sent = note, time.Now()
 	if a.since.IsZero() {
 		a.since = time.Now()
 	}
@@ -267,16 +313,24 @@ func (a *anchor) idle(ctx context.Context) {
 	if a.failures == 0 {
 		settled = nil
 	}
+	var again <-chan time.Time
+	if a.again > 0 && a.last != nil {
+		repeat := time.NewTimer(time.Until(a.sent.Add(a.again)))
+		defer repeat.Stop()
+		again = repeat.C
+	}
 	life := a.target.life()
 	select {
 	case <-a.wake:
 	case <-settled:
 		a.works()
+	case <-again:
+		a.putBack(a.last)
 	case <-life.Done():
 		a.target.close()
 		if err := context.Cause(life); errors.Is(err, errReset) {
 			a.failed(a.last, err)
-			a.pause(ctx)
+			a.pause(ctx, err)
 		}
 	case <-a.draining.Done():
 	case <-ctx.Done():
@@ -285,23 +339,32 @@ func (a *anchor) idle(ctx context.Context) {
 
 // failed takes note of an error, and tells the operator of the first in a row.
 func (a *anchor) failed(note []byte, err error) {
-	a.again(note)
+	a.putBack(note)
 	a.failures++
 	a.since = time.Time{}
 	if a.record.failed(err); a.failures == 1 {
-		a.complain(fmt.Errorf("anchor %s: %w; the newest checkpoint is sent when it takes it", a.record.Place, err))
+		a.complain(fmt.Errorf("%s %s: %w; the newest checkpoint is sent when it takes it", a.kind, a.record.Place, err))
 	}
 }
 
 func (a *anchor) works() {
 	a.failures = 0
 	a.record.works()
-	a.tell(fmt.Sprintf("anchor %s takes checkpoints again; it has that of %d records", a.record.Place, a.record.Size))
+	a.tell(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
 }
 
 // pause waits after a failure.
-func (a *anchor) pause(ctx context.Context) {
-	timer := time.NewTimer(a.patience.wait(a.failures))
+func (a *anchor) pause(ctx context.Context, err error) {
+	wait := a.patience.wait(a.failures)
+	var later *laterError
+	if errors.As(err, &later) {
+		wait = max(wait, min(later.after, 2*a.patience.most))
+	}
+	a.rest(ctx, wait)
+}
+
+func (a *anchor) rest(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

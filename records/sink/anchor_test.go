@@ -43,7 +43,7 @@ func newAnchored(t *testing.T, places ...string) *anchored {
 		a.anchors.Stop(0)
 		a.log.Close()
 	})
-	if err := a.anchors.Apply(places); err != nil {
+	if err := a.anchors.Apply(places, nil); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -257,7 +257,7 @@ func TestAnchorsChange(t *testing.T) {
 	a := newAnchored(t, "file:"+one)
 	a.write(2)
 	a.until("one", func() bool { return a.vouched(read(t, one)) == 2 })
-	if err := a.anchors.Apply([]string{"file:" + two}); err != nil {
+	if err := a.anchors.Apply([]string{"file:" + two}, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.until("two", func() bool { return a.vouched(read(t, two)) == 2 })
@@ -266,7 +266,7 @@ func TestAnchorsChange(t *testing.T) {
 	if n := a.vouched(read(t, one)); n != 2 {
 		t.Errorf("the one that was left out has %d", n)
 	}
-	if err := a.anchors.Apply([]string{"file:relative"}); err == nil {
+	if err := a.anchors.Apply([]string{"file:relative"}, nil); err == nil {
 		t.Error("it took a relative path")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,20 +38,25 @@ func newCollector(c *Config, from export.Origin) (*collector, error) {
 	case u.User != nil:
 		return nil, errors.New("the url holds a password; use headers_file")
 	}
+	return &collector{url: c.URL, headers: c.Headers.Clone(), from: from, client: newClient(c.Roots)}, nil
+}
+
+// newClient returns a client for one receiver, which follows no redirect.
+func newClient(roots *x509.CertPool) *http.Client {
 	transport := &http.Transport{
 		Proxy:                  nil,
 		DialContext:            (&net.Dialer{Timeout: sendWithin / 3}).DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    sendWithin / 3,
 		ForceAttemptHTTP2:      true,
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConns:           1,
 		IdleConnTimeout:        time.Minute,
 	}
-	return &collector{url: c.URL, headers: c.Headers.Clone(), from: from, client: &http.Client{
+	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}
 }
 
 const maxAnswer = 64 << 10
@@ -94,12 +100,19 @@ func judge(response *http.Response, answer []byte) error {
 		return judgePartial(answer)
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return &refusedError{status.Error()}
+	}
+	return later(response, status)
+}
+
+// later is an error with the patience that the receiver asks for.
+func later(response *http.Response, err error) error {
+	switch response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if after, err := strconv.Atoi(strings.TrimSpace(response.Header.Get("Retry-After"))); err == nil && after > 0 {
-			return &laterError{status, time.Duration(min(after, 3600)) * time.Second}
+		if after, bad := strconv.Atoi(strings.TrimSpace(response.Header.Get("Retry-After"))); bad == nil && after > 0 {
+			return &laterError{err, time.Duration(min(after, 3600)) * time.Second}
 		}
 	}
-	return status
+	return err
 }
 
 // judgePartial reads a partialSuccess: the receiver has the others, and those that

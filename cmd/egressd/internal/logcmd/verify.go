@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -33,7 +34,9 @@ writes it, and compares it with its signed checkpoints. It needs the key that
 egressd log key prints on the machine that writes the log, and takes it from
 there where it is the same machine. A checkpoint that was kept elsewhere shows
 that nothing was cut off before it; without one, whoever has the folder and the
-key of today could have cut off the end.
+key of today could have cut off the end. With --witness each of the witnesses has
+to have cosigned a checkpoint, of those in the folder or in the file, and with
+--cosigned-within lately: of a log that was cut back they cosign no more.
 
 Exit codes: 0 good; 1 tampered, with the records among which it is; 2 truncated,
 or not the log of the given checkpoint; 3 only the last write was cut off, which
@@ -41,6 +44,7 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 5 usage, or the log could not be read. The format: docs/audit-format.md.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
+  egressd log verify --witness witness.example.com+4e0a…+BG… --cosigned-within 2h
   egressd log verify --run last`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,6 +55,7 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 	logs.AddFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
+	o.witnesses.flags(cmd)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
@@ -72,7 +77,8 @@ func asUnread(err error) error {
 // A signedSource is a log and the key that it is verified with.
 type signedSource struct {
 	logs.Source
-	key string
+	key   string
+	asked audit.Witnessed // of a run: of the index
 }
 
 func (o *signedSource) keyFlag(cmd *cobra.Command) {
@@ -82,6 +88,7 @@ func (o *signedSource) keyFlag(cmd *cobra.Command) {
 type verifyOptions struct {
 	signedSource
 	checkpoint string
+	witnesses  witnessDemand
 	json       bool
 }
 
@@ -94,6 +101,9 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	given, err := o.given()
 	if err != nil {
+		return err
+	}
+	if o.asked, err = o.witnesses.read(); err != nil {
 		return err
 	}
 	report, dir, err := o.verify(given)
@@ -143,7 +153,11 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	if ended != "" {
 		given = append(append([]byte(ended+"\n"), given...), '\n')
 	}
-	report, err := audit.Verify(dir, key, given)
+	asked := o.asked
+	if o.signedSourceIsRun() {
+		asked = audit.Witnessed{}
+	}
+	report, err := audit.VerifyWitnessed(dir, key, given, asked)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
 	}
@@ -231,7 +245,7 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	if err != nil {
 		return "", "", nil, cli.Failed(err, "egressd log verify --run ID --checkpoint FILE")
 	}
-	report, err := audit.Verify(index, root, mine)
+	report, err := audit.VerifyWitnessed(index, root, mine, o.asked)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil, cli.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
@@ -288,6 +302,9 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 		if r.Unsigned > 0 {
 			fmt.Fprintf(&b, "the last %d records are in no checkpoint yet\n", r.Unsigned)
 		}
+		for _, w := range r.Witnesses {
+			fmt.Fprintf(&b, "the witness %s has cosigned %d records, last at %s\n", w.Name, w.Size, w.Time.Format(time.RFC3339))
+		}
 		if r.Unvouched > 0 {
 			fmt.Fprintf(&b, "nothing outside vouches for the last %d records\n", r.Unvouched)
 			fmt.Fprintln(stderr, "egressd: hint: egressd log verify --checkpoint FILE, with one that was kept elsewhere")
@@ -321,14 +338,15 @@ func printableLines(text string) string {
 
 func newLogKeyCommand() *cobra.Command {
 	var o signedSource
-	var asJSON bool
+	var asJSON, forWitness bool
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that verifies the log",
 		Long: `Key prints the first public key of the log, by which all later ones are known.
 Keep it where nobody who can write the log can write: it is what log verify
 and log prove --check need elsewhere. With --run it is the key of the index of
-runs, which is the same for all runs of the user.`,
+runs, which is the same for all runs of the user. With --witness it is the key
+by which witnesses know the log, which verifies nothing: give it to them.`,
 		Example: "  egressd log key > log-key.txt",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -343,12 +361,9 @@ runs, which is the same for all runs of the user.`,
 			if err != nil {
 				return err
 			}
-			key, err := audit.RootKey(dir, keys)
-			if errors.Is(err, fs.ErrNotExist) {
-				return cli.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
-			}
+			key, err := printedKey(dir, keys, forWitness)
 			if err != nil {
-				return explainKey(err)
+				return err
 			}
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"key": key, "dir": dir})
@@ -358,8 +373,21 @@ runs, which is the same for all runs of the user.`,
 		},
 	}
 	logs.AddFlags(cmd, &o.Source)
+	cmd.Flags().BoolVar(&forWitness, "witness", false, "the key by which witnesses know the log")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// printedKey is the first public key of the log in dir, or the one for witnesses.
+func printedKey(dir, keys string, forWitness bool) (string, error) {
+	if forWitness {
+		return witnessIdentity(dir, keys)
+	}
+	key, err := audit.RootKey(dir, keys)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", cli.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
+	}
+	return key, explainKey(err)
 }
 
 func newLogCheckpointCommand() *cobra.Command {

@@ -1,0 +1,232 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/bits"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// A Prover proves of the log in Dir that it has only grown from one checkpoint to
+// another. It reads the log's files and takes no lock. One that is used again goes on
+// where it ended. It is not safe for concurrent use.
+type Prover struct {
+	Dir string
+
+	at mark // a place in a segment that was reached; zero where there is none
+}
+
+// Prove returns the consistency proof of RFC 6962 §2.1.2 from the first records of the
+// log, so many of them, to those of a checkpoint of it: hashes in base64. There are none
+// from 0, and where both are the same. The first number has to be that of some checkpoint where
+// those records were removed since. An error also says that the log is not that of
+// the checkpoint.
+func (p *Prover) Prove(from int64, checkpoint []byte) ([]string, error) {
+	to, err := readNote(checkpoint)
+	switch {
+	case err != nil:
+		return nil, err
+	case from < 0 || from > to.size:
+		return nil, fmt.Errorf("there is no proof from %d records to %d", from, to.size)
+	case from == 0 || from == to.size:
+		return nil, nil
+	}
+	needed, err := neededFor(from, to.size)
+	if err != nil {
+		return nil, err
+	}
+	w := &walker{dir: p.Dir}
+	if w.tree, err = p.before(from); err != nil {
+		return nil, err
+	}
+	if err := w.advance(from); err != nil {
+		return nil, err
+	}
+	w.tree.nodes(needed.see)
+	w.seen = needed.see
+	if err := w.advance(to.size); err != nil {
+		return nil, err
+	}
+	if w.tree.root() != to.root {
+		return nil, fmt.Errorf("the first %d records are not those that were signed", to.size)
+	}
+	p.at = w.tree
+	return needed.prove(from, to.size)
+}
+
+// before returns a mark that is not behind so many records: the one that was reached
+// last, or that of the beginning of a segment.
+func (p *Prover) before(size int64) (m mark, err error) {
+	if p.at.size > 0 && p.at.size <= size {
+		if is, err := isFile(segmentPath(p.Dir, p.at.segment)); err == nil && is {
+			return p.at, nil
+		}
+	}
+	numbers, err := numbered(p.Dir, ".ckpt")
+	if err != nil {
+		return m, err
+	}
+	for i := len(numbers) - 1; i >= 0 && numbers[i] > 1; i-- {
+		sealed, err := sealOf(p.Dir, numbers[i]-1)
+		if err != nil {
+			return m, err
+		}
+		if sealed.size <= size {
+			return m, newMark(&m, sealed)
+		}
+	}
+	return mark{segment: 1}, nil
+}
+
+// advance reads lines until the tree has so many.
+func (w *walker) advance(size int64) error {
+	for w.tree.size < size {
+		lines, err := w.from()
+		if err != nil {
+			return err
+		}
+		for err == nil && w.tree.size < size {
+			err = lines.step(w)
+		}
+		lines.Close()
+		if err == io.EOF {
+			err = w.nextSegment()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if w.tree.size > size {
+		return fmt.Errorf("records were removed, and what is left of them does not tell the first %d", size)
+	}
+	return nil
+}
+
+// from opens the segment at hand where the tree ends.
+func (w *walker) from() (lineSource, error) {
+	c, err := openCursor(segmentPath(w.dir, w.tree.segment), position{offset: w.tree.bytes, seq: w.tree.size})
+	if err == nil {
+		return &segmentLines{cursor: c}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) || w.tree.bytes > 0 {
+		return nil, err
+	}
+	f, err := openFile(treePath(w.dir, w.tree.segment))
+	if err != nil {
+		return nil, err
+	}
+	return &sealedSpans{newSpanFile(f)}, nil
+}
+
+// sealedSpans are spans whose end is the end of the segment, and no damage, and of
+// which those that the tree has already are left out.
+type sealedSpans struct{ *spanFile }
+
+func (s *sealedSpans) step(w *walker) error {
+	for {
+		head, err := s.lines.Peek(2 * len("9223372036854775807 "))
+		if len(head) == 0 {
+			return err
+		}
+		fields := strings.SplitN(string(head), " ", 3)
+		to, ok := parseNumber(fields[min(1, len(fields)-1)])
+		if !ok || to > w.tree.size {
+			return s.spanFile.step(w)
+		}
+		if _, err := s.lines.ReadSlice('\n'); err != nil {
+			return &DamageError{s.Name(), 0, errSpan.Error()}
+		}
+	}
+}
+
+// nextSegment goes on behind a segment that has ended.
+func (w *walker) nextSegment() error {
+	sealed, err := sealOf(w.dir, w.tree.segment)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the log ends behind %d records", w.tree.size)
+	case err != nil:
+		return err
+	case sealed.size != w.tree.size:
+		return fmt.Errorf("segment %d ends behind %d records, and its seal says %d", w.tree.segment, w.tree.size, sealed.size)
+	}
+	w.tree.segment, w.tree.first, w.tree.bytes = w.tree.segment+1, w.tree.size, 0
+	return nil
+}
+
+// nodes calls seen with the complete subtrees of an edge.
+func (e *edge) nodes(seen func(level int, index int64, h tlog.Hash)) {
+	for left := uint64(e.size); left != 0; left &= left - 1 {
+		level := bits.TrailingZeros64(left)
+		seen(level, e.size>>level-1, e.hashes[level])
+	}
+}
+
+// neededNodes are the nodes of a tree of which a proof is made.
+type neededNodes map[int64]*tlog.Hash
+
+// neededFor returns the nodes that the proof from one size to another is made of,
+// their hashes not known yet.
+func neededFor(from, to int64) (neededNodes, error) {
+	needed := neededNodes{}
+	_, err := tlog.ProveTree(to, from, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		for _, at := range indexes {
+			needed[at] = nil
+		}
+		return make([]tlog.Hash, len(indexes)), nil
+	}))
+	return needed, err
+}
+
+// see takes note of a node where it is needed.
+func (n neededNodes) see(level int, index int64, h tlog.Hash) {
+	at := tlog.StoredHashIndex(level, index)
+	if _, needed := n[at]; needed {
+		n[at] = &h
+	}
+}
+
+func (n neededNodes) prove(from, to int64) ([]string, error) {
+	proof, err := tlog.ProveTree(to, from, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		var all []tlog.Hash
+		for _, at := range indexes {
+			if n[at] == nil {
+				return nil, fmt.Errorf("the tree lacks node %d", at)
+			}
+			all = append(all, *n[at])
+		}
+		return all, nil
+	}))
+	var lines []string
+	for _, h := range proof {
+		lines = append(lines, h.String())
+	}
+	return lines, err
+}
+
+// NewestCheckpoint returns the newest checkpoint that stands in the log in dir, which
+// somebody else may be writing, without verifying it. An error wraps [fs.ErrNotExist]
+// where there is none.
+func NewestCheckpoint(dir string) (newest []byte, err error) {
+	numbers, err := numbered(dir, ".ckpt")
+	if err != nil {
+		return nil, err
+	}
+	for i := len(numbers) - 1; i >= 0 && newest == nil; i-- {
+		_, err := readNotes(notePath(dir, numbers[i]), func(n []byte, _ *checkpoint) error {
+			newest = append(newest[:0], n...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if newest == nil {
+		return nil, fmt.Errorf("no checkpoint in %s: %w", dir, fs.ErrNotExist)
+	}
+	return newest, nil
+}

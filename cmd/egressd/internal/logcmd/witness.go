@@ -1,0 +1,73 @@
+package logcmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/spf13/cobra"
+)
+
+// A witnessDemand is what log verify asks of witnesses.
+type witnessDemand struct {
+	keys   []string
+	within time.Duration
+}
+
+func (o *witnessDemand) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&o.keys, "witness", nil, "a witness's public `KEY`, or a file of such keys, each of which has to have cosigned the log")
+	cmd.Flags().DurationVar(&o.within, "cosigned-within", 0, "how old the last cosignature of each witness may be, as 2h (default: any age)")
+}
+
+// read makes keys of what was given.
+func (o *witnessDemand) read() (asked audit.Witnessed, err error) {
+	if o.within < 0 || o.within > 0 && len(o.keys) == 0 {
+		return asked, cli.Misused(errors.New("--cosigned-within is a time that a witness is given"), "egressd log verify --witness KEY --cosigned-within 2h")
+	}
+	asked.Within = o.within
+	for _, text := range o.keys {
+		lines := []string{text}
+		if _, err := audit.ParseWitnessKey(text); err != nil {
+			file, readErr := durable.Read(text, 64<<10)
+			if readErr == nil {
+				lines = strings.Fields(string(file))
+			} else if !errors.Is(readErr, fs.ErrNotExist) {
+				return asked, cli.Failed(readErr, "egressd log verify --witness KEY")
+			}
+		}
+		keys, err := witnessKeys(lines)
+		if err != nil {
+			return asked, cli.Misused(fmt.Errorf("--witness: %w", err), "the key that the witness's operator gives out, as in audit.witnesses")
+		}
+		asked.By = append(asked.By, keys...)
+	}
+	return asked, nil
+}
+
+func witnessKeys(lines []string) (all []audit.WitnessKey, err error) {
+	for _, line := range lines {
+		k, err := audit.ParseWitnessKey(line)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, k)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the file holds no key")
+	}
+	return all, nil
+}
+
+// witnessIdentity is the key by which witnesses know the log in dir.
+func witnessIdentity(dir, keys string) (string, error) {
+	key, err := audit.IdentityOf(dir, keys)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", cli.Failed(fmt.Errorf("there is no key for witnesses of the log in %s", dir), "egressd serve with audit.witnesses, which makes it")
+	}
+	return key, explainKey(err)
+}
