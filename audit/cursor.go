@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 )
@@ -75,8 +76,10 @@ func (c *cursor) fill() error {
 func (c *cursor) unterminated() error {
 	n, at := len(c.rest), c.offset
 	for n == len(c.buffer) {
-		at += int64(n)
 		var err error
+		if at, err = nextData(c.File, at+int64(n)); err != nil { // io.EOF where there is none
+			return err
+		}
 		if n, err = c.ReadAt(c.buffer, at); err != nil && err != io.EOF {
 			return err
 		}
@@ -88,6 +91,27 @@ func (c *cursor) unterminated() error {
 }
 
 var errTooLong = errors.New("the line is too long")
+
+// lost returns a *DamageError where the segment is no longer the file that was read, or
+// shorter than what was read of it.
+func (c *cursor) lost() error {
+	held, err := c.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(c.Name())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &DamageError{c.Name(), c.offset, "the segment was removed while it was read"}
+	case err != nil:
+		return err
+	case !os.SameFile(held, named):
+		return &DamageError{c.Name(), c.offset, "another file has taken the segment's place while it was read"}
+	case held.Size() < c.offset:
+		return &DamageError{c.Name(), held.Size(), "the segment is shorter than what was read of it"}
+	}
+	return nil
+}
 
 // checkLine checks the form of a line, as far as Append vouches for it, and
 // returns its number.
@@ -143,7 +167,7 @@ func isTime(text []byte) bool {
 // lineFollows reports whether there is a well-formed line anywhere behind the one
 // that next has refused.
 func (c *cursor) lineFollows() (bool, error) {
-	lines := bufio.NewReaderSize(io.NewSectionReader(c.File, c.offset, 1<<62), 4*(maxLine+1))
+	lines := bufio.NewReaderSize(&dataReader{c.File, c.offset}, 4*(maxLine+1))
 	begun := false // the line at hand was longer than the buffer
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -158,4 +182,27 @@ func (c *cursor) lineFollows() (bool, error) {
 		}
 		begun = err != nil
 	}
+}
+
+// A dataReader reads a file from a place on. A hole, however large, is one zero.
+type dataReader struct {
+	*os.File
+	at int64
+}
+
+func (r *dataReader) Read(b []byte) (int, error) {
+	at, err := nextData(r.File, r.at)
+	if err != nil || len(b) == 0 {
+		return 0, err
+	}
+	if at > r.at {
+		r.at, b[0] = at, 0
+		return 1, nil
+	}
+	n, err := r.ReadAt(b, r.at)
+	r.at += int64(n)
+	if n > 0 && err == io.EOF {
+		err = nil
+	}
+	return n, err
 }

@@ -15,8 +15,10 @@ type lineSource interface {
 	// step adds the next line, or the next span of lines, to the walker's tree. It
 	// returns io.EOF at the end and a *DamageError for what is malformed.
 	step(w *walker) error
-	// rest describes what stands behind so many bytes, or behind the last step.
-	rest(offset int64) (Torn, error)
+	// rest is how many bytes stand behind so many, or behind the last step.
+	rest(offset int64) (int64, error)
+	// sum is the SHA-256 of what stands behind so many bytes, in hexadecimal digits.
+	sum(offset int64) (string, error)
 	removed() bool
 	io.Closer
 }
@@ -39,8 +41,17 @@ func (s *segmentLines) step(w *walker) error {
 	return nil
 }
 
-func (s *segmentLines) rest(offset int64) (Torn, error) {
-	return describeTorn(s.cursor.Name(), offset, io.Discard)
+func (s *segmentLines) rest(offset int64) (int64, error) {
+	info, err := s.cursor.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size() - offset, nil
+}
+
+func (s *segmentLines) sum(offset int64) (string, error) {
+	torn, err := describeTorn(s.cursor.Name(), offset, io.Discard)
+	return torn.SHA256, err
 }
 
 func (s *segmentLines) removed() bool { return false }
@@ -93,17 +104,16 @@ func parseSpan(line string, from int64) (to int64, hashes []tlog.Hash, ok bool) 
 	return to, hashes, true
 }
 
-func (s *spanFile) rest(int64) (Torn, error) {
-	n, err := io.Copy(io.Discard, s.lines)
-	return Torn{Bytes: n}, err
-}
+func (s *spanFile) rest(int64) (int64, error) { return io.Copy(io.Discard, s.lines) }
 
-func (s *spanFile) removed() bool { return true }
+func (s *spanFile) sum(int64) (string, error) { return "", nil }
+func (s *spanFile) removed() bool             { return true }
 
 // noLines are those of a segment that is gone.
 type noLines struct{}
 
-func (noLines) step(*walker) error       { return io.EOF }
-func (noLines) rest(int64) (Torn, error) { return Torn{}, nil }
-func (noLines) removed() bool            { return false }
-func (noLines) Close() error             { return nil }
+func (noLines) step(*walker) error        { return io.EOF }
+func (noLines) rest(int64) (int64, error) { return 0, nil }
+func (noLines) sum(int64) (string, error) { return "", nil }
+func (noLines) removed() bool             { return false }
+func (noLines) Close() error              { return nil }

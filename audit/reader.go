@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -42,11 +43,16 @@ func NewReader(dir string, from int64) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{dir: dir, from: from, number: segmentNumber(paths[0])}
+	before := int64(-1)
 	for i, path := range paths {
 		seq, err := firstSeq(path)
 		if err != nil {
 			return nil, err
 		}
+		if seq >= 0 && seq <= before { // else what stands before it would be passed over
+			return nil, &DamageError{path, 0, fmt.Sprintf("it begins with number %d, and a segment before it with %d", seq, before)}
+		}
+		before = max(before, seq)
 		// What is before the first one was removed, or there is nothing before it.
 		first := i == 0 && r.number > 1
 		if seq > from && !first {
@@ -182,13 +188,8 @@ func (r *Reader) skip() error {
 func (r *Reader) advance() error {
 	complete := r.final
 	if !complete {
-		_, err := os.Stat(segmentPath(r.dir, r.number+1))
-		if errors.Is(err, fs.ErrNotExist) {
-			_, err = os.Lstat(treePath(r.dir, r.number+1)) // it was removed since
-		}
-		if err == nil {
-			r.final = true
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		var err error
+		if r.final, err = r.followed(); err != nil {
 			return err
 		}
 	}
@@ -206,4 +207,32 @@ func (r *Reader) advance() error {
 		return io.EOF
 	}
 	return nil
+}
+
+// followed reports whether the segment has a successor. Where it has none, it has to
+// be the file that was read: who follows a log that is gone waits for nothing.
+func (r *Reader) followed() (bool, error) {
+	is, err := r.successor()
+	if is || err != nil || r.cursor.offset == 0 {
+		return is, err
+	}
+	lost := r.cursor.lost()
+	if lost == nil {
+		return false, nil
+	}
+	if is, err = r.successor(); is { // retention may remove this one once there is another
+		return true, nil
+	}
+	return false, errors.Join(lost, err)
+}
+
+func (r *Reader) successor() (bool, error) {
+	_, err := os.Stat(segmentPath(r.dir, r.number+1))
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(treePath(r.dir, r.number+1)) // it was removed since
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }

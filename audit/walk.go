@@ -267,8 +267,16 @@ func (w *walker) sealed(lines lineSource) error {
 	if err != nil {
 		return err
 	}
-	if !lines.removed() && (rest.Bytes != w.newest.torn || rest.Bytes > 0 && rest.SHA256 != w.newest.tornSum) || lines.removed() && rest.Bytes > 0 {
-		return w.tampered(w.tree.size+1, "segment %d goes on behind its seal with %d bytes, not %d, or with others", w.newest.segment, rest.Bytes, w.newest.torn)
+	torn, sum := w.newest.torn, ""
+	if lines.removed() {
+		torn = 0
+	} else if rest == torn && torn > 0 { // else there is no end to what may stand there
+		if sum, err = lines.sum(w.tree.bytes); err != nil {
+			return err
+		}
+	}
+	if rest != torn || torn > 0 && sum != w.newest.tornSum {
+		return w.tampered(w.tree.size+1, "segment %d goes on behind its seal with %d bytes, not %d, or with others", w.newest.segment, rest, w.newest.torn)
 	}
 	return nil
 }
@@ -314,6 +322,6 @@ func (w *walker) tail(lines lineSource, why error) error {
 		}
 	}
 	rest, err := lines.rest(w.tree.bytes)
-	w.torn += rest.Bytes
+	w.torn += rest
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -45,13 +46,13 @@ func (s *Source) recent(do func(*egress.Record)) {
 
 // tailOf returns the whole lines in the last bytes of a file.
 func tailOf(path string, most int64) []byte {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
+	if err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
 	from := max(0, info.Size()-most)
