@@ -28,15 +28,19 @@ func TestRunsAreIndexed(t *testing.T) {
 	if strings.Count(readAll(t, index), `"kind":"run-end"`) != 2 {
 		t.Error("it has ended in the index")
 	}
+	d.said(t, 0, "run", "--config", config, "--", "true") // the index is there for others
+	if all := readAll(t, index); strings.Count(all, `"kind":"run"`) != 4 || strings.Count(all, `"kind":"run-end"`) != 3 {
+		t.Errorf("a run beside the long one is not in the index: %s", all)
+	}
 	ends.Close()
 	if err := long.Wait(); err != nil {
 		t.Error(err)
 	}
-	if strings.Count(readAll(t, index), `"kind":"run-end"`) != 3 {
+	if strings.Count(readAll(t, index), `"kind":"run-end"`) != 4 {
 		t.Error("its end is not in the index")
 	}
 	runs, err := filepath.Glob(filepath.Join(d.dir, "egressd", "runs", "*"))
-	if err != nil || len(runs) != 3 {
+	if err != nil || len(runs) != 4 {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	for _, run := range runs {

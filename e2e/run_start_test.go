@@ -1,57 +1,92 @@
 package e2e
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
-	"regexp"
-	"strings"
+	"path/filepath"
 	"testing"
 	"time"
 )
 
-// TestTheSandboxIsBegunFirst looks at the order in which the parts of the command
-// are initialised: what starts a sandbox comes before the large ones.
-func TestTheSandboxIsBegunFirst(t *testing.T) {
-	cmd := exec.Command(os.Getenv(binaryVariable), "version")
-	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	at := func(path string) int { return strings.Index(string(out), "\ninit "+path+" @") }
-	first := at("github.com/egressd/egressd/internal/ahead")
-	if first < 0 {
-		t.Fatalf("nothing is begun ahead:\n%s", out)
-	}
-	for _, later := range []string{"github.com/open-policy-agent/opa/v1/ast", "net", "net/http", "encoding/json", "crypto/internal/fips140/check"} {
-		if other := at(later); other < first {
-			t.Errorf("%s is initialised before what starts a sandbox (at %d, %d)", later, other, first)
-		}
+// TestAStartThatFailsLeavesNothingBehind has run end at each step of a start: what was
+// begun before it was known that there is nothing to start is gone then, and what it said
+// is about the mistake.
+func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
+	const ends = "version: 1\n"
+	for name, row := range map[string]struct {
+		policy, says string
+		args         []string
+		status       int
+	}{
+		"help":                            {ends, "", []string{"--help"}, 0},
+		"a flag that does not exist":      {ends, "unknown flag", []string{"--nothing", "--", "true"}, 125},
+		"no program":                      {ends, "run needs a program", nil, 125},
+		"no policy":                       {"", "no such file", []string{"--", "true"}, 125},
+		"a policy that is none":           {"version: 2\n", "version", []string{"--", "true"}, 125},
+		"a test of the policy that fails": {ends + "tests:\n  - allow https://example.com/\n", "example.com", []string{"--", "true"}, 125},
+		"a name that is none":             {ends, "name", []string{"--name", "a/b", "--", "true"}, 125},
+		"a program that is not there":     {ends, "no such", []string{"--", "there-is-none"}, 127},
+		"a program that is a folder":      {ends, "folder", []string{"--", "/tmp"}, 126},
+		"a program":                       {ends, "", []string{"--", "true"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, config, _ := indexed(t)
+			if err := os.WriteFile(config, []byte(row.policy), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if row.policy == "" {
+				config += ".none"
+			}
+			var said bytes.Buffer
+			cmd := exec.Command(os.Getenv(binaryVariable), append([]string{"run", "--config", config}, row.args...)...)
+			cmd.Env, cmd.Stderr = markedEnv(d), &said
+			err := cmd.Run()
+			var status *exec.ExitError
+			if code := cmd.ProcessState.ExitCode(); code != row.status || err != nil && !errors.As(err, &status) {
+				t.Errorf("status %d, want %d: %v", code, row.status, err)
+			}
+			if !bytes.Contains(said.Bytes(), []byte(row.says)) {
+				t.Errorf("it said %q", said.String())
+			}
+			waitFor(t, "the end of all that was begun", func() bool { return len(markedProcesses(t, d)) == 0 })
+		})
 	}
 }
 
-// TestARunThatIsNoneLeavesNothing has run refuse what it is asked for, when the
-// sandbox is begun already. What was begun has the streams of the command, which
-// stay open for as long as it is there.
-func TestARunThatIsNoneLeavesNothing(t *testing.T) {
-	for name, words := range map[string][]string{
-		"help":                     {"--help"},
-		"no program":               {},
-		"a flag that there is not": {"--nothing", "--", "true"},
-		"no policy":                {"--config", "/nonexistent/egressd.yaml", "--", "true"},
-		"a port that is none":      {"-p", "x", "--", "true"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), append([]string{"run"}, words...)...)
-			cmd.WaitDelay = 20 * time.Second
-			out, err := cmd.CombinedOutput()
-			if errors.Is(err, exec.ErrWaitDelay) {
-				t.Errorf("something is left that has its streams: %s", out)
-			}
-			if said := regexp.MustCompile(`(?i)panic|goroutine \d|jail-stage`).Find(out); said != nil || len(out) == 0 {
-				t.Errorf("said %s", out)
-			}
-		})
+// TestAStartThatIsKilledLeavesNothingBehind kills run sooner or later after it began.
+func TestAStartThatIsKilledLeavesNothingBehind(t *testing.T) {
+	d, config, _ := indexed(t)
+	for i := range 12 {
+		cmd := exec.Command(os.Getenv(binaryVariable), "run", "-q", "--config", config, "--", "sleep", "600")
+		cmd.Env = markedEnv(d)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond) // wherever that is: each place is as good
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		waitFor(t, "the end of all that was begun", func() bool { return len(markedProcesses(t, d)) == 0 })
 	}
+	d.said(t, 0, "run", "-q", "--config", config, "--", "true")
+}
+
+func markedEnv(d *daemon) []string {
+	return append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir, "EGRESSD_TEST_START="+d.dir)
+}
+
+// markedProcesses are those whose environment is that of markedEnv.
+func markedProcesses(t *testing.T, d *daemon) (all []string) {
+	t.Helper()
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || len(environs) == 0 {
+		t.Fatalf("%d processes, %v", len(environs), err)
+	}
+	for _, path := range environs {
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte("EGRESSD_TEST_START="+d.dir)) {
+			all = append(all, path)
+		}
+	}
+	return all
 }
