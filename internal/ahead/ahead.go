@@ -42,7 +42,9 @@ func begin(args []string) chan outcome {
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
-	return launch(args[0])
+	ready := launch(args[0])
+	mapCode()
+	return ready
 }
 
 // Start starts the inside of a jail, or returns what was started ahead. It is not
