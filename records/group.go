@@ -40,7 +40,7 @@ type Overview struct {
 	dropped bool              // lines were dropped
 	text    []byte            // the key that is looked up
 	shadow  shadowGroups
-	asking  map[string]struct{} // the sandboxes that were seen
+	asking  map[string]struct{} // the first two sandboxes that were seen
 }
 
 // A GroupKey is what the decisions of one line have in common.
@@ -109,7 +109,7 @@ func (o *Overview) Add(r *egress.Record) {
 	if r.Time.After(o.Last) {
 		o.Last = r.Time
 	}
-	if _, known := o.asking[r.Sandbox]; !known && r.Sandbox != "" {
+	if _, known := o.asking[r.Sandbox]; !known && r.Sandbox != "" && len(o.asking) < 2 {
 		if o.asking == nil {
 			o.asking = map[string]struct{}{}
 		}
@@ -215,6 +215,9 @@ func (o *Overview) beyond(action, why, sandbox string) *Group {
 	o.text = append(append(append(append(append(o.text[:0], action...), '\xff'), why...), '\xff'), sandbox...)
 	if g := o.rest[string(o.text)]; g != nil {
 		return g
+	}
+	if len(o.rest) >= o.room() && why != Beyond { // of ever new rules or sandboxes, in a log of somebody else
+		return o.beyond(action, Beyond, "")
 	}
 	if o.rest == nil {
 		o.rest = map[string]*Group{}

@@ -18,11 +18,21 @@ const (
 	OutcomeCut = "cut"
 )
 
+// mostOpen bounds the memory for flows that are open, in bytes: some 35,000 of them.
+// Where there are more, and limits.connections is 20,000 by default, half are let go,
+// those that were opened first.
+const mostOpen = 32 << 20
+
 // A Joiner puts the two records of a flow together as they come: the one that
 // decided it and the one that ended it. It remembers only the flows that are
-// open.
+// open, as far as there is room, see [mostOpen]: the end of one that it has let go is
+// what its own record says.
 type Joiner struct {
 	open map[string]*egress.Record
+	kept map[string]int       // what those that are the joiner's own weigh
+	held int                  // all of them
+	most int                  // [mostOpen] where it is 0
+	drop func(*egress.Record) // is handed each that is let go; may be nil
 
 	// Records that are lent, as by [Scan], are cloned by settle before they are
 	// gone, and what is joined of them is lent as well.
@@ -71,16 +81,62 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 func (j *Joiner) Follow(r *egress.Record) {
 	switch {
 	case r.Kind == egress.KindStart: // what was open then ended with that process
-		clear(j.open)
+		j.clear()
 	case r.Kind == egress.KindClose:
-		delete(j.open, r.Flow)
+		j.forget(r.Flow)
 	case opensFlow(r):
 		if j.open == nil {
-			j.open = map[string]*egress.Record{}
+			j.open, j.kept = map[string]*egress.Record{}, map[string]int{}
 		}
+		j.forget(r.Flow)
 		j.open[r.Flow] = r
 		if j.lent {
 			j.fresh = append(j.fresh, r.Flow)
+		} else {
+			j.keep(r)
+		}
+	}
+}
+
+func (j *Joiner) clear() {
+	clear(j.open)
+	clear(j.kept)
+	j.held = 0
+}
+
+func (j *Joiner) forget(flow string) {
+	delete(j.open, flow)
+	if w, kept := j.kept[flow]; kept {
+		j.held -= w
+		delete(j.kept, flow)
+	}
+}
+
+// keep counts a record that is the joiner's own.
+func (j *Joiner) keep(r *egress.Record) {
+	w := weight(r)
+	j.kept[r.Flow], j.held = w, j.held+w
+	if j.held > cmp.Or(j.most, mostOpen) {
+		j.letGo()
+	}
+}
+
+// weight is about what a record takes of memory.
+func weight(r *egress.Record) int {
+	const parts = 700
+	w := parts
+	eachText(r, func(s *string) { w += len(*s) })
+	return w
+}
+
+// letGo makes room: the flows that were opened first are forgotten.
+func (j *Joiner) letGo() {
+	flows := slices.SortedFunc(maps.Keys(j.kept), func(a, b string) int { return cmp.Compare(j.open[a].Seq, j.open[b].Seq) })
+	for _, flow := range flows[:(len(flows)+1)/2] {
+		r := j.open[flow]
+		j.forget(flow)
+		if j.drop != nil {
+			j.drop(r)
 		}
 	}
 }
@@ -88,10 +144,11 @@ func (j *Joiner) Follow(r *egress.Record) {
 // settle makes the joiner's own what it was lent and still needs.
 func (j *Joiner) settle() {
 	for _, flow := range j.fresh {
-		if r := j.open[flow]; r != nil {
+		if r := j.open[flow]; r != nil && j.kept[flow] == 0 {
 			r = Clone(r)
 			delete(j.open, flow) // whose text is lent, too
 			j.open[r.Flow] = r
+			j.keep(r)
 		}
 	}
 	j.fresh = j.fresh[:0]
@@ -102,7 +159,9 @@ func opensFlow(r *egress.Record) bool {
 		(r.Kind == egress.KindOpen || r.Kind == egress.KindRequest)
 }
 
-// A Tally hands on each decision once, with what its flow came to.
+// A Tally hands on each decision once, with what its flow came to. Of flows that are
+// too many to be remembered, see [Joiner], the decision is handed on as one that is
+// open, and once more when it ends: what was decided is hidden by no flood.
 type Tally struct {
 	Emit   func(*egress.Record)
 	joiner Joiner
@@ -110,6 +169,9 @@ type Tally struct {
 
 // Add takes in the next record of the log.
 func (t *Tally) Add(r *egress.Record) {
+	if t.joiner.drop == nil {
+		t.joiner.drop = func(r *egress.Record) { t.unended(r, OutcomeOpen) }
+	}
 	earlier := t.joiner.open[r.Flow]
 	switch {
 	case r.Kind == egress.KindStart:
@@ -139,9 +201,13 @@ func (t *Tally) end(r, earlier *egress.Record) {
 func (t *Tally) Flush(outcome string) {
 	bySeq := func(a, b *egress.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
-		unended := *r
-		unended.Outcome = outcome
-		t.Emit(&unended)
+		t.unended(r, outcome)
 	}
-	clear(t.joiner.open)
+	t.joiner.clear()
+}
+
+func (t *Tally) unended(r *egress.Record, outcome string) {
+	unended := *r
+	unended.Outcome = outcome
+	t.Emit(&unended)
 }

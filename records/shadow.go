@@ -2,13 +2,14 @@ package records
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 )
 
 // shadowGroups counts the decisions that the policy in shadow would have made
-// otherwise, at most [MaxGroups] kinds of them.
+// otherwise: [MaxGroups] kinds of them, and what the others come to.
 type shadowGroups map[ShadowKey]*ShadowGroup
 
 // A ShadowKey is what the decisions of one line have in common.
@@ -32,7 +33,11 @@ func (s *shadowGroups) add(r *egress.Record) {
 	if (*s)[key] == nil && len(*s) >= MaxGroups {
 		key.Destination, key.What, key.Who = Beyond, Beyond, Beyond
 	}
+	if (*s)[key] == nil && len(*s) >= 2*MaxGroups { // of ever new rules, in a log of somebody else
+		key.Now, key.Would, key.Why = Beyond, Beyond, Beyond
+	}
 	if (*s)[key] == nil {
+		key.Now, key.Would, key.Why = strings.Clone(key.Now), strings.Clone(key.Would), strings.Clone(key.Why) // which are lent, see [Scan]
 		(*s)[key] = &ShadowGroup{ShadowKey: key}
 	}
 	g := (*s)[key]
