@@ -94,3 +94,14 @@ func toALabels(name string) string {
 	}
 	return ascii
 }
+
+// Unicode returns what a canonical name with A-labels reads in letters of all scripts,
+// and "" where it has none. It is to be shown beside the name, never for it: many such
+// letters look like others.
+func Unicode(name string) string {
+	unicode, err := idna.Lookup.ToUnicode(name)
+	if err != nil || unicode == name {
+		return ""
+	}
+	return unicode
+}

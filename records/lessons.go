@@ -22,13 +22,39 @@ type Lesson struct {
 	Up, Down int64          // payload bytes
 	Programs []string       // some of those that asked, sorted
 	Flow     string         // of the last
+	Alarm    bool           // a canary was to be sent to that host, which was refused
+
+	host string
+}
+
+// A Crowd is many names below one registered domain, of which none is a lesson: a
+// program that makes up names writes something with them.
+type Crowd struct {
+	Domain   string
+	Names    int
+	Count    int64
+	Up, Down int64
+	Flow     string // of the last
 }
 
 // Lessons gathers what passed by [policy.LearnRule]. Its zero value is empty.
 type Lessons struct {
-	Beyond int64 // decisions about destinations that were too many
+	Beyond int64 // decisions about destinations that were too many, or that no policy opens
 
-	all map[string]*Lesson
+	all    map[string]*Lesson
+	alarms map[string]struct{} // hosts to which a canary was to be sent
+}
+
+// note takes note of canaries.
+func (l *Lessons) note(r *egress.Record) {
+	refused := r.Decision != nil && r.Decision.Class == string(policy.Canary)
+	if !refused && r.Kind != egress.KindSignal || len(l.alarms) >= maxLessons {
+		return
+	}
+	if l.alarms == nil {
+		l.alarms = map[string]struct{}{}
+	}
+	l.alarms[strings.Clone(Host(r))] = struct{}{}
 }
 
 // maxPrograms is how many programs a lesson names.
@@ -36,10 +62,11 @@ const maxPrograms = 5
 
 // Add takes in one decision, as a [Tally] hands it on.
 func (l *Lessons) Add(r *egress.Record) {
+	l.note(r)
 	if r.Decision == nil || r.Dst == nil || r.Decision.Rule != policy.LearnRule || r.Decision.Action != "allow" {
 		return
 	}
-	lesson := l.lesson(Destination(r))
+	lesson := l.lesson(Destination(r), Host(r))
 	if lesson == nil {
 		return
 	}
@@ -60,28 +87,52 @@ func (l *Lessons) Add(r *egress.Record) {
 
 // lesson returns that of a destination, or nil where there is no room for it, or no
 // pattern.
-func (l *Lessons) lesson(destination string) *Lesson {
+func (l *Lessons) lesson(destination, host string) *Lesson {
 	if known := l.all[destination]; known != nil {
 		return known
 	}
 	pattern, err := policy.ParsePattern(destination)
-	if err != nil || !pattern.OneHost() || len(l.all) >= maxLessons {
+	if err != nil || !pattern.OneHost() || policy.CheckGrant(pattern) != nil || policy.InSpecialSpace(pattern) || len(l.all) >= maxLessons {
 		l.Beyond++
 		return nil
 	}
 	if l.all == nil {
 		l.all = map[string]*Lesson{}
 	}
-	l.all[destination] = &Lesson{Pattern: pattern}
+	l.all[destination] = &Lesson{Pattern: pattern, host: strings.Clone(host)}
 	return l.all[destination]
 }
 
-// All returns the lessons by their patterns.
-func (l *Lessons) All() []*Lesson {
-	all := make([]*Lesson, 0, len(l.all))
+// All returns the lessons by their patterns, and the crowds by their domains.
+func (l *Lessons) All() (all []*Lesson, crowds []*Crowd) {
+	domains := map[string][]*Lesson{}
 	for _, lesson := range l.all {
-		all = append(all, lesson)
+		_, lesson.Alarm = l.alarms[lesson.host]
+		domain := domainKey(GroupKey{}, lesson.host, "", 0)
+		domain, _, _ = strings.Cut(domain, "\xff")
+		if domain == "" {
+			all = append(all, lesson)
+		} else {
+			domains[domain] = append(domains[domain], lesson)
+		}
+	}
+	for domain, below := range domains {
+		if len(below) < foldFrom {
+			all = append(all, below...)
+		} else {
+			crowds = append(crowds, crowdOf(domain, below))
+		}
 	}
 	slices.SortFunc(all, func(a, b *Lesson) int { return cmp.Compare(a.Pattern.String(), b.Pattern.String()) })
-	return all
+	slices.SortFunc(crowds, func(a, b *Crowd) int { return cmp.Compare(a.Domain, b.Domain) })
+	return all, crowds
+}
+
+func crowdOf(domain string, below []*Lesson) *Crowd {
+	c := &Crowd{Domain: domain, Names: len(below)}
+	for _, l := range below {
+		c.Count, c.Up, c.Down = c.Count+l.Count, c.Up+l.Up, c.Down+l.Down
+		c.Flow = max(c.Flow, l.Flow)
+	}
+	return c
 }

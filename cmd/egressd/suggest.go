@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -55,12 +56,15 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 	if err := log.Decisions(f, lessons.Add); err != nil {
 		return err
 	}
-	all := lessons.All()
-	if len(all) == 0 {
+	all, crowds := lessons.All()
+	if len(all)+len(crowds) == 0 {
 		return cli.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
 	}
 	if lessons.Beyond > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many or not one host, are left out\n", cli.Plural(int(lessons.Beyond), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", cli.Plural(int(lessons.Beyond), "request"))
+	}
+	for _, c := range crowds {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", crowdText(c))
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
@@ -71,7 +75,7 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		}
 		return out.Flush()
 	}
-	return errors.Join(writeLessons(out, all), out.Flush())
+	return errors.Join(writeLessons(out, all, crowds), out.Flush())
 }
 
 // A lessonView is what suggest tells a script.
@@ -90,16 +94,40 @@ func lessonOf(l *records.Lesson) lessonView {
 	view := lessonView{
 		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
 	}
-	if sharing := l.Pattern.Sharing(); sharing != "" {
-		view.Warning = view.Allow + " " + sharing
-	}
+	view.Warning = strings.Join(warningsOf(l, view.Allow), "; ")
 	return view
 }
 
-// writeLessons writes a part of a policy file. What nobody answered at is written
-// as a comment.
-func writeLessons(w io.Writer, all []*records.Lesson) error {
+// warningsOf is what somebody should know who is about to allow a destination.
+func warningsOf(l *records.Lesson, text string) (all []string) {
+	if l.Alarm {
+		all = append(all, text+" was to get a canary, which was refused")
+	}
+	if sharing := l.Pattern.Sharing(); sharing != "" {
+		all = append(all, text+" "+sharing)
+	}
+	host, _, _ := strings.Cut(text, ":")
+	if policy.HandedOut(host) {
+		all = append(all, text+" is a name that anyone can get")
+	}
+	if unicode := policy.Unicode(host); unicode != "" {
+		all = append(all, text+" reads "+unicode+", whose letters may look like others")
+	}
+	return all
+}
+
+func crowdText(c *records.Crowd) string {
+	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
+		c.Names, c.Domain, cli.Plural(int(c.Count), "request"), cli.BytesText(c.Up), cli.BytesText(c.Down), c.Flow)
+}
+
+// writeLessons writes a part of a policy file. What nobody answered at, and what was to
+// get a canary, is written as a comment.
+func writeLessons(w io.Writer, all []*records.Lesson, crowds []*records.Crowd) error {
 	var rules, tests strings.Builder
+	for _, c := range crowds {
+		fmt.Fprintf(&rules, "  # careful: %s\n", cli.Printable(crowdText(c)))
+	}
 	for _, l := range all {
 		view, mark := lessonOf(l), "  "
 		note := fmt.Sprintf("%s, %s up, %s down", cli.Plural(int(l.Count), "request"), cli.BytesText(l.Up), cli.BytesText(l.Down))
@@ -109,11 +137,14 @@ func writeLessons(w io.Writer, all []*records.Lesson) error {
 		if l.Reached == 0 {
 			mark, note = "  # ", note+"; never reached"
 		}
+		if l.Alarm {
+			mark = "  # "
+		}
 		if view.Warning != "" {
 			fmt.Fprintf(&rules, "  # careful: %s\n", cli.Printable(view.Warning))
 		}
 		fmt.Fprintf(&rules, "%s- %s # %s\n", mark, yamlText(view.Allow), note)
-		if l.Reached > 0 {
+		if mark == "  " {
 			fmt.Fprintf(&tests, "  - %s\n", yamlText("allow "+view.Allow))
 		}
 	}
@@ -125,8 +156,8 @@ func writeLessons(w io.Writer, all []*records.Lesson) error {
 	return err
 }
 
-// plainYAML is text that YAML takes for a string without quotes.
-var plainYAML = pattern(`^(allow )?[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+// plainYAML is text that YAML takes for a string without quotes; 1.e5 is a number.
+var plainYAML = pattern(`^(allow )?[a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
 
 func yamlText(s string) string {
 	if plainYAML().MatchString(s) {
