@@ -86,6 +86,7 @@ var guests = map[string]string{
 	"integrate go.yaml.in/yaml/v3":                     "compose files are YAML, and no policies",
 	"internal/lab/witness golang.org/x/mod/sumdb/note": "a witness for tests, which shares no code with package audit",
 	"internal/lab/witness golang.org/x/mod/sumdb/tlog": "the same",
+	"internal/confined golang.org/x/sys/unix":          "numbers of system calls and capabilities",
 	"internal/stage golang.org/x/sys/unix":             "the inside of a jail, which is initialised without the rest of package sandbox",
 }
 

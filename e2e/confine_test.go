@@ -18,9 +18,7 @@ import (
 const plainArgument = "as-a-plain-user"
 
 // TestKeepsItsUsersProgramsOut runs egressd without a capability, and beside
-// it a program of the same user that would like to read its tokens. It does
-// not look for a filter of system calls, which SP-11 asks for too: there is
-// none.
+// it a program of the same user that would like to read its tokens.
 func TestKeepsItsUsersProgramsOut(t *testing.T) {
 	covers(t, "SP-11")
 	d := newDaemon(t, policyText(t, "P-auth"))
@@ -38,11 +36,26 @@ func TestKeepsItsUsersProgramsOut(t *testing.T) {
 		t.Fatalf("threads %q, %v", threads, err)
 	}
 	for _, status := range threads {
-		expectLines(t, status, "NoNewPrivs: 1", "CapEff: 0000000000000000", "CapPrm: 0000000000000000", "Umask: 0077")
+		expectLines(t, status, "NoNewPrivs: 1", "Seccomp: 2", "CapEff: 0000000000000000", "CapPrm: 0000000000000000", "Umask: 0077")
 	}
 	expectLines(t, fmt.Sprintf("/proc/%d/limits", pid), "Max core file size 0 0 bytes")
 	if !strings.Contains(d.talk.String(), "egressd: warning: running as root") {
 		t.Error("root was not told that it need not be root")
+	}
+}
+
+// TestKeepsLittleOfRoot: a daemon that root starts keeps, on all threads, what concerns
+// networks and files alone, and no program that it starts has more.
+func TestKeepsLittleOfRoot(t *testing.T) {
+	covers(t, "SP-11")
+	d := start(t, policyText(t, "P0"))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", d.cmd.Process.Pid))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("threads %q, %v", threads, err)
+	}
+	const kept = "000000000008341f" // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, NET_BIND_SERVICE, NET_ADMIN, NET_RAW, SYS_PTRACE
+	for _, status := range threads {
+		expectLines(t, status, "NoNewPrivs: 1", "Seccomp: 2", "CapEff: "+kept, "CapPrm: "+kept, "CapBnd: "+kept)
 	}
 }
 

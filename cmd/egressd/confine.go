@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/confined"
 )
 
 // confine takes from this process, for good, what it does not need and what a
@@ -33,6 +34,25 @@ func confine(talk io.Writer) error {
 	}
 	if err != nil {
 		return unconfined("no new privileges", err)
+	}
+	return nil
+}
+
+// confineServe takes from a daemon what it has no use for in the kernel, which run and
+// attach do: they make namespaces. Where a kernel has no filters of system calls, that is
+// said to talk.
+func confineServe(talk io.Writer) error {
+	err := confined.DropCapabilities()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // else it was said
+		return unconfined("drop capabilities", err)
+	}
+	err = confined.FilterCalls()
+	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) {
+		fmt.Fprintln(talk, "egressd: warning: this kernel has no filters of system calls, so egressd can make any; a flaw in it would reach further")
+		return nil
+	}
+	if err != nil {
+		return unconfined("filter system calls", err)
 	}
 	return nil
 }

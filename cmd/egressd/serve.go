@@ -69,6 +69,9 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	if err := confine(talk); err != nil {
 		return err
 	}
+	if err := confineServe(talk); err != nil {
+		return err
+	}
 	warnRoot(talk)
 	if ctx == nil {
 		ctx = context.Background()
