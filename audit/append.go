@@ -33,7 +33,7 @@ type batch struct {
 	first    int64 // the seq of records[0]
 	admitted int   // so many of records are in the log
 	err      error // why the others are not
-	left     int   // so many have not yet asked for their result
+	left     int   // so many of records have no result yet that somebody asked for
 }
 
 // Append writes record as the next line of the log and returns its number.
@@ -49,20 +49,37 @@ type batch struct {
 // After an error of the log Append tries to go on in a fresh segment, at most
 // once a second.
 func (l *Log) Append(record []byte) (seq int64, err error) {
-	if err := checkRecord(record); err != nil {
-		return 0, err
+	seq, _, err = l.AppendAll([][]byte{record})
+	return seq, err
+}
+
+// AppendAll is Append for records that come together: they have the numbers from
+// first on. Beside an error, n is how many of them were accepted, from the first on;
+// none is where one of them is no record.
+func (l *Log) AppendAll(records [][]byte) (first int64, n int, err error) {
+	for _, record := range records {
+		if err := checkRecord(record); err != nil {
+			return 0, 0, err
+		}
 	}
-	b, i := l.enqueue(record)
+	if len(records) == 0 {
+		return 0, 0, nil
+	}
+	b, i := l.enqueue(records)
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	if !b.written {
 		l.writeQueue() // which b is: batches are written in order
 	}
-	defer l.release(b)
-	if i >= b.admitted {
-		return 0, b.err
+	defer l.release(b, len(records))
+	n = min(max(b.admitted-i, 0), len(records))
+	if n < len(records) {
+		err = b.err
 	}
-	return b.first + int64(i), nil
+	if n == 0 {
+		return 0, 0, err
+	}
+	return b.first + int64(i), n, err
 }
 
 func checkRecord(record []byte) error {
@@ -99,18 +116,19 @@ func printable(text []byte) bool {
 	return true
 }
 
-func (l *Log) enqueue(record []byte) (*batch, int) {
+func (l *Log) enqueue(records [][]byte) (b *batch, first int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.queue
-	b.records = append(b.records, record)
-	return b, len(b.records) - 1
+	b = l.queue
+	first = len(b.records)
+	b.records = append(b.records, records...)
+	return b, first
 }
 
-// release gives b back once everyone in it has a result. It is called with
+// release gives b back once all n records in it have a result. It is called with
 // writing held.
-func (l *Log) release(b *batch) {
-	b.left--
+func (l *Log) release(b *batch, n int) {
+	b.left -= n
 	if b.left == 0 {
 		clear(b.records)
 		*b = batch{records: b.records[:0]}

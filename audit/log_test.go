@@ -355,3 +355,31 @@ func TestASegmentStaysBelowItsSize(t *testing.T) {
 		t.Errorf("%d lines, want 53", len(got))
 	}
 }
+
+// TestRecordsThatComeTogetherHaveNumbersInARow appends some at once, beside others.
+func TestRecordsThatComeTogetherHaveNumbersInARow(t *testing.T) {
+	dir := t.TempDir()
+	l := create(t, dir, Options{})
+	appendTo(t, l, named("a"))
+	first, n, err := l.AppendAll([][]byte{[]byte(named("b")), []byte(named("c")), []byte(named("d"))})
+	if first != 1 || n != 3 || err != nil {
+		t.Fatalf("%d, %d, %v", first, n, err)
+	}
+	if first, n, err := l.AppendAll([][]byte{[]byte(named("x")), []byte("no record")}); n != 0 || err == nil {
+		t.Errorf("with one that is none: %d, %d, %v", first, n, err)
+	}
+	if _, n, err := l.AppendAll(nil); n != 0 || err != nil {
+		t.Errorf("none: %d, %v", n, err)
+	}
+	if seq := appendTo(t, l, named("e")); seq != 4 {
+		t.Errorf("goes on with %d", seq)
+	}
+	wait(t, l, 3)
+	closeLog(t, l)
+	if got := fmt.Sprint(names(t, dir)); got != "[a b c d e]" {
+		t.Errorf("the log holds %s", got)
+	}
+	if _, n, err := l.AppendAll([][]byte{[]byte(named("f")), []byte(named("g"))}); n != 0 || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("when it is closed: %d, %v", n, err)
+	}
+}

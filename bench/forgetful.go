@@ -15,18 +15,20 @@ import (
 	"strings"
 )
 
-// forgetting is what Append does in an egressd whose log is thrown away: it numbers
-// the record, and that is all. With durability process nobody waits for more. There is
+// forgetting is what AppendAll does in an egressd whose log is thrown away: it numbers
+// the records, and that is all. With durability process nobody waits for more. There is
 // no such egressd but the one that bench builds to measure what the log costs.
 const forgetting = `{
-	if err := checkRecord(record); err != nil {
-		return 0, err
+	for _, record := range records {
+		if err := checkRecord(record); err != nil {
+			return 0, 0, err
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seq = l.written
-	l.written++
-	return seq, nil
+	first = l.written
+	l.written += int64(len(records))
+	return first, len(records), nil
 }`
 
 // forgetful builds an egressd from the source in dir whose log is thrown away, and
@@ -41,7 +43,7 @@ func forgetful(source, base string) (string, error) {
 	if err != nil {
 		return "", &absence{"egressd without a log: its source is not in " + source, "run bench in the folder of egressd's source, or with -source DIR"}
 	}
-	if text, err = replaceBody(text, "Append", forgetting); err != nil {
+	if text, err = replaceBody(text, "AppendAll", forgetting); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	replaced, overlay, binary := filepath.Join(base, "append.go"), filepath.Join(base, "overlay.json"), filepath.Join(base, "egressd-off")

@@ -17,11 +17,11 @@ func TestTheBodyOfAppendIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := replaceBody(source, "Append", forgetting)
+	text, err := replaceBody(source, "AppendAll", forgetting)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head := "func (l *Log) Append(record []byte) (seq int64, err error) " + forgetting
+	head := "func (l *Log) AppendAll(records [][]byte) (first int64, n int, err error) " + forgetting
 	if !strings.Contains(string(text), head) || strings.Contains(string(text), "l.enqueue(record)") {
 		t.Errorf("the replaced source is\n%s", text)
 	}

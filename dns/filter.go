@@ -65,39 +65,82 @@ type turn struct {
 	message
 	inquiry  *egress.Inquiry
 	stranger bool // nobody knows who asked
+	sent     int  // bytes, over UDP
+
+	stage  stage
+	answer answer        // where it is known
+	told   egress.Answer // and err: what the gate says, where it is not
+	err    error
 }
 
-// begin reads msg and answers what needs nobody else: all but done is false where
-// the answer has to be waited for.
-func (f *Filter) begin(peer sandbox.Peer, msg []byte) (t *turn, a answer, done, silent bool) {
-	t = &turn{filter: f, peer: peer}
+// A stage is how far a turn has come.
+type stage uint8
+
+const (
+	unanswered stage = iota // there is no answer
+	ready                   // nobody else is needed for it
+	said                    // the gate has said what it may be
+	waits                   // the gate has yet to be asked, by who can wait
+)
+
+// asker is a gate, or a round of inquiries.
+type asker interface {
+	Inquire(sandbox.Peer, policy.Question) (*egress.Inquiry, error)
+}
+
+// begin reads msg and asks what can be said at once. In a round, that is to be written
+// before the answer is taken from settled.
+func (t *turn) begin(ask asker, msg []byte) {
 	m, bad := readMessage(msg)
 	t.message = m
 	q := policy.Question{}
 	if bad == (flaw{}) {
 		q = policy.Question{Name: m.name, Type: typeText(dns.Question{Qtype: m.kind, Qclass: m.class})}
 	}
-	inquiry, err := f.Gate.Inquire(peer, q)
-	if err != nil {
+	inquiry, err := ask.Inquire(t.peer, q)
+	switch {
+	case err != nil:
 		t.stranger = classOf(err) == policy.UnknownSandbox
-		return t, refusedBy(err), true, bad.silent
-	}
-	t.inquiry = inquiry
-	if bad != (flaw{}) {
-		a = refusedBy(inquiry.Refuse(msg, bad.class, bad.why))
-		if a.rcode != dns.RcodeServerFailure { // which says that there is no record
-			a.rcode = bad.rcode
+		t.answer, t.stage = refusedBy(err), ready
+	case bad != (flaw{}):
+		t.answer, t.stage = refusedBy(inquiry.Refuse(msg, bad.class, bad.why)), ready
+		if t.answer.rcode != dns.RcodeServerFailure { // which says that there is no record
+			t.answer.rcode = bad.rcode
 		}
-		return t, a, true, bad.silent
+	default:
+		t.inquiry = inquiry
+		t.put()
 	}
-	if a, known := t.known(); known {
-		return t, a, true, false
+	if bad.silent {
+		t.stage = unanswered
 	}
-	told, wait, err := inquiry.AnswerNow()
+}
+
+// put puts the question to the gate, where that is needed.
+func (t *turn) put() {
+	if a, same := t.known(); same {
+		t.answer, t.stage = a, ready
+		return
+	}
+	told, wait, err := t.inquiry.AnswerNow()
 	if wait {
-		return t, a, false, false
+		t.stage = waits
+		return
 	}
-	return t, t.answered(told, err), true, false
+	t.told, t.err, t.stage = told, err, said
+}
+
+// settled is the answer to what does not wait.
+func (t *turn) settled() answer {
+	if t.inquiry != nil {
+		if err := t.inquiry.Written(); err != nil {
+			return refusedBy(err)
+		}
+	}
+	if t.stage == said {
+		return t.answered(t.told, t.err)
+	}
+	return t.answer
 }
 
 // finish answers what has to be waited for.

@@ -32,14 +32,17 @@ func BenchmarkFilter(b *testing.B) {
 				b.Fatal(err)
 			}
 			peer := sandbox.Peer{Addr: netip.MustParseAddrPort("127.0.0.1:40000"), Listener: "test"}
-			out := make([]byte, 0, maxUDP)
+			out, round := make([]byte, 0, maxUDP), d.gate.NewRound()
 			b.ReportAllocs()
 			for b.Loop() {
-				t, a, done, _ := d.begin(peer, msg)
-				if !done {
+				t := turn{filter: d.Filter, peer: peer}
+				t.begin(round, msg)
+				if t.stage == waits {
 					b.Fatal("it has to be waited for")
 				}
-				out = a.appendTo(out[:0], &t.message, t.size)
+				round.Write()
+				out = t.settled().appendTo(out[:0], &t.message, t.size)
+				round.Reset()
 			}
 		})
 	}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -104,9 +102,9 @@ func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
 	if err != nil {
 		return err
 	}
-	in, out := make([]byte, maxUDP+1), make([]byte, 0, maxUDP)
+	d := &datagrams{packets: p, filter: f, name: name, round: f.Gate.NewRound()}
 	for {
-		n, from, err := p.read(in)
+		n, err := p.read()
 		switch {
 		case f.isStoppedAfter(err):
 			return ErrServerClosed
@@ -115,62 +113,13 @@ func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
 		case err != nil: // of a datagram, or of memory that may be there again
 			f.pause()
 			continue
-		case from.Addr().Port() == 0: // nobody could get a response
-			continue
 		}
-		out = f.packet(p, from, name, in[:n], out[:0])
+		d.serve(n)
 	}
 }
 
 // isStoppedAfter asks only where there is an error.
 func (f *Filter) isStoppedAfter(err error) bool { return err != nil && f.isStopped() }
-
-// packet answers one datagram, here or, where that takes time, beside. It returns
-// its buffer.
-func (f *Filter) packet(p *packets, from source, name string, msg, out []byte) []byte {
-	defer func() { _ = recover() }() // one message must not end the service of all
-	t, a, done, silent := f.begin(peerAt(from.Addr(), name), msg)
-	switch {
-	case silent:
-		return out
-	case done:
-		out = a.appendTo(out, &t.message, t.most(len(msg)))
-		p.write(out, from)
-		return out
-	}
-	who := f.Gate.Holder(t.peer)
-	if !f.waits.take(who) {
-		out = t.busy().appendTo(out, &t.message, t.size)
-		p.write(out, from)
-		return out
-	}
-	t.question = append([]byte(nil), t.question...)
-	from = from.clone()
-	f.answers.Go(func() {
-		defer f.waits.leave(who)
-		p.write(t.patiently(f.life), from)
-	})
-	return out
-}
-
-// most is how long a response over UDP may be: to who is unknown no longer than
-// what was sent, whose sender may be another than it says.
-func (t *turn) most(sent int) int {
-	if t.stranger {
-		return min(sent, t.size)
-	}
-	return t.size
-}
-
-// patiently makes a response that has to be waited for.
-func (t *turn) patiently(ctx context.Context) (b []byte) {
-	defer func() {
-		if recover() != nil {
-			b = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &t.message, t.size)
-		}
-	}()
-	return t.finish(ctx).appendTo(nil, &t.message, t.size)
-}
 
 // ServeTCP is ServeUDP for connections (RFC 7766). On each, one question is
 // answered after the other.
@@ -286,12 +235,16 @@ func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 			ok = false
 		}
 	}()
-	t, a, done, silent := f.begin(peer, msg)
-	if silent {
+	t := &turn{filter: f, peer: peer}
+	t.begin(f.Gate, msg)
+	var a answer
+	switch t.stage {
+	case unanswered:
 		return nil, false
-	}
-	if !done {
+	case waits:
 		a = t.finish(f.life)
+	default:
+		a = t.settled()
 	}
 	return a.appendTo(b, &t.message, 1<<16-1), true
 }

@@ -45,12 +45,19 @@ type End struct {
 }
 
 func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
+	f := new(Flow)
+	g.begin(f, peer, &r)
+	return f
+}
+
+// begin makes f one that nothing is known of but peer and r, which it keeps.
+func (g *Gate) begin(f *Flow, peer sandbox.Peer, r *policy.Request) {
 	now := time.Now()
 	r.Time = now
 	if r.Process == nil {
 		r.Process = peer.Process
 	}
-	return &Flow{gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr), request: &r, decision: undecided, seq: -1}
+	*f = Flow{gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr), request: r, decision: undecided, seq: -1}
 }
 
 // undecided is the decision of a flow before there is one: the zero value,

@@ -17,7 +17,9 @@ import (
 //	if wait { a, err = i.Answer(ctx) } // where one can wait
 type Inquiry struct {
 	flow     *Flow
-	recorded bool // that the name may be looked up
+	recorded bool   // that the name may be looked up
+	round    *Round // that writes its record, or nil
+	place    int    // of the record in it, from 1 on; 0: it has none there
 }
 
 // An Answer is the addresses that a sandbox may be told, of both families: none
@@ -28,15 +30,31 @@ type Answer struct{ Addrs []netip.Addr }
 // budget. q is what it asks, with a canonical name, or the zero value where it
 // could not be read. The error is a [*Refusal], and recorded.
 func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
-	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
+	r := new(room)
+	return &r.inquiry, r.inquire(g, peer, q)
+}
+
+// A room is what an inquiry takes.
+type room struct {
+	inquiry  Inquiry
+	flow     Flow
+	request  policy.Request
+	question policy.Question
+}
+
+// inquire begins an inquiry where none is under way.
+func (room *room) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
+	room.question = q
+	room.request = policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
 	if q.Name != "" {
-		r.DNS = &q
+		room.request.DNS = &room.question
 	}
-	f := g.newFlow(peer, r)
-	i := &Inquiry{flow: f}
+	f, i := &room.flow, &room.inquiry
+	g.begin(f, peer, &room.request)
+	i.flow, i.recorded, i.place = f, false, 0
 	who, err := g.config.Sandboxes.Identify(peer)
 	if err != nil {
-		return nil, i.crowd(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+		return i.crowd(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
 	slot := g.slotOf(who.Name)
@@ -45,12 +63,12 @@ func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
 		f.request.Usage = &used
 	}
 	if ok, _ := slot.questions(g.config.Questions).Take(1, f.request.Time); !ok {
-		return nil, i.crowd(tooOften)
+		return i.crowd(tooOften)
 	}
 	if g.shut.Load() {
-		return nil, i.refuse(stopping)
+		return i.refuse(stopping)
 	}
-	return i, nil
+	return nil
 }
 
 // Refuse records that the message was refused before it could be put to the
@@ -69,7 +87,16 @@ func (i *Inquiry) Refuse(raw []byte, class policy.Class, why string) *Refusal {
 func (i *Inquiry) Local() error {
 	i.flow.policy = i.flow.gate.policy.Load()
 	i.flow.decision = &policy.Decision{Verdict: policy.Allow, Rule: "dns", Layer: policy.Builtin, Reason: "the answer is the same everywhere, and nobody is asked for it", Policy: i.flow.policy.Digest()}
-	return errorOf(i.flow.recordDecision())
+	return errorOf(i.record())
+}
+
+// record records that the name may be known. In a round, that is yet to be written.
+func (i *Inquiry) record() *Refusal {
+	if i.round != nil {
+		i.round.add(i)
+		return nil
+	}
+	return i.flow.recordDecision()
 }
 
 // AnswerNow is Answer for who must not wait: it reports wait, having recorded
@@ -79,6 +106,9 @@ func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
 		return Answer{}, true, nil
 	}
 	ctx := context.Background()
+	if i.forAddresses() && i.passesAsCached(ctx) {
+		return Answer{i.flow.request.Destination.Addrs}, false, errorOf(i.record())
+	}
 	if refusal := i.decideName(ctx); refusal != nil {
 		return Answer{}, false, refusal
 	}
@@ -134,6 +164,21 @@ func (i *Inquiry) decideName(ctx context.Context) *Refusal {
 func (i *Inquiry) forAddresses() bool {
 	kind := i.flow.request.DNS.Type
 	return kind == "A" || kind == "AAAA"
+}
+
+// passesAsCached decides once where that is enough, as it nearly always is: what passes
+// with its addresses passes without them. What does not is decided again step by step,
+// for the reason that comes first.
+func (i *Inquiry) passesAsCached(ctx context.Context) bool {
+	f := i.flow
+	if !i.cached() {
+		return false
+	}
+	if f.decide(ctx, f.request) == nil && f.policy.Shadow() == nil {
+		return true
+	}
+	f.request.Destination.Addrs, f.request.Destination.Aliases = nil, nil
+	return false
 }
 
 func (i *Inquiry) cached() (ok bool) {
@@ -202,7 +247,7 @@ func (i *Inquiry) judge(ctx context.Context) (Answer, *Refusal) {
 	}
 	if !i.recorded {
 		f.compare(ctx, f.request)
-		if refusal := f.recordDecision(); refusal != nil {
+		if refusal := i.record(); refusal != nil {
 			return Answer{}, refusal
 		}
 	}

@@ -1,0 +1,114 @@
+package dns
+
+import (
+	"context"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// datagrams are the questions that come to one socket, as many at a time as wait
+// there: what can be said of them at once is recorded with one write, and sent with one
+// system call. A question that comes alone waits for no other.
+type datagrams struct {
+	*packets
+	filter *Filter
+	name   string // of the socket
+	round  *egress.Round
+
+	turns [together]turn
+	from  [together]source
+}
+
+// serve answers the n datagrams that were read, here or, where that takes time, beside.
+func (d *datagrams) serve(n int) {
+	for i := range n {
+		d.begin(i)
+	}
+	d.round.Write()
+	for i := range n {
+		d.end(i)
+	}
+	d.flush()
+	d.round.Reset()
+}
+
+// begin reads a question and asks what can be said of it at once.
+func (d *datagrams) begin(i int) {
+	t := &d.turns[i]
+	*t = turn{filter: d.filter}
+	msg, from := d.message(i)
+	d.from[i] = from
+	if from.from.Port() == 0 { // nobody could get a response
+		return
+	}
+	defer d.survive(t)
+	t.peer = peerAt(from.from, d.name)
+	t.sent = len(msg)
+	t.begin(d.round, msg)
+}
+
+// survive keeps one message from ending the service of all.
+func (d *datagrams) survive(t *turn) {
+	if recover() != nil {
+		t.stage = unanswered
+	}
+}
+
+// end answers a question, or has it answered.
+func (d *datagrams) end(i int) {
+	t := &d.turns[i]
+	defer d.survive(t)
+	switch t.stage {
+	case unanswered:
+	case waits:
+		if !d.later(t, d.from[i]) {
+			d.answer(i, t.busy())
+		}
+	default:
+		d.answer(i, t.settled())
+	}
+}
+
+func (d *datagrams) answer(i int, a answer) {
+	t := &d.turns[i]
+	d.respond(i, d.from[i].way, a.appendTo(d.space(), &t.message, t.most()))
+}
+
+// later has a question answered by a goroutine that can wait, unless too many wait
+// already.
+func (d *datagrams) later(t *turn, from source) bool {
+	f := d.filter
+	who := f.Gate.Holder(t.peer)
+	if !f.waits.take(who) {
+		return false
+	}
+	own := *t
+	own.question = append([]byte(nil), t.question...)
+	own.inquiry.Leave()
+	f.answers.Go(func() {
+		defer f.waits.leave(who)
+		d.write(own.patiently(f.life), from)
+	})
+	return true
+}
+
+// most is how long a response over UDP may be: to who is unknown no longer than
+// what was sent, whose sender may be another than it says.
+func (t *turn) most() int {
+	if t.stranger {
+		return min(t.sent, t.size)
+	}
+	return t.size
+}
+
+// patiently makes a response that has to be waited for.
+func (t *turn) patiently(ctx context.Context) (b []byte) {
+	defer func() {
+		if recover() != nil {
+			b = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &t.message, t.size)
+		}
+	}()
+	return t.finish(ctx).appendTo(nil, &t.message, t.size)
+}
