@@ -121,7 +121,7 @@ func (q *query) fail(err error) {
 // kindOf sorts the errors of sockets. A socket is closed under its reader
 // only when the time of the lookup is up.
 func kindOf(err error) Kind {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+	if err == Timeout || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return Timeout
 	}
 	return ServerFailure
@@ -145,6 +145,11 @@ func (f *Forwarder) try(ctx context.Context, upstream netip.AddrPort, name strin
 			}
 		}
 	}
+	f.askAgain(ctx, upstream, queries)
+}
+
+// askAgain asks over TCP what has to be asked there.
+func (f *Forwarder) askAgain(ctx context.Context, upstream netip.AddrPort, queries []*query) {
 	for _, q := range queries {
 		if q.state == overTCP {
 			f.askTCP(ctx, upstream, q)
@@ -157,39 +162,29 @@ func (f *Forwarder) try(ctx context.Context, upstream netip.AddrPort, name strin
 // connected, only packets from upstream arrive; those that fit no waiting query are
 // passed over. Where many do, somebody guesses: what still waits is left to TCP.
 func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries []*query) error {
-	one, err := f.ports.take(ctx, upstream)
+	conn, err := new(net.Dialer).DialUDP(ctx, "udp", netip.AddrPort{}, upstream)
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { one.conn.Close() })
-	clean, err := f.askFrom(one, queries)
-	if stop() && clean {
-		f.ports.give(upstream, one)
-		return nil
-	}
-	one.conn.Close()
-	return err
-}
-
-// askFrom reports clean where all that came was the answers, in their own case.
-func (f *Forwarder) askFrom(one *socket, queries []*query) (clean bool, err error) {
-	conn := one.conn
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 	deadline := time.Now().Add(f.timeout())
 	if err := conn.SetDeadline(deadline); err != nil {
-		return false, err
+		return err
 	}
 	for _, q := range queries {
 		if _, err := conn.Write(q.wire); err != nil {
-			return false, err
+			return err
 		}
 	}
-	unfit := 0
+	unfit, room := 0, make([]byte, buffer)
 	for anyWaiting(queries) {
-		n, err := conn.Read(one.room[:])
+		n, err := conn.Read(room)
 		if err != nil {
-			return false, err
+			return err
 		}
-		fitted, told := take(queries, one.room[:n])
+		fitted, told := take(queries, room[:n])
 		if !fitted {
 			if unfit++; unfit == maxUnfit {
 				leaveToTCP(queries)
@@ -200,10 +195,10 @@ func (f *Forwarder) askFrom(one *socket, queries []*query) (clean bool, err erro
 			continue
 		}
 		if err := conn.SetReadDeadline(earlier(deadline, time.Now().Add(f.timeout()/4))); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return unfit == 0, nil
+	return nil
 }
 
 func leaveToTCP(queries []*query) {

@@ -38,7 +38,7 @@ const (
 
 // A Forwarder is a stub resolver with a cache. Set its fields before its first
 // use and leave them alone after; its methods are safe for concurrent use. It
-// holds no goroutine between lookups, and no socket for long, so there is nothing
+// holds neither a goroutine nor a socket for long after a lookup, so there is nothing
 // to close. It must not be copied.
 type Forwarder struct {
 	// Upstreams are the recursive name servers. They are asked in order: the
@@ -75,7 +75,7 @@ type Forwarder struct {
 	flights  map[string]*flight // those that may be joined
 	inFlight int                // all, those that nobody may join any more included
 
-	ports ports
+	mail mail
 }
 
 // An entry is the outcome of a lookup: addresses, or the kind of failure.
@@ -90,8 +90,11 @@ type entry struct {
 // A flight is a lookup under way, shared by everyone who asks for its name.
 type flight struct {
 	waiters int // the lookup is given up when the last one leaves
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when landed holds the outcome
+	left    bool
+	first   *exchange          // that may be under way, and then
+	cancel  context.CancelFunc // of all that follows; nil before
+	done    chan struct{}      // closed when landed holds the outcome; nil where nobody waits
+	then    []func(entry)      // called then, without a lock
 	landed  entry
 }
 
@@ -150,6 +153,28 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr
 			return nil, nil, fmt.Errorf("lookup %q: %w", name, ctx.Err())
 		}
 	}
+	return e.told(name)
+}
+
+// Ask is Lookup for who does not wait: it calls then once, with what Lookup would
+// return, before it returns itself or from another goroutine, which must not be kept
+// waiting. Nobody has to stay for that: it takes no longer than TotalTimeout.
+func (f *Forwarder) Ask(name string, then func(addrs []netip.Addr, aliases []string, err error)) {
+	if !canonical(name) {
+		then(entry{kind: Malformed}.told(name))
+		return
+	}
+	e, fl, fresh := f.find(name, func(e entry) { then(e.told(name)) })
+	switch {
+	case fl == nil:
+		then(e.told(name))
+	case fresh:
+		f.launch(name, fl)
+	}
+}
+
+// told is what a lookup returns.
+func (e entry) told(name string) (addrs []netip.Addr, aliases []string, err error) {
 	if e.kind != 0 {
 		return nil, nil, &Error{Name: name, Kind: e.kind, Exists: e.exists}
 	}
@@ -167,58 +192,135 @@ func (f *Forwarder) Forget() {
 
 // join returns what is known of name, or a flight to wait for.
 func (f *Forwarder) join(name string) (entry, *flight) {
+	e, fl, fresh := f.find(name, nil)
+	if fresh {
+		f.launch(name, fl)
+	}
+	return e, fl
+}
+
+// find returns what is known of name, or a flight in which there is one more: then, or
+// who waits for done. A fresh one is to be launched.
+func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fresh bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, ok := f.fresh(name); ok {
-		return e, nil
+		return e, nil, false
 	}
-	if fl := f.flights[name]; fl != nil {
-		fl.waiters++
-		return entry{}, fl
+	fl = f.flights[name]
+	switch {
+	case fl != nil:
+	case f.inFlight >= maxFlights:
+		return entry{kind: Busy}, nil, false
+	default:
+		fl, fresh = new(flight), true
+		if f.flights == nil {
+			f.flights = make(map[string]*flight)
+		}
+		f.flights[strings.Clone(name)] = fl // name may be a part of something large
+		f.inFlight++
 	}
-	if f.inFlight >= maxFlights {
-		return entry{kind: Busy}, nil
+	fl.waiters++
+	switch {
+	case then != nil:
+		fl.then = append(fl.then, then)
+	case fl.done == nil:
+		fl.done = make(chan struct{})
 	}
-	return entry{}, f.start(strings.Clone(name)) // name may be a part of something large
+	return entry{}, fl, fresh
 }
 
-// start begins a lookup with one waiter. f.mu is held.
-func (f *Forwarder) start(name string) *flight {
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(f.TotalTimeout, defaultTotalTimeout))
-	fl := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
-	if f.flights == nil {
-		f.flights = make(map[string]*flight)
-	}
-	f.flights[name] = fl
-	f.inFlight++
-	go f.fly(ctx, name, fl)
-	return fl
-}
-
-func (f *Forwarder) fly(ctx context.Context, name string, fl *flight) {
-	defer fl.cancel()
-	fl.landed = f.resolve(ctx, name)
+// launch begins a lookup: with an exchange that nobody waits for, where that can be,
+// and else with a goroutine of its own.
+func (f *Forwarder) launch(name string, fl *flight) {
+	x := f.newExchange(strings.Clone(name), fl)
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	fl.first = x
+	f.mu.Unlock()
+	if len(f.Upstreams) == 0 || len(x.queries) == 0 || !f.mail.begin(x, f.Upstreams[0]) {
+		go f.fly(x, false)
+	}
+}
+
+// newExchange makes the questions of a lookup; there are none where name cannot be
+// asked for.
+func (f *Forwarder) newExchange(name string, fl *flight) *exchange {
+	x := &exchange{forwarder: f, flight: fl, name: name, began: time.Now()}
+	for i, family := range [...]uint16{typeAAAA, typeA} {
+		x.replies[i] = reply{family: family, kind: ServerFailure}
+		q, err := newQuery(name, &x.replies[i])
+		if err != nil {
+			x.queries = nil
+			break
+		}
+		x.queries = append(x.queries, q)
+	}
+	return x
+}
+
+// heard ends a lookup of which the exchange with the first upstream is over, or goes on
+// with it elsewhere.
+func (f *Forwarder) heard(x *exchange) {
+	for i, q := range x.queries {
+		if q.state != answered || anyFailure(x.replies[i].kind) && x.replies[1-i].kind != 0 {
+			go f.fly(x, true)
+			return
+		}
+	}
+	f.land(x.name, x.flight, f.merge(x.replies[0], x.replies[1]))
+}
+
+// fly does what is left of a lookup: all of it, or what comes after the first exchange.
+func (f *Forwarder) fly(x *exchange, begun bool) {
+	ctx, cancel := context.WithDeadline(context.Background(), x.began.Add(f.totalTimeout()))
+	defer cancel()
+	f.mu.Lock()
+	x.flight.cancel = cancel
+	if x.flight.left {
+		cancel()
+	}
+	f.mu.Unlock()
+	f.land(x.name, x.flight, f.resolve(ctx, x, begun))
+}
+
+// land tells everybody in fl what came of it.
+func (f *Forwarder) land(name string, fl *flight, e entry) {
+	f.mu.Lock()
 	f.inFlight--
 	if f.flights[name] == fl { // not abandoned, not forgotten
 		delete(f.flights, name)
-		f.keep(name, fl.landed)
+		f.keep(name, e)
 	}
-	close(fl.done)
+	fl.landed = e
+	then := fl.then
+	if fl.done != nil {
+		close(fl.done)
+	}
+	f.mu.Unlock()
+	for _, tell := range then {
+		tell(e)
+	}
 }
 
 // leave takes a waiter off fl.
 func (f *Forwarder) leave(name string, fl *flight) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	fl.waiters--
 	if fl.waiters > 0 {
+		f.mu.Unlock()
 		return
 	}
-	fl.cancel()
+	fl.left = true
 	if f.flights[name] == fl {
 		delete(f.flights, name)
+	}
+	cancel := fl.cancel
+	f.mu.Unlock()
+	switch {
+	case cancel != nil:
+		cancel()
+	case f.mail.giveUp(fl.first):
+		f.land(name, fl, entry{kind: Timeout})
 	}
 }
 
@@ -246,22 +348,26 @@ func (f *Forwarder) keep(name string, e entry) {
 	f.cache.Add(name, e)
 }
 
-// resolve asks the upstreams in order until there is something to tell.
-func (f *Forwarder) resolve(ctx context.Context, name string) entry {
-	replies := [...]reply{
-		{family: typeAAAA, kind: ServerFailure},
-		{family: typeA, kind: ServerFailure},
+// resolve asks the upstreams in order until there is something to tell. Where it has
+// begun, the first one was asked over UDP already.
+func (f *Forwarder) resolve(ctx context.Context, x *exchange, begun bool) entry {
+	if begun {
+		f.askAgain(ctx, f.Upstreams[0], x.queries)
 	}
 	for _, failed := range []func(Kind) bool{anyFailure, timedOut} {
 		for _, upstream := range f.Upstreams {
-			open := unsettled(replies[:], failed)
+			if begun {
+				begun = false
+				continue
+			}
+			open := unsettled(x.replies[:], failed)
 			if len(open) == 0 || ctx.Err() != nil {
 				break
 			}
-			f.try(ctx, upstream, name, open)
+			f.try(ctx, upstream, x.name, open)
 		}
 	}
-	return f.merge(replies[0], replies[1])
+	return f.merge(x.replies[0], x.replies[1])
 }
 
 func anyFailure(k Kind) bool { return k != 0 && k != NotFound }

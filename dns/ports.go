@@ -2,33 +2,37 @@ package dns
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
-	"net"
+	"errors"
 	"net/netip"
-	"sync"
+	"slices"
+	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-// A socket is connected to an upstream, and bound to a random port by
-// the kernel. One lookup at a time has it.
+// A socket is connected to an upstream, so that only packets from there arrive, and bound
+// to a random port by the kernel. One exchange at a time has it.
 type socket struct {
-	conn *net.UDPConn
+	fd   int
 	born time.Time
 	uses int
-	room [buffer]byte // for a response
+
+	x       *exchange // that has it, or nil
+	sending int       // so many are about to send from it, and until then it may not be closed
+	retired bool      // it is to be closed then
 }
 
-// ports are sockets between two lookups. To make one costs more than a question
+// ports are sockets between two exchanges. To make one costs more than a question
 // and its answer; to have one for long would tell who can send packets in an
-// upstream's name where to send them. So a lookup gets one of several, nobody can
-// tell which; each serves for a second or portUses lookups; and one at which anything
-// came that was not asked for serves for none. None is left a little after the last lookup. The
-// zero value is ready for use.
+// upstream's name where to send them. So an exchange gets one of several, nobody can
+// tell which; each serves for a second or portUses exchanges; and one at which anything
+// came that was not asked for serves for none. The mail closes all of them a little
+// after the last exchange. The zero value is ready for use.
 type ports struct {
-	mu       sync.Mutex // guards what follows; never held over a system call that waits
-	spare    map[netip.AddrPort][]*socket
-	sweeping bool // a timer runs that calls sweep
+	spare []*socket
 
 	life time.Duration // of a socket, for tests; 0: portLife
 }
@@ -36,94 +40,114 @@ type ports struct {
 const (
 	portUses  = 32
 	portLife  = time.Second
-	portsFrom = 16 // with fewer to choose from a lookup makes a new one
-	portsMost = 64 // of each upstream
+	portsFrom = 16 // with fewer to choose from an exchange makes a new one
+	portsMost = 64
 )
 
-// take returns a socket for one lookup. The caller closes it or gives it back.
-func (p *ports) take(ctx context.Context, upstream netip.AddrPort) (*socket, error) {
-	if one := p.choose(upstream); one != nil {
-		return one, nil
-	}
-	conn, err := new(net.Dialer).DialUDP(ctx, "udp", netip.AddrPort{}, upstream)
-	if err != nil {
-		return nil, err
-	}
-	return &socket{conn: conn, born: time.Now(), uses: 1}, nil
-}
-
-func (p *ports) choose(upstream netip.AddrPort) *socket {
-	var noise [1]byte
-	rand.Read(noise[:])
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.drop(upstream)
-	if len(all) < portsFrom {
+// choose returns a socket for one exchange, or nil where a new one has to be made.
+func (p *ports) choose() *socket {
+	if len(p.spare) < portsFrom {
 		return nil
 	}
-	at, last := int(noise[0])%len(all), len(all)-1
-	one := all[at]
-	all[at], all[last] = all[last], nil
-	p.spare[upstream] = all[:last]
+	var noise [1]byte
+	rand.Read(noise[:])
+	at, last := int(noise[0])%len(p.spare), len(p.spare)-1
+	one := p.spare[at]
+	p.spare[at], p.spare[last] = p.spare[last], nil
+	p.spare = p.spare[:last]
 	one.uses++
 	return one
 }
 
-// drop closes the sockets that are too old, and returns the others. p.mu is held.
-func (p *ports) drop(upstream netip.AddrPort) []*socket {
-	all := p.spare[upstream]
-	young := all[:0]
-	for _, one := range all {
-		if time.Since(one.born) < p.lives() {
-			young = append(young, one)
-		} else {
-			_ = one.conn.Close()
+// give takes a socket back at which all came that was asked for, and nothing else. It
+// reports false where it has served its time.
+func (p *ports) give(one *socket, now time.Time) bool {
+	if one.uses >= portUses || len(p.spare) >= portsMost || p.old(one, now) {
+		return false
+	}
+	p.spare = append(p.spare, one)
+	return true
+}
+
+func (p *ports) old(one *socket, now time.Time) bool {
+	return now.Sub(one.born) >= cmp.Or(p.life, portLife)
+}
+
+// drop takes out the sockets that are as gone says, and returns them.
+func (p *ports) drop(gone func(*socket) bool) (out []*socket) {
+	p.spare = slices.DeleteFunc(p.spare, func(one *socket) bool {
+		if !gone(one) {
+			return false
 		}
-	}
-	clear(all[len(young):])
-	if len(young) > 0 {
-		p.spare[upstream] = young
-	} else {
-		delete(p.spare, upstream)
-	}
-	return young
+		out = append(out, one)
+		return true
+	})
+	return out
 }
 
-// give takes a socket back at which all came that was asked for, and nothing else.
-func (p *ports) give(upstream netip.AddrPort, one *socket) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.spare[upstream]
-	if one.uses >= portUses || len(all) >= portsMost || time.Since(one.born) >= p.lives() {
-		_ = one.conn.Close()
-		return
+var errZone = errors.New("the address has a zone")
+
+// newSocket makes a socket that does not block. It is made without package net, whose
+// own poller would be woken by each packet, too.
+func newSocket(to netip.AddrPort) (*socket, error) {
+	family, name, err := nameOf(to)
+	if err != nil {
+		return nil, err
 	}
-	if p.spare == nil {
-		p.spare = map[netip.AddrPort][]*socket{}
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
 	}
-	p.spare[upstream] = append(all, one)
-	p.arm()
+	if err := syscall.Connect(fd, name); err != nil {
+		_ = syscall.Close(fd)
+		return nil, err
+	}
+	return &socket{fd: fd, born: time.Now(), uses: 1}, nil
 }
 
-func (p *ports) lives() time.Duration { return cmp.Or(p.life, portLife) }
-
-// arm has sweep called. p.mu is held.
-func (p *ports) arm() {
-	if !p.sweeping {
-		p.sweeping = true
-		time.AfterFunc(p.lives(), p.sweep)
+func nameOf(to netip.AddrPort) (family int, name syscall.Sockaddr, err error) {
+	switch a := to.Addr().Unmap(); {
+	case a.Zone() != "":
+		return 0, nil, errZone
+	case a.Is4():
+		return syscall.AF_INET, &syscall.SockaddrInet4{Addr: a.As4(), Port: int(to.Port())}, nil
+	default:
+		return syscall.AF_INET6, &syscall.SockaddrInet6{Addr: a.As16(), Port: int(to.Port())}, nil
 	}
 }
 
-// sweep closes what is too old, until nothing is left.
-func (p *ports) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sweeping = false
-	for upstream := range p.spare {
-		p.drop(upstream)
+// A pouch is what one system call sends or takes at a socket of an upstream.
+type pouch struct {
+	heads [pouchMost]mmsghdr
+	parts [pouchMost]syscall.Iovec
+}
+
+const pouchMost = 4
+
+func (p *pouch) put(k int, b []byte) {
+	p.parts[k] = syscall.Iovec{Base: unsafe.SliceData(b)}
+	p.parts[k].SetLen(len(b))
+	p.heads[k] = mmsghdr{Msghdr: syscall.Msghdr{Iov: &p.parts[k], Iovlen: 1}}
+}
+
+// send sends the first k messages. Where fewer go out there is an error.
+func (p *pouch) send(fd, k int) error {
+	n, _, errno := syscall.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&p.heads)), uintptr(k), syscall.MSG_DONTWAIT, 0, 0)
+	switch {
+	case errno != 0:
+		return errno
+	case int(n) < k:
+		return syscall.ECONNREFUSED // of the first, that the second was told
 	}
-	if len(p.spare) > 0 {
-		p.arm()
+	return nil
+}
+
+// receive takes as many messages as are there and have room. The error is nil or an
+// errno; EAGAIN where there are none.
+func (p *pouch) receive(fd int) (n int, err error) {
+	got, _, errno := syscall.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&p.heads)), pouchMost, syscall.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
 	}
+	return int(got), nil
 }

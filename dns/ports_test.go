@@ -2,10 +2,8 @@ package dns
 
 import (
 	"fmt"
-	"net/netip"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	miekg "github.com/miekg/dns"
@@ -25,14 +23,23 @@ func (p *portsAsked) note(q *asked) {
 	}
 }
 
-// spare counts the sockets that wait for a lookup.
-func (p *ports) count() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, all := range p.spare {
-		n += len(all)
+// count is how many sockets wait for an exchange.
+func (m *mail) count() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.ports.spare)
+}
+
+// stays has the sockets of m kept until leaves is called, on a machine of any speed.
+func (m *mail) stays(t *testing.T) (leaves func()) {
+	set := func(d time.Duration) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.ports.life, m.linger = d, d
 	}
-	return n
+	set(time.Hour)
+	t.Cleanup(func() { set(time.Nanosecond) })
+	return func() { set(time.Nanosecond) }
 }
 
 // TestPortsAreUsedAgainButNotForLong asks for many names one after the other, in
@@ -44,8 +51,7 @@ func TestPortsAreUsedAgainButNotForLong(t *testing.T) {
 		q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa)
 	})
 	f := forwarder(up)
-	f.ports.life = time.Hour // on a machine of any speed
-	t.Cleanup(func() { f.ports.life = time.Nanosecond; f.ports.sweep() })
+	f.mail.stays(t)
 	const lookups = portsFrom * portUses / 2
 	for n := range lookups {
 		wantAddrs(t, f, fmt.Sprintf("n%d.test", n), truth)
@@ -63,7 +69,7 @@ func TestPortsAreUsedAgainButNotForLong(t *testing.T) {
 	if len(seen.from) > lookups/2 {
 		t.Errorf("%d lookups came from %d ports: they do not serve again", lookups, len(seen.from))
 	}
-	if n := f.ports.count(); n > portsMost {
+	if n := f.mail.count(); n > portsMost {
 		t.Errorf("%d sockets are left", n)
 	}
 }
@@ -87,7 +93,7 @@ func TestAPortThatHeardAnythingElseServesNoMore(t *testing.T) {
 			f := forwarder(startUpstream(t, script))
 			f.Timeout = time.Second
 			wantAddrs(t, f, "a.test", truth)
-			if n := f.ports.count(); n != 0 {
+			if n := f.mail.count(); n != 0 {
 				t.Errorf("%d sockets are kept", n)
 			}
 		})
@@ -114,29 +120,59 @@ func TestAFloodOfForgeriesIsAnsweredWithTCP(t *testing.T) {
 	f := forwarder(up)
 	f.Timeout = 20 * time.Second // which nobody waits for
 	wantAddrs(t, f, "a.test", truth)
-	if n := f.ports.count(); n != 0 {
+	if n := f.mail.count(); n != 0 {
 		t.Errorf("%d sockets are kept", n)
 	}
 }
 
-// TestNoSocketIsLeft looks again when a socket's life is over.
-func TestNoSocketIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p ports
-		to := netip.MustParseAddrPort("127.0.0.1:9")
-		for range 3 {
-			one, err := p.take(t.Context(), to) // connected, and nothing is sent
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.give(to, one)
+// TestNothingIsLeft looks again a little after the last lookup, and asks once more then.
+func TestNothingIsLeft(t *testing.T) {
+	f := forwarder(startUpstream(t, func(q *asked) { q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa) }))
+	for again := range 2 {
+		leave := f.mail.stays(t)
+		for n := range 3 {
+			wantAddrs(t, f, fmt.Sprintf("n%d-%d.test", again, n), truth)
 		}
-		if n := p.count(); n != 3 {
+		if n := f.mail.count(); n != 3 {
 			t.Fatalf("%d sockets are kept, want 3", n)
 		}
-		time.Sleep(2*portLife + time.Millisecond)
-		if n := p.count(); n != 0 || p.sweeping {
-			t.Errorf("%d sockets are left, a timer runs: %v", n, p.sweeping)
+		leave()
+		running := func() bool {
+			f.mail.mu.Lock()
+			defer f.mail.mu.Unlock()
+			return f.mail.running
 		}
-	})
+		for late := time.Now().Add(10 * time.Second); running(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatal("it runs on")
+			}
+		}
+		if f.mail.count() != 0 || len(f.mail.sockets) != 0 {
+			t.Errorf("left are %d sockets and %d", f.mail.count(), len(f.mail.sockets))
+		}
+	}
+}
+
+// TestWhatComesAtASpareSocketEndsIt has the name server say more than it was asked, when
+// it has answered.
+func TestWhatComesAtASpareSocketEndsIt(t *testing.T) {
+	more := make(chan func(), 2)
+	f := forwarder(startUpstream(t, func(q *asked) {
+		q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa)
+		more <- func() { q.answer(q.msg.Question[0].Name+" 60 IN A 192.0.2.66", soa) }
+	}))
+	f.mail.stays(t)
+	wantAddrs(t, f, "a.test", truth)
+	if n := f.mail.count(); n != 1 {
+		t.Fatalf("%d sockets are kept, want 1", n)
+	}
+	(<-more)()
+	for late := time.Now().Add(10 * time.Second); f.mail.count() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the socket is still kept")
+		}
+	}
+	(<-more)()
+	wantAddrs(t, f, "a.test", truth)
+	wantAddrs(t, f, "b.test", truth)
 }

@@ -1,0 +1,347 @@
+package dns
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// An exchange is the first try of a lookup: both questions on their way to the first
+// upstream, over UDP. Nearly all lookups are over with it.
+type exchange struct {
+	forwarder *Forwarder
+	flight    *flight
+	name      string
+	began     time.Time
+
+	// What follows belongs to the mail's goroutine from when they are sent.
+	replies [2]reply
+	queries []*query
+	unfit   int
+	until   time.Time // for which answers are waited
+
+	// What follows is guarded by mail.mu.
+	one    *socket
+	failed error // of sending
+	given  bool  // nobody waits for it any more
+	over   bool
+}
+
+// mail carries the exchanges of a forwarder: whoever has a question sends it, and one
+// goroutine, which runs while there are any and a little longer, takes what comes at
+// all sockets. Its zero value is ready for use.
+type mail struct {
+	mu      sync.Mutex // guards what follows; never held over a system call
+	running bool
+	epoll   int // while it runs, and
+	file    *os.File
+	under   int // exchanges that have begun and are not over
+	sockets map[int32]*socket
+	ports   ports
+	linger  time.Duration // for tests; 0: mailLinger
+
+	in     pouch // from here on it belongs to the goroutine
+	room   [pouchMost][buffer]byte
+	events [together]syscall.EpollEvent
+	came   int // of events
+	swept  time.Time
+	busy   time.Time // when an exchange was under way last
+}
+
+const (
+	mailLinger = 250 * time.Millisecond // after the last exchange
+	mailTick   = 20 * time.Millisecond  // how late it may be that an exchange's time is over
+)
+
+// begin sends the questions of x to an upstream. It reports false where that cannot be
+// done here, and nothing was sent.
+func (m *mail) begin(x *exchange, to netip.AddrPort) bool {
+	x.until = earlier(time.Now().Add(x.forwarder.timeout()), x.began.Add(x.forwarder.totalTimeout()))
+	one, ok := m.open(x)
+	if !ok {
+		return false
+	}
+	if one == nil {
+		var err error
+		if one, err = newSocket(to); err != nil {
+			m.close()
+			return false
+		}
+		if !m.add(one, x) {
+			_ = syscall.Close(one.fd)
+			m.close()
+			return false
+		}
+	}
+	var out pouch
+	for k, q := range x.queries {
+		out.put(k, q.wire)
+	}
+	m.sent(one, x, out.send(one.fd, len(x.queries)))
+	return true
+}
+
+// open counts an exchange, has the goroutine run, and chooses a socket, if there is
+// one to choose.
+func (m *mail) open(x *exchange) (one *socket, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.running && !m.start() {
+		return nil, false
+	}
+	m.under++
+	if one = m.ports.choose(); one != nil {
+		m.have(x, one)
+	}
+	return one, true
+}
+
+// start has the goroutine run. m.mu is held.
+func (m *mail) start() bool {
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	_ = syscall.SetNonblock(epoll, true) // so that the runtime can wait for it
+	file := os.NewFile(uintptr(epoll), "epoll")
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = file.SetReadDeadline(time.Now().Add(mailTick))
+	}
+	if err != nil {
+		_ = file.Close()
+		return false
+	}
+	m.running, m.epoll, m.file, m.sockets = true, epoll, file, map[int32]*socket{}
+	go m.run(raw)
+	return true
+}
+
+// have gives an exchange a socket, for its questions to be sent from. m.mu is held.
+func (m *mail) have(x *exchange, one *socket) {
+	x.one, one.x = one, x
+	one.sending++
+}
+
+// close counts an exchange out that came to nothing.
+func (m *mail) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.under--
+}
+
+// add has the goroutine look at a new socket.
+func (m *mail) add(one *socket, x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	event := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(one.fd)}
+	if syscall.EpollCtl(m.epoll, syscall.EPOLL_CTL_ADD, one.fd, &event) != nil {
+		return false
+	}
+	m.sockets[event.Fd] = one
+	m.have(x, one)
+	return true
+}
+
+// sent notes that the questions of an exchange are on their way, or why not. Then the
+// goroutine ends it: it finds that nothing more can come at its socket.
+func (m *mail) sent(one *socket, x *exchange, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one.sending--
+	switch {
+	case one.retired && one.sending == 0:
+		_ = syscall.Close(one.fd)
+	case err != nil && !x.over && !one.retired:
+		x.failed = err
+		_ = syscall.Shutdown(one.fd, syscall.SHUT_RD)
+	}
+}
+
+// giveUp ends an exchange that nobody waits for, and reports whether it was under way.
+func (m *mail) giveUp(x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x.over || x.given {
+		return false
+	}
+	x.given = true
+	return true
+}
+
+// run takes what comes, until nothing has been under way for a while.
+func (m *mail) run(raw syscall.RawConn) {
+	for k := range m.room {
+		m.in.put(k, m.room[k][:])
+	}
+	m.busy = time.Now()
+	m.swept = m.busy
+	poll := m.poll
+	for {
+		// A goroutine that were blocked in epoll_wait(2) would have the runtime take its
+		// processor away from it, and watch out for that 50,000 times a second.
+		if raw.Read(poll) == nil {
+			for _, event := range m.events[:m.came] {
+				m.hear(event.Fd)
+			}
+		}
+		if now := time.Now(); now.Sub(m.swept) >= mailTick {
+			if !m.sweep(now) {
+				return
+			}
+			_ = m.file.SetReadDeadline(now.Add(mailTick))
+		}
+	}
+}
+
+// poll asks which sockets there is something at, and reports false for none.
+func (m *mail) poll(fd uintptr) bool {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&m.events)), uintptr(len(m.events)), 0, 0, 0)
+	m.came = int(n)
+	if errno != 0 {
+		m.came = 0
+	}
+	return m.came > 0
+}
+
+// hear takes what came at a socket, which nobody else reads from or closes.
+func (m *mail) hear(fd int32) {
+	n, err := m.in.receive(int(fd))
+	if err == syscall.EAGAIN || err == syscall.EINTR {
+		return
+	}
+	m.mu.Lock()
+	one := m.sockets[fd]
+	if one == nil || one.x == nil || one.x.given { // and so nobody has asked for it
+		m.retire(one)
+		m.mu.Unlock()
+		return
+	}
+	x := one.x
+	if x.failed != nil {
+		err = x.failed
+	}
+	m.mu.Unlock()
+	for k := range n {
+		x.take(m.room[k][:m.in.heads[k].size])
+	}
+	if err != nil {
+		x.fail(err)
+	}
+	if !anyWaiting(x.queries) {
+		m.finish(x, err == nil && x.unfit == 0)
+	}
+}
+
+// take gives a packet to the question that it answers.
+func (x *exchange) take(msg []byte) {
+	fitted, told := take(x.queries, msg)
+	switch {
+	case !fitted:
+		if x.unfit++; x.unfit == maxUnfit {
+			leaveToTCP(x.queries)
+		}
+	case told:
+		x.until = earlier(x.until, time.Now().Add(x.forwarder.timeout()/4))
+	}
+}
+
+// fail ends what waits.
+func (x *exchange) fail(err error) {
+	for _, q := range x.queries {
+		if q.state == waiting {
+			q.fail(err)
+		}
+	}
+}
+
+// finish ends an exchange. It is clean where all that came was the answers, in their
+// own case.
+func (m *mail) finish(x *exchange, clean bool) {
+	m.mu.Lock()
+	one := x.one
+	one.x, x.over = nil, true
+	if !clean || !m.ports.give(one, time.Now()) {
+		m.retire(one)
+	}
+	m.under--
+	given := x.given
+	m.mu.Unlock()
+	if !given {
+		x.forwarder.heard(x)
+	}
+}
+
+// retire closes a socket, with the exchange that has it, if one does: at once, or when
+// the questions are sent that are about to be. It is called with m.mu held.
+func (m *mail) retire(one *socket) {
+	if one == nil {
+		return
+	}
+	if x := one.x; x != nil {
+		one.x, x.over = nil, true
+		m.under--
+	}
+	m.ports.drop(func(other *socket) bool { return other == one })
+	m.shut(one)
+}
+
+// shut is retire for a socket that nobody has.
+func (m *mail) shut(one *socket) {
+	delete(m.sockets, int32(one.fd))
+	if one.sending > 0 {
+		one.retired = true
+		_ = syscall.EpollCtl(m.epoll, syscall.EPOLL_CTL_DEL, one.fd, nil)
+		return
+	}
+	_ = syscall.Close(one.fd)
+}
+
+// sweep ends the exchanges whose time is over and closes the sockets that are too old.
+// It reports false where there is nothing left to do, and nothing left.
+func (m *mail) sweep(now time.Time) bool {
+	m.swept = now
+	var late []*exchange
+	m.mu.Lock()
+	for _, one := range m.sockets {
+		switch x := one.x; {
+		case x == nil:
+		case x.given:
+			m.retire(one)
+		case !now.Before(x.until):
+			late = append(late, x)
+		}
+	}
+	for _, one := range m.ports.drop(func(one *socket) bool { return m.ports.old(one, now) }) {
+		m.shut(one)
+	}
+	if m.under > 0 {
+		m.busy = now
+	}
+	if m.under == 0 && now.Sub(m.busy) >= cmp.Or(m.linger, mailLinger) {
+		m.end()
+		m.mu.Unlock()
+		return false
+	}
+	m.mu.Unlock()
+	for _, x := range late {
+		x.fail(Timeout)
+		m.finish(x, false)
+	}
+	return true
+}
+
+// end closes everything. m.mu is held.
+func (m *mail) end() {
+	for _, one := range m.sockets {
+		m.shut(one)
+	}
+	_ = m.file.Close()
+	m.running, m.sockets, m.ports.spare = false, nil, nil
+}
+
+func (f *Forwarder) totalTimeout() time.Duration { return cmp.Or(f.TotalTimeout, defaultTotalTimeout) }
