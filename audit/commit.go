@@ -70,6 +70,13 @@ func (l *Log) Wait(ctx context.Context, seq int64) error {
 	}
 }
 
+// Settled reports whether Durable would call done before it returns, and with what.
+func (l *Log) Settled(seq int64) (known bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.settled(seq)
+}
+
 // settled reports whether it is known what becomes of a record, and the error
 // if it is not going to be durable. It is called with mu held.
 func (l *Log) settled(seq int64) (known bool, err error) {

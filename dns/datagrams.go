@@ -47,12 +47,37 @@ func (d *datagrams) begin(i int) {
 	t.peer = peerAt(from.from, d.name)
 	t.sent = len(msg)
 	t.begin(d.round, msg)
+	if t.stage == waits {
+		d.prepare(t)
+	}
+}
+
+// prepare has a question wait, unless too many do already.
+func (d *datagrams) prepare(t *turn) {
+	t.holder = d.filter.Gate.Holder(t.peer)
+	if t.waits = d.filter.waits.take(t.holder); !t.waits {
+		t.answer, t.stage = t.busy(), ready
+		return
+	}
+	if err := t.inquiry.Prepare(); err != nil {
+		t.answer, t.stage = refusedBy(err), ready
+		t.done()
+	}
+}
+
+// done makes room for another question to wait.
+func (t *turn) done() {
+	if t.waits {
+		t.waits = false
+		t.filter.waits.leave(t.holder)
+	}
 }
 
 // survive keeps one message from ending the service of all.
 func (d *datagrams) survive(t *turn) {
 	if recover() != nil {
 		t.stage = unanswered
+		t.done()
 	}
 }
 
@@ -63,9 +88,7 @@ func (d *datagrams) end(i int) {
 	switch t.stage {
 	case unanswered:
 	case waits:
-		if !d.later(t, d.from[i]) {
-			d.answer(i, t.busy())
-		}
+		d.later(t, d.from[i])
 	default:
 		d.answer(i, t.settled())
 	}
@@ -76,22 +99,31 @@ func (d *datagrams) answer(i int, a answer) {
 	d.respond(i, d.from[i].way, a.appendTo(d.space(), &t.message, t.most()))
 }
 
-// later has a question answered by a goroutine that can wait, unless too many wait
-// already.
-func (d *datagrams) later(t *turn, from source) bool {
-	f := d.filter
-	who := f.Gate.Holder(t.peer)
-	if !f.waits.take(who) {
-		return false
-	}
+// later has a question answered when the answer is there, or by a goroutine that can
+// wait.
+func (d *datagrams) later(t *turn, from source) {
 	own := *t
+	t.waits = false // it is its own now
 	own.question = append([]byte(nil), t.question...)
-	own.inquiry.Leave()
+	f := d.filter
+	if own.inquiry.Later(func(told egress.Answer, err error) { d.tell(&own, from, told, err) }) {
+		return
+	}
 	f.answers.Go(func() {
-		defer f.waits.leave(who)
+		defer own.done()
 		d.write(own.patiently(f.life), from)
 	})
-	return true
+}
+
+// tell sends an answer that was waited for, unless the server was shut meanwhile.
+func (d *datagrams) tell(t *turn, from source, told egress.Answer, err error) {
+	defer t.done()
+	if !d.filter.enter() {
+		return
+	}
+	defer d.filter.answers.Done()
+	defer func() { _ = recover() }() // as in survive
+	d.write(t.answered(told, err).appendTo(make([]byte, 0, mostUDP), &t.message, t.size), from)
 }
 
 // most is how long a response over UDP may be: to who is unknown no longer than

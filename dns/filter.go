@@ -66,6 +66,8 @@ type turn struct {
 	inquiry  *egress.Inquiry
 	stranger bool // nobody knows who asked
 	sent     int  // bytes, over UDP
+	waits    bool // it has a place among those that wait, as one of holder's
+	holder   sandbox.Holder
 
 	stage  stage
 	answer answer        // where it is known

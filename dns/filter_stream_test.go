@@ -228,3 +228,34 @@ func TestTooManyWait(t *testing.T) {
 		t.Errorf("what is denied: %s", summary(m))
 	}
 }
+
+// TestShutdownDoesNotWaitForNameServers has a question wait for one that says nothing, and
+// then says it too late.
+func TestShutdownDoesNotWaitForNameServers(t *testing.T) {
+	late := make(chan func(), 2)
+	d := newDoor(t, setting{patience: time.Hour, script: func(q *asked) {
+		late <- func() { q.answer(q.msg.Question[0].Name + " 60 A 93.184.216.34") }
+	}})
+	c, err := net.Dial("udp", d.udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	slow, _ := questionFor("slow.allowed.test.", dns.TypeA).Pack()
+	if _, err := c.Write(slow); err != nil {
+		t.Fatal(err)
+	}
+	first := <-late
+	down := make(chan struct{})
+	go func() { d.Shutdown(); close(down) }()
+	select {
+	case <-down:
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for the name server")
+	}
+	first()
+	(<-late)()
+	if d.enter() {
+		t.Error("there are answers after the end")
+	}
+}

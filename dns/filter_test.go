@@ -40,6 +40,7 @@ type setting struct {
 	questions egress.QuestionLimits
 	at        string // the address that it listens on; 127.0.0.1 by default
 	script    func(*asked)
+	patience  time.Duration // with the name server; that of forwarder by default
 }
 
 const onlyAllowed = "version: 1\nallow: [allowed.test, '*.allowed.test']\n"
@@ -102,6 +103,9 @@ func newDoor(t testing.TB, s setting) *door {
 		t.Fatal(err)
 	}
 	f := forwarder(d.up)
+	if s.patience > 0 {
+		f.Timeout, f.TotalTimeout = s.patience, s.patience
+	}
 	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, Questions: s.questions})
 	d.enforce(t, s.policy)
 	d.Filter = &Filter{Gate: d.gate, Limits: s.limits, Life: f.Life}

@@ -56,6 +56,18 @@ func (f *Filter) keep(c io.Closer) bool {
 	return !f.stopped
 }
 
+// enter has Shutdown wait for one more answer, and reports false where it was called
+// already.
+func (f *Filter) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped {
+		return false
+	}
+	f.answers.Add(1)
+	return true
+}
+
 // release closes what was kept.
 func (f *Filter) release(c io.Closer) {
 	_ = c.Close()

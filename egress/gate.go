@@ -33,6 +33,13 @@ type Resolver interface {
 	Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error)
 }
 
+// An Asker is a Resolver that need not be waited for: Ask calls then once, with what
+// Lookup would return, before it returns itself or from another goroutine, within
+// askMost. then does not wait.
+type Asker interface {
+	Ask(name string, then func(addrs []netip.Addr, aliases []string, err error))
+}
+
 // Config is what a gate is made of. Log and Sandboxes have to be given;
 // without a Resolver only addresses can be reached.
 type Config struct {
@@ -72,6 +79,8 @@ type Gate struct {
 	compared comparisons
 	canaries atomic.Pointer[secret.Canaries]
 	stays    openStays
+	asker    Asker // the resolver, where it is one and in time; nil else
+	asks     asks
 
 	ports   ports
 	nobodys repeats // denials of who is no sandbox
@@ -120,6 +129,9 @@ func New(c Config) *Gate {
 	}
 	c.Questions = c.Questions.filled()
 	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}, ports: ports{most: localPorts()}}
+	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
+		g.asker = asker
+	}
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }

@@ -18,6 +18,8 @@ import (
 type Inquiry struct {
 	flow     *Flow
 	recorded bool   // that the name may be looked up
+	decided  bool   // that it may be known, by AnswerNow
+	prepared bool   // for Later
 	round    *Round // that writes its record, or nil
 	place    int    // of the record in it, from 1 on; 0: it has none there
 }
@@ -51,7 +53,7 @@ func (room *room) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
 	}
 	f, i := &room.flow, &room.inquiry
 	g.begin(f, peer, &room.request)
-	i.flow, i.recorded, i.place = f, false, 0
+	*i = Inquiry{flow: f, round: i.round}
 	who, err := g.config.Sandboxes.Identify(peer)
 	if err != nil {
 		return i.crowd(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
@@ -113,6 +115,7 @@ func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
 		return Answer{}, false, refusal
 	}
 	if i.forAddresses() && !i.cached() {
+		i.decided = true
 		return Answer{}, true, nil
 	}
 	a, refusal := i.judge(ctx)
@@ -198,15 +201,10 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
 		return i.networkRefusal(nil)
 	}
-	dst, slot := &f.request.Destination, f.slot()
-	defer slot.doneWaiting()
-	if !slot.mayWait() {
-		return i.refuse(tooManyAtOnce)
+	defer f.slot().doneWaiting()
+	if refusal := i.mayAsk(ctx); refusal != nil {
+		return refusal
 	}
-	if ok, _ := slot.told(f.gate.config.Questions, dst.Host, f.request.Time); !ok {
-		return i.crowd(tellsTooMuch)
-	}
-	f.compare(ctx, f.request)
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
 	}
@@ -216,12 +214,32 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	}
 	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
-	var err error
-	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
+	return i.resolved(f.gate.config.Resolver.Lookup(ctx, f.request.Destination.Host))
+}
+
+// mayAsk takes what asking costs from the sandbox's budgets. doneWaiting has to be called
+// either way.
+func (i *Inquiry) mayAsk(ctx context.Context) *Refusal {
+	f := i.flow
+	slot := f.slot()
+	if !slot.mayWait() {
+		return i.refuse(tooManyAtOnce)
+	}
+	if ok, _ := slot.told(f.gate.config.Questions, f.request.Destination.Host, f.request.Time); !ok {
+		return i.crowd(tellsTooMuch)
+	}
+	f.compare(ctx, f.request)
+	return nil
+}
+
+// resolved takes what the resolver said.
+func (i *Inquiry) resolved(addrs []netip.Addr, aliases []string, err error) *Refusal {
+	dst := &i.flow.request.Destination
+	dst.Addrs, dst.Aliases = addrs, aliases
 	switch {
-	case f.gate.shut.Load():
+	case i.flow.gate.shut.Load():
 		return i.refuse(stopping)
-	case err != nil || len(dst.Addrs) == 0:
+	case err != nil || len(addrs) == 0:
 		return i.networkRefusal(err)
 	}
 	return nil

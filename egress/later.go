@@ -1,0 +1,125 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// askMost is for how long an answer of an [Asker] may take.
+const askMost = 5 * time.Second
+
+// Prepare does of Answer what comes before anything is waited for, for an inquiry of a
+// round for which AnswerNow has to wait: budgets, and the record, for Write to write.
+// Then, or where the resolver is no [Asker], Later says how it goes on. The error is a
+// [*Refusal], and recorded.
+func (i *Inquiry) Prepare() error {
+	f := i.flow
+	if f.gate.asker == nil || i.round == nil || !i.decided || f.policy.Shadow() != nil {
+		return nil
+	}
+	if refusal := i.mayAsk(context.Background()); refusal != nil {
+		f.slot().doneWaiting()
+		return refusal
+	}
+	i.round.add(i)
+	i.recorded, i.prepared = true, true
+	return nil
+}
+
+// Later is Answer for an inquiry that is prepared, and whose round is written: it calls
+// done once, before it returns or from another goroutine, which done must not keep
+// waiting. It takes the inquiry out of its round. Where it reports false, it was not
+// prepared, and Answer has to be called by who can wait.
+func (i *Inquiry) Later(done func(Answer, error)) bool {
+	err := i.Written()
+	i.Leave()
+	if !i.prepared {
+		return false
+	}
+	if err != nil {
+		i.flow.slot().doneWaiting()
+		done(Answer{}, err)
+		return true
+	}
+	log, seq := i.flow.gate.config.Log, i.flow.seq
+	if known, err := log.Settled(seq); known {
+		i.ask(err, done)
+		return true
+	}
+	log.Durable(seq, func(err error) { i.flow.gate.asks.add(func() { i.ask(err, done) }) })
+	return true
+}
+
+// ask asks the resolver, once it is known whether the record is durable.
+func (i *Inquiry) ask(err error, done func(Answer, error)) {
+	f := i.flow
+	if err != nil {
+		f.slot().doneWaiting()
+		done(Answer{}, f.refusal(unavailable))
+		return
+	}
+	f.gate.asker.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
+		if !f.gate.Prompt() { // a policy has come that takes its time
+			go done(i.answer(addrs, aliases, err))
+			return
+		}
+		done(i.answer(addrs, aliases, err))
+	})
+}
+
+var errPanic = errors.New("the answer could not be decided")
+
+// answer decides what the resolver said. One answer must not end the service of all.
+func (i *Inquiry) answer(addrs []netip.Addr, aliases []string, err error) (told Answer, failed error) {
+	defer func() {
+		if recover() != nil {
+			told, failed = Answer{}, errPanic
+		}
+	}()
+	i.flow.slot().doneWaiting()
+	if refusal := i.resolved(addrs, aliases, err); refusal != nil {
+		return Answer{}, refusal
+	}
+	a, refusal := i.judge(context.Background())
+	return a, errorOf(refusal)
+}
+
+// asks are questions that are about to be asked: their records became durable with one
+// sync, and whoever made that must not be kept from the next. Its zero value is ready.
+type asks struct {
+	mu      sync.Mutex // guards what follows
+	running bool
+	waiting []func()
+}
+
+// add has ask called soon by a goroutine that is there as long as there are any.
+func (a *asks) add(ask func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = append(a.waiting, ask)
+	if !a.running {
+		a.running = true
+		go a.run()
+	}
+}
+
+func (a *asks) run() {
+	var all []func()
+	for {
+		a.mu.Lock()
+		clear(all)
+		all, a.waiting = a.waiting, all[:0]
+		if len(all) == 0 {
+			a.running = false
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		for _, ask := range all {
+			ask()
+		}
+	}
+}
