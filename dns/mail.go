@@ -39,7 +39,8 @@ type mail struct {
 	running bool
 	epoll   int // while it runs, and
 	file    *os.File
-	under   int // exchanges that have begun and are not over
+	under   int       // exchanges that have begun and are not over
+	busy    time.Time // when one began last
 	sockets map[int32]*socket
 	ports   ports
 	linger  time.Duration // for tests; 0: mailLinger
@@ -49,7 +50,6 @@ type mail struct {
 	events [together]syscall.EpollEvent
 	came   int // of events
 	swept  time.Time
-	busy   time.Time // when an exchange was under way last
 }
 
 const (
@@ -94,6 +94,7 @@ func (m *mail) open(x *exchange) (one *socket, ok bool) {
 		return nil, false
 	}
 	m.under++
+	m.busy = x.began
 	if one = m.ports.choose(); one != nil {
 		m.have(x, one)
 	}
@@ -178,18 +179,17 @@ func (m *mail) run(raw syscall.RawConn) {
 	for k := range m.room {
 		m.in.put(k, m.room[k][:])
 	}
-	m.busy = time.Now()
-	m.swept = m.busy
 	poll := m.poll
 	for {
-		// A goroutine that were blocked in epoll_wait(2) would have the runtime take its
+		// A goroutine that is blocked in epoll_wait(2) would have the runtime take its
 		// processor away from it, and watch out for that 50,000 times a second.
-		if raw.Read(poll) == nil {
+		err := raw.Read(poll)
+		if err == nil {
 			for _, event := range m.events[:m.came] {
 				m.hear(event.Fd)
 			}
 		}
-		if now := time.Now(); now.Sub(m.swept) >= mailTick {
+		if now := time.Now(); err != nil || now.Sub(m.swept) >= mailTick {
 			if !m.sweep(now) {
 				return
 			}
@@ -318,9 +318,6 @@ func (m *mail) sweep(now time.Time) bool {
 	}
 	for _, one := range m.ports.drop(func(one *socket) bool { return m.ports.old(one, now) }) {
 		m.shut(one)
-	}
-	if m.under > 0 {
-		m.busy = now
 	}
 	if m.under == 0 && now.Sub(m.busy) >= cmp.Or(m.linger, mailLinger) {
 		m.end()
