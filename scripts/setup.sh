@@ -17,13 +17,33 @@ for command in "${!package[@]}"; do
 done
 [ -s /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 
+# again runs what fetches something over the network, up to three times.
+again() {
+	local wait
+	for wait in 5 20; do
+		"$@" && return
+		echo "setup: once more, in $wait seconds: $*" >&2
+		sleep "$wait"
+	done
+	"$@"
+}
+
 # What tests run of npm, in the version and with the digest that stand in the lock file.
 commands_of_npm() {
 	cd "$(dirname "$0")/../tools/npm"
-	[ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts --no-audit --no-fund --silent
+	[ node_modules/.package-lock.json -nt package-lock.json ] || again npm ci --ignore-scripts --no-audit --no-fund --silent
+}
+
+# What tests and their tools are made of. The go command asks a proxy of modules once.
+modules() {
+	cd "$(dirname "$0")/.."
+	again go list -deps -test ./... >/dev/null
+	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint github.com/summerwind/h2spec/cmd/h2spec >/dev/null
+	(cd bench/peers && again go list -deps -test ./... >/dev/null)
 }
 if [ "${#missing[@]}" -eq 0 ]; then
-	commands_of_npm
+	(commands_of_npm)
+	(modules)
 	exit 0
 fi
 
@@ -40,6 +60,9 @@ if [ ! -e "$policy" ]; then
 	chmod +x "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-commands_of_npm
+# A mirror that hiccups is asked again, and whoever else installs something waited for.
+patient=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+again apt-get "${patient[@]}" update -qq
+again apt-get "${patient[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+(commands_of_npm)
+(modules)

@@ -82,7 +82,7 @@ beside() { # a log, a command: in a process group of its own, so that all of it 
 	(exec setsid "${@:2}" >"$logs/$1" 2>&1) &
 	running+=($!)
 }
-half=(env -C e2e "$logs/e2e.test" -test.v -test.timeout 9m)
+half=(env -C e2e "$logs/e2e.test" -test.v -test.timeout 13m)
 beside first "${half[@]}" -test.run '^Test[A-DF-I]'
 beside second "${half[@]}" -test.skip '^Test[A-DF-I]'
 beside fuzz nice -n 19 scripts/fuzz.sh 10s
