@@ -102,13 +102,18 @@ func TestDockerRunIsDockerRun(t *testing.T) {
 	if out, err := w.dockerRun(t.Context(), inspecting, "web", "--rm", "--read-only", engine.Shell, "sh", "-c", "grep -c BEGIN $SSL_CERT_FILE; echo $EGRESSD_CA_FOLDER").Output(); err != nil || len(out) < 3 {
 		t.Errorf("where egressd looks into TLS, its authority is not trusted: %q, %v", out, err)
 	}
-	cmd := w.dockerRun(t.Context(), inspecting, "web", "--rm", "--name", "told", engine.Shell)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := w.dockerRun(ctx, inspecting, "web", "--rm", "--name", "told", engine.Shell)
 	said := new(talk)
-	cmd.Stderr = said
+	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(20*time.Second, func() bool { return strings.Contains(said.String(), "sandbox web") }) {
+	heard := func() bool { // before it waits, process 1 of a container does not hear a signal
+		return strings.Contains(said.String(), "sandbox web") && strings.Contains(said.String(), "waiting")
+	}
+	if !eventually(30*time.Second, heard) {
 		t.Fatalf("said %q", said.String())
 	}
 	cmd.Process.Signal(syscall.SIGINT)

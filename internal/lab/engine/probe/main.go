@@ -9,7 +9,7 @@
 //	dns SERVER:PORT NAME  a question for an address, and its answer
 //	via PROXY URL         a GET through a proxy, whose URL may have a user
 //	id                    user, hostname and interfaces
-//	wait                  until the program is told to end
+//	wait                  until the program is told to end; it says so when it can be
 //
 // A way out is an argument of its own: probe "get http://a.test/" "udp 1.2.3.4:53".
 package main
@@ -52,6 +52,7 @@ func main() {
 func wait() {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	fmt.Println("waiting")
 	if s := <-told; s == syscall.SIGINT {
 		os.Exit(130)
 	}
