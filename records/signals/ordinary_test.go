@@ -21,7 +21,8 @@ type trace struct {
 	out   []*egress.Record
 	flows int
 
-	fourth bool // other hosts, sizes and ways than those of the third world
+	fourth bool        // other hosts, sizes and ways than those of the third world
+	covers [][2]string // hosts that are allowed, and by which program they are used; nil for those of the third or fourth
 
 	names     map[string]string // what is one name for the whole trace, by what it is for
 	processes map[string]*egress.RecordProcess

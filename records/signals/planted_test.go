@@ -53,6 +53,10 @@ func (t *trace) thief(l level, usual string) string {
 
 // cover is an allowed host that sandboxes like b use anyway, and by which program.
 func (t *trace) cover() (host, usual string) {
+	if t.covers != nil {
+		c := pick(t, t.covers...)
+		return c[0], c[1]
+	}
 	if t.fourth {
 		c := pick(t, [2]string{"rubygems.org", "bundle"}, [2]string{"repo1.maven.org", "mvn"}, [2]string{"proxy.golang.org", "go"}, [2]string{"gitlab.com", "git"},
 			[2]string{"learn.microsoft.com", "claude"}, [2]string{"index.crates.io", "cargo"})
