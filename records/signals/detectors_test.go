@@ -59,7 +59,7 @@ func TestEachReasonIsSeen(t *testing.T) {
 		}, "curl", "pypi.org", "in the heads of requests", "upload", 60},
 		{"an upload at night", func(w *workshop) {
 			w.decision(66*time.Hour, "curl", "pypi.org", 3e6, 4500)
-		}, "curl", "pypi.org", "does little else", "upload", 40},
+		}, "curl", "pypi.org", "at hours in which the sandbox does little else", "upload", 40},
 		{"an upload after a refusal of something else", func(w *workshop) {
 			deny(w.decision(30*time.Hour, "pip", "evil.test", 0, 0), "default-deny")
 			w.decision(30*time.Hour+40*time.Second, "pip", "pypi.org", 3e6, 4500)
@@ -130,7 +130,7 @@ func TestWhatIsOrdinaryStaysLow(t *testing.T) {
 		w := lone(2)
 		do(w)
 		all := found(w.sorted())
-		if all[0].Score > ordinaryMost+5 {
+		if all[0].Score > ordinaryMost {
 			t.Errorf("%s:%s", name, table(all, 4))
 		}
 		if text, _ := evidence(all, "cargo", "quiet-updates.net", "beacon"); text != "" {
@@ -151,7 +151,7 @@ func TestABurstIsNoHabit(t *testing.T) {
 				w.decision(50*time.Hour+time.Duration(i)*w.jitter(time.Minute, 0.9), "pip", "pypi.org", w.around(100_000, 0.8), 900)
 			}
 		}
-		if _, score := evidence(found(w.sorted()), "pip", "pypi.org", "upload"); score > habitMost != burst {
+		if _, score := evidence(found(w.sorted()), "pip", "pypi.org", "upload"); score > 25 != burst {
 			t.Errorf("with a burst %v the score is %d", burst, score)
 		}
 	}

@@ -19,3 +19,6 @@ func OfficeLog(seed uint64, n int) []*egress.Record {
 	o.ordinary(n)
 	return o.sorted()
 }
+
+// ordinaryMost is what nothing ordinary is above.
+const ordinaryMost = 45

@@ -11,12 +11,16 @@ const (
 )
 
 // hours are numbers of flows by the hour of the week. The zero value is empty and small.
-type hours struct{ of *[weekHours]uint32 }
+type hours struct {
+	n  int64 // in all
+	of *[weekHours]uint32
+}
 
 func (h *hours) add(t time.Time, n int64) {
 	if h.of == nil {
 		h.of = new([weekHours]uint32)
 	}
+	h.n += n
 	i := (t.Unix()/3600%weekHours + weekHours) % weekHours
 	h.of[i] += uint32(min(n, math.MaxInt32))
 }
@@ -28,6 +32,7 @@ func (h *hours) merge(o *hours) {
 	if h.of == nil {
 		h.of = new([weekHours]uint32)
 	}
+	h.n += o.n
 	for i, n := range o.of {
 		h.of[i] += n
 	}

@@ -7,7 +7,7 @@ import (
 
 // judge says what a site's program did with it that data leaves by.
 func (f *Finder) judge(key siteKey, s *site) (int, []Signal) {
-	return together([]Signal{s.canaries(), s.tells(), f.sends(key, s), f.publishes(key, s), f.beats(key, s)})
+	return together([]Signal{s.canaries(), s.tells(), f.sends(key, s), s.publishes(), f.beats(key, s)})
 }
 
 func (s *site) canaries() Signal {
@@ -51,31 +51,14 @@ func (s *site) tells() Signal {
 	return Signal{"names", min(score, 90), evidence}
 }
 
-// publishes is about places where others can fetch what is left. A store is one as well, but also
-// where pipelines keep what they have built.
-func (f *Finder) publishes(key siteKey, s *site) Signal {
+// publishes is about places where others can fetch what is left.
+func (s *site) publishes() Signal {
 	if s.published == 0 {
 		return Signal{"publish", min(10, int(s.looked)), fmt.Sprintf("%d requests to where anybody can publish", s.looked)}
 	}
-	score := 60 + scaled(float64(s.publishedUp), 1<<10, 1<<20, 25)
-	what := "sent something"
+	score, what := 60+scaled(float64(s.publishedUp), 1<<10, 1<<20, 25), "sent something"
 	if s.allowed == 0 {
 		score, what = 55, "tried to send something"
 	}
-	where := "where others can fetch it"
-	if isStore(key.destination) {
-		if f.isHabit(key, s) {
-			return Signal{} // which is an upload like others
-		}
-		where = "a store where many keep their own"
-		score -= 15
-		if !f.isNew(s) {
-			score -= 15
-		}
-		if f.isShared(key) {
-			score -= 15
-			where += ", and other sandboxes of yours"
-		}
-	}
-	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to %s", what, s.published, size(s.publishedUp), where)}
+	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to where others can fetch it", what, s.published, size(s.publishedUp))}
 }

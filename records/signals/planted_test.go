@@ -1,9 +1,13 @@
 package signals_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/egressd/egressd/records/signals"
 )
 
 // A level is how hard what is planted is to tell from the rest.
@@ -255,6 +259,14 @@ func (p planted) is(sandbox, program, destination string) bool {
 	if i := strings.LastIndexByte(host, ':'); i > 0 {
 		host = host[:i]
 	}
-	host = strings.TrimPrefix(host, "*.")
-	return sandbox == p.sandbox && program == p.program && (p.host == host || strings.HasSuffix(p.host, "."+host))
+	host, own := strings.TrimSuffix(strings.TrimPrefix(host, "*."), "/gists"), strings.TrimSuffix(p.host, "/gists")
+	return sandbox == p.sandbox && program == p.program && (own == host || strings.HasSuffix(own, "."+host))
+}
+
+// isIn reports whether a row of the ranking is that of p, or tells of it as well.
+func (p planted) isIn(row signals.Attempt) bool {
+	return p.is(row.Sandbox, row.Program, row.Destination) || p.is(row.Sandbox, p.program, row.Destination) &&
+		slices.ContainsFunc(row.Signals, func(s signals.Signal) bool {
+			return strings.HasPrefix(s.Evidence, "by "+cmp.Or(p.program, "another program")+" as well")
+		})
 }

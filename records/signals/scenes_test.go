@@ -10,11 +10,11 @@ import (
 	"github.com/egressd/egressd/records/signals"
 )
 
-// scenes makes each world from a seed. Of the fifth, odd seeds may be looked at while the ranking
-// is changed (tuned); nobody looks at a row of an even one before the figures of the manual (held out).
+// scenes makes each world from a seed, with about n records. Rows of tuned seeds may be looked at while the ranking is
+// changed; of held-out ones nobody looks at any before that is done, and after it the ranking is another.
 var scenes = []struct {
 	name string
-	make func(seed uint64) *scene
+	make func(seed uint64, n int) *scene
 }{{"workshop", workshopScene}, {"office", officeScene}, {"third", thirdScene}, {"fourth", fourthScene}, {"fifth", fifthScene}}
 
 // tunedSeed and heldOutSeed are the nth of their kind, from 0.
@@ -28,8 +28,8 @@ func bareTrace(seed uint64, start time.Time, days int) *trace {
 }
 
 // workshopScene is one agent whose requests are seen, on one day.
-func workshopScene(seed uint64) *scene {
-	all := signals.WorkshopLog(seed, 100_000)
+func workshopScene(seed uint64, n int) *scene {
+	all := signals.WorkshopLog(seed, n)
 	s := &scene{trace: bareTrace(seed, all[0].Time, 1), decisions: asEmitted(all)}
 	work := &box{name: "work", captured: true, night: 1, inspects: []string{
 		"api.anthropic.com", "github.com", "api.github.com", "gist.github.com", "registry.npmjs.org", "pypi.org", "files.pythonhosted.org"}}
@@ -41,8 +41,8 @@ func workshopScene(seed uint64) *scene {
 }
 
 // officeScene is four sandboxes of which no program and no request is seen.
-func officeScene(seed uint64) *scene {
-	all := signals.OfficeLog(seed, 100_000)
+func officeScene(seed uint64, n int) *scene {
+	all := signals.OfficeLog(seed, n)
 	s := &scene{trace: bareTrace(seed, all[0].Time, 4), decisions: asEmitted(all)}
 	for _, name := range []string{"ci", "alice", "bob", "nightly"} {
 		s.victims = append(s.victims, &box{name: name, night: 1})
@@ -53,14 +53,14 @@ func officeScene(seed uint64) *scene {
 	return s
 }
 
-func thirdScene(seed uint64) *scene  { return teamScene(seed, false) }
-func fourthScene(seed uint64) *scene { return teamScene(seed, true) }
+func thirdScene(seed uint64, n int) *scene  { return teamScene(seed, n, false) }
+func fourthScene(seed uint64, n int) *scene { return teamScene(seed, n, true) }
 
-func teamScene(seed uint64, fourth bool) *scene {
+func teamScene(seed uint64, n int, fourth bool) *scene {
 	t := newTrace(seed)
 	t.fourth = fourth
 	w := t.team()
-	t.ordinary(w, 100_000)
+	t.ordinary(w, n)
 	s := &scene{trace: t, team: w, victims: append(slices.Clone(w.agents), w.jobs[0]), decisions: decided(t.finish())}
 	s.language = func(b *box) way {
 		if b.llm == "" {
@@ -78,9 +78,9 @@ func teamScene(seed uint64, fourth bool) *scene {
 	return s
 }
 
-func fifthScene(seed uint64) *scene {
+func fifthScene(seed uint64, n int) *scene {
 	w := newWorld5(seed)
-	w.ordinary(100_000)
+	w.ordinary(n)
 	s := &scene{trace: w.trace, victims: append(slices.Clone(w.agents), w.ci[0]), decisions: decided(w.finish())}
 	s.team = &team{agents: w.agents, jobs: w.ci, builder: w.release, service: w.service, tester: w.ci[1]}
 	s.covers = [][2]string{{"files.pythonhosted.org", "pip"}, {"registry.npmjs.org", "npm"}, {"proxy.golang.org", "go"}, {"api.github.com", "gh"}, {"github.com", "git"}, {"doc.rust-lang.org", "claude"}}
@@ -138,10 +138,10 @@ func (s *scene) ranked(more []emitted) []signals.Attempt {
 func placeOf(rows []signals.Attempt, p planted, others ...planted) int {
 	place := 0
 	for _, row := range rows {
-		if p.is(row.Sandbox, row.Program, row.Destination) {
+		if p.isIn(row) {
 			return place + 1
 		}
-		if !slices.ContainsFunc(others, func(o planted) bool { return o.is(row.Sandbox, row.Program, row.Destination) }) {
+		if !slices.ContainsFunc(others, func(o planted) bool { return o.isIn(row) }) {
 			place++
 		}
 	}

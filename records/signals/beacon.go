@@ -1,0 +1,83 @@
+package signals
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// elsewhere is what others did with a destination: the other programs of the sandbox, and those
+// of other sandboxes.
+func (f *Finder) elsewhere(key siteKey, s *site) pool {
+	p := *f.pools.destinations[key.destination]
+	for _, l := range s.lanes {
+		p.n, p.up, p.down = p.n-l.n, p.up-l.up, p.down-l.down
+		if l.uploads != nil {
+			p.up, p.down = p.up-l.uploads.up, p.down-l.uploads.down
+		}
+	}
+	return p
+}
+
+// reasons are what counts for a signal, each in words.
+type reasons struct {
+	score int
+	words []string
+}
+
+func (r *reasons) note(points int, format string, a ...any) {
+	r.score += points
+	r.words = append(r.words, fmt.Sprintf(format, a...))
+}
+
+func (r *reasons) signal(what string, most int) Signal {
+	return Signal{what, min(r.score, most), strings.Join(r.words, "; ")}
+}
+
+// beats is about what comes by a timer, also one that is shaken. It is ordinary for what polls and
+// for telemetry, which begin with the log and go where nobody fetches from, so by itself it
+// counts for little.
+func (f *Finder) beats(key siteKey, s *site) Signal {
+	p := &s.small
+	n, share, about := p.regular()
+	if m, other, every := s.fetched.regular(); m >= 3*few && other > share {
+		p, n, share, about = &s.fetched, m, other, every
+	}
+	lasted := p.last.Sub(p.first)
+	if n < 3*few || share < alikeShare || share*float64(n)*about.Seconds() < alikeShare/2*lasted.Seconds() {
+		return Signal{} // what comes in bursts leaves most of the time out
+	}
+	var r reasons
+	r.note(5+scaled(lasted.Hours(), 2, 24, 10), "%d times, mostly every %s (%.0f%%), for %s", n+1, about, 100*share, lasted.Round(time.Minute))
+	if f.isNew(s) {
+		r.note(10, "the destination was not used before")
+	}
+	if policy.HandedOut(key.destination) {
+		r.note(10, "a name that anybody can have")
+	}
+	if f.isRare(key) {
+		r.note(5, "the program does little else in this sandbox")
+	}
+	if s.when.idleShare(f.work[key.sandbox]) > 0.3 {
+		r.note(15, "also at hours in which the sandbox does little else")
+	}
+	if o := f.elsewhere(key, s); p == &s.small && o.n >= few && o.down > 4*o.up {
+		r.note(15, "others with this destination mostly fetch")
+	}
+	return r.signal("beacon", 70)
+}
+
+// size is a number of bytes for a person.
+func size(n int64) string {
+	for _, unit := range []struct {
+		name string
+		of   int64
+	}{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
+		if n >= unit.of {
+			return fmt.Sprintf("%.3g %s", float64(n)/float64(unit.of), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
