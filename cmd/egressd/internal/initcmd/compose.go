@@ -145,6 +145,9 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 
 // sidecar is egressd in front of names, for a project in dir.
 func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integrate.Sidecar, err error) {
+	if err := checkImage(o.image, o.command); err != nil {
+		return s, err
+	}
 	s = integrate.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
 	if s.Folder, err = o.policyFolder(s.Project); err != nil {
 		return s, err

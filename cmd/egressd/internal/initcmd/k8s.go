@@ -1,6 +1,8 @@
 package initcmd
 
 import (
+	"fmt"
+
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/spf13/cobra"
@@ -19,6 +21,9 @@ as a difference, and replaces nothing without --force.`,
   egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkImage(image, "egressd init k8s"); err != nil {
+				return err
+			}
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Kubernetes(path, image))
 		},
 	}
@@ -26,4 +31,14 @@ as a difference, and replaces nothing without --force.`,
 	cmd.Flags().StringVar(&image, "image", "egressd:latest", "`NAME` of egressd's image")
 	o.flags(cmd)
 	return cmd
+}
+
+// plainImage is the name of an image that is one word of YAML, without quotes.
+var plainImage = pattern(`^[A-Za-z0-9][A-Za-z0-9._/@-]*(:[A-Za-z0-9._@/-]+)*$`)
+
+func checkImage(name, command string) error {
+	if plainImage().MatchString(name) {
+		return nil
+	}
+	return cli.Misused(fmt.Errorf("--image %q is no name of an image", name), command+" --image registry.example/egressd:1")
 }
