@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -88,12 +89,23 @@ func run(m *testing.M) (int, error) {
 	if !inside {
 		return code, nil
 	}
+	forgetTheUser()
 	if err := misleadResolvers(); err != nil {
 		return 1, err
 	}
 	heedSignals()
 	code = m.Run()
 	return code, closeEngine()
+}
+
+// forgetTheUser has nothing that tests start be led elsewhere by who runs them: by a
+// proxy, an engine, or a umask.
+func forgetTheUser() {
+	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "docker_host", "docker_context"} {
+		os.Unsetenv(strings.ToUpper(name))
+		os.Unsetenv(name)
+	}
+	syscall.Umask(0o022)
 }
 
 // heedSignals has the signals that this process was started to ignore, as nohup and
