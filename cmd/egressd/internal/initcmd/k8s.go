@@ -2,6 +2,8 @@ package initcmd
 
 import (
 	"fmt"
+	"regexp"
+	"sync"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
@@ -34,7 +36,9 @@ as a difference, and replaces nothing without --force.`,
 }
 
 // plainImage is the name of an image that is one word of YAML, without quotes.
-var plainImage = pattern(`^[A-Za-z0-9][A-Za-z0-9._/@-]*(:[A-Za-z0-9._@/-]+)*$`)
+var plainImage = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/@-]*(:[A-Za-z0-9._@/-]+)*$`)
+})
 
 func checkImage(name, command string) error {
 	if plainImage().MatchString(name) {
