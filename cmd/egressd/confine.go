@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/confined"
+	"github.com/egressd/egressd/proxy"
 )
 
 // confine takes from this process, for good, what it does not need and what a
@@ -87,5 +89,27 @@ func warnRoot(talk io.Writer) {
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(talk, "egressd: warning: running as root, which egressd has no need of")
 		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (see \"As a service\" in docs/manual.md)")
+	}
+}
+
+// openFiles is how many files the process may have open at a time. The Go runtime has raised
+// that as far as it may.
+func openFiles() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxUint64
+	}
+	return limit.Cur
+}
+
+// connectionsFew is how many are worth a word, where there could be more.
+const connectionsFew = 4096
+
+// warnFiles speaks up where fewer connections than the configuration says can be had.
+func warnFiles(talk io.Writer, most int) {
+	files := openFiles()
+	if fit := proxy.ConnectionsWithin(most, files); fit < min(most, connectionsFew) {
+		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections; limits.connections says %d\n", files, fit, most)
+		fmt.Fprintln(talk, "egressd: hint: raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
 	}
 }

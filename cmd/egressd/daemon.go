@@ -143,7 +143,7 @@ func (d *daemon) build() error {
 	})
 	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
 	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{
-		Connections: l.Connections, HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
+		Connections: proxy.ConnectionsWithin(l.Connections, openFiles()), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	return nil

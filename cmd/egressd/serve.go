@@ -86,6 +86,7 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 		return err
 	}
 	defer d.close()
+	warnFiles(talk, d.config.File.Limits.Connections)
 	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon is there
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

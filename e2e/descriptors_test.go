@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestFewDescriptors has egressd run where it may have few open files, and one sandbox take
+// all the connections that it can. Another is served.
+func TestFewDescriptors(t *testing.T) {
+	d := newDaemon(t, policyText(t, "P-auth"))
+	d.run(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --config "$1"`, os.Getenv(binaryVariable), d.config))
+	if said := "enough for 64 connections"; !strings.Contains(d.talk.String(), said) {
+		t.Errorf("it does not say %q: %s", said, d.talk.String())
+	}
+	ci, web := authorization("ci", "open-sesame"), authorization("web", "another-secret")
+	began, status := 0, http.StatusOK
+	for ; status == http.StatusOK && began < 256; began++ {
+		var c *tunnel
+		var err error
+		if c, status, err = d.open("allowed.test:443", ci); err != nil {
+			t.Fatalf("connection %d: %v", began, err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	if began != 33 || status != http.StatusTooManyRequests {
+		t.Errorf("connection %d came with status %d, want 32 that stand", began, status)
+	}
+	for range 8 {
+		c, status, err := d.open("allowed.test:443", web)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("another sandbox: status %d, %v", status, err)
+		}
+		defer c.Close()
+	}
+}
