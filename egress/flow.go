@@ -153,7 +153,10 @@ func (f *Flow) slot() *slot {
 
 // takeSlot counts the flow, if its sandbox may have one more.
 func (f *Flow) takeSlot() (held place, ok bool) {
-	held, before, ok := f.slot().take(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+	var before policy.Usage
+	for gone := true; gone; {
+		held, before, ok, gone = f.slot().take(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+	}
 	if f.gate.policy.Load().ReadsUsage() {
 		kept := before // or each flow would pay for it
 		f.request.Usage = &kept

@@ -91,6 +91,7 @@ type Gate struct {
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
 	slots map[string]*slot
+	swept int                  // slots that were left when those of nobody were last removed
 	bound map[string]*bindings // synthetic addresses, by sandbox
 	told  map[string]*answers  // by sandbox
 }
@@ -313,10 +314,27 @@ func (g *Gate) slotOf(name string) *slot {
 	defer g.mu.Unlock()
 	s := g.slots[name]
 	if s == nil {
+		if len(g.slots) > 2*g.swept+slotsSwept {
+			g.sweepSlots()
+		}
 		s = new(slot)
 		g.slots[name] = s
 	}
 	return s
+}
+
+// slotsSwept is how many slots there are at least before those of nobody are looked for.
+const slotsSwept = 64
+
+// sweepSlots forgets the slots of sandboxes that are there no more: who hands its network in
+// may have had any name. g.mu is held.
+func (g *Gate) sweepSlots() {
+	for name, s := range g.slots {
+		if !g.config.Sandboxes.Expects(name) && s.retire() {
+			delete(g.slots, name)
+		}
+	}
+	g.swept = len(g.slots)
 }
 
 // flowList is a list whose links stand in the flows.

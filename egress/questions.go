@@ -30,9 +30,11 @@ func (l QuestionLimits) filled() QuestionLimits {
 }
 
 const (
-	waitingMost = 128  // questions of one sandbox that wait for a name server at a time
-	domainsMost = 1024 // whose names are counted apart, for each sandbox
-	knownMost   = 512  // names below one domain that tell little when they are asked again
+	waitingMost = 128         // questions of one sandbox that wait for a name server at a time
+	domainsMost = 1024        // whose names are counted apart, for each sandbox
+	knownMost   = 512         // names below one domain that tell little when they are asked again
+	namesMost   = 16 << 10    // such names of one sandbox
+	domainSwept = time.Minute // how often domains are looked for that need not be counted any more
 )
 
 // An asker is what a sandbox has asked so far.
@@ -42,7 +44,9 @@ type asker struct {
 	mu      sync.Mutex // guards what follows
 	waiting int
 	domains map[string]*domain
-	rest    *domain // of all that were too many
+	rest    *domain   // of all that were too many
+	names   int       // that the domains know
+	swept   time.Time // when domains were last forgotten
 }
 
 // A domain is what names have told whoever answers for it.
@@ -84,20 +88,24 @@ func (s *slot) told(l QuestionLimits, name string, now time.Time) (ok bool, refu
 	}
 	s.asks.mu.Lock()
 	defer s.asks.mu.Unlock()
-	d := s.asks.domain(l, registered)
+	d := s.asks.domain(l, registered, now)
 	_, again := d.known[name]
 	cost := InformationOf(strings.TrimSuffix(name, registered))
 	if again {
 		cost = float64(bits.Len(uint(len(d.known))))
 	}
-	if ok, refused = d.bits.Take(cost, now); ok && !again && len(d.known) < knownMost {
+	if ok, refused = d.bits.Take(cost, now); ok && !again && len(d.known) < knownMost && s.asks.names < namesMost {
 		d.known[strings.Clone(name)] = struct{}{}
+		s.asks.names++
 	}
 	return ok, refused
 }
 
 // domain returns the budget of a registered domain. a.mu is held.
-func (a *asker) domain(l QuestionLimits, name string) *domain {
+func (a *asker) domain(l QuestionLimits, name string, now time.Time) *domain {
+	if len(a.domains) >= domainsMost || a.names >= namesMost {
+		a.sweep(now)
+	}
 	if d := a.domains[name]; d != nil {
 		return d
 	}
@@ -117,6 +125,20 @@ func (a *asker) domain(l QuestionLimits, name string) *domain {
 	d := fresh()
 	a.domains[strings.Clone(name)] = d
 	return d
+}
+
+// sweep forgets the domains whose budget has filled up again. a.mu is held.
+func (a *asker) sweep(now time.Time) {
+	if now.Sub(a.swept) < domainSwept {
+		return
+	}
+	a.swept = now
+	for name, d := range a.domains {
+		if d.bits.Full(now) {
+			a.names -= len(d.known)
+			delete(a.domains, name)
+		}
+	}
 }
 
 // InformationOf estimates how many bits the labels below a domain can tell, from

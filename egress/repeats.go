@@ -41,6 +41,16 @@ type repeat struct {
 	size    int           // of the record in the key; behind it is the canary
 }
 
+// empty reports whether nothing is counted, and nothing about to be. It does not wait for
+// a sum that is being written.
+func (s *repeats) empty() bool {
+	if !s.mu.TryLock() {
+		return false
+	}
+	defer s.mu.Unlock()
+	return len(s.kinds) == 0
+}
+
 // refused records a refusal, or counts it where it is one of many. Then the flow
 // has the id of the record that it is counted with. A log that fails refuses too.
 func (f *Flow) refused(r recordOf) *Refusal {

@@ -9,7 +9,7 @@ import (
 )
 
 // A slot counts what one sandbox has open and has used. There is one for each
-// sandbox that was ever identified.
+// sandbox that was ever identified, and may be identified again.
 type slot struct {
 	meter   relay.Meter
 	asks    asker
@@ -19,6 +19,16 @@ type slot struct {
 	open   int64
 	recent window
 	names  map[string]int // being looked up, and by how many flows
+	gone   bool           // there may be another one of the sandbox by now
+}
+
+// retire ends the use of a slot, and reports whether that can be done: nothing is open, and
+// nothing is still to be recorded.
+func (s *slot) retire() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = s.gone || s.open == 0 && len(s.names) == 0 && s.repeats.empty()
+	return s.gone
 }
 
 // What a window counts.
@@ -71,18 +81,21 @@ type place struct {
 
 // take counts a flow that began since, if fewer than most are open. Flows are
 // counted before they are decided, so that of two that come at once the second
-// sees the first; before is what it sees.
-func (s *slot) take(since time.Duration, request bool, most int64) (p place, before policy.Usage, ok bool) {
+// sees the first; before is what it sees. A slot that is gone counts nothing.
+func (s *slot) take(since time.Duration, request bool, most int64) (p place, before policy.Usage, ok, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.gone {
+		return p, before, false, true
+	}
 	p = place{s.recent.advance(int64(since / time.Second)), request}
 	before = s.usage()
 	if s.open >= most {
-		return p, before, false
+		return p, before, false, false
 	}
 	s.open++
 	s.count(p, 1)
-	return p, before, true
+	return p, before, true, false
 }
 
 // giveBack takes back what take counted, for a flow that was not let through.

@@ -58,7 +58,7 @@ func TestAWindowCountsTheLastMinute(t *testing.T) {
 
 func TestWhatIsTakenBackLateIsNotMissedTwice(t *testing.T) {
 	var s slot
-	p, _, _ := s.take(3*time.Second, true, 10)
+	p, _, _, _ := s.take(3*time.Second, true, 10)
 	s.denied(70 * time.Second) // by now the flow has left the window
 	s.giveBack(p)
 	if u := s.usage(); u.FlowsMinute != 0 || u.RequestsMinute != 0 || u.FlowsOpen != 0 || u.DeniedMinute != 1 {

@@ -49,7 +49,10 @@ type inspection struct {
 	sessions map[string]tls.ClientSessionCache // with upstreams, by sandbox
 }
 
-const sessionsPerSandbox = 256
+const (
+	sessionsPerSandbox = 256
+	sessionsSandboxes  = 256 // whose sessions are kept; with one more all are forgotten
+)
 
 // sessionsOf returns the sessions of one sandbox: another must not be known to
 // an upstream by them.
@@ -58,6 +61,9 @@ func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
 	defer i.mu.Unlock()
 	cache := i.sessions[sandbox]
 	if cache == nil {
+		if len(i.sessions) >= sessionsSandboxes {
+			clear(i.sessions)
+		}
 		cache = tls.NewLRUClientSessionCache(sessionsPerSandbox)
 		i.sessions[sandbox] = cache
 	}

@@ -85,7 +85,8 @@ type Server struct {
 	startErr error
 	limits   Limits
 	heads    http1.Limits
-	tunnels  sync.Map // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
+	kinds    atomic.Int64 // in tunnels
+	tunnels  sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops    []*relay.Loop
 	readers  headReaders
 	buffers  sync.Pool     // of *[bodyBuffer]byte
@@ -150,6 +151,10 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	return ErrClosed
 }
 
+// limitsMost bounds what is kept for sandboxes: those that hand their network in may have any
+// name.
+const limitsMost = 1024
+
 // tunnelLimits are those of one sandbox's tunnels, which share its meter.
 type tunnelLimits struct {
 	web, other relay.Limits // web: to 443 and 80, where the client speaks first
@@ -164,6 +169,10 @@ func (s *Server) metered(m *relay.Meter, web bool) *relay.Limits {
 		}}
 		l.other = l.web
 		l.other.ServerFirst = true
+		if s.kinds.Add(1) > limitsMost { // most are of sandboxes that are gone; the others' are made anew
+			s.kinds.Store(1)
+			s.tunnels.Clear()
+		}
 		found, _ = s.tunnels.LoadOrStore(m, &l)
 	}
 	l := found.(*tunnelLimits)

@@ -57,6 +57,23 @@ func (d *Directory) Dismiss(s *Stay) {
 // Listed reports whether the configuration names the sandbox.
 func (d *Directory) Listed(name string) bool { return d.known.Load().byName[name] != nil }
 
+// Expects reports whether somebody may still come as the sandbox with that name: the
+// configuration names it, nobody needs to be named, or a network of its is there.
+func (d *Directory) Expects(name string) bool {
+	return name == Default || d.Listed(name) || d.stays.has(name)
+}
+
+func (s *stays) has(name string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, stay := range s.open {
+		if stay.Sandbox.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // identify returns whose stay a peer comes by. What it claims counts only against
 // it.
 func (s *stays) identify(r *register, p *Peer) (policy.Sandbox, error) {

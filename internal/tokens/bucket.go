@@ -24,6 +24,13 @@ type Bucket struct {
 	told   time.Time
 }
 
+// Full reports whether b holds at a time as many tokens as it can: it is as good as new.
+func (b *Bucket) Full(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last.IsZero() || b.tokens+now.Sub(b.last).Seconds()*b.Rate >= b.Most
+}
+
 // Take takes n tokens. Where there are not so many it takes none, and refused is
 // from time to time, at most once a second, how often that was so since it was
 // last said. Times may come in any order: none of them goes back.

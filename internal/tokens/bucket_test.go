@@ -56,3 +56,17 @@ func TestRefusalsAreCountedAndSaidOnceASecond(t *testing.T) {
 		t.Errorf("%d refusals were said, want 9: the last is not told yet", said)
 	}
 }
+
+func TestABucketIsFullAgain(t *testing.T) {
+	b, now := &Bucket{Rate: 2, Most: 10}, time.Now()
+	if !b.Full(now) {
+		t.Error("one that was never used is not full")
+	}
+	b.Take(4, now)
+	if b.Full(now.Add(time.Second)) || !b.Full(now.Add(2*time.Second)) {
+		t.Error("four tokens, two a second, do not take two seconds")
+	}
+	if b.Full(now.Add(-time.Hour)) {
+		t.Error("it was full when time went back")
+	}
+}

@@ -1,0 +1,92 @@
+package egress
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// TestSandboxesThatAreGoneAreForgotten has a thousand networks handed in, each by another
+// name, and one that stays, with a flow, while its sandbox is counted.
+func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	visit := func(name string) (*sandbox.Stay, *Flow) {
+		stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: name, Kind: "listener"})
+		w.Begin(stay, nil)
+		f, err := w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, Listener: stay.Listener()}, ask(t, "127.0.0.1:1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stay, f
+	}
+	stays, open := visit("stays")
+	open.Meter().Up.Add(7)
+	var last *Flow // of a sandbox that is gone, and whose connection is not
+	for i := range 1000 {
+		stay, f := visit(fmt.Sprint("visitor-", i))
+		w.config.Sandboxes.Dismiss(stay)
+		if i == 0 {
+			last = f
+		} else {
+			f.Close(End{})
+		}
+		w.Drop(stay)
+	}
+	if n := len(w.slots); n > 2*slotsSwept {
+		t.Errorf("%d slots are left of a thousand", n)
+	}
+	if w.slots["visitor-0"] == nil || w.slots["visitor-0"].open != 1 {
+		t.Error("who has a flow is forgotten")
+	}
+	if last.Close(End{}); w.slots["visitor-0"].open != 0 {
+		t.Error("the flow was counted with another")
+	}
+	if up := w.slotOf("stays").meter.Up.Load(); up != 7 {
+		t.Errorf("what is there has sent %d bytes, want 7", up)
+	}
+	open.Close(End{})
+	w.config.Sandboxes.Dismiss(stays)
+}
+
+// TestASlotThatIsGoneCountsNothing has a flow find a slot at the moment at which it is
+// forgotten.
+func TestASlotThatIsGoneCountsNothing(t *testing.T) {
+	s := new(slot)
+	p, _, ok, gone := s.take(0, false, 10)
+	if !ok || gone || s.retire() {
+		t.Fatal("a slot with a flow is gone")
+	}
+	s.giveBack(p)
+	if !s.retire() {
+		t.Fatal("a slot with nothing is kept")
+	}
+	if _, _, ok, gone := s.take(0, false, 10); ok || !gone || s.open != 0 {
+		t.Error("what is gone counts")
+	}
+}
+
+// TestNamesOfDomainsAreForgotten has a sandbox ask for names below more domains than are
+// told apart, and for more names than are remembered.
+func TestNamesOfDomainsAreForgotten(t *testing.T) {
+	s, l, now := new(slot), QuestionLimits{}.filled(), time.Now()
+	for i := range domainsMost {
+		for j := range 20 {
+			s.told(l, fmt.Sprintf("a%d.d%d.test", j, i), now)
+		}
+	}
+	if s.asks.names > namesMost || s.asks.names < namesMost/2 || len(s.asks.domains) != domainsMost {
+		t.Errorf("%d names of %d domains are remembered", s.asks.names, len(s.asks.domains))
+	}
+	now = now.Add(30 * time.Second) // so soon nothing is as good as new
+	if s.told(l, "a.another.test", now); s.asks.rest == nil {
+		t.Error("one more domain has a budget of its own")
+	}
+	now = now.Add(2 * time.Hour)
+	s.told(l, "b.another.test", now)
+	if len(s.asks.domains) != 1 || s.asks.names != 1 {
+		t.Errorf("%d names of %d domains are remembered after two hours, want 1", s.asks.names, len(s.asks.domains))
+	}
+}

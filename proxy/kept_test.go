@@ -1,0 +1,36 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"testing"
+
+	"github.com/egressd/egressd/internal/relay"
+)
+
+// TestWhatIsKeptForSandboxesIsBounded has more of them than there are at a time.
+func TestWhatIsKeptForSandboxesIsBounded(t *testing.T) {
+	s := &Server{limits: Limits{}.filled()}
+	first := new(relay.Meter)
+	for _, web := range []bool{true, false} {
+		if l := s.metered(first, web); l.Meter != first || l.ServerFirst == web || l != s.metered(first, web) {
+			t.Errorf("limits %+v", l)
+		}
+	}
+	with := &inspection{sessions: map[string]tls.ClientSessionCache{}}
+	for i := range 3 * limitsMost {
+		s.metered(new(relay.Meter), true)
+		with.sessionsOf(fmt.Sprint(i))
+	}
+	kept := 0
+	s.tunnels.Range(func(any, any) bool { kept++; return true })
+	if kept > limitsMost || kept == 0 {
+		t.Errorf("the limits of %d sandboxes are kept", kept)
+	}
+	if n := len(with.sessions); n > sessionsSandboxes || n == 0 {
+		t.Errorf("the sessions of %d sandboxes are kept", n)
+	}
+	if l := s.metered(first, true); l.Meter != first {
+		t.Errorf("limits %+v of who was forgotten", l)
+	}
+}
