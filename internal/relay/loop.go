@@ -115,6 +115,10 @@ type Loop struct {
 	pipes       []*pipe
 	pipesOut    int
 	tunnels     tunnelList
+	busy        []*Tunnel // have more to move than their share, the one that waits longest first
+	had         int       // of busy, at the beginning, have had their turn
+	share       int       // bytes that a stream may move now before it is busy
+	moved       int       // bytes that all have moved in this turn
 
 	mu     sync.Mutex // guards the rest
 	posted []func()
@@ -258,6 +262,7 @@ func (l *Loop) Run() error {
 		}
 		l.now = time.Now()
 		l.instant = instant(l.now.Sub(l.began) / time.Millisecond)
+		l.share = eventShare
 		for _, ev := range events[:n] {
 			l.dispatch(ev)
 		}
@@ -265,6 +270,7 @@ func (l *Loop) Run() error {
 			l.cutAll()
 			return nil
 		}
+		l.runBusy()
 		l.runTimers()
 	}
 }
@@ -275,6 +281,9 @@ func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 	if errno == 0 && n > 0 {
 		return int(n), nil
+	}
+	if len(l.busy) > 0 {
+		return 0, nil
 	}
 	n2, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
 	if errors.Is(err, syscall.EINTR) {
@@ -310,6 +319,26 @@ func (l *Loop) runPosted() (closed bool) {
 	l.spare = work
 	l.mu.Unlock()
 	return closed
+}
+
+// runBusy gives busy tunnels their turns, one after the other, until they have moved what may
+// be moved before others are looked after again.
+func (l *Loop) runBusy() {
+	l.share, l.moved = busyShare, 0
+	for l.had < len(l.busy) && l.moved < busyTurn {
+		t := l.busy[l.had]
+		l.busy[l.had] = nil
+		l.had++
+		t.busy = false
+		if !t.over {
+			t.step()
+		}
+	}
+	if l.had > len(l.busy)/2 { // most often nobody is left
+		n := copy(l.busy, l.busy[l.had:])
+		clear(l.busy[n:])
+		l.busy, l.had = l.busy[:n], 0
+	}
 }
 
 // sweep ends the tunnels whose time is over.

@@ -2,9 +2,14 @@ package relay
 
 import "syscall"
 
-// fairShare is how many bytes one stream may move before the others have
-// their turn.
-const fairShare = 4 << 20
+// How many bytes may move before others have their turn. What is done for a connection takes
+// a few rounds of the loop, each of which waits for all that the round before has let move:
+// so that is little, whatever the number of busy tunnels.
+const (
+	eventShare = bufferSize // of one stream, when it becomes ready; then it is busy
+	busyShare  = 1 << 20    // of one busy stream in a turn
+	busyTurn   = 4 << 20    // of all busy streams in a round
+)
 
 // move carries s between its sides as far as it goes without waiting, and
 // reports false when the tunnel is broken.
@@ -19,7 +24,7 @@ func (t *Tunnel) move(s *stream, from, to *side) bool {
 }
 
 func (t *Tunnel) carry(s *stream, from, to *side) bool {
-	for budget := fairShare; budget > 0; {
+	for budget := t.loop.share; budget > 0; {
 		if !s.flush(to) {
 			return false
 		}
@@ -38,9 +43,18 @@ func (t *Tunnel) carry(s *stream, from, to *side) bool {
 			return false
 		}
 		budget -= n
+		t.loop.moved += n
 	}
-	t.loop.Post(t.step)
+	t.wait()
 	return true
+}
+
+// wait has a tunnel that could move more wait for its turn.
+func (t *Tunnel) wait() {
+	if !t.busy {
+		t.busy = true
+		t.loop.busy = append(t.loop.busy, t)
+	}
 }
 
 // halfClose passes the end of a stream on.

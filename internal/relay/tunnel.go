@@ -113,6 +113,7 @@ type Tunnel struct {
 	judged           bool
 	started          bool
 	over             bool
+	busy             bool // it waits for its turn
 }
 
 // Carry begins t, which is zero, as a tunnel in which nothing passes before
@@ -165,6 +166,9 @@ func (t *Tunnel) ready(s *side, e Events) {
 	s.readable = s.readable || e.Readable()
 	s.writable = s.writable || e.Writable()
 	s.hangup = s.hangup || e.hangup()
+	if t.busy && !e.hangup() {
+		return // it has a turn soon
+	}
 	t.step()
 	if s.ended && e&syscall.EPOLLERR != 0 { // looked at after the step, which may be what found the end
 		t.finish(Broken)
