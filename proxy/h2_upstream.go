@@ -38,7 +38,7 @@ func (v *h2Visit) speak(far *tls.Conn) error {
 	t.MaxReadFrameSize = frameMost
 	t.WriteByteTimeout = v.server.limits.Idle
 	t.StrictMaxConcurrentStreams = true
-	v.conn, err = t.NewClientConn(far)
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: far})
 	return err
 }
 

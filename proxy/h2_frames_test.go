@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// TestFramesOfAnUpstreamArePassedOnButForTheirSize reads frames in pieces of any size.
+func TestFramesOfAnUpstreamArePassedOnButForTheirSize(t *testing.T) {
+	written := func(size uint32) []byte {
+		var b bytes.Buffer
+		f := http2.NewFramer(&b, nil)
+		looksLike := []byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 5, 0, 16, 0, 0}
+		f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: size}, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: size})
+		f.WriteSettingsAck()
+		f.WriteData(1, false, looksLike)
+		f.WriteData(1, false, nil)
+		f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: size})
+		f.WriteWindowUpdate(0, size)
+		return b.Bytes()
+	}
+	const large = 1 << 20
+	for piece := 1; piece < 40; piece++ {
+		c, b := new(smallFrames), written(large)
+		for rest := b; len(rest) > 0; {
+			n := min(piece, len(rest))
+			c.see(rest[:n])
+			rest = rest[n:]
+		}
+		expectFrames(t, b, written(large))
+	}
+}
+
+// expectFrames compares what was passed on with what was sent.
+func expectFrames(t *testing.T, passed, sent []byte) {
+	t.Helper()
+	if len(passed) != len(sent) {
+		t.Fatalf("%d bytes of %d", len(passed), len(sent))
+	}
+	p, s := http2.NewFramer(nil, bytes.NewReader(passed)), http2.NewFramer(nil, bytes.NewReader(sent))
+	for {
+		was, err := s.ReadFrame()
+		if err == io.EOF {
+			return
+		}
+		is, errIs := p.ReadFrame()
+		if err != nil || errIs != nil {
+			t.Fatal(err, errIs)
+		}
+		if is.Header() != was.Header() && is.Header().String() != was.Header().String() {
+			t.Fatalf("%v, where %v was sent", is, was)
+		}
+		switch was := was.(type) {
+		case *http2.SettingsFrame:
+			was.ForeachSetting(func(setting http2.Setting) error {
+				want := setting.Val
+				if setting.ID == http2.SettingMaxFrameSize {
+					want = frameMost
+				}
+				if got, ok := is.(*http2.SettingsFrame).Value(setting.ID); !ok || got != want {
+					t.Errorf("%v is %d, want %d", setting.ID, got, want)
+				}
+				return nil
+			})
+		case *http2.DataFrame:
+			if !bytes.Equal(was.Data(), is.(*http2.DataFrame).Data()) {
+				t.Error("what looks like settings was changed")
+			}
+		}
+	}
+}
+
+// TestAnUpstreamDoesNotSayHowMuchIsHeld has one that takes large frames get small ones.
+func TestAnUpstreamDoesNotSayHowMuchIsHeld(t *testing.T) {
+	w := newInsideWorld(t, insidePolicy, nil)
+	largest := make(chan uint32, 1)
+	o := w.pki.rawOrigin(t, func(c net.Conn) {
+		io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		f := &frames{http2.NewFramer(c, c)}
+		f.SetMaxReadFrameSize(1 << 20)
+		f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 24})
+		f.WriteWindowUpdate(0, 1<<24)
+		most := uint32(0)
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if data, ok := frame.(*http2.DataFrame); ok {
+				if most = max(most, data.Length); data.StreamEnded() {
+					largest <- most
+					f.respond(data.StreamID, "fine", true)
+				}
+			}
+		}
+	}, "h2")
+	body := bytes.NewReader(make([]byte, 2<<20))
+	if r := ask(t, w.visitor(t, true, "allowed.test", o.port), "POST", o.url("allowed.test", "/public/x"), body); r.body != "fine" {
+		t.Fatal(r.all())
+	}
+	if most := <-largest; most == 0 || most > frameMost {
+		t.Errorf("a frame of %d bytes went up", most)
+	}
+}
