@@ -13,6 +13,7 @@ import (
 func TestFewDescriptors(t *testing.T) {
 	d := newDaemon(t, policyText(t, "P-auth"))
 	d.run(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --config "$1"`, os.Getenv(binaryVariable), d.config))
+	t.Cleanup(func() { d.stop(t) })
 	if said := "enough for 64 connections"; !strings.Contains(d.talk.String(), said) {
 		t.Errorf("it does not say %q: %s", said, d.talk.String())
 	}
