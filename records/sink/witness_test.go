@@ -252,11 +252,13 @@ func TestWitnessThatIsNone(t *testing.T) {
 		answer http.HandlerFunc
 		says   string
 	}{
-		"no such log":        {status(404), "have its operator add egressd/"},
-		"another key":        {status(403), "it knows this log by another key than egressd/"},
-		"another log":        {status(422), "this is not the log of which it has cosigned"},
-		"an error":           {status(500), "the witness answered 500"},
-		"a redirect":         {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", http.StatusTemporaryRedirect) }, "the witness answered 307"},
+		"no such log": {status(404), "have its operator add egressd/"},
+		"another key": {status(403), "it knows this log by another key than egressd/"},
+		"another log": {status(422), "this is not the log of which it has cosigned"},
+		"an error":    {status(500), "the witness answered 500"},
+		"a redirect": {func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "the witness answered 307"},
 		"no signature":       {status(200), "the witness has not signed it"},
 		"a conflict of none": {status(409), "not which checkpoint it has"},
 		"a conflict without end": {func(rw http.ResponseWriter, _ *http.Request) {
