@@ -237,7 +237,10 @@ func (f *Forwarder) launch(name string, fl *flight) {
 	f.mu.Lock()
 	fl.first = x
 	f.mu.Unlock()
-	if len(f.Upstreams) == 0 || len(x.queries) == 0 || !f.mail.begin(x, f.Upstreams[0]) {
+	if len(f.Upstreams) > 0 && len(x.queries) > 0 && f.mail.begin(x, f.Upstreams[0]) {
+		return
+	}
+	if f.mail.never(x) { // else whoever left has landed it
 		go f.fly(x, false)
 	}
 }

@@ -149,7 +149,8 @@ func (m *mail) add(one *socket, x *exchange) bool {
 }
 
 // sent notes that the questions of an exchange are on their way, or why not. Then the
-// goroutine ends it: it finds that nothing more can come at its socket.
+// goroutine ends it: it is told at once, and again and again, that nothing more can come
+// at its socket.
 func (m *mail) sent(one *socket, x *exchange, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,6 +162,15 @@ func (m *mail) sent(one *socket, x *exchange, err error) {
 		x.failed = err
 		_ = syscall.Shutdown(one.fd, syscall.SHUT_RD)
 	}
+}
+
+// never ends an exchange of which nothing was sent, and reports whether somebody still
+// waits for it.
+func (m *mail) never(x *exchange) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x.over = true
+	return !x.given
 }
 
 // giveUp ends an exchange that nobody waits for, and reports whether it was under way.
@@ -211,11 +221,12 @@ func (m *mail) poll(fd uintptr) bool {
 // hear takes what came at a socket, which nobody else reads from or closes.
 func (m *mail) hear(fd int32) {
 	n, err := m.in.receive(int(fd))
-	if err == syscall.EAGAIN || err == syscall.EINTR {
-		return
-	}
 	m.mu.Lock()
 	one := m.sockets[fd]
+	if (err == syscall.EAGAIN || err == syscall.EINTR) && (one == nil || one.x == nil || one.x.failed == nil) {
+		m.mu.Unlock()
+		return
+	}
 	if one == nil || one.x == nil || one.x.given { // and so nobody has asked for it
 		m.retire(one)
 		m.mu.Unlock()

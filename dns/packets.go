@@ -55,7 +55,12 @@ type mmsghdr struct {
 	size uint32
 }
 
+const roomToSend = 4 << 20 // bytes; the kernel may give less (net.core.wmem_max)
+
 func newPackets(c *net.UDPConn) (*packets, error) {
+	// What is sent to an address that nobody has waits in the kernel, up to 208 KiB for each: as much as
+	// a socket may have under way by default, and then nobody else is answered.
+	_ = c.SetWriteBuffer(roomToSend)
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -174,8 +179,9 @@ func (p *packets) respond(i int, way, b []byte) {
 	}
 }
 
-// flush sends the responses. That one is lost is nothing that its sender could help:
-// whoever asked asks again.
+// flush sends the responses, and waits for nothing: what waits in the kernel for an address that nobody
+// has could fill the room of the socket for good. That one is lost is nothing that its
+// sender could help: whoever asked asks again.
 func (p *packets) flush() {
 	for p.from = 0; p.from < p.to; {
 		if p.raw.Write(p.sendTo) != nil {
@@ -194,18 +200,29 @@ func (p *packets) sendmmsg(fd uintptr) bool {
 		n, _, errno := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&p.out.heads[p.from])), uintptr(p.to-p.from), syscall.MSG_DONTWAIT, 0, 0)
 		p.n, p.errno = max(int(n), 0), errno
 		if errno != syscall.EINTR {
-			return errno != syscall.EAGAIN
+			return true
 		}
 	}
 }
 
-// write sends a response later on, from any goroutine.
+// write sends a response later on, from any goroutine, and waits for nothing either.
 func (p *packets) write(b []byte, to source) {
-	if p.anywhere {
-		_, _, _ = p.conn.WriteMsgUDPAddrPort(b, to.way, to.from)
-		return
+	name := sockaddrOf(to.from)
+	_ = p.raw.Write(func(fd uintptr) bool {
+		for syscall.Sendmsg(int(fd), b, to.way, name, syscall.MSG_DONTWAIT) == syscall.EINTR {
+		}
+		return true
+	})
+}
+
+// sockaddrOf is an address as addrPortOf has read it: one of IPv4 that is written as
+// one of IPv6 came from a socket for both.
+func sockaddrOf(a netip.AddrPort) syscall.Sockaddr {
+	if a.Addr().Is4() {
+		return &syscall.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 	}
-	_, _ = p.conn.WriteToUDPAddrPort(b, to.from)
+	zone, _ := strconv.ParseUint(a.Addr().Zone(), 10, 32) // as addrPortOf writes it
+	return &syscall.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port()), ZoneId: uint32(zone)}
 }
 
 // backFrom makes the control message of a response from that of its question: it
