@@ -63,7 +63,7 @@ func (i *Inquiry) ask(err error, done func(Answer, error)) {
 	}
 	f.gate.asker.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
 		if !f.gate.Prompt() { // a policy has come that takes its time
-			go done(i.answer(addrs, aliases, err))
+			go func() { done(i.answer(addrs, aliases, err)) }()
 			return
 		}
 		done(i.answer(addrs, aliases, err))

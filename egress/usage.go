@@ -22,12 +22,15 @@ type slot struct {
 	gone   bool           // there may be another one of the sandbox by now
 }
 
-// retire ends the use of a slot, and reports whether that can be done: nothing is open, and
-// nothing is still to be recorded.
+// retire ends the use of a slot, and reports whether that can be done: nothing is open, no
+// question waits, and nothing is still to be recorded.
 func (s *slot) retire() bool {
+	s.asks.mu.Lock()
+	waiting := s.asks.waiting > 0
+	s.asks.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = s.gone || s.open == 0 && len(s.names) == 0 && s.repeats.empty()
+	s.gone = s.gone || s.open == 0 && !waiting && len(s.names) == 0 && s.repeats.empty()
 	return s.gone
 }
 
