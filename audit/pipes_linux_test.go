@@ -28,6 +28,10 @@ func TestReadersWaitForNoPipe(t *testing.T) {
 			_, err := originOf(dir)
 			return err
 		}},
+		"what was cosigned": {filepath.Join(cosignedFolder, "a"+cosignedExtension), func(dir string) error {
+			_, err := Witnessed{By: make([]WitnessKey, 1)}.collect(dir, "", nil)
+			return err
+		}},
 		"the lock": {"lock", func(dir string) error {
 			_, err := Writing(dir)
 			return err
@@ -41,6 +45,9 @@ func TestReadersWaitForNoPipe(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, r.file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ type WitnessReport struct {
 const (
 	cosignedFolder    = "witnesses"
 	cosignedExtension = ".note"
+	cosignedMost      = 1 << 20 // bytes of such a file that are read
 )
 
 // SaveCosigned keeps what a witness has cosigned last in the folder of the log.
@@ -59,6 +61,30 @@ type witnessing struct {
 	now     time.Time
 }
 
+// readCosigned reads a file of the folder, which whoever has the log can have replaced.
+func readCosigned(path string) ([]givenNote, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, cosignedMost+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > cosignedMost:
+		return nil, fmt.Errorf("%s is too large for checkpoints", path)
+	}
+	notes, err := parseGiven(text)
+	if err == nil && len(notes) == 0 {
+		err = errors.New("it holds no checkpoint")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return notes, nil
+}
+
 // collect adds to what was given, by size, what the log in dir has of the witnesses.
 func (a Witnessed) collect(dir, key string, given []givenNote) (*witnessing, error) {
 	v := &witnessing{asked: a, all: slices.Clone(given), now: time.Now()}
@@ -73,13 +99,9 @@ func (a Witnessed) collect(dir, key string, given []givenNote) (*witnessing, err
 		return nil, err
 	}
 	for _, path := range paths {
-		text, err := durable.Read(path, 1<<20)
+		notes, err := readCosigned(path)
 		if err != nil {
 			return nil, err
-		}
-		notes, err := parseGiven(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		for _, g := range notes {
 			if g.isOf(key) && slices.ContainsFunc(a.By, g.cosignedBy) {

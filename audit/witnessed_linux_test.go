@@ -105,6 +105,7 @@ func TestBothVerifiersKnowCosignatures(t *testing.T) {
 		{name: "the log is cut, and what was cosigned, lately", files: with(cut, earlier), by: ws, within: time.Hour, want: Truncated},
 		{name: "a time without a witness", files: s.files, within: -1, want: Good},
 		{name: "a file that holds no note", files: with(s.files, "x"), by: ws, want: 5},
+		{name: "a file that holds nothing", files: with(s.files, cosigned, ""), by: ws, want: 5},
 		{name: "no key", files: s.files, by: []string{"x"}, want: 5},
 		{name: "a key for signatures", files: s.files, by: []string{newSigner("a.test").public()}, want: 5},
 		{name: "a key with another hash", files: s.files, by: []string{strings.Replace(w.public(), "+", "+0", 1)}, want: 5},

@@ -642,7 +642,12 @@ class Verifier:
         if os.path.isdir(folder):
             for name in sorted(os.listdir(folder)):
                 if name.endswith(".note"):
-                    notes += read_elsewhere(os.path.join(folder, name))
+                    path = os.path.join(folder, name)
+                    if not stat.S_ISREG(os.stat(path).st_mode):
+                        raise Finding(USAGE, "%s is not a file" % path)
+                    if os.path.getsize(path) > 1 << 20:
+                        raise Finding(USAGE, "%s is too large for checkpoints" % path)
+                    notes += read_elsewhere(path)
         return [note for note in notes if note.origin == self.root_key.name and any(w.named(note) is not None for w in self.witnesses)]
 
     def witnessed(self):
