@@ -38,7 +38,9 @@ func (r *runner) tidy(over context.Context) {
 			return
 		}
 	case <-time.After(indexHeld):
-		r.index.lastAwhile(r.log)
+		if err := r.index.lastAwhile(r.log); err != nil {
+			r.complain(err)
+		}
 	}
 	r.sweep()
 }

@@ -86,15 +86,17 @@ func (x *runIndex) release() error {
 }
 
 // lastAwhile has the index vouch for the run, since its program is not over after a
-// moment, and lets others have it. Where that fails, the run's log has it done once more.
-func (x *runIndex) lastAwhile(l *audit.Log) {
+// moment, and lets others have it. Where that fails it is tried once more, with an index
+// of its own: of two records the first counts.
+func (x *runIndex) lastAwhile(l *audit.Log) error {
 	origin, key := l.Origin()
-	err := x.vouch(origin, key)
-	if err = errors.Join(err, x.release()); err != nil {
-		x.vouching.Lock()
-		x.vouched = false
-		x.vouching.Unlock()
+	if errors.Join(x.vouch(origin, key), x.release()) == nil {
+		return nil
 	}
+	x.vouching.Lock()
+	x.vouched = false
+	x.vouching.Unlock()
+	return x.vouch(origin, key)
 }
 
 // hideKeys hides what signs the logs from the program.
