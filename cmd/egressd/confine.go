@@ -41,19 +41,25 @@ func confine(talk io.Writer) error {
 }
 
 // confineServe takes from a daemon what it has no use for in the kernel, which run and
-// attach do: they make namespaces. Where a kernel has no filters of system calls, that is
-// said to talk.
+// attach do: they make namespaces. Where a kernel has no filters of system calls, or what
+// has started the daemon does not let it confine itself, as a unit of systemd with a filter of its own, that is said to talk.
 func confineServe(talk io.Writer) error {
 	err := confined.DropCapabilities()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // else it was said
+	switch {
+	case err == nil || errors.Is(err, errors.ErrUnsupported): // which was said
+	case errors.Is(err, syscall.EPERM):
+		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it give up capabilities; allow it capset(2)")
+	default:
 		return unconfined("drop capabilities", err)
 	}
 	err = confined.FilterCalls()
-	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) {
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL):
 		fmt.Fprintln(talk, "egressd: warning: this kernel has no filters of system calls, so egressd can make any; a flaw in it would reach further")
-		return nil
-	}
-	if err != nil {
+	case errors.Is(err, syscall.EPERM):
+		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it filter its system calls; allow it seccomp(2)")
+	default:
 		return unconfined("filter system calls", err)
 	}
 	return nil

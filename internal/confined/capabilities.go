@@ -38,11 +38,15 @@ func DropCapabilities() error {
 			return errno // ENOTSUP is errors.ErrUnsupported
 		}
 	}
+	given := have
 	for i := range have {
 		mask := uint32(uint64(kept) >> (32 * i))
 		have[i].Permitted &= mask
 		have[i].Effective &= mask
 		have[i].Inheritable &= mask
+	}
+	if have == given {
+		return nil
 	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&have[0])), 0)
 	runtime.KeepAlive(&have)
