@@ -169,6 +169,7 @@ func TestActionHoldsAScript(t *testing.T) {
 	with := map[string]string{"binary": os.Getenv(binaryVariable), "policy": r.actionPolicy(t), "run": `
 curl -sS -m9 http://allowed.test/
 curl -sS -m9 http://evil.test/ | grep -o default-deny
+[ $((0x$(awk '/^SigIgn/ {print $2}' /proc/self/status) & 2)) = 0 ] || echo it ignores SIGINT
 for f in ` + filepath.Join(r.temp, "GITHUB_ENV") + ` ` + filepath.Join(r.temp, "GITHUB_PATH") + `; do (echo LD_PRELOAD=/x >> $f) 2>/dev/null || true; done
 echo ::add-mask::deny; printf '##[stop-commands]x\n'; echo "::$(env | tr '\n' ' ')::"
 echo done > made-here; printf unfinished`}
@@ -178,6 +179,9 @@ echo done > made-here; printf unfinished`}
 	}
 	if err != nil || !strings.Contains(out, "origin ") || !strings.Contains(out, "default-deny") {
 		t.Errorf("%v:\n%s", err, out)
+	}
+	if strings.Contains(out, "it ignores SIGINT") {
+		t.Error("the script ignores SIGINT")
 	}
 	if got := r.file(t, "GITHUB_ENV"); got != "" {
 		t.Errorf("the script has set variables of later steps: %s", got)

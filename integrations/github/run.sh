@@ -18,7 +18,8 @@ script=$EGRESSD_SCRIPT
 unset EGRESSD_SCRIPT GITHUB_ENV GITHUB_PATH GITHUB_OUTPUT GITHUB_STATE GITHUB_STEP_SUMMARY
 token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 echo "::stop-commands::$token"
-"$dir/bin/egressd" run --config "$EGRESSD_POLICY" --fs "${flags[@]}" -- bash --noprofile --norc -eo pipefail -c "$script" <&0 &
+# What a shell starts beside itself ignores SIGINT, and would have the script ignore it.
+(trap - INT QUIT; exec "$dir/bin/egressd" run --config "$EGRESSD_POLICY" --fs "${flags[@]}" -- bash --noprofile --norc -eo pipefail -c "$script") <&0 &
 pid=$!
 trap 'kill -TERM "$pid" 2>/dev/null || true' INT TERM
 code=0
