@@ -23,12 +23,16 @@ func TestTooManyFlows(t *testing.T) {
 	before := d.connections()
 	const ci, web = "Proxy-Authorization: Basic Y2k6b3Blbi1zZXNhbWU=\r\n", "Proxy-Authorization: Basic d2ViOmFub3RoZXItc2VjcmV0\r\n"
 	var tunnels []*tunnel
+	arrived := d.world.Sink.Mark()
 	for range most {
 		c, status, err := d.open("allowed.test:443", ci)
 		if err != nil || status != http.StatusOK {
 			t.Fatalf("tunnel %d: status %d, %v", len(tunnels), status, err)
 		}
 		tunnels = append(tunnels, c)
+	}
+	if !eventually(settling, func() bool { return d.world.Sink.Mark()-arrived >= most }) { // or they would be taken for the next one's
+		t.Fatal("not all tunnels lead somewhere")
 	}
 	v := &vector{
 		ID: "LC-09", Says: "one more than allowed", Policy: "P-auth",

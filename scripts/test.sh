@@ -35,6 +35,11 @@ again() { # a log, a command that runs the test named by its last argument
 		grep -qE 'DATA RACE|^panic:|^fatal error:|\[(build|setup) failed\]' "$1"; then
 		return 1
 	fi
+	# So is what no test of a package has said: that goroutines are left, or that it was killed.
+	if grep -qE '^(goleak|e2e|signal): ' "$1" ||
+		! awk '/^--- FAIL: /{test=1} /^(ok  |FAIL)\t/{if($1=="FAIL"&&!test)bad=1; test=0} END{exit bad}' "$1"; then
+		return 1
+	fi
 	for name in $failed; do
 		"${@:2}" "^$name\$" >"$logs/again" 2>&1 || { cat "$logs/again" >&2; return 1; }
 		[ "$(grep -c "^--- PASS: $name " "$logs/again")" -eq 3 ] || return 1
