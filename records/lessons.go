@@ -117,7 +117,7 @@ func (l *Lessons) All() (all []*Lesson, crowds []*Crowd) {
 		}
 	}
 	for domain, below := range domains {
-		if len(below) < foldFrom {
+		if hosts(below) < foldFrom {
 			all = append(all, below...)
 		} else {
 			crowds = append(crowds, crowdOf(domain, below))
@@ -128,8 +128,17 @@ func (l *Lessons) All() (all []*Lesson, crowds []*Crowd) {
 	return all, crowds
 }
 
+// hosts counts the names in lessons: a host has one for each port.
+func hosts(lessons []*Lesson) int {
+	names := map[string]struct{}{}
+	for _, l := range lessons {
+		names[l.host] = struct{}{}
+	}
+	return len(names)
+}
+
 func crowdOf(domain string, below []*Lesson) *Crowd {
-	c := &Crowd{Domain: domain, Names: len(below)}
+	c := &Crowd{Domain: domain, Names: hosts(below)}
 	for _, l := range below {
 		c.Count, c.Up, c.Down = c.Count+l.Count, c.Up+l.Up, c.Down+l.Down
 		c.Flow = max(c.Flow, l.Flow)

@@ -55,9 +55,10 @@ func Reset(fd int) {
 	syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
 }
 
-// isReset reports whether the other end of fd has broken its connection off.
+// isReset reports whether the other end of fd has broken its connection off, or the
+// connection has ended both ways.
 func isReset(fd int) bool {
-	const tcpClose = 7 // TCP_CLOSE, which nothing else leads to while fd is open
+	const tcpClose = 7 // TCP_CLOSE
 	var info [8]byte
 	size := uint32(len(info))
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
