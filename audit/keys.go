@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -150,8 +151,9 @@ func parseKeys(text []byte) (*keys, error) {
 	return k, nil
 }
 
-// readKeys reads one key file, which only its owner may be able to read.
-func readKeys(path string) (*keys, error) {
+// readSecret reads a file of keys, of which 4096 bytes count, and which only its owner may
+// be able to read. The caller clears it.
+func readSecret(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -166,10 +168,23 @@ func readKeys(path string) (*keys, error) {
 	}
 	text := make([]byte, 4096)
 	n, err := f.ReadAt(text, 0)
+	if err != nil && err != io.EOF {
+		clear(text)
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// readKeys reads one key file, which only its owner may be able to read.
+func readKeys(path string) (*keys, error) {
+	text, err := readSecret(path)
+	if err != nil {
+		return nil, err
+	}
 	defer clear(text)
-	k, bad := parseKeys(text[:n])
-	if bad != nil {
-		return nil, &Refusal{fmt.Sprintf("%s: %v (%v)", path, bad, err), "restore the file from a copy, or egressd serve --accept-damage, which begins a new log"}
+	k, err := parseKeys(text)
+	if err != nil {
+		return nil, &Refusal{fmt.Sprintf("%s: %v", path, err), "restore the file from a copy, or egressd serve --accept-damage, which begins a new log"}
 	}
 	k.folder = filepath.Dir(path)
 	return k, nil

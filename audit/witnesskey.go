@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/egressd/egressd/internal/durable"
 	"golang.org/x/mod/sumdb/note"
@@ -107,22 +106,12 @@ func writeOnce(folder, path string, text []byte) error {
 }
 
 func readIdentity(path, origin string) (*Identity, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	text, err := readSecret(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := ownedAlone(path, info, 0); err != nil {
-		return nil, err
-	}
-	text := make([]byte, 1024)
-	n, _ := f.ReadAt(text, 0)
 	defer clear(text)
-	encoded, ok := strings.CutPrefix(string(text[:n]), identityHeader+"\norigin "+origin+"\nprivate ")
+	encoded, ok := strings.CutPrefix(string(text), identityHeader+"\norigin "+origin+"\nprivate ")
 	encoded, ends := strings.CutSuffix(encoded, "\n")
 	seed, err := decode64(encoded)
 	defer clear(seed)

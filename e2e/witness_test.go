@@ -17,7 +17,7 @@ import (
 // litewitnessVariable names a litewitness (filippo.io/torchwood) to be the witness, in
 // place of the tests' own. To build one:
 //
-//	go build -C e2e/litewitness -o /tmp/litewitness filippo.io/torchwood/cmd/litewitness
+//	go build -C e2e/litewitness -o ../../build/litewitness filippo.io/torchwood/cmd/litewitness
 const litewitnessVariable = "EGRESSD_E2E_LITEWITNESS"
 
 // An outsideWitness is a witness that runs in the gateway.

@@ -48,7 +48,8 @@ func confineServe(talk io.Writer) error {
 	switch {
 	case err == nil || errors.Is(err, errors.ErrUnsupported): // which was said
 	case errors.Is(err, syscall.EPERM):
-		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it give up capabilities; allow it capset(2)")
+		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it give up capabilities")
+		fmt.Fprintln(talk, "egressd: hint: allow it capset(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
 	default:
 		return unconfined("drop capabilities", err)
 	}
@@ -58,7 +59,8 @@ func confineServe(talk io.Writer) error {
 	case errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL):
 		fmt.Fprintln(talk, "egressd: warning: this kernel has no filters of system calls, so egressd can make any; a flaw in it would reach further")
 	case errors.Is(err, syscall.EPERM):
-		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it filter its system calls; allow it seccomp(2)")
+		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it filter its system calls")
+		fmt.Fprintln(talk, "egressd: hint: allow it seccomp(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
 	default:
 		return unconfined("filter system calls", err)
 	}

@@ -170,7 +170,7 @@ func TestATrustStoreThatOthersCouldWriteIsRefused(t *testing.T) {
 	if p, err := store.Find("/home/me/tree"); err != nil || p == nil || !p.Files.Equal(files) {
 		t.Errorf("%v, %v", p, err)
 	}
-	if p, err := store.Find("/work/nothing"); err != nil || p != nil {
+	if p, err := store.Find("/no/project"); err != nil || p != nil {
 		t.Errorf("%v, %v", p, err)
 	}
 }
