@@ -60,6 +60,10 @@ func TestASlotThatIsGoneCountsNothing(t *testing.T) {
 		t.Fatal("a slot with a flow is gone")
 	}
 	s.giveBack(p)
+	if !s.mayWait() || s.retire() {
+		t.Fatal("a slot of which a question waits is gone")
+	}
+	s.doneWaiting()
 	if !s.retire() {
 		t.Fatal("a slot with nothing is kept")
 	}

@@ -29,6 +29,20 @@ func suggested(t *testing.T, l *records.Lessons) string {
 	return out.String()
 }
 
+// TestNamesAreCountedOnceForAllPorts: thirty hosts on two ports are thirty names, which
+// are few.
+func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
+	l := new(records.Lessons)
+	for i := range 30 {
+		for _, port := range []uint16{80, 443} {
+			l.Add(learned(fmt.Sprintf("h%d.example.com", i), port))
+		}
+	}
+	if all, crowds := l.All(); len(all) != 60 || len(crowds) != 0 {
+		t.Errorf("%d lessons and %d crowds", len(all), len(crowds))
+	}
+}
+
 // FuzzSuggest has a program choose its hosts. What is suggested reads back as a policy
 // that allows just that host and port, and nothing that no policy opens.
 func FuzzSuggest(f *testing.F) {
