@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"errors"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// refuse answers with the refusal and closes.
+func (c *conn) refuse(err error) {
+	refusal := asRefusal(err)
+	if c.captured != nil {
+		c.refuseCaptured(refusal)
+		return
+	}
+	if c.showPage(refusal) {
+		return
+	}
+	answer := func() { c.farewell(c.door.refusal(refusal), refusal) }
+	if delay := c.server.penalty(c.peer, refusal); delay > 0 {
+		c.late = c.loop.After(delay, answer)
+		return
+	}
+	answer()
+}
+
+// penalty is how long a refusal has to wait: wrong credentials do.
+func (s *Server) penalty(p sandbox.Peer, r *egress.Refusal) time.Duration {
+	if r.Decision.Class != policy.UnknownSandbox || !p.HasCredentials {
+		return 0
+	}
+	return s.Sandboxes.Failed(p, time.Now())
+}
+
+// asRefusal returns err as what a gate or flow always returns.
+func asRefusal(err error) *egress.Refusal {
+	var refusal *egress.Refusal
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
+}
+
+// malformed records what could not be parsed, and answers it.
+func (c *conn) malformed(via policy.Via, raw []byte, err error) {
+	refusal := refuseMalformed(c.server.Gate, c.peer, via, raw, err)
+	c.rest = raw // something may be unread: leave the answer time to arrive
+	c.farewell(malformedReply(refusal, err), refusal)
+}
+
+// tooLate ends a connection whose head was not complete in time.
+func (c *conn) tooLate() {
+	if len(c.head) == 0 {
+		c.drop()
+		return
+	}
+	c.malformed(policy.ViaUnknown, c.head, errHeadLate)
+}
+
+// leftEarly ends a connection whose client went away in its head.
+func (c *conn) leftEarly() {
+	if len(c.head) > 0 {
+		refuseMalformed(c.server.Gate, c.peer, policy.ViaUnknown, c.head, errHeadCut)
+	}
+	c.drop()
+}
+
+// tooMany refuses a connection over the limit without serving it.
+func (c *conn) tooMany() {
+	refusal := c.server.refuseOneMore(c.peer)
+	if c.captured != nil {
+		c.reset()
+		return
+	}
+	c.farewell(httpReply(refusal, reader{}), refusal)
+}
+
+// admit takes a place for c, where there is one.
+func (c *conn) admit(s *Server) (ok bool) {
+	c.share, ok = s.open.take(&c.place, s.Sandboxes.Holder(&c.peer), c)
+	return ok
+}
+
+// leave gives back the place of c.
+func (c *conn) leave() {
+	if c.opening == nil {
+		c.server.open.leaveFor(c.share)
+		return
+	}
+	c.server.open.leave(&c.place)
+}
+
+// lose implements [loser].
+func (c *conn) lose() {
+	c.loop.Post(func() {
+		switch {
+		case !c.over:
+			c.tooMany()
+		case c.opening != nil && c.lingering != nil:
+			c.lingering.close()
+		}
+	})
+}
+
+func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
+	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
+}
+
+// gone ends a connection whose client left while its request was decided or
+// dialled.
+func (c *conn) gone() {
+	c.closeFlow(string(relay.FirstEnded))
+	c.drop()
+}
+
+// closeFlow ends the flow, where there is one, and what it is connecting.
+func (c *conn) closeFlow(outcome string) {
+	if c.opening != nil && c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+	if c.flow != nil {
+		c.flow.Close(egress.End{Outcome: outcome})
+		c.flow = nil
+	}
+}
+
+// drop closes the client. A flow is closed before.
+func (c *conn) drop() {
+	if c.over {
+		return
+	}
+	c.over = true
+	c.loop.Stop(c.late)
+	c.loop.CloseFD(c.fd)
+	c.leave()
+}

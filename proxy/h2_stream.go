@@ -1,0 +1,275 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// A stream is one request, from its head to the end of its response.
+type stream struct {
+	flow   *egress.Flow
+	target http1.Target
+	fields http1.Fields
+	secret *secret.Secret
+	answer *streamAnswer
+	head   int64        // bytes of its head, as HTTP/1 would have them
+	up     atomic.Int64 // bytes of its body
+	end    egress.End
+
+	exceeded atomic.Bool // its body was more than may go up, or held what may not
+}
+
+// streamKey finds the stream in the context of its request.
+type streamKey struct{}
+
+// ServeHTTP implements [http.Handler].
+func (v *h2Visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !v.begin() {
+		return
+	}
+	defer v.running.Done()
+	st := new(stream)
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
+	defer cancel(nil)
+	st.answer = newStreamAnswer(w, &st.end, v.server.limits.Idle, cancel, v.breakOff)
+	defer st.answer.finish()
+	r = r.WithContext(ctx)
+	if refusal := v.open(st, r); refusal != nil {
+		if refusal == v.broken {
+			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
+		}
+		v.refuse(st.answer, r, refusal)
+		return
+	}
+	v.serve(st, r)
+}
+
+// serve forwards a request that was decided, and records its end.
+func (v *h2Visit) serve(st *stream, r *http.Request) {
+	st.flow.OnCut(st.answer.cut)
+	st.answer.meter = st.flow.Meter()
+	st.end.Outcome = "reset" // unless it comes to its end
+	defer v.streamEnded()
+	defer func() {
+		st.end.Up = st.head + st.up.Load()
+		if st.end.Outcome == "reset" && idled(r.Context()) {
+			st.end.Outcome = string(relay.IdleTooLong)
+		}
+		if st.exceeded.Load() {
+			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
+		}
+		st.flow.Close(st.end)
+	}()
+	if err := st.flow.Wait(r.Context()); err != nil {
+		v.failed(st.answer, r, err)
+		return
+	}
+	v.forward.ServeHTTP(st.answer, r)
+	if st.end.Outcome == "reset" {
+		st.end.Outcome = "closed"
+	}
+}
+
+// open understands a request and has it decided.
+func (v *h2Visit) open(st *stream, r *http.Request) *egress.Refusal {
+	if v.broken != nil {
+		return v.broken
+	}
+	err := st.understand(r)
+	if err == nil && len(st.fields) > v.server.limits.HeadFields {
+		err = errInnerFields
+	}
+	if err != nil {
+		return refuseMalformed(v.server.Gate, v.peer, v.via, nil, err)
+	}
+	flow, err := v.flow.Request(context.Background(), &policy.HTTPRequest{
+		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: headerOf(st.fields),
+		BodySize: r.ContentLength, Authority: authority(r.Host),
+	})
+	if err != nil {
+		return asRefusal(err)
+	}
+	st.flow = flow
+	if st.secret, err = v.credential(flow); err != nil {
+		refusal := asRefusal(err)
+		flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		return refusal
+	}
+	return nil
+}
+
+var (
+	errInnerScheme = &http1.MalformedError{Problem: "a scheme other than https in a tunnel that is", Status: 400}
+	errInnerMethod = &http1.MalformedError{Problem: "a method that is no token", Status: 400}
+	errInnerFields = &http1.MalformedError{Problem: "too many header fields", Status: 400}
+	errInnerField  = &http1.MalformedError{Problem: "a field with whitespace at the ends of its value", Status: 400} // RFC 9113 §8.2.1
+	errInnerLength = &http1.MalformedError{Problem: "content-length fields that are no numbers or differ", Status: 400}
+)
+
+// understand fills st in from the head of r, which the library has read.
+func (st *stream) understand(r *http.Request) (err error) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return errInnerConnect
+	case r.TLS == nil:
+		return errInnerScheme
+	case !(http1.Field{Name: r.Method}).Valid():
+		return errInnerMethod
+	}
+	if st.target, err = http1.ParseTarget(r.Method, r.RequestURI); err != nil {
+		return err
+	}
+	if st.target.Form == http1.Absolute {
+		return errOtherHost
+	}
+	if !oneLength(r.Header["Content-Length"]) {
+		return errInnerLength
+	}
+	var f http1.Fields
+	for name, values := range r.Header {
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+			if !f[len(f)-1].Valid() {
+				return errInnerField
+			}
+		}
+	}
+	if f, err = http1.StripHopByHop(f); err != nil {
+		return err
+	}
+	st.fields = http1.StripClaims(f)
+	return nil
+}
+
+// oneLength reports whether the values of Content-Length, of which the library
+// looks at the first, are one number (RFC 9110 §8.6).
+func oneLength(values []string) bool {
+	for _, v := range values {
+		if _, err := strconv.ParseUint(v, 10, 63); err != nil || v != values[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// rewrite makes the request anew for the place that was decided, with the
+// path and query byte for byte as they were judged.
+func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
+	st := pr.In.Context().Value(streamKey{}).(*stream)
+	host := hostField(v.dst, 443)
+	pr.Out.Host = host
+	pr.Out.URL = &url.URL{
+		Scheme: "https", Host: host, Opaque: st.target.Path,
+		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
+	}
+	fields := st.fields
+	if st.secret != nil {
+		fields = withCredential(fields, st.secret)
+	}
+	trailers := pr.Out.Header.Get("Te")
+	pr.Out.Header = make(http.Header, len(fields))
+	for _, f := range fields {
+		pr.Out.Header[f.Name] = append(pr.Out.Header[f.Name], f.Value)
+	}
+	if trailers != "" { // gRPC asks for them by it
+		pr.Out.Header.Set("Te", trailers)
+	}
+	if _, named := pr.Out.Header["User-Agent"]; !named {
+		pr.Out.Header["User-Agent"] = nil // or the library names itself
+	}
+	pr.Out.Trailer = nil // or its names go up, announced
+	st.countHead(pr.In, fields)
+	if pr.Out.Body != nil {
+		body := pr.Out.Body
+		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"]); l != nil {
+			body = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
+		}
+		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}
+	}
+}
+
+// received has the response's head and body pass without what is reserved to
+// egressd and without the credential.
+func (v *h2Visit) received(resp *http.Response) error {
+	st := resp.Request.Context().Value(streamKey{}).(*stream)
+	if hinted(resp.Request.Context()) || !finalStatus(resp) {
+		return st.flow.Failed(policy.NetworkTLS, "")
+	}
+	st.end.Status = resp.StatusCode
+	var strike *striker
+	if st.secret != nil {
+		if !inOnePiece(resp.StatusCode, resp.Header.Values) {
+			return st.flow.Failed(policy.ResponseRefused, "")
+		}
+		strike = newStriker(st.secret, &st.end)
+	}
+	strike.header(resp.Header)
+	strike.header(resp.Trailer) // the names that it announces, which are passed on with the head
+	resp.Body = &struckBody{ReadCloser: resp.Body, strike: strike, resp: resp}
+	return nil
+}
+
+// finalStatus reports whether the status is one of a final response, in three
+// digits (RFC 9110 §15). The library takes any number, with a sign too.
+func finalStatus(resp *http.Response) bool {
+	code, _, _ := strings.Cut(resp.Status, " ")
+	return len(code) == 3 && resp.StatusCode >= 200 && resp.StatusCode <= 999
+}
+
+// failed answers for an upstream that did not.
+func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
+	st := r.Context().Value(streamKey{}).(*stream)
+	var refusal *egress.Refusal
+	switch {
+	case st.exceeded.Load():
+		refusal = st.flow.Exceeded()
+	case idled(r.Context()):
+		refusal = st.flow.Failed(policy.NetworkTimeout, "")
+	case hinted(r.Context()):
+		refusal = st.flow.Failed(policy.NetworkTLS, "")
+	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
+		panic(http.ErrAbortHandler)
+	case errors.As(err, &refusal):
+		refusal = st.own(refusal)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refusal = st.flow.Failed(policy.NetworkTimeout, "")
+	case v.asked.Load():
+		refusal = st.flow.Failed(policy.NetworkTLS, wantsCertificate)
+	default:
+		refusal = st.flow.Failed(policy.NetworkTLS, "")
+	}
+	st.end.Outcome = string(refusal.Decision.Class)
+	v.refuse(w, r, refusal)
+}
+
+// own is a refusal of the stream's flow in place of one of the tunnel's, so
+// that who is told of it finds the request in the log.
+func (st *stream) own(refusal *egress.Refusal) *egress.Refusal {
+	own := st.flow.Failed(refusal.Decision.Class, "")
+	own.Decision = refusal.Decision
+	return own
+}
+
+func (v *h2Visit) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
+	a := answerInside(refusal.Decision.Class)
+	fields, body := replyParts(refusal, a, reader{agent: r.UserAgent(), accept: r.Header.Get("Accept")})
+	for _, f := range fields {
+		w.Header().Set(f.Name, f.Value)
+	}
+	w.WriteHeader(a.status)
+	w.Write(body)
+	http.NewResponseController(w).Flush() // while the stream is held to its time
+}
