@@ -46,3 +46,41 @@ var unavailable = policy.Decision{
 	Layer:  policy.Builtin,
 	Reason: "what cannot be recorded may not pass",
 }
+
+func (f *Flow) refusal(d policy.Decision) *Refusal {
+	d.Shadow = nil // it is for the record alone
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d}
+	if f.request.HTTP != nil {
+		r.Method = f.request.HTTP.Method
+	}
+	return r
+}
+
+var networkReasons = map[policy.Class]string{
+	policy.NetworkDNS:         "the name could not be resolved",
+	policy.NetworkRefused:     "the destination refused the connection",
+	policy.NetworkUnreachable: "the destination cannot be reached",
+	policy.NetworkTimeout:     "the destination did not answer in time",
+	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
+
+	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credential that the request carried",
+	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
+}
+
+func (f *Flow) networkRefusal(class policy.Class) *Refusal {
+	return f.refusal(policy.Decision{Class: class, Rule: f.decision.Rule, Layer: f.decision.Layer, Reason: networkReasons[class], Policy: f.decision.Policy})
+}
+
+// Failed returns the refusal to show where the flow's upstream failed. It
+// records nothing: Close does, with the class as the outcome. why, if it is not
+// empty, is said in place of what the class says by itself; it must not hold
+// text that a sandbox or an upstream chose.
+func (f *Flow) Failed(class policy.Class, why string) *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.networkRefusal(class)
+	if why != "" {
+		r.Decision.Reason = why
+	}
+	return r
+}

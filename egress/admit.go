@@ -1,0 +1,133 @@
+package egress
+
+import (
+	"context"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// takeSlot counts the flow, if its sandbox may have one more.
+func (f *Flow) takeSlot() (held place, ok bool) {
+	var before policy.Usage
+	for gone := true; gone; {
+		held, before, ok, gone = f.slot().take(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+	}
+	if f.gate.policy.Load().ReadsUsage() {
+		kept := before // or each flow would pay for it
+		f.request.Usage = &kept
+	}
+	return held, ok
+}
+
+// admit decides the name, resolves it, decides its addresses, and records.
+func (f *Flow) admit(ctx context.Context) *Refusal {
+	if f.decide(ctx, f.request) != nil {
+		return f.denied(ctx)
+	}
+	if !f.request.Destination.Addr.IsValid() {
+		if refusal := f.resolve(ctx); refusal != nil {
+			return refusal
+		}
+		if f.decide(ctx, f.request) != nil {
+			return f.denied(ctx)
+		}
+	}
+	f.compare(ctx, f.request)
+	return f.recordDecision()
+}
+
+// decide asks the policy in force about r and keeps its answer.
+func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
+	f.policy = f.gate.policy.Load()
+	f.counted(r)
+	if d := f.searched(r); d != nil {
+		f.decision = d
+		return f.refusal(*d)
+	}
+	d := f.policy.Decide(ctx, r)
+	if f.opaque && d.Verdict == policy.Inspect {
+		d = tooLateToLook(d)
+	}
+	f.decision = f.gate.shared.of(d)
+	if passes(d.Verdict) {
+		return nil
+	}
+	return f.refusal(d)
+}
+
+// resolve fills in the addresses. A query that leaves the machine is recorded
+// before it is sent.
+func (f *Flow) resolve(ctx context.Context) *Refusal {
+	if f.gate.config.Resolver == nil {
+		return f.failed(ctx, policy.NetworkDNS)
+	}
+	dst := &f.request.Destination
+	var ok bool
+	if dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
+		return nil
+	}
+	if f.hurried {
+		return wouldWait
+	}
+	slot := f.slot()
+	defer slot.lookedUp(dst.Host)
+	if !slot.mayLookUp(dst.Host) {
+		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
+	}
+	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
+		return f.refusal(unavailable)
+	}
+	ctx, cancel := f.gate.patience(ctx)
+	defer cancel()
+	var err error
+	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
+	switch {
+	case f.gate.shut.Load():
+		return f.refuse(stopping)
+	case err != nil || len(dst.Addrs) == 0:
+		return f.failed(ctx, policy.NetworkDNS)
+	}
+	return nil
+}
+
+// refuse records a refusal that happens before anything passed.
+func (f *Flow) refuse(d policy.Decision) *Refusal {
+	if d.Policy == "" {
+		d.Policy = f.gate.Digest()
+	}
+	f.noteDenial()
+	f.decision = &d
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	return f.refusal(d)
+}
+
+// failed records that what was allowed did not come about.
+func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
+	f.compare(ctx, f.request)
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	f.recordEnd(f.ending(End{Outcome: string(class)}))
+	return f.networkRefusal(class)
+}
+
+func (f *Flow) recordDecision() *Refusal {
+	kind := KindOpen
+	switch {
+	case f.request.DNS != nil:
+		kind = KindDNS
+	case f.request.HTTP != nil:
+		kind = KindRequest
+	}
+	if !passes(f.decision.Verdict) {
+		return f.refused(recordOf{kind: kind})
+	}
+	seq, err := f.append(recordOf{kind: kind})
+	if err != nil {
+		return f.refusal(unavailable)
+	}
+	f.seq = seq
+	return nil
+}
