@@ -43,65 +43,6 @@ var (
 	ErrLocked = errors.New("the audit log is being written by another process")
 )
 
-// A Durability says what a record has to survive before Durable and Wait
-// report it.
-type Durability uint8
-
-const (
-	Disk    Durability = iota // a crash of the machine: the record was synced
-	Process                   // a crash of this process: the record was written
-)
-
-// Options say how a log is written. The zero value is ready for use.
-type Options struct {
-	// Durability is what Durable and Wait wait for. Whatever it is, a record is
-	// synced within a second, and before a segment is closed.
-	Durability Durability
-
-	// SegmentBytes is the size at which a segment is followed by a new one;
-	// 64 MiB where it is 0. A segment is larger only where a single write was.
-	SegmentBytes int64
-
-	// Keys is the folder of the private keys, which nobody else may be able to
-	// read; log-keys beside the log where it is "". One folder can hold the keys
-	// of many logs.
-	Keys string
-	// Epoch is how long a key signs at most while there is something to sign; an
-	// hour where it is 0.
-	Epoch time.Duration
-	// Ephemeral keeps the keys in memory, where they end with the log, which
-	// cannot be opened again then. The first checkpoint is made beside the first
-	// records, a tenth of a second after Create or when the log is closed.
-	Ephemeral bool
-	// Vouch is called once, before the first checkpoint is written, which Create
-	// does where the log is not ephemeral: with the log's origin and its root key,
-	// for who keeps them elsewhere. An error makes the log admit nothing until a
-	// later call succeeds. It may be nil.
-	Vouch func(origin, root string) error
-
-	// Brief is for a log that is opened all the time, for a record or two. Open reads
-	// of the segments that are sealed only the last seal, since what is wrong with them
-	// is for Verify; syncs nothing that was synced before it was signed; and makes
-	// beside that the key that takes over when the log is closed.
-	Brief bool
-
-	// Retain is what of the log is kept. The zero value keeps all.
-	Retain Retain
-	// Owed returns the seq of the first record that somebody has yet to get, or a larger
-	// one than any where nobody has, and whether that is known already. Until it is,
-	// nothing is removed. It must be quick and must not call the log. It may be nil.
-	Owed func() (seq int64, known bool)
-	// Anchor is called with each checkpoint that is durable, a signed note, for who
-	// keeps it elsewhere. It must be quick, must not wait, must not call the log,
-	// and must not change or keep the bytes. It may be nil.
-	Anchor func(checkpoint []byte)
-	// Trouble is told what goes wrong beside the writing of records, and does not
-	// stop it. It must be quick and must not call the log. It may be nil.
-	Trouble func(error)
-
-	unsigned bool // neither tree nor checkpoints: for tests of what is below them
-}
-
 const (
 	defaultSegmentBytes = 64 << 20
 
