@@ -1,0 +1,100 @@
+package logcmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+)
+
+func newLogKeyCommand() *cobra.Command {
+	var o signedSource
+	var asJSON, forWitness bool
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the public key that verifies the log",
+		Long: `Key prints the first public key of the log, by which all later ones are known.
+Keep it where nobody who can write the log can write: it is what log verify
+and log prove --check need elsewhere. With --run it is the key of the index of
+runs, which is the same for all runs of the user. With --witness it is the key
+by which witnesses know the log, which verifies nothing: give it to them.`,
+		Example: "  egressd log key > log-key.txt",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := o.Directory()
+			if err != nil {
+				return err
+			}
+			if o.signedSourceIsRun() {
+				dir = config.RunsIndexBeside(filepath.Dir(dir))
+			}
+			keys, err := o.keyDir(dir)
+			if err != nil {
+				return err
+			}
+			key, err := printedKey(dir, keys, forWitness)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"key": key, "dir": dir})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
+			return err
+		},
+	}
+	logs.AddFlags(cmd, &o.Source)
+	cmd.Flags().BoolVar(&forWitness, "witness", false, "the key by which witnesses know the log")
+	cli.JsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// printedKey is the first public key of the log in dir, or the one for witnesses.
+func printedKey(dir, keys string, forWitness bool) (string, error) {
+	if forWitness {
+		return witnessIdentity(dir, keys)
+	}
+	key, err := audit.RootKey(dir, keys)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", cli.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
+	}
+	return key, explainKey(err)
+}
+
+func newLogCheckpointCommand() *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Print the newest checkpoint of the log",
+		Long: `Checkpoint verifies the log and prints its newest checkpoint: a signed note (C2SP
+tlog-checkpoint) that says how many records there are, and the hash of all.
+Kept elsewhere, it shows later that none of them was changed or cut off.`,
+		Example: "  egressd log checkpoint | ssh auditor 'cat >> checkpoints.txt'",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, dir, err := o.verify(nil)
+			if err != nil {
+				return err
+			}
+			if report.Code != audit.Good && report.Code != audit.TornTail {
+				return cli.Failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+cli.ShellWord(dir))
+			}
+			if o.json {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"checkpoint": report.Newest})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), report.Newest)
+			return err
+		},
+	}
+	logs.AddFlags(cmd, &o.Source)
+	o.keyFlag(cmd)
+	cli.JsonFlag(cmd, &o.json)
+	return cmd
+}
