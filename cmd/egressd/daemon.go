@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -143,7 +144,7 @@ func (d *daemon) build() error {
 	})
 	d.filter = &dns.Filter{Gate: d.gate, Life: d.resolver.life}
 	d.server = &proxy.Server{Gate: d.gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{
-		Connections: proxy.ConnectionsWithin(l.Connections, openFiles()), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
+		Connections: proxy.ConnectionsWithin(l.Connections, confine.OpenFiles()), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -234,7 +235,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			r.close()
 		}
 	}()
-	if err := confine(r.talk); err != nil { // which takes the longer the more threads there are
+	if err := confine.Process(r.talk); err != nil { // which takes the longer the more threads there are
 		return err
 	}
 	r.serving.Go(func() { r.waysOut() })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -61,8 +62,8 @@ func selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err erro
 		return nil, false, noSandbox(err)
 	}
 	defer jail.Close()
-	if err := guardMemory(); err != nil {
-		return nil, false, unconfined("guard its memory", err)
+	if err := confine.Memory(); err != nil {
+		return nil, false, err
 	}
 	sockets, err := jail.Sockets()
 	if err != nil {

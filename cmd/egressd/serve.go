@@ -12,6 +12,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/spf13/cobra"
 )
 
@@ -66,13 +67,13 @@ const collectAt = 50
 // serve runs the daemon until a signal ends it.
 func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration, t tailoring) (err error) {
 	debug.SetGCPercent(collectAt)
-	if err := confine(talk); err != nil {
+	if err := confine.Process(talk); err != nil {
 		return err
 	}
-	if err := confineServe(talk); err != nil {
+	if err := confine.Daemon(talk); err != nil {
 		return err
 	}
-	warnRoot(talk)
+	confine.WarnRoot(talk)
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -86,7 +87,7 @@ func serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 		return err
 	}
 	defer d.close()
-	warnFiles(talk, d.config.File.Limits.Connections)
+	confine.WarnFiles(talk, d.config.File.Limits.Connections)
 	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon is there
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

@@ -1,4 +1,6 @@
-package main
+// Package confine takes from a process of egressd what it does not need, and says what it
+// is left with.
+package confine
 
 import (
 	"errors"
@@ -13,7 +15,7 @@ import (
 	"github.com/egressd/egressd/proxy"
 )
 
-// confine takes from this process, for good, what it does not need and what a
+// Process takes from this process, for good, what it does not need and what a
 // program that shares its user could use against it: the daemon holds the
 // sandboxes' tokens and decides what they may reach. It is called before any
 // of them is read. The programs that the daemon starts inherit all of it but
@@ -21,13 +23,13 @@ import (
 //
 // What cannot be had is an error, except in a build with cgo, where the Go
 // runtime cannot reach every thread: that is said to talk.
-func confine(talk io.Writer) error {
+func Process(talk io.Writer) error {
 	syscall.Umask(0o077) // what is not given to others in so many words is its own
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
 		return unconfined("no core dumps", err) // a dump would hold the tokens
 	}
-	if err := guardMemory(); err != nil {
-		return unconfined("guard its memory", err)
+	if err := Memory(); err != nil {
+		return err
 	}
 	err := gainNothing()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -40,10 +42,10 @@ func confine(talk io.Writer) error {
 	return nil
 }
 
-// confineServe takes from a daemon what it has no use for in the kernel, which run and
+// Daemon takes from a daemon what it has no use for in the kernel, which run and
 // attach do: they make namespaces. Where a kernel has no filters of system calls, or what
 // has started the daemon does not let it confine itself, as a unit of systemd with a filter of its own, that is said to talk.
-func confineServe(talk io.Writer) error {
+func Daemon(talk io.Writer) error {
 	err := confined.DropCapabilities()
 	switch {
 	case err == nil || errors.Is(err, errors.ErrUnsupported): // which was said
@@ -71,13 +73,13 @@ func unconfined(step string, err error) error {
 	return cli.Failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
 }
 
-// guardMemory makes the process's memory, environment and descriptors root's
+// Memory makes the process's memory, environment and descriptors root's
 // in /proc, and keeps others of its user from tracing it (prctl(2),
 // PR_SET_DUMPABLE). It also stops core dumps into a pipe, which RLIMIT_CORE
 // does not.
-func guardMemory() error {
+func Memory() error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
-		return errno
+		return unconfined("guard its memory", errno)
 	}
 	return nil
 }
@@ -92,17 +94,17 @@ func gainNothing() error {
 	return nil
 }
 
-// warnRoot speaks up where a flaw in egressd would be root's.
-func warnRoot(talk io.Writer) {
+// WarnRoot speaks up where a flaw in egressd would be root's.
+func WarnRoot(talk io.Writer) {
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(talk, "egressd: warning: running as root, which egressd has no need of")
 		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (see \"As a service\" in docs/manual.md)")
 	}
 }
 
-// openFiles is how many files the process may have open at a time. The Go runtime has raised
+// OpenFiles is how many files the process may have open at a time. The Go runtime has raised
 // that as far as it may.
-func openFiles() uint64 {
+func OpenFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxUint64
@@ -113,9 +115,9 @@ func openFiles() uint64 {
 // connectionsFew is how many are worth a word, where there could be more.
 const connectionsFew = 4096
 
-// warnFiles speaks up where fewer connections than the configuration says can be had.
-func warnFiles(talk io.Writer, most int) {
-	files := openFiles()
+// WarnFiles speaks up where fewer connections than the configuration says can be had.
+func WarnFiles(talk io.Writer, most int) {
+	files := OpenFiles()
 	if fit := proxy.ConnectionsWithin(most, files); fit < min(most, connectionsFew) {
 		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections; limits.connections says %d\n", files, fit, most)
 		fmt.Fprintln(talk, "egressd: hint: raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
