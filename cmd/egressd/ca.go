@@ -1,18 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
@@ -127,41 +125,6 @@ func (o *caOptions) dir() (string, error) {
 	return cfg.CADir()
 }
 
-// openAuthority opens the authority in dir. Where there is none it makes one,
-// and says so.
-func openAuthority(dir string, talk io.Writer) (*certs.Authority, error) {
-	a, err := certs.Open(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return a, explainAuthority(err)
-	}
-	a, err = certs.Create(dir)
-	if errors.Is(err, fs.ErrExist) { // another process was faster
-		a, err = certs.Open(dir)
-		return a, explainAuthority(err)
-	}
-	if err == nil {
-		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", cli.Printable(dir))
-	}
-	return a, explainAuthority(err)
-}
-
-// explainAuthority gives an error of certs the line that says what to do.
-func explainAuthority(err error) error {
-	var refusal *certs.Refusal
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &refusal):
-		return cli.Failed(errors.New(refusal.Problem), refusal.Fix)
-	case errors.Is(err, fs.ErrNotExist):
-		return cli.Failed(err, "egressd ca show, which makes one")
-	case errors.Is(err, fs.ErrPermission):
-		return cli.Failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
-	default:
-		return cli.Failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
-	}
-}
-
 // An authorityView is what is to be known of an authority.
 type authorityView struct {
 	Subject   string    `json:"subject"`
@@ -197,7 +160,7 @@ func (o *caOptions) show(stdout, stderr io.Writer, asPEM bool) error {
 	if err != nil {
 		return err
 	}
-	a, err := openAuthority(dir, stderr)
+	a, err := authority.Open(dir, stderr)
 	if err != nil {
 		return err
 	}
@@ -223,7 +186,7 @@ func (o *caOptions) rotate(stdout, stderr io.Writer) error {
 	}
 	a, err := certs.Rotate(dir)
 	if err != nil {
-		return explainAuthority(err)
+		return authority.Explain(err)
 	}
 	fmt.Fprintln(stderr, "egressd: a daemon that runs goes on with the old authority until SIGHUP or its next start")
 	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
@@ -251,11 +214,11 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	if err != nil {
 		return cli.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
 	}
-	a, err := openAuthority(dir, stderr)
+	a, err := authority.Open(dir, stderr)
 	if err != nil {
 		return err
 	}
-	text := joinBundle(system, a.PEM())
+	text := authority.Bundle(system, a.PEM())
 	if path == "" {
 		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
 	}
@@ -266,14 +229,6 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 		return cli.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
 	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
-}
-
-// joinBundle appends ours, unless the system trusts it already.
-func joinBundle(system, ours []byte) []byte {
-	if bytes.Contains(system, ours) {
-		return system
-	}
-	return slices.Concat(bytes.TrimRight(system, "\n"), []byte("\n\n# egressd\n"), ours)
 }
 
 // printBundle prints the bundle, or where it is, and what to do with it.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/egress"
@@ -196,7 +197,7 @@ func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]st
 // a name of its own, and returns its path.
 func writeBundle(ca []byte) (string, error) {
 	if _, system, err := certs.SystemRoots(); err == nil { // an image may have none
-		ca = joinBundle(system, ca)
+		ca = authority.Bundle(system, ca)
 	}
 	f, err := os.CreateTemp(os.Getenv(caFolderVariable), "egressd-ca-*.pem")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
@@ -39,7 +40,7 @@ func (d *daemon) tlsListener(c *config.Config, with *proxy.Inspection) (*proxy.T
 		if err != nil {
 			return nil, err
 		}
-		if l.Authority, err = openAuthority(dir, d.talk); err != nil {
+		if l.Authority, err = authority.Open(dir, d.talk); err != nil {
 			return nil, err
 		}
 	}

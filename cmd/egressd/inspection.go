@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/proxy"
@@ -29,7 +30,7 @@ func (d *daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	authority, err := openAuthority(dir, d.talk)
+	authority, err := authority.Open(dir, d.talk)
 	if err != nil {
 		return nil, err
 	}

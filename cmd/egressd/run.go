@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
@@ -393,7 +394,7 @@ func (r *runner) exec() error {
 		if err != nil {
 			return cli.Failed(err, "install the package ca-certificates")
 		}
-		p.Covered = map[string][]byte{path: joinBundle(system, ca)}
+		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 	}
 	if r.beside == nil {
