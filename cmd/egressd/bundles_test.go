@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/egress"
@@ -122,10 +123,7 @@ func (w *regoWorld) look(t *testing.T) {
 func (w *regoWorld) policyStatus(t *testing.T) (s policycmd.Status, code int) {
 	t.Helper()
 	var out, talk bytes.Buffer
-	cmd := newRootCommand()
-	cmd.SetArgs([]string{"policy", "status", "--json", "--config", filepath.Join(w.dir, "egressd.yaml")})
-	cmd.SetOut(&out)
-	code = cli.Report(&talk, cmd.Execute())
+	code = clitest.Run(policycmd.New(), []string{"policy", "status", "--json", "--config", filepath.Join(w.dir, "egressd.yaml")}, &out, &talk)
 	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
 		t.Fatalf("%v: %s%s", err, out.String(), talk.String())
 	}

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/trustcmd"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -31,7 +33,7 @@ func (w *regoWorld) trust(t *testing.T, flags ...string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	args := slices.Concat([]string{"trust", "--config", filepath.Join(w.dir, config.FileName)}, flags, []string{filepath.Join(w.dir, "tree")})
-	if code := run(args, &stdout, &stderr); code != 0 {
+	if code := clitest.Run(trustcmd.New(), args, &stdout, &stderr); code != 0 {
 		t.Fatalf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
 	}
 }

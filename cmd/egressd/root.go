@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/trustcmd"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -74,7 +75,7 @@ func addCommands(root *cobra.Command) {
 		logcmd.New(),
 		newCACommand(),
 		policycmd.New(),
-		newTrustCommand(),
+		trustcmd.New(),
 		newVersionCommand(),
 		newManCommand(),
 	)

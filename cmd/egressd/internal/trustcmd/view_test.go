@@ -1,4 +1,4 @@
-package main
+package trustcmd
 
 import (
 	"strings"
@@ -39,7 +39,7 @@ allow:
 `,
 	})
 	var stdout, stderr strings.Builder
-	if code := run([]string{"trust", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr); code != cli.ExitFailed {
+	if code := clitest.Run(New(), []string{"trust", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr); code != cli.ExitFailed {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	for _, want := range []string{
@@ -82,7 +82,7 @@ func TestATreeThatReadsOtherwiseThanItIsCannotBeTrusted(t *testing.T) {
 			"tree/.egressd/project.yaml": "version: 1\nrego: [policy]\n", "tree/.egressd/policy/p.rego": module, "tree/.egressd/policy/d.yaml": row.data,
 		})
 		var stdout, stderr strings.Builder
-		code := run([]string{"trust", "--yes", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr)
+		code := clitest.Run(New(), []string{"trust", "--yes", "--config", dir + "/" + config.FileName, dir + "/tree"}, &stdout, &stderr)
 		if code != row.code || code == cli.ExitUsage && !strings.Contains(stderr.String(), "of policy/d.yaml holds an invisible character") {
 			t.Errorf("%s: exit code %d, want %d: %s", name, code, row.code, &stderr)
 		}

@@ -1,4 +1,5 @@
-package main
+// Package trustcmd has egressd trust: what a working tree's own policy is, and would open.
+package trustcmd
 
 import (
 	"errors"
@@ -16,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTrustCommand() *cobra.Command {
+// New returns egressd trust.
+func New() *cobra.Command {
 	var o trustOptions
 	cmd := &cobra.Command{
 		Use:   "trust DIR",
