@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -132,7 +133,7 @@ type runOptions struct {
 
 // A runner is one program and the daemon that is there for it.
 type runner struct {
-	*daemon
+	*daemon.Daemon
 	runOptions
 	argv    []string
 	talk    *heldTalk
@@ -204,7 +205,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	if r.beside == nil {
-		r.serving.Go(func() { r.follow(following) })
+		r.serving.Go(func() { r.FollowBundles(following) })
 		r.serving.Go(func() { r.tidy(following) })
 	}
 	code, err := r.wait(signals)
@@ -241,7 +242,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	}
 	r.serving.Go(func() { r.waysOut() })
 	r.serving.Go(func() { r.signals() })
-	r.daemon, err = newDaemon(r.talk, r.config(), tailoring{change: r.change, unread: true, log: r.signRun, synthetic: synthetic, tally: &r.tally})
+	r.Daemon, err = daemon.New(r.talk, r.config(), daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
 	switch {
 	case errors.Is(err, errDaemonAnswers):
 		return r.prepareBeside()
@@ -250,7 +251,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	}
 	stands := sync.OnceValue(r.furnish)
 	go stands()
-	p, err := r.begin(ctx)
+	p, err := r.Begin(ctx)
 	if err != nil {
 		r.jail.Signal(syscall.SIGKILL) // so that furnish does not wait for it
 		_ = stands()
@@ -348,12 +349,12 @@ func (r *runner) serve() {
 		how = proxy.OriginalNAT
 	}
 	programs := r.sockets.Programs
-	r.ports.gate, r.ports.programs, r.ports.dialers = r.gate, programs, r.sockets.Dialers
-	r.server.Program = func(_ string, from, to netip.AddrPort) *policy.Process { return programs.Connected(from, to) }
+	r.ports.gate, r.ports.programs, r.ports.dialers = r.Gate, programs, r.sockets.Dialers
+	r.Server.Program = func(_ string, from, to netip.AddrPort) *policy.Process { return programs.Connected(from, to) }
 	for _, l := range r.sockets.TCP {
-		r.serving.Go(func() { r.complainOf(r.server.ServeTransparent(l, jailListener, how)) })
+		r.serving.Go(func() { r.complainOf(r.Server.ServeTransparent(l, jailListener, how)) })
 	}
-	r.names = &dns.Server{Gate: r.gate, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+	r.names = &dns.Server{Gate: r.Gate, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {
 			return programs.Connected(from, to)
 		}
@@ -366,13 +367,13 @@ func (r *runner) serve() {
 		r.serving.Go(func() { r.complainOf(r.names.ServeTCP(l, jailListener)) })
 	}
 	for _, d := range r.sockets.UDP {
-		r.serving.Go(func() { refuseDatagrams(r.gate, jailListener, programs, d) })
+		r.serving.Go(func() { daemon.RefuseDatagrams(r.Gate, jailListener, programs, d) })
 	}
 }
 
 func (r *runner) complainOf(err error) {
 	if err != nil && !errors.Is(err, proxy.ErrClosed) && !errors.Is(err, dns.ErrServerClosed) {
-		r.complain(err)
+		r.Complain(err)
 	}
 }
 
@@ -399,7 +400,7 @@ func (r *runner) exec() error {
 	}
 	if r.beside == nil {
 		r.index.hold() // beside the jail's work
-		r.serving.Go(func() { r.log.Origin() })
+		r.serving.Go(func() { r.Log.Origin() })
 	}
 	tried, err := r.jail.Prepare(p)
 	if err != nil {
@@ -418,7 +419,7 @@ func (r *runner) exec() error {
 	if r.beside != nil {
 		how += " · by the egressd at " + r.beside.socket
 	}
-	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
+	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.Path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}
@@ -436,8 +437,8 @@ func (r *runner) authority() []byte {
 	switch {
 	case r.beside != nil && r.beside.handed.Answer.CA != "":
 		return []byte(r.beside.handed.Answer.CA)
-	case r.with != nil:
-		return r.with.Authority.PEM()
+	case r.With != nil:
+		return r.With.Authority.PEM()
 	}
 	return nil
 }
@@ -452,21 +453,4 @@ func notStarted(err error) error {
 		return &cli.Failure{Code: exitNotExecutable, Err: err, Hint: "chmod +x " + program.Name}
 	}
 	return noSandbox(err)
-}
-
-// follow takes in what is fetched for the policy, until ctx is done. Files are not
-// read again: the program may be able to write them.
-func (r *runner) follow(ctx context.Context) {
-	r.age(ctx)
-	for {
-		r.poll(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case a := <-r.arrivals:
-			r.arrive(ctx, a)
-		case <-r.ageing():
-			r.age(ctx)
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -34,7 +35,7 @@ type otherDaemon struct {
 // findDaemon looks whether a daemon of this user takes networks in at a socket that the
 // configuration names for everybody.
 func (r *runner) findDaemon(c *config.Config) bool {
-	if r.alone || r.daemon != nil || r.beside != nil {
+	if r.alone || r.Daemon != nil || r.beside != nil {
 		return false
 	}
 	for _, name := range c.File.Listen.Enter {
@@ -59,7 +60,7 @@ func (r *runner) prepareBeside() error {
 		return cli.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
 			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
 	}
-	r.daemon = &daemon{talk: r.talk, config: c, path: c.Path}
+	r.Daemon = &daemon.Daemon{Talk: r.talk, Config: c, Path: c.Path}
 	captured, err := r.jail.Captured()
 	if err != nil {
 		return noSandbox(err)
@@ -189,7 +190,7 @@ func (r *runner) hideDoors(c *config.Config) error {
 			return cli.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
 				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")
 		}
-		_ = makeFolder(folder) // what is not there cannot be hidden, and could be made later
+		_ = daemon.MakeFolder(folder) // what is not there cannot be hidden, and could be made later
 		r.hidden = append(r.hidden, folder)
 	}
 	return nil

@@ -21,11 +21,11 @@ func (r *runner) stop(why string) {
 	r.sockets.Programs.Close()
 	at, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = r.server.Shutdown(at) // that something was still open is no error here
+	_ = r.Server.Shutdown(at) // that something was still open is no error here
 	r.serving.Wait()
-	r.daemon.serving.Wait()
-	if err := r.gate.Note(egress.KindStop, why); err != nil {
-		r.complain(err)
+	r.Daemon.Serving.Wait()
+	if err := r.Gate.Note(egress.KindStop, why); err != nil {
+		r.Complain(err)
 	}
 }
 
@@ -38,8 +38,8 @@ func (r *runner) tidy(over context.Context) {
 			return
 		}
 	case <-time.After(indexHeld):
-		if err := r.index.lastAwhile(r.log); err != nil {
-			r.complain(err)
+		if err := r.index.lastAwhile(r.Log); err != nil {
+			r.Complain(err)
 		}
 	}
 	r.sweep()
@@ -48,7 +48,7 @@ func (r *runner) tidy(over context.Context) {
 // sweep removes the logs of old runs.
 func (r *runner) sweep() {
 	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
-		r.complain(fmt.Errorf("remove the logs of old runs: %w", err))
+		r.Complain(fmt.Errorf("remove the logs of old runs: %w", err))
 	}
 }
 
@@ -58,14 +58,14 @@ func (r *runner) close() {
 		r.ports.stop()
 		r.beside.close()
 	}
-	if r.daemon == nil {
+	if r.Daemon == nil {
 		return
 	}
-	recorded := r.log != nil
+	recorded := r.Log != nil
 	if recorded {
 		r.index.hold()
 	}
-	r.daemon.close()
+	r.Daemon.Close()
 	if recorded {
 		r.attestRun()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 )
 
 // TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.
@@ -23,7 +24,7 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{daemon: &daemon{path: c.Path, config: c}}
+	r := runner{Daemon: &daemon.Daemon{Path: c.Path, Config: c}}
 	r.hideFiles(c, filepath.Join(state, "runs"))
 	trust := filepath.Join(state, "egressd", "trust")
 	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
@@ -52,7 +53,7 @@ rego:
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{daemon: &daemon{path: path, config: c}}
+	r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}}
 	r.hideFiles(c, filepath.Join(state, "runs"))
 	kept := filepath.Join(state, "egressd", "bundles")
 	if info, err := os.Stat(kept); err != nil || !info.IsDir() {

@@ -106,8 +106,8 @@ func (r *runner) hideBundles(c *config.Config) {
 // fixed are the files of the policy that are read once more where a bundle is
 // renewed, or by the next run.
 func (r *runner) fixed() []string {
-	c := r.daemon.config
-	all := []string{r.path}
+	c := r.Daemon.Config
+	all := []string{r.Path}
 	if c.Organisation != nil {
 		all = append(all, c.Organisation.Path)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/records/sink"
 )
@@ -115,8 +116,8 @@ func (r *runner) hideKeys(c *config.Config, runs string) {
 // attestRun puts the last checkpoint of a run's log into the index, so that its end
 // cannot be cut off.
 func (r *runner) attestRun() {
-	if err := r.index.end(string(r.log.Newest())); err != nil {
-		r.complain(fmt.Errorf("record the end of the run's log: the index of runs: %w", err))
+	if err := r.index.end(string(r.Log.Newest())); err != nil {
+		r.Complain(fmt.Errorf("record the end of the run's log: the index of runs: %w", err))
 	}
 }
 
@@ -133,7 +134,7 @@ func (x *runIndex) end(checkpoint string) (err error) {
 // which key each run has, and which end those have that have ended.
 func (r *runner) anchorIndex(c *config.Config) error {
 	places := c.File.Audit.Anchors
-	witnesses, err := witnessesOf(c)
+	witnesses, err := daemon.WitnessesOf(c)
 	if err != nil {
 		return err
 	}
@@ -145,8 +146,8 @@ func (r *runner) anchorIndex(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	d := &daemon{talk: r.talk} // the run's own is not there yet
-	r.index.anchors = sink.NewAnchors(r.index.dir, logs.Origin(), d.complain, d.tell)
+	d := &daemon.Daemon{Talk: r.talk} // the run's own is not there yet
+	r.index.anchors = sink.NewAnchors(r.index.dir, logs.Origin(), d.Complain, d.Tell)
 	r.index.anchors.Keys = keys
 	return r.index.anchors.Apply(places, witnesses)
 }
@@ -154,7 +155,7 @@ func (r *runner) anchorIndex(c *config.Config) error {
 // stopAnchors gives the last checkpoint of the index a moment.
 func (x *runIndex) stopAnchors() {
 	if x.anchors != nil {
-		x.anchors.Stop(anchorsDrain)
+		x.anchors.Stop(daemon.AnchorsDrain)
 	}
 }
 

@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/policy"
+)
+
+// listen opens every listener that the file names, or none.
+func (d *Daemon) listen() error {
+	names := append([]string(nil), d.Config.File.Listen.Proxy...)
+	for _, s := range d.Config.File.Sandboxes {
+		if s.Listen != "" {
+			names = append(names, s.Listen)
+		}
+	}
+	var own []netip.AddrPort
+	for _, name := range names {
+		l, err := d.openListener(name)
+		if err != nil {
+			return cli.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.Path)
+		}
+		d.listening = append(d.listening, l)
+		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+			own = append(own, tcp.AddrPort())
+		}
+	}
+	if err := d.listenForNames(&own); err != nil {
+		return err
+	}
+	if err := d.listenForCaptured(&own); err != nil {
+		return err
+	}
+	if err := d.listenForNetworks(); err != nil {
+		return err
+	}
+	if err := d.tailor.handed.allTaken(d.Path); err != nil {
+		return err
+	}
+	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.Change == nil {
+		return cli.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.Path)
+	}
+	d.own.Store(&own)
+	return d.admitUsers(d.Config)
+}
+
+// openListener opens a listener, or takes it from the service manager.
+func (d *Daemon) openListener(name string) (boundListener, error) {
+	taken := d.tailor.handed.stream(atProxy(name))
+	if taken == nil {
+		return openListener(name)
+	}
+	if path, unix := strings.CutPrefix(name, policy.UnixListener); unix {
+		if err := d.checkHandedMode(name, path); err != nil {
+			return boundListener{}, errors.Join(err, taken.Close())
+		}
+	}
+	return boundListener{Listener: taken, name: name}, nil
+}
+
+func openListener(name string) (boundListener, error) {
+	l := boundListener{name: name}
+	path, unix := strings.CutPrefix(name, policy.UnixListener)
+	if !unix {
+		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, policy.TLSListener))
+		l.Listener = tcp
+		return l, err
+	}
+	return openSocket("unix", name, path, ofGroup)
+}
+
+// openSocket opens a Unix socket that has the mode from the start.
+func openSocket(network, name, path string, mode fs.FileMode) (boundListener, error) {
+	l := boundListener{name: name}
+	if err := clearSocket(path); err != nil {
+		return l, err
+	}
+	if err := MakeFolder(filepath.Dir(path)); err != nil {
+		return l, err
+	}
+	socket, err := net.Listen(network, path)
+	if err != nil {
+		return l, err
+	}
+	l.Listener = socket
+	if l.file, err = holdSocket(path); err == nil {
+		err = l.file.chmod(mode)
+	}
+	if err != nil {
+		return l, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// MakeFolder makes a folder where there is none. Others may pass through it,
+// whatever the umask is: sandboxes with a user of their own do.
+func MakeFolder(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := MakeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o755)
+}
+
+// clearSocket removes a socket that a process left behind. Anything else at
+// path is somebody's, and an error.
+func clearSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if info.Mode()&fs.ModeSocket == 0 || !ok || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s exists and is not a socket of this user", path)
+	}
+	if answers(path) {
+		return fmt.Errorf("%s is in use by another process", path)
+	}
+	return os.Remove(path)
+}
+
+// answers reports whether a process listens on the socket at path.
+func answers(path string) bool {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer syscall.Close(fd)
+	err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
+	return err == nil || errors.Is(err, syscall.EPROTOTYPE) // that one listens for another kind of connection
+}
+
+func addressOf(l boundListener) string {
+	switch {
+	case strings.HasPrefix(l.name, policy.UnixListener):
+		return l.name
+	case strings.HasPrefix(l.name, policy.TLSListener):
+		return policy.TLSListener + l.Addr().String()
+	}
+	return l.Addr().String()
+}

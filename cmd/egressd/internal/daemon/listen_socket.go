@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+)
+
+// A boundListener is a listener that is open, and what the file calls it.
+type boundListener struct {
+	net.Listener
+	name string
+	file *socketFile // of a unix socket; else nil
+}
+
+// Close closes the listener and lets go of its file.
+func (l boundListener) Close() error {
+	err := l.Listener.Close()
+	if l.file != nil {
+		err = errors.Join(err, l.file.held.Close())
+	}
+	return err
+}
+
+// A socketFile is the file of a unix socket, held open. Who can write in the folder
+// of a socket can put a link in its place, and a mode that was set by name would be
+// that of what the link leads to.
+type socketFile struct{ held *os.File }
+
+// holdSocket opens the socket at path, and nothing else that may be there.
+func holdSocket(path string) (*socketFile, error) {
+	const oPath = 0x200000 // O_PATH, which package syscall does not have
+	fd, err := syscall.Open(path, oPath|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := &socketFile{os.NewFile(uintptr(fd), path)}
+	info, err := f.held.Stat()
+	if err == nil && info.Mode()&fs.ModeSocket == 0 {
+		err = fmt.Errorf("%s is not the socket that was opened", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.held.Close())
+	}
+	return f, nil
+}
+
+// chmod sets the mode of the socket, wherever it is by now.
+func (f *socketFile) chmod(mode fs.FileMode) error {
+	if err := os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.held.Fd()), mode); err != nil {
+		return fmt.Errorf("set the mode of %s: %w", f.held.Name(), errors.Unwrap(err))
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+)
+
+// notify tells the service manager how the daemon is (sd_notify(3)), where one asked.
+func (d *Daemon) notify(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		d.Complain(fmt.Errorf("tell the service manager: %w", err))
+	}
+}
+
+// telling has the service manager know that what f does is a reload.
+func (d *Daemon) telling(f func()) {
+	d.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
+	f()
+	d.notify(sd.SdNotifyReady)
+}
+
+// watchdog ticks as often as the service manager has to hear of the daemon not to
+// start it again, twice; it never does where nobody waits for that. What has to answer is
+// the goroutine that puts policies in force.
+func (d *Daemon) watchdog() (tick <-chan time.Time, stop func()) {
+	every, err := sd.SdWatchdogEnabled(false)
+	if err != nil {
+		d.Complain(fmt.Errorf("watchdog of the service manager: %w", err))
+	}
+	if err != nil || every <= 0 {
+		return nil, func() {}
+	}
+	t := time.NewTicker(every / 2)
+	return t.C, t.Stop
+}
