@@ -37,23 +37,11 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 	const text = "AKIAQ3EGALARMS77EXAMPLE0"
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "egressd.yaml"), filepath.Join(dir, "canary.txt")
-	write := func(path, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(file, text+"\n")
+	writeFile(t, file, text+"\n")
 	head := fmt.Sprintf("version: 1\nlisten: {proxy: [%q]}\naudit: {dir: %q}\nupstream: {dns: [\"127.0.0.1:9\"]}\nallow: [\"a.example\"]\n", "unix:"+filepath.Join(dir, "p"), filepath.Join(dir, "audit"))
-	write(path, head+"canaries: [{name: aws-key, file: canary.txt}]\n")
+	writeFile(t, path, head+"canaries: [{name: aws-key, file: canary.txt}]\n")
 	said := new(heard)
-	d, err := New(said, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	d := started(t, said, path)
 	defer d.stop(0)
 	ask := func() string {
 		c, err := net.Dial("unix", filepath.Join(dir, "p"))
@@ -81,8 +69,8 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 	}
 	for says, broken := range map[string]func(){
 		"absent":             func() { os.Remove(file) },
-		"short":              func() { write(file, "AKIA") },
-		"readable by others": func() { write(file, text); os.Chmod(file, 0o644) },
+		"short":              func() { writeFile(t, file, "AKIA") },
+		"readable by others": func() { writeFile(t, file, text); os.Chmod(file, 0o644) },
 	} {
 		broken()
 		if err := d.apply(context.Background(), "test"); err == nil || strings.Contains(err.Error(), text) {
@@ -93,7 +81,7 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 	if got := ask(); !strings.Contains(got, `"class":"canary"`) {
 		t.Errorf("after a change that was refused: %s", got)
 	}
-	write(path, head)
+	writeFile(t, path, head)
 	if err := d.apply(context.Background(), "test"); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,19 +18,10 @@ func TestAReloadChangesAllOrNothing(t *testing.T) {
 	path := filepath.Join(dir, "egressd.yaml")
 	write := func(listen, rest string) {
 		text := fmt.Sprintf("version: 1\nlisten: {proxy: [%q]}\naudit: {dir: %q}\nupstream: {dns: [\"127.0.0.1:9\"]}\n%s", listen, filepath.Join(dir, "audit"), rest)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 	}
 	write("127.0.0.1:0", "allow: [a.example]\n")
-	d, err := New(io.Discard, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	d := started(t, io.Discard, path)
 	defer d.stop(0)
 	before := d.Gate.Digest()
 	for says, edit := range map[string][2]string{

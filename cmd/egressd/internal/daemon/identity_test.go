@@ -57,9 +57,7 @@ func TestSocketsAreOpenToUsersWhereUsersCount(t *testing.T) {
 	write := func(own, others string) {
 		text := fmt.Sprintf("version: 1\nlisten: {proxy: [\"unix:%s\"]}\naudit: {dir: %q}\nupstream: {dns: [\"127.0.0.1:9\"]}\nallow: [a.example]\nsandboxes:\n- {name: own, listen: \"unix:%s\"%s}\n%s",
 			shared, filepath.Join(dir, "audit"), theirs, own, others)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 	}
 	expect := func(says string, ofShared, ofTheirs fs.FileMode) {
 		t.Helper()
@@ -70,14 +68,7 @@ func TestSocketsAreOpenToUsersWhereUsersCount(t *testing.T) {
 		}
 	}
 	write("", "- {name: u, uid: [7]}\n")
-	d, err := New(io.Discard, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	d := started(t, io.Discard, path)
 	defer d.stop(0)
 	expect("a user of the shared socket", 0o666, 0o660)
 	for _, step := range []struct {
@@ -137,22 +128,10 @@ func TestClientAuthoritiesAreReadAgain(t *testing.T) {
 func TestAModeIsForTheSocketThatWasOpened(t *testing.T) {
 	dir := t.TempDir()
 	path, socket, secret := filepath.Join(dir, "egressd.yaml"), filepath.Join(dir, "s"), filepath.Join(dir, "secret")
-	write := func(name, text string) {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	policy := fmt.Sprintf("version: 1\nlisten: {proxy: [\"unix:%s\"]}\naudit: {dir: audit}\nupstream: {dns: [\"127.0.0.1:9\"]}\nallow: [a.example]\n", socket)
-	write(secret, "x")
-	write(path, policy)
-	d, err := New(io.Discard, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, secret, "x")
+	writeFile(t, path, policy)
+	d := started(t, io.Discard, path)
 	defer d.stop(0)
 	moved := filepath.Join(dir, "moved")
 	if err := os.Rename(socket, moved); err != nil {
@@ -161,7 +140,7 @@ func TestAModeIsForTheSocketThatWasOpened(t *testing.T) {
 	if err := os.Symlink(secret, socket); err != nil {
 		t.Fatal(err)
 	}
-	write(path, policy+"sandboxes: [{name: u, uid: [7]}]\n")
+	writeFile(t, path, policy+"sandboxes: [{name: u, uid: [7]}]\n")
 	if err := d.apply(context.Background(), "test"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,28 +13,24 @@ import (
 	"github.com/egressd/egressd/audit"
 )
 
+// writesSinks returns what writes the policy file of dir with a list of sinks, beside what
+// else is said of the log.
+func writesSinks(t *testing.T, dir, rest string) func(sinks string) {
+	return func(sinks string) {
+		t.Helper()
+		writeFile(t, filepath.Join(dir, "egressd.yaml"), fmt.Sprintf("version: 1\nlisten: {proxy: [\"127.0.0.1:0\"]}\naudit: {dir: %q, key_dir: %q, %ssinks: [%s]}\nupstream: {dns: [\"127.0.0.1:9\"]}\n",
+			filepath.Join(dir, "audit"), filepath.Join(dir, "keys"), rest, sinks))
+	}
+}
+
 // TestSinksFollowThePolicy has a daemon whose sinks change while it runs, and its
 // last record in the file of the last one.
 func TestSinksFollowThePolicy(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "egressd.yaml")
-	write := func(sinks string) {
-		t.Helper()
-		text := fmt.Sprintf("version: 1\nlisten: {proxy: [\"127.0.0.1:0\"]}\naudit: {dir: %q, key_dir: %q, sinks: [%s]}\nupstream: {dns: [\"127.0.0.1:9\"]}\n",
-			filepath.Join(dir, "audit"), filepath.Join(dir, "keys"), sinks)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := writesSinks(t, dir, "")
 	write("{name: a, type: file, path: a.json, format: ecs}")
-	d, err := New(io.Discard, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d := started(t, io.Discard, path)
 	for began := false; !began; time.Sleep(time.Millisecond) { // until then a new list could take its place
 		text, _ := os.ReadFile(filepath.Join(dir, "a.json"))
 		began = bytes.Contains(text, []byte(`"action":"start"`))
@@ -43,9 +39,7 @@ func TestSinksFollowThePolicy(t *testing.T) {
 	if err := d.apply(t.Context(), "test"); err == nil {
 		t.Error("headers that are not there are taken")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "wrong"), []byte("Authorization Bearer hidden\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "wrong"), "Authorization Bearer hidden\n")
 	write("{name: a, type: otlp, url: \"http://127.0.0.1:9/\", headers_file: wrong}")
 	if err := d.apply(t.Context(), "test"); err == nil || strings.Contains(err.Error(), "hidden") || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("headers that are none: %v", err)
@@ -70,23 +64,9 @@ func TestSinksFollowThePolicy(t *testing.T) {
 func TestRetentionOfADaemonWaitsForItsSinks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "egressd.yaml")
-	write := func(sinks string) {
-		t.Helper()
-		text := fmt.Sprintf("version: 1\nlisten: {proxy: [\"127.0.0.1:0\"]}\naudit: {dir: %q, key_dir: %q, segment_bytes: 65536, durability: process, retain: {segments: 2, sinks: {age: 720h}}, sinks: [%s]}\nupstream: {dns: [\"127.0.0.1:9\"]}\n",
-			filepath.Join(dir, "audit"), filepath.Join(dir, "keys"), sinks)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := writesSinks(t, dir, "segment_bytes: 65536, durability: process, retain: {segments: 2, sinks: {age: 720h}}, ")
 	write("{name: siem, type: unix, path: nobody.sock, format: json}")
-	d, err := New(io.Discard, path, Tailoring{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d := started(t, io.Discard, path)
 	record := []byte(`{"kind":"note","note":"` + strings.Repeat("x", 4000) + `"}`)
 	fill := func() (oldest string) {
 		t.Helper()
