@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/internal/dockerrun"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -63,7 +64,7 @@ that egressd does not know; each with what to type instead.`,
 			if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
 				return cmd.Help()
 			}
-			return asSandboxFailure(dockerRun(cmd.ErrOrStderr(), args))
+			return exits.AsSandbox(dockerRun(cmd.ErrOrStderr(), args))
 		},
 	}
 }

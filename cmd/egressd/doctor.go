@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/spf13/cobra"
 )
 
@@ -132,7 +133,7 @@ func machineFindings() []symptom {
 		return []symptom{{"sandbox", err.Error(), sandboxFix()}}
 	}
 	all := []symptom{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
-	if err := refuseEscapes(tried); err != nil {
+	if err := exits.Escaped(tried); err != nil {
 		all[0] = symptom{"sandbox", err.Error(), "egressd selftest"}
 	}
 	capture := symptom{Check: "capture", Says: "tproxy"}

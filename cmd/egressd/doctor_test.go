@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -83,10 +84,10 @@ func TestDoctorFindsSockets(t *testing.T) {
 // TestAnEscapeIsSaid has something get out, which no sandbox here lets.
 func TestAnEscapeIsSaid(t *testing.T) {
 	tried := []sandbox.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
-	if err := refuseEscapes(tried); err == nil || !strings.Contains(err.Error(), "keys: request_key") {
+	if err := exits.Escaped(tried); err == nil || !strings.Contains(err.Error(), "keys: request_key") {
 		t.Errorf("run would start: %v", err)
 	}
-	if err := refuseEscapes(tried[:1]); err != nil {
+	if err := exits.Escaped(tried[:1]); err != nil {
 		t.Error(err)
 	}
 	var out bytes.Buffer

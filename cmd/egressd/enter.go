@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -54,11 +55,11 @@ in, 126 the program cannot be executed, 127 there is none.`,
   bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return asSandboxFailure(o.run(cmd.ErrOrStderr(), args))
+			return exits.AsSandbox(o.run(cmd.ErrOrStderr(), args))
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(cli.FlagError(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	socketFlag(cmd, &o.socket)
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox; only root and egressd's own user, outside of every sandbox, can choose one")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
@@ -108,7 +109,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	err = sandbox.Become(argv, env, func(what string) { fmt.Fprintf(stderr, "egressd: warning: not given up: %s\n", what) })
 	var program *sandbox.ExecError
 	if errors.As(err, &program) {
-		return notStarted(err)
+		return exits.NotStarted(err)
 	}
 	return cli.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
 }

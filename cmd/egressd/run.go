@@ -21,21 +21,13 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
-)
-
-// Exit codes of run that are not its program's.
-const (
-	exitDenied        = 86
-	exitSandbox       = 125
-	exitNotExecutable = 126
-	exitNotFound      = 127
-	exitSignal        = 128 // plus the signal's number
 )
 
 func newRunCommand() *cobra.Command {
@@ -77,11 +69,11 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
   egressd run -- bash`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return asSandboxFailure(o.run(cmd.Context(), cmd.ErrOrStderr(), args))
+			return exits.AsSandbox(o.run(cmd.Context(), cmd.ErrOrStderr(), args))
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asSandboxFailure(cli.FlagError(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	cli.ConfigFlag(cmd, &o.config)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "the same as --config")
 	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, in rules and in the log (default: that of the working directory)")
@@ -100,23 +92,6 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
 	_ = cmd.RegisterFlagCompletionFunc("name", config.CompleteSandboxes(&o.config))
 	return cmd
-}
-
-// asSandboxFailure gives errors of run the exit code by which they are told from
-// those of its program.
-func asSandboxFailure(err error) error {
-	var f *cli.Failure
-	var answer cli.Status
-	if err == nil || errors.As(err, &answer) {
-		return err
-	}
-	if !errors.As(err, &f) {
-		return &cli.Failure{Code: exitSandbox, Err: err}
-	}
-	if f.Code == cli.ExitFailed || f.Code == cli.ExitUsage {
-		return &cli.Failure{Code: exitSandbox, Err: err, Hint: f.Hint}
-	}
-	return err
 }
 
 type runOptions struct {
@@ -229,7 +204,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
 	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: true}); err != nil {
-		return noSandbox(err)
+		return exits.NoSandbox(err)
 	}
 	defer func() {
 		if err != nil {
@@ -271,7 +246,7 @@ func (r *runner) furnish() (err error) {
 	program := sync.OnceValue(r.outline)
 	r.serving.Go(func() { program() })
 	if r.sockets, err = r.jail.Sockets(); err != nil {
-		return noSandbox(err)
+		return exits.NoSandbox(err)
 	}
 	return r.arrange(program())
 }
@@ -285,23 +260,12 @@ func (r *runner) arrange(p sandbox.Program) error {
 		devices = p.Doors
 	}
 	if err := r.jail.HideDevices(devices); err != nil {
-		return noSandbox(err)
+		return exits.NoSandbox(err)
 	}
 	return nil
 }
 
 func (r *runner) config() string { return r.runOptions.config }
-
-// noSandbox is for a machine on which no sandbox can be made. There is no weaker
-// one to fall back to.
-func noSandbox(err error) error {
-	hint := "egressd serve, and proxy variables, for a sandbox that something else makes"
-	var setup *sandbox.SetupError
-	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
-		hint = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
-	}
-	return cli.Failed(err, hint)
-}
 
 // change makes a policy file that of one program: it has one sandbox, no
 // listener, and a log of its own.
@@ -404,9 +368,9 @@ func (r *runner) exec() error {
 	}
 	tried, err := r.jail.Prepare(p)
 	if err != nil {
-		return notStarted(err)
+		return exits.NotStarted(err)
 	}
-	if err := refuseEscapes(tried); err != nil {
+	if err := exits.Escaped(tried); err != nil {
 		return err
 	}
 	how := "transparent"
@@ -427,7 +391,7 @@ func (r *runner) exec() error {
 		fmt.Fprintln(r.talk, "egressd: warning: learning: what no rule speaks of is let pass")
 	}
 	if err := r.jail.Exec(); err != nil {
-		return notStarted(err)
+		return exits.NotStarted(err)
 	}
 	return nil
 }
@@ -441,16 +405,4 @@ func (r *runner) authority() []byte {
 		return r.With.Authority.PEM()
 	}
 	return nil
-}
-
-// notStarted says of a program whose fault it is, and what to type next.
-func notStarted(err error) error {
-	var program *sandbox.ExecError
-	switch {
-	case errors.As(err, &program) && program.Missing:
-		return &cli.Failure{Code: exitNotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
-	case errors.As(err, &program):
-		return &cli.Failure{Code: exitNotExecutable, Err: err, Hint: "chmod +x " + program.Name}
-	}
-	return noSandbox(err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -63,7 +64,7 @@ func (r *runner) prepareBeside() error {
 	r.Daemon = &daemon.Daemon{Talk: r.talk, Config: c, Path: c.Path}
 	captured, err := r.jail.Captured()
 	if err != nil {
-		return noSandbox(err)
+		return exits.NoSandbox(err)
 	}
 	defer captured.Close()
 	r.sockets = captured.Rest
@@ -107,7 +108,7 @@ func sameFile(a, b string) bool {
 func (r *runner) watchDaemon() error {
 	stop, closing, err := os.Pipe()
 	if err != nil {
-		return noSandbox(err)
+		return exits.NoSandbox(err)
 	}
 	b := r.beside
 	b.stop, b.done = closing, make(chan struct{})
@@ -173,7 +174,7 @@ func (r *runner) endBeside(code int, took time.Duration) error {
 // exitStatus is the error that stands for what a program came to.
 func (r *runner) exitStatus(code int, c egress.Counts) error {
 	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {
-		code = exitDenied
+		code = exits.Denied
 	}
 	if code != 0 {
 		return cli.Status(code)

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 )
 
 // signals are those that are meant for the program, whoever they are sent to.
@@ -48,9 +50,9 @@ func (r *runner) wait(s *signals) (int, error) {
 	status, err := r.jail.Wait(r.stopped)
 	switch {
 	case err != nil:
-		return exitSandbox, err
+		return exits.Sandbox, err
 	case status.Signaled():
-		return exitSignal + int(status.Signal()), nil
+		return exits.Signal + int(status.Signal()), nil
 	}
 	return status.ExitStatus(), nil
 }
