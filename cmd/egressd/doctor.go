@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/spf13/cobra"
 )
 
@@ -86,7 +87,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 		}
 		return sayFindings(w, servingFindings(cfg), o.json)
 	}
-	all := append(machineFindings(), socketFindings(doorsBut(nil))...)
+	all := append(machineFindings(), socketFindings(places.DoorsBut(nil))...)
 	cfg, err := config.Load(o.config)
 	var none *config.NotFoundError
 	switch {
@@ -209,7 +210,7 @@ func policyFinding(c *config.Config) symptom {
 			break
 		}
 	}
-	if dir, err := os.Getwd(); err == nil && isOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
+	if dir, err := os.Getwd(); err == nil && places.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
 		return symptom{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
 	return symptom{Check: "policy", Says: c.Path}
@@ -218,7 +219,7 @@ func policyFinding(c *config.Config) symptom {
 // isOwnPlace reports whether a policy is where that of its user belongs.
 func isOwnPlace(path string) bool {
 	dir, err := os.UserConfigDir()
-	return err == nil && isOrHolds(dir, path)
+	return err == nil && places.IsOrHolds(dir, path)
 }
 
 // variableFindings are about proxy variables: what they name, and what they leave

@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -42,7 +43,7 @@ func insideFindings(getenv func(string) string) []symptom {
 	if err != nil {
 		return []symptom{{"container", err.Error(), "a container with /proc"}}
 	}
-	all := append([]symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(doorsBut(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
+	all := append([]symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(places.DoorsBut(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
 	return append(all, insideProcesses("/proc"), insideNetwork("/sys/class/net"), insideRoutes("/proc/net", getenv), insideExceptions(getenv), insideBundles(getenv))
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -160,7 +161,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 		return err
 	}
 	r := &runner{runOptions: *o, argv: argv, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
-	r.waysOut = sync.OnceValue(func() []string { return doorsBut(r.doors) })
+	r.waysOut = sync.OnceValue(func() []string { return places.DoorsBut(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { r.signals().release() }()
 	if err := r.prepare(ctx); err != nil {
@@ -343,7 +344,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), ownPlaces(), ownProgram())}
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), places.OwnFolders(), places.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)

@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -204,6 +205,6 @@ func holdsOthers(folder string) bool {
 		needed = append(needed, dir)
 	}
 	return slices.ContainsFunc(needed, func(path string) bool {
-		return filepath.IsAbs(path) && within(realPath(path), realPath(folder))
+		return filepath.IsAbs(path) && places.Within(places.Real(path), places.Real(folder))
 	})
 }

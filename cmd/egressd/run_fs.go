@@ -5,9 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -32,7 +32,7 @@ func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
 		home = ""
 	}
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
-		if kept != "" && within(kept, work) {
+		if kept != "" && places.Within(kept, work) {
 			return nil, cli.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
 		}
 	}
@@ -46,13 +46,7 @@ func (r *runner) mayNest(kept []string) bool {
 	if r.nested || r.apart == nil {
 		return r.nested
 	}
-	return !slices.ContainsFunc(kept, func(path string) bool { return within(realPath(path), r.apart.Work) })
-}
-
-// within reports whether path is folder, or lies in it.
-func within(path, folder string) bool {
-	rest, err := filepath.Rel(folder, path)
-	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
+	return !slices.ContainsFunc(kept, func(path string) bool { return places.Within(places.Real(path), r.apart.Work) })
 }
 
 // privateFolders are those in which programs keep what is nobody else's, and

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 )
 
 func TestTheFoldersOfFS(t *testing.T) {
@@ -59,7 +61,7 @@ func TestWithin(t *testing.T) {
 	}{
 		{"/a/b", "/a", true}, {"/a", "/a", true}, {"/a", "/", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/a/..b", "/a", true},
 	} {
-		if within(row.path, row.folder) != row.in {
+		if places.Within(row.path, row.folder) != row.in {
 			t.Errorf("%s in %s: %v", row.path, row.folder, !row.in)
 		}
 	}

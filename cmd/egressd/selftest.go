@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -71,7 +72,7 @@ func selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err erro
 		return nil, false, exits.NoSandbox(err)
 	}
 	defer closeSockets(sockets)
-	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: doorsBut(nil), Fixed: ownProgram(), Packets: true}
+	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: places.DoorsBut(nil), Fixed: places.OwnProgram(), Packets: true}
 	tried, err = jail.Prepare(p)
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)
