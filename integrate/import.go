@@ -134,18 +134,23 @@ func importSRT(top map[string]json.RawMessage) (*Import, error) {
 }
 
 func importClaude(top map[string]json.RawMessage) (*Import, error) {
-	var sandbox, network map[string]json.RawMessage
-	var permissions struct{ Allow, Deny []string }
+	var sandbox, network, permissions map[string]json.RawMessage
+	var allow, deny []string
 	if err := take(top, "sandbox", &sandbox); err != nil {
 		return nil, err
 	}
 	if err := take(top, "permissions", &permissions); err != nil {
 		return nil, err
 	}
+	for key, list := range map[string]*[]string{"allow": &allow, "deny": &deny} { // by these names alone, whatever their case
+		if err := take(permissions, key, list); err != nil {
+			return nil, fmt.Errorf("permissions.%w", err)
+		}
+	}
 	if err := take(sandbox, "network", &network); err != nil {
 		return nil, err
 	}
-	in, err := importLists(network, fetched(permissions.Allow), fetched(permissions.Deny))
+	in, err := importLists(network, fetched(allow), fetched(deny))
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (e *ShapeError) Error() string { return e.Path + ": " + e.Problem }
 
 // read returns nil where there is no file.
 func read(path string) ([]byte, error) {
-	text, err := durable.Read(path, maxFile)
+	text, err := durable.Plain(path, maxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil

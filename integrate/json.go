@@ -18,11 +18,60 @@ type jsonFile struct {
 }
 
 func parseJSON(text []byte) (*jsonFile, error) {
+	if deep(text) {
+		return nil, fmt.Errorf("values in it are nested more than %d deep", maxDepth)
+	}
 	root, err := hujson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	return &jsonFile{root, unitOf(&root)}, nil
+}
+
+// maxDepth is how deep values may be nested. The parser calls itself for each level, and a program
+// that runs out of stack ends.
+const maxDepth = 1000
+
+// deep reports whether values are nested more than maxDepth deep in JSON with comments, or in as
+// much of text as is.
+func deep(text []byte) bool {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			i = endOf(text, i)
+		case c == '/' && i+1 < len(text) && text[i+1] == '/':
+			i = past(text, i, "\n")
+		case c == '/' && i+1 < len(text) && text[i+1] == '*':
+			i = past(text, i+2, "*/")
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// endOf is where the string ends that begins at i: at its closing quote.
+func endOf(text []byte, i int) int {
+	for i++; i < len(text) && text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i
+}
+
+// past is where the next end of a comment ends, or text.
+func past(text []byte, i int, end string) int {
+	n := bytes.Index(text[min(i, len(text)):], []byte(end))
+	if n < 0 {
+		return len(text)
+	}
+	return i + n + len(end) - 1
 }
 
 // unitOf is how the first member of the file is indented.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Left begins the names of what a crash in the middle of [Replace] leaves in the folder.
@@ -51,6 +52,44 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return whole(f, path, most)
+}
+
+// Plain is Read for a path at which somebody else may have put anything. It waits for
+// nobody: a FIFO, a device, a socket or a folder there is an error. A link is
+// followed.
+func Plain(path string, most int64) ([]byte, error) {
+	f, err := OpenPlain(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return whole(f, path, most)
+}
+
+// OpenPlain opens a plain file for reading, as Plain does. What it is is looked at before it
+// is opened, since opening alone does something to some devices, and again afterwards.
+func OpenPlain(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, notPlain(path)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(notPlain(path), err, f.Close())
+	}
+	return f, nil
+}
+
+func notPlain(path string) error { return fmt.Errorf("%s is no plain file", path) }
+
+func whole(f *os.File, path string, most int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -73,5 +74,23 @@ func TestRead(t *testing.T) {
 		if (err == nil) != whole || whole && string(got) != text || !whole && (got != nil || !strings.Contains(err.Error(), path)) {
 			t.Errorf("of %q it reads %q: %v", text, got, err)
 		}
+	}
+}
+
+// TestPlainWaitsForNobody has what a sandbox may leave behind in the place of a file.
+func TestPlainWaitsForNobody(t *testing.T) {
+	dir := t.TempDir()
+	fifo, link, text := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "text")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink(text, link), os.WriteFile(text, []byte("text"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, plain := range map[string]bool{text: true, link: true, fifo: false, dir: false, os.DevNull: false, "/dev/zero": false} {
+		got, err := Plain(path, 4)
+		if (err == nil) != plain || plain && string(got) != "text" {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if _, err := Plain(text, 3); err == nil {
+		t.Error("a file that is too large was read")
 	}
 }

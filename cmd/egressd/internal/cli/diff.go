@@ -9,8 +9,8 @@ import (
 const diffContext = 3
 
 // UnifiedDiff returns the changes from old to new in the unified format that
-// patch(1) reads. It compares every line with every other: for files that a
-// person writes.
+// patch(1) reads: the fewest that there are where the part that has changed has up to
+// a few thousand lines, as in files that a person writes, and else all of that part.
 func UnifiedDiff(oldName, newName, old, new string) string {
 	edits := diffLines(splitLines(old), splitLines(new))
 	var b strings.Builder
@@ -92,8 +92,43 @@ func splitLines(s string) []string {
 	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }
 
-// diffLines returns the shortest list of edits from a to b.
-func diffLines(a, b []string) []edit {
+// mostCompared is how many pairs of lines are compared.
+const mostCompared = 1 << 22
+
+// diffLines returns the shortest list of edits from a to b, or a longer one where it would take
+// too much to find that.
+func diffLines(a, b []string) (edits []edit) {
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		edits = append(edits, edit{' ', a[same]})
+		same++
+	}
+	a, b = a[same:], b[same:]
+	end := 0
+	for end < min(len(a), len(b)) && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	rest := a[len(a)-end:]
+	a, b = a[:len(a)-end], b[:len(b)-end]
+	if len(b) > 0 && len(a) > mostCompared/len(b) {
+		edits = append(edits, allOf('-', a)...)
+		edits = append(edits, allOf('+', b)...)
+	} else {
+		edits = append(edits, shortest(a, b)...)
+	}
+	return append(edits, allOf(' ', rest)...)
+}
+
+func allOf(sign byte, lines []string) []edit {
+	edits := make([]edit, len(lines))
+	for i, line := range lines {
+		edits[i] = edit{sign, line}
+	}
+	return edits
+}
+
+// shortest compares every line of a with every one of b.
+func shortest(a, b []string) []edit {
 	common := make([][]int, len(a)+1) // lengths of longest common subsequences of a[i:] and b[j:]
 	for i := range common {
 		common[i] = make([]int, len(b)+1)

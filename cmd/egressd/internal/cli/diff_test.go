@@ -27,3 +27,19 @@ func TestUnifiedDiff(t *testing.T) {
 		}
 	}
 }
+
+// TestUnifiedDiffOfWhatNoPersonWrote has files of which every pair of lines would take 32 GiB.
+func TestUnifiedDiffOfWhatNoPersonWrote(t *testing.T) {
+	const lines = 1 << 16
+	old := "first\n" + strings.Repeat("\n", lines) + "last\n"
+	for says, row := range map[string]struct{ new, want string }{
+		"a line is added":    {strings.Replace(old, "last", "more\nlast", 1), "@@ -65535,4 +65535,5 @@\n \n \n \n+more\n last\n"},
+		"a line is left out": {strings.TrimPrefix(old, "first\n"), "@@ -1,4 +1,3 @@\n-first\n \n \n \n"},
+		"most is something else": {"first\n" + strings.Repeat("x\n", lines) + "last\n",
+			"@@ -1,65538 +1,65538 @@\n first\n" + strings.Repeat("-\n", lines) + strings.Repeat("+x\n", lines) + " last\n"},
+	} {
+		if got := UnifiedDiff("a", "b", old, row.new); got != "--- a\n+++ b\n"+row.want {
+			t.Errorf("%s: %d bytes, %.200q", says, len(got), got)
+		}
+	}
+}

@@ -273,12 +273,15 @@ func readBeside(path string) ([]byte, error) {
 			return nil, fmt.Errorf("%s is a link, and in a project none is followed", p)
 		}
 	}
-	text, err := os.ReadFile(path)
+	text, err := durable.Plain(path, maxBeside)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	return text, err
 }
+
+// maxBeside is more than this program has, in bytes, which a Feature may hold.
+const maxBeside = 256 << 20
 
 func sameProgram(at string) (bool, error) {
 	old, err := readBeside(at)

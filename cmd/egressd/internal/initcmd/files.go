@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/spf13/cobra"
@@ -26,6 +25,9 @@ func (o *planOptions) flags(cmd *cobra.Command) {
 	cli.JsonFlag(cmd, &o.json)
 }
 
+// maxThere is more than any file has that init would replace, in bytes.
+const maxThere = 2 << 20
+
 // A plannedFile is what init tells a script of a file.
 type plannedFile struct {
 	Path    string `json:"path"`
@@ -39,7 +41,7 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 	var changed []integrate.Made
 	var there []string
 	for _, f := range plan.Files {
-		old, err := config.Read(f.Path)
+		old, err := durable.Plain(f.Path, maxThere)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return cli.Failed(err, "egressd init --help")
 		}

@@ -197,7 +197,7 @@ func isTerminal(stream any) bool {
 // what was shown any more.
 func replaceSettings(file *integrate.File) error {
 	mode := fs.FileMode(0o600)
-	now, err := os.ReadFile(file.Path)
+	now, err := durable.Plain(file.Path, maxThere)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && file.Old == nil:
 	case err != nil:

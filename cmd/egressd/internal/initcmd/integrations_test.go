@@ -3,8 +3,10 @@ package initcmd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/integrate"
@@ -64,6 +66,43 @@ func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 	o := integrationOptions{of: integrations[0]}
 	if o.agreed(null, program) == nil || o.agreed(program, null) == nil {
 		t.Error("it was taken for a yes")
+	}
+}
+
+// TestNobodyIsWaitedFor has FIFOs where a project's files are looked for.
+func TestNobodyIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	fifo := func(parts ...string) string {
+		path := filepath.Join(append([]string{dir}, parts...)...)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), unix.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	claude := fifo(".claude", "settings.json")
+	container := fifo("a", ".devcontainer", "devcontainer.json")
+	compose := fifo("compose.yaml")
+	planned := planOptions{}
+	for name, try := range map[string]func() error{
+		"init claude": func() error {
+			o := integrationOptions{of: integrations[0], listen: "127.0.0.1:3128", project: true}
+			return o.run(nil, io.Discard, io.Discard)
+		},
+		"settings that are replaced": func() error { return replaceSettings(&integrate.File{Path: claude, Old: []byte("x")}) },
+		"init devcontainer": func() error {
+			_, err := integrate.DevContainers(integrate.DevContainer{Folder: filepath.Join(dir, "a")})
+			return err
+		},
+		"the files of its Feature": func() error { _, err := readBeside(container); return err },
+		"init compose":             func() error { _, err := integrate.ReadCompose(dir); return err },
+		"a file that is planned": func() error {
+			return planned.carryOut(io.Discard, io.Discard, integrate.Set{Files: []integrate.Made{{Path: compose, Text: "x"}}})
+		},
+	} {
+		if err := try(); err == nil || !strings.Contains(err.Error(), "is no plain file") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

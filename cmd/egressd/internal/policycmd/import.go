@@ -61,7 +61,7 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	if !slices.Contains(integrate.Importers(), o.from) {
 		return cli.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
 	}
-	text, err := durable.Read(path, 1<<20)
+	text, err := durable.Plain(path, 1<<20)
 	if err != nil {
 		return cli.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
