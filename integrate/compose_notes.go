@@ -25,6 +25,9 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.written(s); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can write %s, which the next docker compose up reads: mount what it works on without that, or look at it before", s.Name, strings.Join(paths, " and ")))
 		}
+		if paths := c.replaceable(s); held && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
+		}
 	}
 	if len(c.shared()) > 0 {
 		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
@@ -65,6 +68,19 @@ func (c *Compose) written(s *ComposeService) (all []string) {
 		within := func(dir string) bool { return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 		if slices.ContainsFunc(s.mounts, within) {
 			all = append(all, file)
+		}
+	}
+	return all
+}
+
+// replaceable are paths that some service mounts, and that lie in a folder which s can write.
+func (c *Compose) replaceable(s *ComposeService) (all []string) {
+	for i := range c.File.Services {
+		for _, path := range c.File.Services[i].reads {
+			in := func(dir string) bool { return path != dir && under(path, dir) }
+			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
+				all = append(all, path)
+			}
 		}
 	}
 	return all

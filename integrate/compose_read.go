@@ -1,7 +1,11 @@
 package integrate
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,11 +29,13 @@ type ComposeFile struct {
 // A ComposeService is one service of it.
 type ComposeService struct {
 	Name     string
-	Networks []string // that it names itself; none: the network default
-	shares   string   // network_mode
-	problems []string // by which no network would hold it
+	Networks []string     // that it names itself; none: the network default
+	shares   string       // network_mode
+	joins    []sharedWith // namespaces of other services
+	problems []string     // by which no network would hold it
 	ports    bool
 	mounts   []string // folders of the host that it can write, absolute
+	reads    []string // and all that it has of the host
 }
 
 type composeNetwork struct {
@@ -39,22 +45,22 @@ type composeNetwork struct {
 
 // composeText is a compose file, with what has several forms left as it is.
 type composeText struct {
-	Version  yaml.Node                 `yaml:"version"`
-	Include  yaml.Node                 `yaml:"include"`
-	Services map[string]serviceText    `yaml:"services"`
-	Networks map[string]composeNetwork `yaml:"networks"`
+	Version  yaml.Node                       `yaml:"version"`
+	Include  yaml.Node                       `yaml:"include"`
+	Services map[string]map[string]yaml.Node `yaml:"services"`
+	Networks map[string]composeNetwork       `yaml:"networks"`
+	Volumes  map[string]composeVolume        `yaml:"volumes"`
+	Configs  map[string]composeGiven         `yaml:"configs"`
+	Secrets  map[string]composeGiven         `yaml:"secrets"`
 }
 
-type serviceText struct {
-	Extends     yaml.Node `yaml:"extends"`
-	NetworkMode string    `yaml:"network_mode"`
-	Networks    yaml.Node `yaml:"networks"`
-	Privileged  string    `yaml:"privileged"`
-	Pid         string    `yaml:"pid"`
-	UsernsMode  string    `yaml:"userns_mode"`
-	CapAdd      yaml.Node `yaml:"cap_add"`
-	Ports       yaml.Node `yaml:"ports"`
-	Volumes     yaml.Node `yaml:"volumes"`
+type composeVolume struct {
+	Options map[string]string `yaml:"driver_opts"`
+}
+
+// A composeGiven is a config or a secret: a file that is mounted, or no concern of the host's.
+type composeGiven struct {
+	File string `yaml:"file"`
 }
 
 // ReadCompose reads the compose file at path, or where path is a folder the one that
@@ -67,19 +73,34 @@ func ReadCompose(path string) (*ComposeFile, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	var file composeText
-	if err := yaml.Unmarshal(text, &file); err != nil {
+	file, err := parseCompose(text)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	c := &ComposeFile{Path: path, Version: file.Version.Value, Includes: len(file.Include.Content) > 0, networks: file.Networks}
-	for name, s := range file.Services {
-		c.Services = append(c.Services, s.read(name, filepath.Dir(path)))
+	c := &ComposeFile{Path: path, Version: file.Version.Value, Includes: !isNothing(&file.Include), networks: file.Networks}
+	for name, keys := range file.Services {
+		j := composeJudge{file: file, service: ComposeService{Name: name}, dir: filepath.Dir(path), home: os.Getenv("HOME")}
+		c.Services = append(c.Services, j.judge(keys))
 	}
 	slices.SortFunc(c.Services, func(a, b ComposeService) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
+}
+
+// parseCompose refuses a second document: Compose merges it into the first.
+func parseCompose(text []byte) (*composeText, error) {
+	var file composeText
+	var second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, errors.New("a second document begins in it, which Compose merges into the first; keep one")
+	}
+	return &file, nil
 }
 
 func findCompose(path string) ([]byte, string, error) {
@@ -99,53 +120,13 @@ func findCompose(path string) ([]byte, string, error) {
 	return nil, "", fmt.Errorf("%s: there is no %s", path, strings.Join(ComposeNames, ", "))
 }
 
-func (s *serviceText) read(name, dir string) ComposeService {
-	service := ComposeService{Name: name, Networks: keysOf(&s.Networks), shares: s.NetworkMode, ports: len(s.Ports.Content) > 0}
-	problem := func(text string, a ...any) { service.problems = append(service.problems, fmt.Sprintf(text, a...)) }
-	if s.Extends.Kind != 0 {
-		problem("extends another service, which is not looked at")
-	}
-	if s.Privileged != "" && s.Privileged != "false" {
-		problem("is privileged: it becomes root of the host")
-	}
-	if s.Pid != "" && !strings.HasPrefix(s.Pid, "service:") {
-		problem("has pid: %s", s.Pid)
-	}
-	if s.UsernsMode == "host" {
-		problem("has userns_mode: host")
-	}
-	for _, capability := range valuesOf(&s.CapAdd) {
-		if one := strings.TrimPrefix(strings.ToUpper(capability), "CAP_"); slices.Contains(escaping, one) {
-			problem("has cap_add: %s", one)
-		}
-	}
-	for _, v := range s.Volumes.Content {
-		source, writable := sourceOf(v, dir)
-		switch {
-		case source == "":
-		case strings.HasSuffix(source, ".sock") || source == "/" || source == "/run" || source == "/var/run":
-			problem("mounts %s, by which others act for it outside", source)
-		case writable:
-			service.mounts = append(service.mounts, source)
-		}
-	}
-	return service
-}
-
-// escaping are capabilities with which a container is not held by its network:
-// it leaves it, or takes addresses and sends packets in it that are not its own.
-var escaping = []string{"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "NET_ADMIN", "NET_RAW"}
-
-// keysOf are the keys of a mapping, or the items of a list.
+// keysOf are the keys of a mapping, those that it merges too, or the items of a list.
 func keysOf(n *yaml.Node) (all []string) {
-	n = resolved(n)
-	if n.Kind != yaml.MappingNode {
+	var mapping map[string]yaml.Node
+	if n = resolved(n); n.Kind != yaml.MappingNode || n.Decode(&mapping) != nil {
 		return valuesOf(n)
 	}
-	for i := 0; i < len(n.Content); i += 2 {
-		all = append(all, n.Content[i].Value)
-	}
-	return all
+	return slices.Sorted(maps.Keys(mapping))
 }
 
 func valuesOf(n *yaml.Node) (all []string) {
@@ -155,39 +136,17 @@ func valuesOf(n *yaml.Node) (all []string) {
 	return all
 }
 
+// isNothing reports whether a value is missing, null, or an empty list or mapping.
+func isNothing(n *yaml.Node) bool {
+	n = resolved(n)
+	return n.Kind == 0 || n.Tag == "!!null" || n.Kind != yaml.ScalarNode && len(n.Content) == 0
+}
+
 func resolved(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	return n
-}
-
-// sourceOf is the path of the host that a mount is of, or "" where it is none.
-func sourceOf(n *yaml.Node, dir string) (source string, writable bool) {
-	n = resolved(n)
-	if n.Kind == yaml.MappingNode {
-		var m struct {
-			Type     string `yaml:"type"`
-			Source   string `yaml:"source"`
-			ReadOnly string `yaml:"read_only"`
-		}
-		if n.Decode(&m) != nil || m.Type != "bind" {
-			return "", false
-		}
-		return absolute(m.Source, dir), m.ReadOnly != "true"
-	}
-	parts := strings.Split(n.Value, ":")
-	if len(parts) < 2 || !strings.ContainsAny(parts[0][:min(1, len(parts[0]))], "./~$") {
-		return "", false // a volume
-	}
-	return absolute(parts[0], dir), len(parts) < 3 || !slices.Contains(strings.Split(parts[2], ","), "ro")
-}
-
-func absolute(path, dir string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(dir, path)
 }
 
 // Problems are why no network would hold a service, one sentence each.
@@ -198,7 +157,15 @@ func (c *ComposeFile) Problems(s *ComposeService, held []string) (all []string) 
 	if of, ok := strings.CutPrefix(s.shares, "service:"); s.shares != "" && s.shares != "none" && (!ok || !slices.Contains(held, of)) {
 		all = append(all, fmt.Sprintf("%s has network_mode: %s", s.Name, s.shares))
 	}
+	for _, j := range s.joins {
+		if !slices.Contains(held, j.service) {
+			all = append(all, fmt.Sprintf("%s has %s: service:%s, which is not held", s.Name, j.key, j.service))
+		}
+	}
 	for _, name := range s.Networks {
+		if !plainNetwork(name) {
+			all = append(all, fmt.Sprintf("%s is in the network %q, and none can be called that", s.Name, name))
+		}
 		n := c.networks[name]
 		if n.External.Kind != 0 && n.External.Value != "false" {
 			all = append(all, fmt.Sprintf("%s is in the network %s, which is made elsewhere and cannot be closed from here", s.Name, name))
@@ -212,3 +179,7 @@ func (c *ComposeFile) Problems(s *ComposeService, held []string) (all []string) 
 
 // Shares reports whether a service has the network of another one, or none at all: it gets none.
 func (s *ComposeService) Shares() bool { return s.shares != "" }
+
+func plainNetwork(name string) bool {
+	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == ""
+}

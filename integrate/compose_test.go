@@ -103,6 +103,9 @@ func TestComposeGivesEachServiceANetwork(t *testing.T) {
 			t.Errorf("nothing says %q:\n%s", want, notes)
 		}
 	}
+	if link := "worker can put a link in the place of " + filepath.Join(filepath.Dir(set.Files[0].Path), "x") + ","; !strings.Contains(notes, link) {
+		t.Errorf("nothing says %q:\n%s", link, notes)
+	}
 	if strings.Contains(notes, "web can write") {
 		t.Errorf("web mounts nothing:\n%s", notes)
 	}
@@ -130,6 +133,16 @@ func TestComposeClosesNetworksThatStay(t *testing.T) {
 	}
 }
 
+// outsideCompose is what services refer to that shall not be held.
+const outsideCompose = `
+x-engine: &engine ["/var/run/docker.sock:/s"]
+x-root: &root {privileged: true}
+networks: {theirs: {external: true}, named: {external: {name: x}}, lan: {driver: macvlan}}
+volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: }
+configs: {engine: {file: /var/run/docker.sock}, text: {content: x}}
+secrets: {engine: {file: /var/run/docker.sock}, text: {file: ./text}}
+`
+
 func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 	for text, want := range map[string]string{
 		"{network_mode: host}":                                "network_mode: host",
@@ -149,11 +162,45 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{networks: [theirs]}":                                "made elsewhere",
 		"{networks: [named]}":                                 "made elsewhere",
 		"{networks: [lan]}":                                   "driver is macvlan",
-		"{network_mode: 'service:web'}":                       "",
-		"{network_mode: none}":                                "",
+		"{volumes: *engine}":                                  "docker.sock",
+		"{<<: *root}":                                         "privileged",
+		"{networks: {<<: {theirs: {}}}}":                      "made elsewhere",
+		`{networks: ["x:\n    internal: false\n  y"]}`:        "none can be called that",
+		"{volumes: ['${S:-/var/run/docker.sock}:/s']}":        "what its variables stand for",
+		"{volumes: ['$S']}":                                   "what its variables stand for",
+		"{volumes: ['~/.docker/run:/r']}":                     "mounts /",
+		"{volumes: ['/var:/v']}":                              "mounts /var,",
+		"{volumes: ['/proc:/p:ro']}":                          "mounts /proc,",
+		"{volumes: [{type: '${T:-bind}', source: /run}]}":     "mounts /run as",
+		"{volumes: [{type: bind, source: '$S'}]}":             "what its variables stand for",
+		"{volumes: ['run:/r']}":                               "mounts /run,",
+		"{volumes: [{type: volume, source: over}]}":           "mounts /run,",
+		"{volumes: ['unknown:/r']}":                           "what its variables stand for",
+		"{configs: [engine]}":                                 "docker.sock",
+		"{secrets: [{source: engine, target: x}]}":            "docker.sock",
+		"{use_api_socket: true}":                              "use_api_socket",
+		"{ipc: host}":                                         "ipc: host",
+		"{ipc: 'service:other'}":                              "service:other, which is not held",
+		"{pid: 'service:other'}":                              "service:other, which is not held",
+		"{uts: host}":                                         "uts: host",
+		"{cgroup: host}":                                      "cgroup: host",
+		"{userns_mode: '$U'}":                                 "userns_mode: $U",
+		"{cap_add: ['${CAP}']}":                               "cap_add: ${CAP}",
+		"{devices: [/dev/mem]}":                               "devices",
+		"{device_cgroup_rules: ['a *:* rwm']}":                "device_cgroup_rules",
+		"{volumes_from: ['container:x']}":                     "volumes_from",
+		"{security_opt: ['seccomp:unconfined']}":              "seccomp:unconfined",
+		"{security_opt: [label=disable]}":                     "label=disable",
+		"{post_start: [{command: x, privileged: true}]}":      "post_start",
+		"{of_tomorrow: yes}":                                  "of_tomorrow",
+		"{pid: 'service:web', ipc: private, uts: , cgroup: private, devices: [], privileged: }":                               "",
+		"{security_opt: ['no-new-privileges:true', seccomp=./p.json], x-mine: 1, pre_stop: [{command: x}]}":                   "",
+		"{volumes: ['~/src:/s', '${HOME}/a:/a', '${PWD}/b:/b', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
+		"{network_mode: 'service:web'}": "",
+		"{network_mode: none}":          "",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv:/srv']}": "",
 	} {
-		file := composeFile(t, "services:\n  web: {}\n  it: "+text+"\nnetworks: {theirs: {external: true}, named: {external: {name: x}}, lan: {driver: macvlan}}\n")
+		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
 		got := strings.Join(file.Problems(&file.Services[0], []string{"web", "it"}), "; ")
 		if (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q", text, got)
@@ -162,7 +209,8 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 }
 
 func TestReadComposeRefuses(t *testing.T) {
-	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n"} {
+	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -2,12 +2,9 @@ package integrate
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/egressd/egressd/internal/doors"
 )
 
 // A checker looks for settings of a dev container by which it gets around egressd.
@@ -51,7 +48,7 @@ func (c *checker) features(said map[string]any) error {
 	features, _ := said["features"].(map[string]any)
 	for name := range features {
 		for _, engine := range engines {
-			if strings.Contains(name, engine) {
+			if strings.Contains(strings.ToLower(name), engine) { // tools read names of Features in any case
 				return c.breaks("features", name+" starts containers that have a network", "leave it out, and start containers outside")
 			}
 		}
@@ -145,18 +142,23 @@ func (c *checker) argument(a argument) error {
 
 func (c *checker) mounts(said map[string]any) error {
 	mounts, _ := said["mounts"].([]any)
-	for _, m := range append(mounts, said["workspaceMount"]) {
-		var err error
-		switch m := m.(type) {
-		case string:
-			err = c.mount("mounts", m)
-		case map[string]any:
-			source, _ := m["source"].(string)
-			err = c.source("mounts", c.expanded(source))
-		}
-		if err != nil {
+	for _, m := range mounts {
+		if err := c.oneMount("mounts", m); err != nil {
 			return err
 		}
+	}
+	return c.oneMount(workspaceMount, said[workspaceMount])
+}
+
+const workspaceMount = "workspaceMount"
+
+func (c *checker) oneMount(setting string, m any) error {
+	switch m := m.(type) {
+	case string:
+		return c.mount(setting, m)
+	case map[string]any:
+		source, _ := m["source"].(string)
+		return c.source(setting, c.expanded(source))
 	}
 	return nil
 }
@@ -201,16 +203,17 @@ func (c *checker) source(setting, source string) error {
 	}
 	source = filepath.Clean(source)
 	home, _ := c.variable("HOME")
-	leads := strings.HasSuffix(source, ".sock") || strings.HasSuffix(source, ".socket") ||
-		under(source, "/proc") || under(source, "/dev") && !under(source, "/dev/shm") || doors.Leads(source, os.Getuid(), home)
-	if source == c.Door || !leads {
+	if source == c.Door {
+		return nil
+	}
+	if setting != workspaceMount && source != c.Folder && under(source, c.Folder) && !under(source, filepath.Join(c.Folder, ".devcontainer")) {
+		return c.breaks(setting, source+" lies in the workspace: somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
+			"leave it out, or mount a volume, or a folder outside of the workspace")
+	}
+	if !leads(source, home) {
 		return nil
 	}
 	return c.breaks(setting, source+" is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone")
-}
-
-func under(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
 // expanded puts in what the tool does that starts the container.

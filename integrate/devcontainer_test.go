@@ -146,6 +146,10 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"securityOpt": ["apparmor:unconfined"]}`,
 		`{"features": {"ghcr.io/devcontainers/features/docker-in-docker:2": {}}}`,
 		`{"features": {"ghcr.io/devcontainers/features/docker-outside-of-docker:1": {}}}`,
+		`{"features": {"ghcr.io/DevContainers/Features/Docker-in-Docker:2": {}}}`,
+		`{"mounts": ["source=${localWorkspaceFolder}/data,target=/d,type=bind,readonly"]}`,
+		`{"mounts": [{"source": "${localWorkspaceFolder}/data", "target": "/d", "type": "bind"}]}`,
+		`{"runArgs": ["-v", "./data:/d"]}`,
 		`{"mounts": ["source=/var/run/docker.sock,target=/var/run/docker-host.sock,type=bind"]}`,
 		`{"mounts": [{"source": "/run/user/7/podman/podman.sock", "target": "/p", "type": "bind"}]}`,
 		`{"mounts": ["type=bind,src=/,dst=/host"]}`,
@@ -196,6 +200,8 @@ func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 		`{"mounts": ["source=${localEnv:MODELS},target=/models,type=bind,readonly", {"source": "cache", "target": "/c", "type": "volume"}]}`,
 		`{"runArgs": ["--network", "none", "--init", "-e", "A=-v/run:/x", "-w", "/workspaces", "--shm-size=1g", "-v", "cache:/c", "--name", "mine"]}`,
 		`{"workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"workspaceMount": "source=${localWorkspaceFolder}/app,target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/cache,target=/c,type=bind"]}`,
 	} {
 		if _, err := DevContainers(workspace(t, text)); err != nil {
 			t.Errorf("%s: %v", text, err)

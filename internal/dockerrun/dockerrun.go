@@ -132,8 +132,8 @@ func mount(c *Command, flag, value string) error {
 		}
 	}
 	switch {
-	case strings.Contains(value, `"`):
-		return &RefusedError{flag + " " + value, "egressd does not read quoted mounts", "-v SOURCE:TARGET"}
+	case strings.ContainsAny(value, "\"\r\n"): // docker reads a line of CSV, and no second one
+		return &RefusedError{flag + " " + value, "egressd does not read mounts with quotes or in several lines", "-v SOURCE:TARGET"}
 	case kind == "bind":
 		c.Sources = append(c.Sources, source)
 	case kind != "volume" && kind != "tmpfs":

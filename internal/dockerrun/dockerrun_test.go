@@ -56,7 +56,8 @@ func TestWaysOutAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, %+v", line, err, c)
 		}
 	}
-	for _, words := range [][]string{nil, {"--rm"}, {"--name"}, {"-e"}, {"--"}, {"--", "-x"}, {""}} {
+	lines := "type=bind,source=/run,target=/x\n,type=volume,source=v" // of which docker reads the first
+	for _, words := range [][]string{{"--mount", lines, "alpine"}, {"--mount=" + lines, "alpine"}, nil, {"--rm"}, {"--name"}, {"-e"}, {"--"}, {"--", "-x"}, {""}} {
 		if c, err := Parse(words); err == nil {
 			t.Errorf("%q: %+v", words, c)
 		}

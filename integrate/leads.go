@@ -1,0 +1,44 @@
+package integrate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/internal/doors"
+)
+
+// leads reports whether a folder or file of this machine, by its absolute path, is or holds
+// what gets a container out that has it: a socket behind which somebody acts for who
+// asks, a device, other processes, or what an engine keeps of containers. Links
+// on the way count as what they lead to now.
+func leads(path, home string) bool {
+	paths := []string{filepath.Clean(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != paths[0] {
+		paths = append(paths, real)
+	}
+	for _, p := range paths {
+		if strings.HasSuffix(p, ".sock") || strings.HasSuffix(p, ".socket") || under(p, "/dev") && !under(p, "/dev/shm") ||
+			under(p, "/proc") || under(p, "/sys") || holdsEngine(p) || doors.Leads(p, os.Getuid(), home) {
+			return true
+		}
+	}
+	return false
+}
+
+// engineState are folders in which an engine keeps the files of containers, and how they are started.
+var engineState = []string{"/var/lib/docker", "/var/lib/containerd", "/var/lib/containers"}
+
+func holdsEngine(path string) bool {
+	for _, folder := range engineState {
+		if under(path, folder) || under(folder, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// under reports whether path is folder, or lies in it.
+func under(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
