@@ -18,6 +18,9 @@ func TestABrowserReadsWhyItsConnectWasRefused(t *testing.T) {
 	page := &client{inner, bufio.NewReader(inner), t}
 	page.send("GET / HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: Mozilla/5.0\r\nAccept: text/html\r\n\r\n")
 	resp, body := page.response("GET")
+	if resp.Header.Get("Content-Security-Policy") != "default-src 'none'; sandbox" || resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("the page may act for its host, or stay: %v", resp.Header)
+	}
 	if resp.StatusCode != 403 || !strings.Contains(body, "<h1>Blocked by egressd: evil.test:443 default-deny") {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}

@@ -119,10 +119,14 @@ func httpReplyAs(r *egress.Refusal, a answer, to reader) []byte {
 func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, body []byte) {
 	kind, body := replyBody(r, a, to)
 	class := r.Decision.Class
-	fields = make(http1.Fields, 0, 8)
+	fields = make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
 	add("Content-Type", kind)
 	add("Content-Length", strconv.Itoa(len(body)))
+	add("X-Content-Type-Options", "nosniff")
+	if kind == htmlType { // it stands in the origin of the host that was asked for, and is no part of it
+		add("Content-Security-Policy", "default-src 'none'; sandbox")
+	}
 	add("Proxy-Status", fmt.Sprintf("egressd; error=%s; details=\"%s; %s\"", proxyError(a, class), class, r.ID))
 	if a.status == 403 {
 		add("X-Proxy-Error", "blocked-by-allowlist")
@@ -184,12 +188,14 @@ func proxyError(a answer, class policy.Class) string {
 	}
 }
 
+const htmlType = "text/html; charset=utf-8"
+
 func replyBody(r *egress.Refusal, a answer, to reader) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
 	case strings.Contains(to.accept, "text/html"):
-		return "text/html; charset=utf-8", page(r, a)
+		return htmlType, page(r, a)
 	default:
 		return "application/problem+json", problem(r, a)
 	}
