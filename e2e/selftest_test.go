@@ -20,11 +20,11 @@ func TestSelftestAndDoctor(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"a user", users["user"], []string{"selftest"}, 0, "✓ a datagram over IPv6\nself-test 14/14\n"},
+		{"a user", users["user"], []string{"selftest"}, 0, "✓ a datagram over IPv6\nself-test 15/15\n"},
 		{"root", users["root"], []string{"selftest", "--json"}, 0, `{"name":"interfaces of the machine"}`},
-		{"without tproxy", users["user"], []string{"selftest", "--redirect"}, 0, "self-test 12/12\n"},
+		{"without tproxy", users["user"], []string{"selftest", "--redirect"}, 0, "self-test 13/13\n"},
 		{"without namespaces", none, []string{"selftest"}, 2, "egressd: hint: allow unprivileged user namespaces"},
-		{"a doctor", users["user"], []string{"doctor", "--config", d.config}, 1, "✓ sandbox: can be made; self-test 14 of 14\n✓ capture: tproxy\n"},
+		{"a doctor", users["user"], []string{"doctor", "--config", d.config}, 1, "✓ sandbox: can be made; self-test 15 of 15\n✓ capture: tproxy\n"},
 		{"a doctor without namespaces", none, []string{"doctor", "--config", d.config}, 1, "fix: sysctl user.max_user_namespaces=15000, as root"},
 	} {
 		words := slices.Concat(row.before, []string{os.Getenv(binaryVariable)}, row.args)

@@ -36,6 +36,7 @@ type Jail struct {
 	pid     int
 	control *os.File
 	program string
+	mounts  *os.File // its mount namespace, see Wait; may be nil
 }
 
 // JailOptions say what a jail is like.
@@ -54,8 +55,9 @@ type JailOptions struct {
 	// Dialers has Sockets hand out what connects to servers in the jail.
 	Dialers bool
 
-	// Devices says that HideDevices will be called, once, before Prepare.
-	Devices bool
+	// Devices are paths of devices that the program may have, beside those that
+	// lead nowhere.
+	Devices []string
 }
 
 // Sockets are what a jail hands out: all that its program sends arrives there. The
@@ -158,16 +160,6 @@ func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
 	return s, nil
 }
 
-// HideDevices has those of paths that are devices hidden, beside the caller's own work. It
-// is called behind Sockets or Captured.
-// The Doors of the program that comes later have them too.
-func (j *Jail) HideDevices(paths []string) error {
-	if err := j.send(stage.Devices{Paths: paths}); err != nil {
-		return j.unsent("hide devices", err)
-	}
-	return nil
-}
-
 // unsent is the error of a message that could not be sent: what the other end said
 // before it ended, if anything.
 func (j *Jail) unsent(step string, err error) error {
@@ -197,6 +189,7 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 
 // Exec starts what was prepared. Its errors are those of Prepare.
 func (j *Jail) Exec() error {
+	j.mounts, _ = os.Open("/proc/" + strconv.Itoa(j.pid) + "/ns/mnt")
 	if err := j.send(true); err != nil {
 		return &SetupError{Step: "start the program", Err: err}
 	}
@@ -232,7 +225,15 @@ func (j *Jail) Signal(s syscall.Signal) { _ = syscall.Kill(j.pid, s) }
 
 // Wait waits for the program's end. Each time it is stopped, and not ended,
 // stopped is called, which may be nil.
+//
+// The jail's mounts are taken down beside what the caller does next, and not before the
+// kernel says that the program has ended: that takes longer than the end itself.
 func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
+	defer func() {
+		if j.mounts != nil {
+			go j.mounts.Close()
+		}
+	}()
 	options := 0
 	if stopped != nil {
 		options = syscall.WUNTRACED

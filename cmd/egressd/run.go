@@ -118,6 +118,10 @@ type runner struct {
 	jail    *sandbox.Jail
 	sockets *sandbox.Sockets
 	program sandbox.Program // as outline has it
+	stands  func() error    // waits for furnish; nil before the policy is read
+	tried   []sandbox.Attempt
+	unready error // why the program cannot be started, once the sandbox stands
+	ready   bool  // the last two say what came of it
 	names   *dns.Server
 	tally   egress.Tally
 	hidden  []string
@@ -204,7 +208,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	synthetic := egress.DefaultSynthetic()
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: true}); err != nil {
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: places.Reals(r.doors)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -213,57 +217,80 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			r.close()
 		}
 	}()
-	if err := confine.Process(r.talk); err != nil { // which takes the longer the more threads there are
+	if err := confine.Process(r.talk); err != nil {
 		return err
 	}
 	r.serving.Go(func() { r.waysOut() })
 	r.serving.Go(func() { r.signals() })
 	r.Daemon, err = daemon.New(r.talk, r.config(), daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
-	switch {
-	case errors.Is(err, errDaemonAnswers):
+	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
-	case err != nil:
-		return err
 	}
-	stands := sync.OnceValue(r.furnish)
-	go stands()
-	p, err := r.Begin(ctx)
+	var p *policy.Policy
+	if err == nil {
+		p, err = r.Begin(ctx)
+	}
 	if err != nil {
 		r.jail.Signal(syscall.SIGKILL) // so that furnish does not wait for it
-		_ = stands()
+		if r.stands != nil {
+			_ = r.stands()
+		}
 		return err
 	}
 	r.digest = p.Digest()
-	if err := stands(); err != nil {
+	if err := r.stands(); err != nil {
 		return err
 	}
 	r.serve()
 	return nil
 }
 
+// beginToFurnish has furnish go on beside what else is to be done for c.
+func (r *runner) beginToFurnish(c *config.Config) {
+	if r.stands == nil {
+		r.stands = sync.OnceValue(func() error { return r.furnish(c) })
+		go r.stands()
+	}
+}
+
 // furnish does what needs the jail to stand, and knows nothing of the policy but its
-// files, while that is put into force.
-func (r *runner) furnish() (err error) {
-	program := sync.OnceValue(r.outline)
+// files, while that is put into force. Most often that is all there is to do before the
+// program starts.
+func (r *runner) furnish(c *config.Config) (err error) {
+	program := sync.OnceValue(func() sandbox.Program { return r.outline(c) })
 	r.serving.Go(func() { program() })
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
 	}
-	return r.arrange(program())
-}
-
-// arrange keeps the outline of the program, and has the jail hide devices while it waits, unless its file system is yet
-// to be made.
-func (r *runner) arrange(p sandbox.Program) error {
-	r.program = p
-	var devices []string
-	if p.Apart == nil {
-		devices = p.Doors
-	}
-	if err := r.jail.HideDevices(devices); err != nil {
-		return exits.NoSandbox(err)
+	if r.program = program(); !c.MayInspect() {
+		r.ready = true
+		if r.tried, r.unready = r.jail.Prepare(r.program); r.unready != nil {
+			r.unready = exits.NotStarted(r.unready)
+		}
 	}
 	return nil
+}
+
+// prepared has the jail be as the program will find it, and returns the ways out that
+// were tried there. What it has to trust is known by now.
+func (r *runner) prepared() ([]sandbox.Attempt, error) {
+	if r.ready {
+		return r.tried, r.unready
+	}
+	p := r.program
+	if ca := r.authority(); ca != nil {
+		path, system, err := certs.SystemRoots()
+		if err != nil {
+			return nil, cli.Failed(err, "install the package ca-certificates")
+		}
+		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
+		p.Env = environ.With(p.Env, environ.ForTrust(path))
+	}
+	tried, err := r.jail.Prepare(p)
+	if err != nil {
+		return nil, exits.NotStarted(err)
+	}
+	return tried, nil
 }
 
 func (r *runner) config() string { return r.runOptions.config }
@@ -304,7 +331,11 @@ func (r *runner) change(c *config.Config) error {
 		r.folder = filepath.Join(runs, r.index.run)
 	}
 	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
-	return r.anchorIndex(c)
+	if err := r.anchorIndex(c); err != nil {
+		return err
+	}
+	r.beginToFurnish(c)
+	return nil
 }
 
 // serve serves the jail's sockets until they are closed.
@@ -343,8 +374,8 @@ func (r *runner) complainOf(err error) {
 }
 
 // outline is the program as far as it is known before the policy is in force.
-func (r *runner) outline() sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(r.fixed(), places.OwnFolders(), places.OwnProgram())}
+func (r *runner) outline(c *config.Config) sandbox.Program {
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(c), places.OwnFolders(), places.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)
@@ -354,22 +385,13 @@ func (r *runner) outline() sandbox.Program {
 
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec() error {
-	p := r.program
-	if ca := r.authority(); ca != nil {
-		path, system, err := certs.SystemRoots()
-		if err != nil {
-			return cli.Failed(err, "install the package ca-certificates")
-		}
-		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
-		p.Env = environ.With(p.Env, environ.ForTrust(path))
-	}
 	if r.beside == nil {
 		r.index.hold() // beside the jail's work
 		r.serving.Go(func() { r.Log.Origin() })
 	}
-	tried, err := r.jail.Prepare(p)
+	tried, err := r.prepared()
 	if err != nil {
-		return exits.NotStarted(err)
+		return err
 	}
 	if err := exits.Escaped(tried); err != nil {
 		return err

@@ -70,9 +70,7 @@ func (r *runner) prepareBeside() error {
 	defer captured.Close()
 	r.sockets = captured.Rest
 	r.ports.dialers = r.sockets.Dialers
-	if err := r.arrange(r.outline()); err != nil {
-		return err
-	}
+	r.program = r.outline(c)
 	if err := r.ports.publish(r.inside, r.talk); err != nil {
 		return err
 	}

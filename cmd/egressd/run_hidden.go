@@ -105,9 +105,8 @@ func (r *runner) hideBundles(c *config.Config) {
 
 // fixed are the files of the policy that are read once more where a bundle is
 // renewed, or by the next run.
-func (r *runner) fixed() []string {
-	c := r.Daemon.Config
-	all := []string{r.Path}
+func fixed(c *config.Config) []string {
+	all := []string{c.Path}
 	if c.Organisation != nil {
 		all = append(all, c.Organisation.Path)
 	}

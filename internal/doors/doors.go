@@ -1,6 +1,6 @@
 // Package doors finds what of a machine leads out of a sandbox that shares its files:
 // sockets behind which somebody starts programs, connects or asks for names on behalf
-// of who asks, and devices. It opens none of them.
+// of who asks. It opens none of them. (Devices are left to package stage.)
 //
 //	for _, path := range doors.Of(os.Getuid(), os.Environ(), kept) {
 //		… hide it …
@@ -94,7 +94,6 @@ func Of(uid int, environ, kept []string) []string {
 		}
 	}
 	all = append(all, listening(valueOf(environ, "SSH_AUTH_SOCK"))...)
-	all = append(all, devices("/dev")...)
 	return slices.DeleteFunc(all, func(path string) bool {
 		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
 	})

@@ -52,14 +52,3 @@ func TestDoorsButThoseThatAreKept(t *testing.T) {
 		t.Errorf("with two kept: %q", some)
 	}
 }
-
-func TestPlainDevices(t *testing.T) {
-	for name, want := range map[string]bool{
-		"null": true, "tty": true, "net/tun": true, "video0": true, "video": true, "dri/card0": true, "nvidia-caps/nvidia-cap1": true, "nvidiactl": true,
-		"tty1": false, "nullx": false, "sda": false, "dri/by-path/card": false, "videos/0": false, "net/tun/x": false, "dr": false, "uinput": false, "vhost-net": false,
-	} {
-		if isPlain(name) != want {
-			t.Errorf("%s is plain: %v, want %v", name, !want, want)
-		}
-	}
-}

@@ -40,6 +40,7 @@ func attempts(p Program) []Attempt {
 		{"the terminal's input", tryTerminal},
 		{"egressd's own process", tryParent},
 		{"files and sockets of the machine", tryFiles},
+		{"devices of the machine", tryDevices},
 	} {
 		all = append(all, Attempt{a.name, a.try(p)})
 	}

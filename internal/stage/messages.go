@@ -28,7 +28,6 @@ func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 
 // Messages on the control socket, one JSON object each: a Plan is answered by a
 // Report, which comes with the sockets, a [Program], and the word to go on, by a Failure.
-// Devices may come before the Program, and are not answered.
 type (
 	// A Plan says what the network of a jail is like.
 	Plan struct {
@@ -36,12 +35,9 @@ type (
 		Redirect   bool
 		HostPorts  []uint16
 		Dialers    bool
-		Again      bool // the network may have been made before
-		Devices    bool // that are to be hidden come before the program
+		Again      bool     // the network may have been made before
+		Devices    []string // paths at which the program may have devices, beside those that all may
 	}
-	// Devices are some of the Doors of a Program, which comes later. Those that are
-	// devices are hidden before it comes.
-	Devices struct{ Paths []string }
 	// A Report is what came of a Plan.
 	Report struct {
 		Sockets    []SocketKind // in the order of the descriptors that come with it
@@ -70,8 +66,8 @@ type Program struct {
 	// empty, and stay so. What does not exist is passed over.
 	Hidden []string
 
-	// Doors are sockets, devices, and folders of sockets that are hidden, too, but
-	// may be moved about, with what hides them.
+	// Doors are sockets, and folders of sockets, that are hidden, too, but may be
+	// moved about, with what hides them.
 	Doors []string
 
 	// Covered are files that read otherwise for the program, and cannot be

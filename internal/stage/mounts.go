@@ -66,9 +66,6 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 		return err
 	}
 	for _, path := range p.Doors {
-		if s.hidden[path] {
-			continue
-		}
 		if err := hide(path); err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
@@ -175,17 +172,27 @@ func bind(file, path string, text []byte) error {
 // fix keeps path from being changed, and, since it is a mount now, from being
 // replaced. What its file system forbids stays forbidden.
 func fix(path string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
+	flags, err := flagsOf(path)
+	if err != nil {
 		return err
 	}
 	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
-	flags := uintptr(fs.Flags) & kept // ST_… and MS_… have the same values there
+	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|flags, "")
+}
+
+// flagsOf are those of the mount that path is in, which mount(2) would take away where
+// they are not given.
+func flagsOf(path string) (flags uintptr, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, err
+	}
+	const kept = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
+	flags = uintptr(fs.Flags) & kept // ST_… and MS_… have the same values there
 	if fs.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
 	}
-	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|flags, "")
+	return flags, nil
 }

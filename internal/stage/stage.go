@@ -49,8 +49,7 @@ const exitSetup = 125
 
 type inside struct {
 	control int
-	begun   bool            // the jail stands
-	hidden  map[string]bool // devices
+	begun   bool // the jail stands
 	mounts  *mountTable
 }
 
@@ -68,11 +67,6 @@ func (s *inside) run() error {
 		return &SetupError{"hand the sockets out", err}
 	}
 	s.begun = true
-	if plan.Devices {
-		if err := s.hideDevices(); err != nil {
-			return err
-		}
-	}
 	s.lookAhead()
 	var program Program
 	if err := s.receive(&program); err != nil {
@@ -115,27 +109,10 @@ func build(plan Plan) (Report, []int, error) {
 		}
 		report.Sockets, fds = append(report.Sockets, p.Kind), append(fds, fd)
 	}
+	if err := closeDevices(plan.Devices); err != nil {
+		return report, nil, &SetupError{"devices", err}
+	}
 	return report, fds, hideHelpers()
-}
-
-// hideDevices hides those that are known before the program is. Sockets and folders have
-// time: what egressd keeps could lie in one.
-func (s *inside) hideDevices() error {
-	var devices Devices
-	if err := s.receive(&devices); err != nil {
-		return err
-	}
-	s.hidden = map[string]bool{}
-	for _, path := range devices.Paths {
-		if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeDevice == 0 {
-			continue
-		}
-		if err := hide(path); err != nil {
-			return fmt.Errorf("hide %s: %w", path, err)
-		}
-		s.hidden[path] = true
-	}
-	return nil
 }
 
 // lookAhead does what can be done before the program is known, for which the process

@@ -233,6 +233,14 @@ func (c *Config) Inspects() bool {
 	return slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 
+// MayInspect is Inspects for a configuration that is not compiled yet: what it says under
+// rego and of projects, which is not read, may look at requests.
+func (c *Config) MayInspect() bool {
+	sources, _ := c.Sources()
+	unread := func(s policy.SandboxRules) bool { return s.Project != "" }
+	return c.Inspects() || len(sources) > 0 || slices.ContainsFunc(c.File.Sandboxes, unread)
+}
+
 func looksAtRequests(f *policy.File) bool {
 	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
 	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}

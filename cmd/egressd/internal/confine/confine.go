@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/ahead"
 	"github.com/egressd/egressd/internal/confined"
 	"github.com/egressd/egressd/proxy"
 )
@@ -31,7 +32,7 @@ func Process(talk io.Writer) error {
 	if err := Memory(); err != nil {
 		return err
 	}
-	err := gainNothing()
+	err := ahead.GainNothing()
 	if errors.Is(err, errors.ErrUnsupported) {
 		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
 		return nil
@@ -80,16 +81,6 @@ func unconfined(step string, err error) error {
 func Memory() error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
 		return unconfined("guard its memory", errno)
-	}
-	return nil
-}
-
-// gainNothing keeps every thread, and all that they start, from gaining
-// privileges by execve(2).
-func gainNothing() error {
-	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
-	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
-		return errno
 	}
 	return nil
 }

@@ -25,6 +25,14 @@ func Real(path string) string {
 	return filepath.Clean(path)
 }
 
+// Reals are where paths lead to.
+func Reals(paths []string) (all []string) {
+	for _, path := range paths {
+		all = append(all, Real(path))
+	}
+	return all
+}
+
 // IsOrHolds reports whether path is another one, by whatever name, or is above it.
 func IsOrHolds(path, other string) bool { return Within(Real(other), Real(path)) }
 
