@@ -118,7 +118,6 @@ type runner struct {
 	jail    *sandbox.Jail
 	sockets *sandbox.Sockets
 	program sandbox.Program // as outline has it
-	stands  func() error    // waits for furnish; nil before the policy is read
 	tried   []sandbox.Attempt
 	unready error // why the program cannot be started, once the sandbox stands
 	ready   bool  // the last two say what came of it
@@ -226,43 +225,35 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
 	}
-	var p *policy.Policy
-	if err == nil {
-		p, err = r.Begin(ctx)
+	if err != nil {
+		return err
 	}
+	stands := sync.OnceValue(r.furnish) // not before: what is to be hidden has to be there
+	go stands()
+	p, err := r.Begin(ctx)
 	if err != nil {
 		r.jail.Signal(syscall.SIGKILL) // so that furnish does not wait for it
-		if r.stands != nil {
-			_ = r.stands()
-		}
+		_ = stands()
 		return err
 	}
 	r.digest = p.Digest()
-	if err := r.stands(); err != nil {
+	if err := stands(); err != nil {
 		return err
 	}
 	r.serve()
 	return nil
 }
 
-// beginToFurnish has furnish go on beside what else is to be done for c.
-func (r *runner) beginToFurnish(c *config.Config) {
-	if r.stands == nil {
-		r.stands = sync.OnceValue(func() error { return r.furnish(c) })
-		go r.stands()
-	}
-}
-
 // furnish does what needs the jail to stand, and knows nothing of the policy but its
 // files, while that is put into force. Most often that is all there is to do before the
 // program starts.
-func (r *runner) furnish(c *config.Config) (err error) {
-	program := sync.OnceValue(func() sandbox.Program { return r.outline(c) })
+func (r *runner) furnish() (err error) {
+	program := sync.OnceValue(r.outline)
 	r.serving.Go(func() { program() })
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
 	}
-	if r.program = program(); !c.MayInspect() {
+	if r.program = program(); !r.Config.MayInspect() {
 		r.ready = true
 		if r.tried, r.unready = r.jail.Prepare(r.program); r.unready != nil {
 			r.unready = exits.NotStarted(r.unready)
@@ -331,11 +322,7 @@ func (r *runner) change(c *config.Config) error {
 		r.folder = filepath.Join(runs, r.index.run)
 	}
 	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
-	if err := r.anchorIndex(c); err != nil {
-		return err
-	}
-	r.beginToFurnish(c)
-	return nil
+	return r.anchorIndex(c)
 }
 
 // serve serves the jail's sockets until they are closed.
@@ -374,8 +361,8 @@ func (r *runner) complainOf(err error) {
 }
 
 // outline is the program as far as it is known before the policy is in force.
-func (r *runner) outline(c *config.Config) sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(c), places.OwnFolders(), places.OwnProgram())}
+func (r *runner) outline() sandbox.Program {
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(r.Config), places.OwnFolders(), places.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)

@@ -70,7 +70,7 @@ func (r *runner) prepareBeside() error {
 	defer captured.Close()
 	r.sockets = captured.Rest
 	r.ports.dialers = r.sockets.Dialers
-	r.program = r.outline(c)
+	r.program = r.outline()
 	if err := r.ports.publish(r.inside, r.talk); err != nil {
 		return err
 	}

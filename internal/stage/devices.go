@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	slash "path"
 	"slices"
 	"strings"
 
@@ -26,9 +27,18 @@ const devicesFolder = "/dev/"
 // written past every mount, keyboards typed on (uinput, uhid, input), modems, adapters
 // and virtual machines' sockets sent through. They keep their names; what opens one is
 // told EACCES, and so it is with those that come later.
-func closeDevices(kept []string) error {
+//
+// A terminal is known by its name below /dev/pts, and the kernel makes new ones for who
+// opens ptmx in the folder that has pts in it (fs/devpts): so where there is one, /dev stays
+// what it was, and each of its devices is hidden that the user may write. Else the
+// sandbox has a pts of its own.
+func closeDevices(kept []string, terminals []string) error {
+	plain := append(devicesToLeave(), kept...)
+	if len(terminals) > 0 {
+		plain = []string{slash.Clean(devicesFolder)}
+	}
 	var left []leftDevice
-	for _, path := range append(devicesToLeave(), kept...) {
+	for _, path := range plain {
 		tree, err := cloneTree(path)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
@@ -49,7 +59,86 @@ func closeDevices(kept []string) error {
 			return fmt.Errorf("leave %s: %w", d.path, os.NewSyscallError("move_mount", err))
 		}
 	}
+	if len(terminals) == 0 {
+		return ownTerminals()
+	}
+	below := func(path string) bool { return strings.HasPrefix(path, devicesFolder) && !isPlainFolder(path) }
+	if err := withoutDevicesEach(below); err != nil {
+		return err
+	}
+	return hideDevices(append(kept, terminals...))
+}
+
+// ownTerminals has the sandbox make its terminals in a folder of its own.
+func ownTerminals() error {
+	if info, err := os.Lstat(ptsFolder); err != nil || !info.IsDir() {
+		return nil
+	}
+	if err := unix.Mount("devpts", ptsFolder, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"); err != nil {
+		return fmt.Errorf("mount %s: %w", ptsFolder, err)
+	}
+	if info, err := os.Lstat(ptmx); err != nil || info.Mode()&os.ModeDevice == 0 {
+		return nil // a link, in most containers
+	}
+	return unix.Mount(ptsFolder+"/ptmx", ptmx, "", unix.MS_BIND, "")
+}
+
+const (
+	ptmx      = devicesFolder + "ptmx"
+	ptsFolder = devicesFolder + "pts"
+)
+
+// hideDevices hides those below /dev that the user may write, but for plain ones and those of
+// kept.
+func hideDevices(kept []string) error {
+	return eachDevice(func(path string, file *unix.Stat_t) error {
+		if slices.Contains(kept, path) || unix.Access(path, unix.W_OK) != nil {
+			return nil
+		}
+		if err := hide(path); err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// eachDevice calls do for the devices below /dev that are not plain ones.
+func eachDevice(do func(path string, file *unix.Stat_t) error) error {
+	folders := []string{slash.Clean(devicesFolder)}
+	for len(folders) > 0 {
+		folder := folders[0]
+		folders = folders[1:]
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			continue // nor can the program look into it
+		}
+		for _, e := range entries {
+			path := folder + "/" + e.Name()
+			var file unix.Stat_t
+			switch {
+			case e.IsDir() && !isPlainFolder(path) && !slices.Contains(otherFolders[:], path):
+				folders = append(folders, path)
+			case e.Type()&os.ModeDevice == 0 || isPlain(path) || unix.Lstat(path, &file) != nil || isNullDevice(&file):
+			default:
+				if err := do(path, &file); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	return nil
+}
+
+// otherFolders of /dev have other things in them.
+var otherFolders = [...]string{"/dev/fd", "/dev/shm", "/dev/mqueue", "/dev/hugepages"}
+
+func isPlain(path string) bool {
+	name, ok := strings.CutPrefix(path, devicesFolder)
+	return ok && (slices.Contains(plainDevices[:], name) || hasPlainPrefix(name))
+}
+
+func isNullDevice(file *unix.Stat_t) bool {
+	return file.Mode&unix.S_IFMT == unix.S_IFCHR && file.Rdev == unix.Mkdev(1, 3)
 }
 
 type leftDevice struct {
@@ -60,10 +149,14 @@ type leftDevice struct {
 // devicesToLeave are paths of devices, and folders of them. Not all of them exist.
 func devicesToLeave() (paths []string) {
 	for _, name := range plainDevices {
-		paths = append(paths, devicesFolder+name)
+		if path := devicesFolder + name; path != ptmx { // see ownTerminals
+			paths = append(paths, path)
+		}
 	}
 	for _, name := range plainFolders {
-		paths = append(paths, devicesFolder+name)
+		if path := devicesFolder + name; path != ptsFolder {
+			paths = append(paths, path)
+		}
 	}
 	entries, _ := os.ReadDir(devicesFolder)
 	for _, e := range entries {
@@ -71,7 +164,7 @@ func devicesToLeave() (paths []string) {
 			paths = append(paths, devicesFolder+e.Name())
 		}
 	}
-	return append(paths, ownTerminals()...)
+	return paths
 }
 
 func hasPlainPrefix(name string) bool {
@@ -94,7 +187,7 @@ func mayBeLeft(tree int, path string) bool {
 	case unix.S_IFCHR, unix.S_IFBLK:
 		return true
 	case unix.S_IFDIR:
-		return isPlainFolder(path)
+		return isPlainFolder(path) || path == slash.Clean(devicesFolder)
 	}
 	return false
 }
@@ -104,12 +197,15 @@ func isPlainFolder(path string) bool {
 	return ok && slices.Contains(plainFolders[:], name)
 }
 
-// ownTerminals are the paths of the terminals that the standard streams are.
-func ownTerminals() (paths []string) {
+// terminals are the paths of those that the standard streams are.
+func terminals() (paths []string) {
 	for _, stream := range []string{"0", "1", "2"} {
 		path, err := os.Readlink("/proc/self/fd/" + stream)
 		var file unix.Stat_t
-		if err == nil && strings.HasPrefix(path, devicesFolder) && unix.Stat(path, &file) == nil && file.Mode&unix.S_IFMT == unix.S_IFCHR && isPlainDevice(file.Rdev) {
+		if err != nil || !strings.HasPrefix(path, devicesFolder) || unix.Stat(path, &file) != nil || file.Mode&unix.S_IFMT != unix.S_IFCHR {
+			continue
+		}
+		if unix.Major(file.Rdev) != 1 && isPlainDevice(file.Rdev) {
 			paths = append(paths, path)
 		}
 	}
@@ -121,19 +217,22 @@ func withoutDevices() error {
 	all := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV}
 	err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &all)
 	if errors.Is(err, unix.ENOSYS) { // before Linux 5.12
-		return withoutDevicesEach()
+		return withoutDevicesEach(func(string) bool { return true })
 	}
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// withoutDevicesEach is for kernels that change one mount at a time. Mounts that others
-// lie over cannot be reached, by nobody.
-func withoutDevicesEach() error {
+// withoutDevicesEach has the mounts of folders open no device that are wanted, one at a time.
+// Those that others lie over cannot be reached, by nobody.
+func withoutDevicesEach(wanted func(path string) bool) error {
 	mounts, err := openMounts().read()
 	if err != nil {
 		return err
 	}
 	for _, m := range mounts {
+		if info, err := os.Lstat(m.point); err != nil || !info.IsDir() || !wanted(m.point) {
+			continue
+		}
 		flags, err := flagsOf(m.point)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 			continue
@@ -148,24 +247,35 @@ func withoutDevicesEach() error {
 	return nil
 }
 
-// tryDevices finds a mount on which a device could be opened that was not left, by what
-// the kernel says of each.
-func tryDevices(Program) string {
+// tryDevices finds a device that could be opened and was not left, by what the kernel says
+// of each mount, and of each device below /dev where that is what it was.
+func tryDevices(p Program) string {
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return "it cannot be told which there are: " + err.Error()
 	}
+	dev := slash.Clean(devicesFolder)
+	mounts := map[string]bool{} // by where they are: whether devices can be opened; the last counts
 	for line := range strings.Lines(string(text)) {
 		const point, options, least = 4, 5, 7
-		fields := strings.Fields(line)
-		if len(fields) < least || slices.Contains(strings.Split(fields[options], ","), "nodev") {
-			continue
+		if fields := strings.Fields(line); len(fields) >= least {
+			mounts[unescape(fields[point])] = !slices.Contains(strings.Split(fields[options], ","), "nodev")
 		}
-		path := unescape(fields[point])
-		info, err := os.Lstat(path)
-		if err == nil && info.IsDir() && !isPlainFolder(path) {
+	}
+	for path, open := range mounts {
+		if info, err := os.Lstat(path); open && err == nil && info.IsDir() && !isPlainFolder(path) && path != dev {
 			return "those at " + path
 		}
 	}
-	return ""
+	if !mounts[dev] {
+		return ""
+	}
+	found := ""
+	_ = eachDevice(func(path string, _ *unix.Stat_t) error {
+		if unix.Access(path, unix.W_OK) == nil && !slices.Contains(p.devices, path) {
+			found = path
+		}
+		return nil
+	})
+	return found
 }

@@ -25,7 +25,7 @@ func TestDevicesThatAreLeft(t *testing.T) {
 
 // TestDevicesAreClosed looks at devices in a mount namespace of its own, before and after.
 func TestDevicesAreClosed(t *testing.T) {
-	for _, way := range []string{"at once", "each"} {
+	for _, way := range []string{"all", "each mount", "at a terminal"} {
 		t.Run(way, func(t *testing.T) {
 			again(t, "closed-devices", "WAY="+way, "KEPT="+someDevice(t))
 		})
@@ -72,18 +72,18 @@ func TestInNamespaces(t *testing.T) {
 	case "":
 		return
 	case "closed-devices":
-		closedDevices(t, os.Getenv("WAY") == "each", os.Getenv("KEPT"))
+		closedDevices(t, os.Getenv("WAY"), os.Getenv("KEPT"))
 	default:
 		t.Fatal("there is no such step")
 	}
 }
 
-func closedDevices(t *testing.T, each bool, some string) {
+func closedDevices(t *testing.T, way, some string) {
 	if found := tryDevices(Program{}); found == "" {
 		t.Error("devices are closed before anything is done")
 	}
-	if each {
-		if err := withoutDevicesEach(); err != nil {
+	if way == "each mount" {
+		if err := withoutDevicesEach(func(string) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		for _, path := range []string{"/", "/dev", "/proc"} {
@@ -101,7 +101,11 @@ func closedDevices(t *testing.T, each bool, some string) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(elsewhere, unix.MNT_DETACH)
-	if err := closeDevices([]string{"/dev/nothing/here", "/etc/passwd"}); err != nil {
+	var terminals []string
+	if way == "at a terminal" {
+		terminals = []string{"/dev/pts/0"}
+	}
+	if err := closeDevices([]string{"/dev/nothing/here", "/etc/passwd"}, terminals); err != nil {
 		t.Fatal(err)
 	}
 	if f, err := os.OpenFile(elsewhere, os.O_RDWR, 0); !errors.Is(err, unix.EACCES) {
@@ -111,7 +115,12 @@ func closedDevices(t *testing.T, each bool, some string) {
 	if found := tryDevices(Program{}); found != "" {
 		t.Errorf("devices are left: %s", found)
 	}
-	if !opensNoDevice(t, some) {
+	if way == "at a terminal" {
+		var file unix.Stat_t
+		if err := unix.Stat(some, &file); err != nil || unix.Access(some, unix.W_OK) == nil && !isNullDevice(&file) {
+			t.Errorf("%s is not hidden: %v", some, err)
+		}
+	} else if !opensNoDevice(t, some) {
 		t.Errorf("%s can be opened", some)
 	} else if fd, err := unix.Open(some, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0); !errors.Is(err, unix.EACCES) {
 		unix.Close(fd)
@@ -120,7 +129,7 @@ func closedDevices(t *testing.T, each bool, some string) {
 	if opensNoDevice(t, "/etc/passwd") != opensNoDevice(t, "/etc") {
 		t.Error("a file that is no device is left as one")
 	}
-	for _, path := range []string{"/dev/null", "/dev/zero", "/dev/urandom"} {
+	for _, path := range []string{"/dev/null", "/dev/zero", "/dev/urandom", ptmx} {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
 			t.Error(err)

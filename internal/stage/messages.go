@@ -82,6 +82,8 @@ type Program struct {
 	// it, in every folder that it can write.
 	Nested bool
 
+	devices []string // that were left, beside plain ones
+
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.
 	Packets bool

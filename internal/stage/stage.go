@@ -72,6 +72,7 @@ func (s *inside) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
+	program.devices = append(plan.Devices, terminals()...)
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
 	if err := s.rearrange(plan, &program); err != nil {
 		return err
@@ -109,7 +110,7 @@ func build(plan Plan) (Report, []int, error) {
 		}
 		report.Sockets, fds = append(report.Sockets, p.Kind), append(fds, fd)
 	}
-	if err := closeDevices(plan.Devices); err != nil {
+	if err := closeDevices(plan.Devices, terminals()); err != nil {
 		return report, nil, &SetupError{"devices", err}
 	}
 	return report, fds, hideHelpers()
