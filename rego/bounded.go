@@ -67,12 +67,16 @@ var bounded = map[string]bound{
 	"regex.find_n":                     found,
 	"regex.find_all_string_submatch_n": found,
 	ast.InternalTemplateString.Name:    interpolated,
+	"regex.match":                      matched,
+	"regex.is_valid":                   validated,
+	"regex.template_match":             templated,
+	"regex.globs_match":                globbed,
 }
 
 func (b bound) around(name string, original topdown.BuiltinFunc) topdown.BuiltinFunc {
 	return func(c topdown.BuiltinContext, operands []*ast.Term, yield func(*ast.Term) error) error {
 		if b(operands) > maxMade {
-			return &topdown.Error{Code: topdown.BuiltinErr, Message: fmt.Sprintf("%s: it would make more than may be made at once, %d MiB or %d members", name, maxMade>>20, maxMembers), Location: c.Location}
+			return &topdown.Error{Code: topdown.BuiltinErr, Message: fmt.Sprintf("%s: it would make more than may be made at once, %d MiB or %d members, or take too many steps", name, maxMade>>20, maxMembers), Location: c.Location}
 		}
 		return original(c, operands, yield)
 	}
@@ -116,7 +120,7 @@ func replacedEach(operands []*ast.Term) int {
 func replacedRegex(operands []*ast.Term) int {
 	value, _ := operands[2].Value.(ast.String)
 	n := size(operands[0])
-	return n + saturated(n+1, len(value)+strings.Count(string(value), "$")*n)
+	return n + saturated(n+1, len(value)+strings.Count(string(value), "$")*n) + searched(operands[1], operands[0])
 }
 
 // printed counts the widths that a format asks for, and everything that it is

@@ -75,7 +75,7 @@ func divided(operands []*ast.Term) int {
 // found counts a match at each byte of a text, with each of its groups.
 func found(operands []*ast.Term) int {
 	pattern, _ := operands[0].Value.(ast.String)
-	return members(saturated(size(operands[1]), 1+strings.Count(string(pattern), "(")))
+	return members(saturated(size(operands[1]), 1+strings.Count(string(pattern), "("))) + searched(operands[0], operands[1])
 }
 
 // interpolated counts what each part of a string prints.

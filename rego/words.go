@@ -64,7 +64,7 @@ func inWords(expr *ast.Expr) string {
 	if words == "" {
 		plain := expr.Copy()
 		plain.Negated, plain.With = false, nil
-		words = clip(strings.ReplaceAll(plain.String(), "input.http.", ""), maxWordBytes)
+		words = clip(strings.NewReplacer("input.http.", "", boundedPrefix, "").Replace(plain.String()), maxWordBytes)
 	}
 	if expr.Negated {
 		return "not (" + words + ")"
@@ -78,7 +78,7 @@ func sentence(expr *ast.Expr) string {
 		return ""
 	}
 	a, b := expr.Operand(0), expr.Operand(1)
-	operator := expr.Operator().String()
+	operator := strings.TrimPrefix(expr.Operator().String(), boundedPrefix)
 	if flipped, ok := mirrored[operator]; ok && subject(a) == "" {
 		a, b, operator = b, a, flipped
 	}
