@@ -226,8 +226,8 @@ func (in *listener) end() {
 	if in.ended {
 		return
 	}
-	if in.original != nil {
-		in.Ready(0) // what has come until now is of somebody who may be gone
+	if in.original != nil { // what has come until now is of somebody who may be gone
+		in.accept(backlogMost)
 	}
 	in.ended = true
 	in.loop.Forget(in.fd)
@@ -237,9 +237,16 @@ func (in *listener) end() {
 
 const acceptAtOnce = 64
 
+// backlogMost is more than wait at a listener, by net.core.somaxconn, and bounds what comes in the
+// meantime.
+const backlogMost = 16 << 10
+
 // Ready accepts what waits.
-func (in *listener) Ready(relay.Events) {
-	for range acceptAtOnce {
+func (in *listener) Ready(relay.Events) { in.accept(acceptAtOnce) }
+
+// accept accepts what waits, up to a number of connections.
+func (in *listener) accept(most int) {
+	for range most {
 		fd, from, err := accept(in.fd)
 		switch {
 		case err == nil:

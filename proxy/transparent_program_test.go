@@ -88,3 +88,65 @@ func TestACaptureIsDecidedThoughTheServerStops(t *testing.T) {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
 	})
 }
+
+// TestWhatWaitsAtTheEndIsDecided has more connections wait at a listener than are accepted at once
+// when the server stops: a program may have begun them right before its end.
+func TestWhatWaitsAtTheEndIsDecided(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := w.named(t, "evil.test", "22")
+	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
+	begin := func() {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	denied := func(r egress.Record) bool {
+		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
+	}
+	begin()
+	w.recorded(t, denied)
+	goOn := make(chan bool)
+	for _, loop := range w.loops {
+		held := make(chan bool)
+		loop.Post(func() { close(held); <-goOn })
+		<-held
+	}
+	const many = 2000
+	for range many {
+		begin()
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		at, cancel := context.WithCancel(context.Background())
+		cancel()
+		stopped <- w.Shutdown(at)
+	}()
+	for !w.isStopping() {
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	<-stopped
+	w.Gate.Settle()
+	var all int64
+	w.count(t, func(r egress.Record) bool {
+		if denied(r) {
+			all += max(1, r.Count)
+		}
+		return false
+	})
+	if all != many+1 {
+		t.Errorf("%d of %d connections are recorded", all, many+1)
+	}
+}
+
+func (s *Server) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
