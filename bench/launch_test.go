@@ -85,7 +85,9 @@ func TestAFreePortCanBeListenedOn(t *testing.T) {
 func TestWhatIsNotThereIsAbsentAndSaysWhatToType(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, find := range map[string]func() (*proxy, error){
-		"go build": func() (*proxy, error) { return egressd(filepath.Join(t.TempDir(), "egressd"), variants()[0]) },
+		"go build": func() (*proxy, error) {
+			return egressd(filepath.Join(t.TempDir(), "egressd"), "egressd", variants()[0])
+		},
 		"apt-get install --no-install-recommends nonesuch": func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}, "nonesuch") },
 		"go build ./goproxy": func() (*proxy, error) { return peer("goproxy", t.TempDir(), t.TempDir()) },
 		"apt-get install --no-install-recommends mitmproxy": func() (*proxy, error) { return peer("mitmproxy", "", "") },

@@ -15,7 +15,8 @@ import (
 // options is the command line.
 type options struct {
 	egressd   string
-	before    string // an egressd to compare it with in the names scenario; or empty
+	before    string    // an egressd to compare it with; or empty
+	variants  []variant // of both that are measured
 	peers     []string
 	peersDir  string
 	source    string // of egressd
@@ -66,6 +67,7 @@ but for mitmproxy, which has none. egressd is measured four times: with durabili
 disk, with durability process, with the latter and its list in Rego, and "off": built
 from -source for this alone, with a log that numbers records and throws them away,
 which shows what the log costs. No egressd that anybody runs can do that.
+With -before another binary is measured in the same rounds, in all of these but "off".
 To spare a peer the cost of name resolution, goproxy maps the name itself,
 smokescreen and mitmproxy are asked for 127.0.0.1 and tinyproxy for localhost;
 squid has a hosts file, egressd asks bench's name server.
@@ -104,7 +106,8 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	}
 	var o options
 	egressd := fs.String("egressd", "build/egressd", "egressd `binary`; empty leaves it out")
-	fs.StringVar(&o.before, "before", "", "another egressd `binary`, to be measured beside it in the names scenario")
+	fs.StringVar(&o.before, "before", "", "another egressd `binary`, to be measured beside it")
+	measured := fs.String("variants", "all", "of egressd, separated by blanks or commas: disk, process, off, rego")
 	peers := fs.String("peers", "", "peers to measure, separated by blanks or commas; \"all\" for every one")
 	names := fs.String("scenarios", "all", "scenarios to run, separated by blanks or commas")
 	seconds := fs.Float64("seconds", 3, "length of one cell")
@@ -120,11 +123,11 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	}
 	o.egressd = *egressd
 	o.length = time.Duration(*seconds * float64(time.Second))
-	return o, o.fill(words(*names), words(*peers), fs.Args())
+	return o, o.fill(words(*names), words(*peers), words(*measured), fs.Args())
 }
 
 // fill checks what the flag package does not.
-func (o *options) fill(scenarioNames, peers, rest []string) error {
+func (o *options) fill(scenarioNames, peers, variantNames, rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
@@ -135,7 +138,10 @@ func (o *options) fill(scenarioNames, peers, rest []string) error {
 	if o.scenarios, err = scenariosNamed(scenarioNames); err != nil {
 		return err
 	}
-	o.peers, err = peersNamed(peers)
+	if o.peers, err = peersNamed(peers); err != nil {
+		return err
+	}
+	o.variants, err = variantsNamed(variantNames)
 	return err
 }
 
@@ -164,6 +170,21 @@ func peersNamed(names []string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+func variantsNamed(names []string) ([]variant, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return variants(), nil
+	}
+	var chosen []variant
+	for _, name := range names {
+		i := slices.IndexFunc(variants(), func(v variant) bool { return v.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no variant of egressd is called %q; known: disk process off rego", name)
+		}
+		chosen = append(chosen, variants()[i])
+	}
+	return chosen, nil
 }
 
 func words(s string) []string {

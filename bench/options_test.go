@@ -29,14 +29,14 @@ func TestOptions(t *testing.T) {
 
 func TestAllMeansAll(t *testing.T) {
 	o, err := parseOptions([]string{"-peers", "all"}, io.Discard)
-	if err != nil || len(o.scenarios) != len(scenarios()) || !slices.Equal(o.peers, peerNames()) {
+	if err != nil || len(o.variants) != len(variants()) || len(o.scenarios) != len(scenarios()) || !slices.Equal(o.peers, peerNames()) {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for _, line := range []string{
-		"-peers nonesuch", "-scenarios nonesuch", "-seconds 0", "-seconds -1", "-rounds 0", "-tunnels 0", "more", "-nonesuch",
+		"-peers nonesuch", "-scenarios nonesuch", "-variants nonesuch", "-seconds 0", "-seconds -1", "-rounds 0", "-tunnels 0", "more", "-nonesuch",
 	} {
 		if o, err := parseOptions(strings.Fields(line), io.Discard); err == nil {
 			t.Errorf("%s: %+v", line, o)

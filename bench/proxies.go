@@ -90,8 +90,8 @@ func variants() []variant {
 	}
 }
 
-// egressd returns how to start egressd in a variant, or an [*absence].
-func egressd(binary string, v variant) (*proxy, error) {
+// egressd returns how to start an egressd in a variant, which is called name, or an [*absence].
+func egressd(binary, name string, v variant) (*proxy, error) {
 	path, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func egressd(binary string, v variant) (*proxy, error) {
 		}
 		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o, v))
 	}
-	return &proxy{name: "egressd " + v.name, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
+	return &proxy{name: name + " " + v.name, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
 }
 
 // egressdConfig allows the origin port by port. The one that is inspected has a

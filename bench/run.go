@@ -155,8 +155,14 @@ func (b *bench) enter() error {
 		return err
 	}
 	if b.egressd != "" {
-		for _, v := range variants() {
+		for _, v := range b.variants {
 			if err := b.add(b.variant(v)); err != nil {
+				return err
+			}
+			if b.before == "" || v.off {
+				continue
+			}
+			if err := b.add(egressd(b.before, "before", v)); err != nil {
 				return err
 			}
 		}
@@ -178,7 +184,7 @@ func (b *bench) variant(v variant) (*proxy, error) {
 			return nil, err
 		}
 	}
-	return egressd(binary, v)
+	return egressd(binary, "egressd", v)
 }
 
 func (b *bench) add(p *proxy, err error) error {
