@@ -42,6 +42,16 @@ func duplicate(c any) (int, error) {
 	return fd, errors.Join(err, dupErr)
 }
 
+// leaveToLoops closes l where the loops' duplicates are all that is needed of it. The
+// runtime watches every listener that is open in Go, and would wake a thread for each
+// connection that arrives, to find nobody who waits for it. That of a unix socket stays:
+// its file goes when it is closed.
+func leaveToLoops(l net.Listener) {
+	if tcp, ok := l.(*net.TCPListener); ok {
+		tcp.Close()
+	}
+}
+
 // accept takes one connection off the queue of fd, without waiting.
 func accept(fd int) (int, netip.AddrPort, error) {
 	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)

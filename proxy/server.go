@@ -147,6 +147,7 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 			break
 		}
 	}
+	leaveToLoops(l)
 	open.Wait()
 	return ErrClosed
 }

@@ -1,0 +1,32 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A listener that stays open in Go wakes a thread of the runtime for each connection.
+func TestOnlyTheLoopsWaitAtAListener(t *testing.T) {
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait) // behind the server's end
+	w := newWorld(t, openPolicy, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving.Go(func() { w.Serve(l, "here") })
+	w.addr = l.Addr().String()
+	for range 2 {
+		answer, _ := w.dial(t).send("CONNECT nowhere.test:443 HTTP/1.1\r\nHost: nowhere.test:443\r\n\r\n").response(http.MethodGet)
+		if answer.StatusCode != http.StatusForbidden {
+			t.Errorf("status %d", answer.StatusCode)
+		}
+		if err := l.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("it is open: %v", err)
+		}
+	}
+}
