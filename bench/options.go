@@ -80,8 +80,8 @@ says "Connection: close", so that nobody keeps an upstream connection for the
 next one. Direct is the same done with the origin itself, by a client that
 trusts the origin's authority instead of the proxy's.
 
-CPU is user and system time of the proxy and its children (/proc/PID/stat, in
-ticks of 10 ms: short cells are coarse). Own memory is the growth of
+CPU is user and system time of the proxy and its children, by their clocks
+(clock_getcpuclockid(3)); of children that have ended, in ticks of 10 ms. Own memory is the growth of
 proportional set size (/proc/PID/smaps_rollup; VmRSS of /proc/PID/status where
 that cannot be read) of a freshly started proxy, divided by the tunnels. Kernel
 memory is the growth of unreclaimable slab and kernel stacks of the whole

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 )
 
 // tick is the unit of CPU times in /proc; it is the same on every Linux that
@@ -21,7 +23,7 @@ const tick = 10 * time.Millisecond
 // A stat is what bench reads of /proc/PID/stat (proc(5)).
 type stat struct {
 	pid, parent int
-	ticks       int64 // user and system time, with that of children waited for
+	waited      int64 // ticks of user and system time of children that were waited for
 }
 
 // parseStat reads one line of /proc/PID/stat. The name in it may hold blanks
@@ -44,12 +46,12 @@ func parseStat(text string) (stat, error) {
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return stat{}, fmt.Errorf("stat: %w", err)
 	}
-	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+	for _, field := range fields[13:15] { // cutime, cstime
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return stat{}, fmt.Errorf("stat: %w", err)
 		}
-		s.ticks += n
+		s.waited += n
 	}
 	return s, nil
 }
@@ -93,11 +95,23 @@ func descendants(all map[int]stat, root int) []stat {
 // cpuTime returns the CPU time that root and its descendants have used.
 func cpuTime(root int) (time.Duration, error) {
 	tree, err := processTree(root)
-	var ticks int64
+	var total time.Duration
 	for _, s := range tree {
-		ticks += s.ticks
+		total += ownTime(s.pid) + time.Duration(s.waited)*tick
 	}
-	return time.Duration(ticks) * tick, err
+	return total, err
+}
+
+// ownTime reads the clock of a process' CPU time (clock_getcpuclockid(3)), which has all its
+// threads, those that have ended too; 0 where the process has ended.
+func ownTime(pid int) time.Duration {
+	const sched = 2 // CPUCLOCK_SCHED of the kernel
+	var t syscall.Timespec
+	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, uintptr(^pid<<3|sched), uintptr(unsafe.Pointer(&t)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // ownKiB returns the memory of root and its descendants: proportional set

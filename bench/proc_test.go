@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -13,7 +14,7 @@ func TestParseStat(t *testing.T) {
 	const rest = " S 7 1 1 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 4 0 99"
 	for _, name := range []string{"squid", "a b", "x) S 9 (y", "", "))"} {
 		got, err := parseStat("4242 (" + name + ")" + rest)
-		if want := (stat{4242, 7, 110}); err != nil || got != want {
+		if want := (stat{4242, 7, 77}); err != nil || got != want {
 			t.Errorf("name %q: %v, %v; want %v", name, got, err, want)
 		}
 	}
@@ -26,7 +27,7 @@ func TestParseStatRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"1 (init) S 1 2 3",
 		"x (init) S 7 1 1 0 -1 4194560 100 200 0 0 11 22 33 44 20",
 		"1 (init) S y 1 1 0 -1 4194560 100 200 0 0 11 22 33 44 20",
-		"1 (init) S 7 1 1 0 -1 4194560 100 200 0 0 11 z 33 44 20",
+		"1 (init) S 7 1 1 0 -1 4194560 100 200 0 0 11 22 z 44 20",
 	} {
 		if got, err := parseStat(text); err == nil {
 			t.Errorf("%q was read as %v", text, got)
@@ -68,6 +69,20 @@ func TestChildrenCount(t *testing.T) {
 	both, err := ownKiB(os.Getpid())
 	if err != nil || alone <= 0 || both <= alone {
 		t.Errorf("child has %d KiB, with its parent %d, error %v", alone, both, err)
+	}
+}
+
+func TestCPUTimeIsFinerThanATick(t *testing.T) {
+	before, err := cpuTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sum := 0; sum < 1_000_000; sum++ {
+		runtime.KeepAlive(sum)
+	}
+	after, err := cpuTime(os.Getpid())
+	if err != nil || after <= before || after%tick == 0 && before%tick == 0 {
+		t.Errorf("from %v to %v, error %v", before, after, err)
 	}
 }
 
