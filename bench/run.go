@@ -259,7 +259,7 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 					return rows, fmt.Errorf("%s, %s: %w", s.name, c.name, err)
 				}
 				cells[i] = append(cells[i], measured)
-				fmt.Fprintf(b.errOut, "bench: %s %d/%d %s: %s %s\n", s.name, round+1, b.rounds, c.name, significant(number(s.value(measured))), s.unit)
+				b.tell(s, c, round, measured)
 			}
 		}
 		for i, c := range contenders {
@@ -267,6 +267,15 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// tell says what came of one cell.
+func (b *bench) tell(s scenario, c *contender, round int, measured cell) {
+	cost := ""
+	if s.cost != nil && c.proxy != nil {
+		cost = ", CPU " + significant(number(s.cost(measured))) + " " + s.costUnit
+	}
+	fmt.Fprintf(b.errOut, "bench: %s %d/%d %s: %s %s%s\n", s.name, round+1, b.rounds, c.name, significant(number(s.value(measured))), s.unit, cost)
 }
 
 // contendersOf returns who takes part in a scenario, direct first.
