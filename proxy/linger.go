@@ -20,7 +20,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 	c.loop.Stop(c.late)
 	c.closeFlow(string(refusal.Decision.Class))
 	if len(answer) > 0 {
-		relay.Write(c.fd, answer)
+		relay.WriteLast(c.fd, answer)
 	}
 	switch {
 	case len(c.rest) == 0 && !relay.Unread(c.fd):

@@ -19,9 +19,11 @@ func readFD(fd int, b []byte) (int, syscall.Errno) {
 
 // writeFD writes as much of b as goes; MSG_NOSIGNAL keeps a broken
 // connection from raising SIGPIPE.
-func writeFD(fd int, b []byte) (int, syscall.Errno) {
+func writeFD(fd int, b []byte) (int, syscall.Errno) { return sendFD(fd, b, 0) }
+
+func sendFD(fd int, b []byte, flags uintptr) (int, syscall.Errno) {
 	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), syscall.MSG_NOSIGNAL, 0, 0)
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), syscall.MSG_NOSIGNAL|flags, 0, 0)
 		if errno != syscall.EINTR {
 			return int(n), errno
 		}
@@ -90,6 +92,14 @@ func Write(fd int, b []byte) (n int, err error) {
 	default:
 		return 0, errno
 	}
+}
+
+// WriteLast writes as much of b as goes without waiting, and ends fd's sending half: what
+// is short goes out in one packet with the end.
+func WriteLast(fd int, b []byte) {
+	const more = 0x8000 // MSG_MORE
+	sendFD(fd, b, more)
+	shutdownWrite(fd)
 }
 
 // Unread reports whether bytes wait in fd that nobody has read.
