@@ -127,7 +127,7 @@ func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, bo
 	if kind == htmlType { // it stands in the origin of the host that was asked for, and is no part of it
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
 	}
-	add("Proxy-Status", fmt.Sprintf("egressd; error=%s; details=\"%s; %s\"", proxyError(a, class), class, r.ID))
+	add("Proxy-Status", "egressd; error="+proxyError(a, class)+`; details="`+string(class)+"; "+r.ID.String()+`"`)
 	if a.status == 403 {
 		add("X-Proxy-Error", "blocked-by-allowlist")
 	}
@@ -144,20 +144,19 @@ func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, bo
 
 // reasonPhrase is all that many clients show of a refused CONNECT.
 func reasonPhrase(r *egress.Refusal, a answer) string {
-	class, where := r.Decision.Class, r.Destination.String()
 	const most = 120
-	if r.Destination.Host == "" {
-		where = ""
-	}
-	lead := "Blocked by egressd:"
+	lead, where := "Blocked by egressd: ", ""
 	if a.status >= 500 {
-		lead = "Failed in egressd:"
+		lead = "Failed in egressd: "
 	}
-	phrase := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s (%s)", lead, where, class, r.ID)), " ")
-	if len(phrase) <= most {
-		return phrase
+	if r.Destination.Host != "" {
+		where = r.Destination.String() + " "
 	}
-	return fmt.Sprintf("%s %s (%s)", lead, class, r.ID)
+	why := string(r.Decision.Class) + " (" + r.ID.String() + ")"
+	if len(lead)+len(where)+len(why) <= most {
+		return lead + where + why
+	}
+	return lead + why
 }
 
 // proxyError is the error type of RFC 9209 §2.3.
@@ -268,7 +267,7 @@ func fix(r *egress.Refusal) string {
 	if port := r.Destination.Port; port != 443 && port != 80 {
 		host = r.Destination.String()
 	}
-	return fmt.Sprintf("egressd allow %s --from %s", host, r.ID)
+	return "egressd allow " + host + " --from " + r.ID.String()
 }
 
 // malformedReply renders what could not be parsed, with the status that its
