@@ -64,6 +64,7 @@ func (e Events) Broken() bool {
 type watched struct {
 	handler    Handler
 	generation int32
+	seen       Events // all that was told of it
 }
 
 // A watchedBlock is a part of the table of descriptors, which grows by blocks:
@@ -198,6 +199,7 @@ func (l *Loop) Watch(fd int, h Handler) error {
 func (l *Loop) add(fd int, h Handler, events uint32) error {
 	w := l.at(fd)
 	w.generation++
+	w.seen = 0
 	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: w.generation}
 	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
@@ -299,6 +301,7 @@ func (l *Loop) dispatch(ev syscall.EpollEvent) {
 		return
 	}
 	if w := l.at(fd); w.handler != nil && w.generation == ev.Pad {
+		w.seen |= Events(ev.Events)
 		w.handler.Ready(Events(ev.Events))
 	}
 }

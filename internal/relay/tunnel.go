@@ -122,8 +122,7 @@ type Tunnel struct {
 func (l *Loop) Carry(t *Tunnel, client, upstream int, first []byte, keeper Keeper, limits *Limits) {
 	t.loop, t.keeper, t.limits = l, keeper, limits
 	t.begun, t.born, t.moved = l.instant, l.instant, l.instant
-	t.client = side{fd: int32(client), readable: true, writable: true, hangup: true}
-	t.upstream = side{fd: int32(upstream), readable: true, writable: true, hangup: true}
+	t.client, t.upstream = l.side(client), l.side(upstream)
 	l.tunnels.add(t)
 	if l.Watch(client, (*clientSide)(t)) != nil || l.Watch(upstream, (*upstreamSide)(t)) != nil {
 		t.finish(Broken)
@@ -132,6 +131,13 @@ func (l *Loop) Carry(t *Tunnel, client, upstream int, first []byte, keeper Keepe
 	if len(first) > 0 {
 		t.judge(first)
 	}
+}
+
+// side is a descriptor as far as it is known: who watched it may have been told of bytes or an
+// end and not have read them, and of what nobody was told an event is still to come.
+func (l *Loop) side(fd int) side {
+	seen := l.at(fd).seen
+	return side{fd: int32(fd), readable: seen.Readable(), writable: true, hangup: seen.hangup()}
 }
 
 // Start lets bytes pass, from now on.
@@ -199,15 +205,17 @@ func (t *Tunnel) step() {
 
 // readFirst reads the client's first bytes for the keeper.
 func (t *Tunnel) readFirst() {
-	for !t.judged && !t.over {
+	for !t.judged && !t.over && t.client.readable {
 		n, errno := readFD(int(t.client.fd), t.loop.buffer)
 		switch {
 		case errno == syscall.EAGAIN:
-			t.client.readable = false
+			t.client.readable, t.client.hangup = false, false
 			return
 		case errno != 0 || n == 0:
 			t.firstEnded(errno)
 			return
+		case n < len(t.loop.buffer) && !t.client.hangup:
+			t.client.readable = false // as in fetch
 		}
 		t.moved = t.loop.instant
 		if t.up.rest == nil {
