@@ -104,15 +104,22 @@ func (a *attempt) Ready(e relay.Events) {
 	if !e.Writable() {
 		return
 	}
+	if e.Broken() {
+		if err := a.why(); err != nil {
+			a.race.failed(a, err)
+			return
+		}
+	}
+	a.race.end(a, nil)
+}
+
+// why returns what became of a connection about which there is an event of its end.
+func (a *attempt) why() error {
 	code, err := syscall.GetsockoptInt(a.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
 	if err == nil && code != 0 {
 		err = syscall.Errno(code)
 	}
-	if err != nil {
-		a.race.failed(a, err)
-		return
-	}
-	a.race.end(a, nil)
+	return err
 }
 
 func (c *connecting) failed(a *attempt, err error) {

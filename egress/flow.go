@@ -221,6 +221,9 @@ func (f *Flow) Wait(ctx context.Context) error {
 // done may run on any goroutine and must not wait.
 func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
 
+// Settled reports whether Durable would call done before it returns, and with what.
+func (f *Flow) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
+
 // Close ends the flow and records how. Only the first call counts. Where a shadow is
 // still being asked about the flow, the record follows when it has answered.
 func (f *Flow) Close(end End) {

@@ -176,7 +176,14 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	c.flow = flow
 	loop := c.loop
 	flow.OnChange(c.changedSoon)
-	flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
+	if known, err := flow.Settled(); known {
+		c.recorded(err)
+	} else {
+		flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
+	}
+	if c.over {
+		return
+	}
 	cancel := flow.Connect(loop, c.connected)
 	if c.opening != nil {
 		c.cancel = cancel

@@ -52,17 +52,17 @@ func leaveToLoops(l net.Listener) {
 	}
 }
 
+// noDelay has what is accepted from a listener send at once what is written (TCP_NODELAY, which
+// connections inherit). It is nothing to a unix socket.
+func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
+
 // accept takes one connection off the queue of fd, without waiting.
 func accept(fd int) (int, netip.AddrPort, error) {
 	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
-	from := addrPort(sa)
-	if from.IsValid() {
-		syscall.SetsockoptInt(client, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
-	}
-	return client, from, nil
+	return client, addrPort(sa), nil
 }
 
 // peerOf is what the kernel knows of the other end of fd.

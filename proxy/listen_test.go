@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -28,5 +29,35 @@ func TestOnlyTheLoopsWaitAtAListener(t *testing.T) {
 		if err := l.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("it is open: %v", err)
 		}
+	}
+}
+
+func TestWhatIsAcceptedSendsAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at, err := duplicate(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(at)
+	noDelay(at)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fd, from, err := accept(at) // which is there: the client is connected
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if on, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY); err != nil || on == 0 {
+		t.Errorf("TCP_NODELAY of a client is %d, error %v", on, err)
+	}
+	if from.String() != c.LocalAddr().String() {
+		t.Errorf("the client is %v, not %v", from, c.LocalAddr())
 	}
 }
