@@ -62,7 +62,7 @@ type Daemon struct {
 	filter    *dns.Filter
 	keys      keyring
 	accepted  string // damage of the log that the operator has accepted
-	room      []byte // see inspection
+	room      []byte // see giveRoom
 	listening []boundListener
 	nameDoors []nameDoor
 	captures  []captureDoor

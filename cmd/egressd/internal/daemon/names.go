@@ -27,6 +27,7 @@ func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
 		if err != nil {
 			return cli.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
+		d.giveRoom()
 		d.nameDoors = append(d.nameDoors, door)
 		*own = append(*own, door.tcp.Addr().(*net.TCPAddr).AddrPort())
 	}
