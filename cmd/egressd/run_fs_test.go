@@ -4,8 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 )
 
 func TestTheFoldersOfFS(t *testing.T) {
@@ -51,18 +49,5 @@ func TestTheFoldersOfFS(t *testing.T) {
 	}
 	if a, err := new(runOptions).fileSystem(); a != nil || err != nil {
 		t.Errorf("nobody asked for %+v, %v", a, err)
-	}
-}
-
-func TestWithin(t *testing.T) {
-	for _, row := range []struct {
-		path, folder string
-		in           bool
-	}{
-		{"/a/b", "/a", true}, {"/a", "/a", true}, {"/a", "/", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/a/..b", "/a", true},
-	} {
-		if places.Within(row.path, row.folder) != row.in {
-			t.Errorf("%s in %s: %v", row.path, row.folder, !row.in)
-		}
 	}
 }
