@@ -35,7 +35,7 @@ var floors = map[string][]string{
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/confine", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "internal/*", "policy", "audit", "certs", "integrate", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
+	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/confine", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "cmd/egressd/internal/doctorcmd", "internal/*", "policy", "audit", "certs", "integrate", "rego", "bundle", "sandbox", "egress", "records", "records/signals", "records/export", "records/sink", "proxy", "dns", "admin"},
 
 	"cmd/egressd/internal/cli":        {"internal/*"},
 	"cmd/egressd/internal/config":     {"cmd/egressd/internal/cli", "internal/*", "policy", "rego", "bundle", "sandbox"},
@@ -50,6 +50,7 @@ var floors = map[string][]string{
 	"cmd/egressd/internal/daemon":     {"cmd/egressd/internal/authority", "cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/logs", "internal/*", "policy", "audit", "bundle", "certs", "sandbox", "egress", "records/sink", "proxy", "dns"},
 	"cmd/egressd/internal/exits":      {"cmd/egressd/internal/cli", "sandbox"},
 	"cmd/egressd/internal/places":     {"cmd/egressd/internal/config", "internal/*"},
+	"cmd/egressd/internal/doctorcmd":  {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "policy", "audit", "integrate", "sandbox", "egress", "records/sink"},
 	"cmd/egressd/internal/clitest":    {"cmd/egressd/internal/cli"}, // for tests
 	"cmd/egressd/internal/configtest": {"cmd/egressd/internal/cli", "cmd/egressd/internal/clitest", "cmd/egressd/internal/config", "policy"},
 

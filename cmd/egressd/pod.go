@@ -7,18 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
-
-// podUser is who egressd is in its image.
-const podUser = 65532
 
 func newPodInitCommand() *cobra.Command {
 	pod := sandbox.Pod{}
@@ -40,7 +37,7 @@ writes a manifest with all of it.`,
 			return podInit(cmd.ErrOrStderr(), pod, program)
 		},
 	}
-	cmd.Flags().Uint32Var(&pod.User, "uid", podUser, "`USER` that egressd runs as")
+	cmd.Flags().Uint32Var(&pod.User, "uid", doctorcmd.PodUser, "`USER` that egressd runs as")
 	cmd.Flags().Uint16Var(&pod.Capture, "transparent", 3129, "`PORT` of listen.transparent, on loopback")
 	cmd.Flags().Uint16Var(&pod.Names, "dns", 15053, "`PORT` of listen.dns, on loopback")
 	cmd.Flags().StringVar(&program, "copy", "", "also copy egressd to this `PATH`, for pod-run in the agent's container")
@@ -58,7 +55,7 @@ func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
 		}
 		return cli.Failed(err, hint)
 	}
-	if f := rulesFinding(); f.Fix != "" {
+	if f := doctorcmd.RulesFinding(); f.Fix != "" {
 		return cli.Failed(errors.New(f.Says), f.Fix)
 	}
 	fmt.Fprintf(talk, "egressd: everybody but user %d reaches ports %d and %d alone\n", pod.User, pod.Capture, pod.Names)
@@ -97,14 +94,14 @@ command where there is nothing to find. Else it says what is wrong, and exits wi
 			return podRun(uid, args)
 		},
 	}
-	cmd.Flags().Uint32Var(&uid, "uid", podUser, "`USER` that egressd runs as")
+	cmd.Flags().Uint32Var(&uid, "uid", doctorcmd.PodUser, "`USER` that egressd runs as")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
 func podRun(uid uint32, args []string) error {
 	var wrong, fixes []string
-	for _, f := range podFindings(uid) {
+	for _, f := range doctorcmd.PodFindings(uid) {
 		if f.Fix != "" {
 			wrong, fixes = append(wrong, f.Says), append(fixes, f.Fix)
 		}
@@ -117,60 +114,4 @@ func podRun(uid uint32, args []string) error {
 		err = syscall.Exec(path, args, os.Environ())
 	}
 	return cli.Failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
-}
-
-// podFindings are about this container: whether what runs in it is held by the rules of
-// pod-init, which let the user of egressd pass.
-func podFindings(uid uint32) []symptom {
-	p, err := sandbox.ReadPrivileges()
-	if err != nil {
-		return []symptom{{"pod", err.Error(), "a container with /proc"}}
-	}
-	return append(privilegeFindings(p, uid), sightFinding(uid), rulesFinding())
-}
-
-func privilegeFindings(p sandbox.Privileges, uid uint32) []symptom {
-	const check = "pod"
-	all := []symptom{{Check: check, Says: "neither root nor egressd's user"}}
-	if slices.Contains(p.UIDs, 0) || slices.Contains(p.UIDs, uid) {
-		all[0] = symptom{check, fmt.Sprintf("it is root or user %d, whom the rules let pass or who may become that user", uid), "securityContext: {runAsNonRoot: true, runAsUser: 1000}"}
-	}
-	caps := symptom{Check: check, Says: "no capabilities"}
-	if p.Capabilities != 0 {
-		caps = symptom{check, fmt.Sprintf("it has or can get capabilities (%#x): with SETUID it becomes egressd's user, with NET_RAW or NET_ADMIN it sends past the rules", p.Capabilities), "securityContext: {capabilities: {drop: [ALL]}}"}
-	}
-	gain := symptom{Check: check, Says: "no new privileges"}
-	if p.NewPrivileges {
-		gain = symptom{check, "programs with set-user-ID or file capabilities give it privileges", "securityContext: {allowPrivilegeEscalation: false}"}
-	}
-	calls := symptom{Check: check, Says: "system calls are filtered"}
-	if p.UnfilteredCall {
-		calls = symptom{check, "its system calls are not filtered", "securityContext: {seccompProfile: {type: RuntimeDefault}}"}
-	}
-	return append(all, caps, gain, calls)
-}
-
-// sightFinding is about a PID namespace that egressd shares.
-func sightFinding(uid uint32) symptom {
-	seen, err := sandbox.SeesProcessOf(uid)
-	switch {
-	case err != nil:
-		return symptom{"pod", err.Error(), "a container with /proc"}
-	case seen:
-		return symptom{"pod", "it sees egressd's processes", "shareProcessNamespace: false, hostPID: false"}
-	}
-	return symptom{Check: "pod", Says: "egressd's processes are out of sight"}
-}
-
-// rulesFinding tries whether the rules hold. One empty datagram to an address that
-// nobody has leaves where they do not.
-func rulesFinding() symptom {
-	left, err := sandbox.TryDatagram()
-	switch {
-	case err != nil:
-		return symptom{"pod", "whether the rules hold cannot be tried: " + err.Error(), "egressd pod-init, in an init container"}
-	case left:
-		return symptom{"pod", "a datagram left: there are no rules, or they do not hold", "egressd pod-init, in an init container before this one"}
-	}
-	return symptom{Check: "pod", Says: "a datagram to nowhere is refused"}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
@@ -63,8 +64,8 @@ func addCommands(root *cobra.Command) {
 		newDockerCommand(),
 		newPodInitCommand(),
 		newPodRunCommand(),
-		newSelftestCommand(),
-		newDoctorCommand(),
+		doctorcmd.NewSelftest(),
+		doctorcmd.New(),
 		initcmd.New(),
 		newEnvCommand(),
 		policycmd.NewCheck(),

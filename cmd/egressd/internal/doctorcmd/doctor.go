@@ -1,4 +1,6 @@
-package main
+// Package doctorcmd has egressd doctor, a file for each thing that it looks at, and egressd
+// selftest.
+package doctorcmd
 
 import (
 	"errors"
@@ -18,7 +20,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newDoctorCommand() *cobra.Command {
+// New returns egressd doctor.
+func New() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -47,7 +50,7 @@ where there is one, and with 2 where it could not look.`,
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
 	cmd.Flags().BoolVar(&o.inside, "inside", false, "look from within a container instead, at what leads out of it")
 	cmd.Flags().BoolVar(&o.serving, "serving", false, "look only whether egressd serve runs here and listens, for the health check of a container")
-	cmd.Flags().Uint32Var(&o.podUser, "uid", podUser, "`USER` that egressd runs as, for --pod")
+	cmd.Flags().Uint32Var(&o.podUser, "uid", PodUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }
 
@@ -63,16 +66,16 @@ type doctorOptions struct {
 	json bool
 }
 
-// A symptom is what doctor says of one thing. Without a fix it is as it should be.
-type symptom struct {
-	Check string `json:"check"`
-	Says  string `json:"says"`
-	Fix   string `json:"fix,omitempty"`
+// A Symptom is what doctor says of one thing. Without a fix it is as it should be.
+type Symptom struct {
+	Check string `json:"check"`         // what was looked at, in a word
+	Says  string `json:"says"`          // what is so
+	Fix   string `json:"fix,omitempty"` // what to type or to write
 }
 
 func (o *doctorOptions) run(w io.Writer) error {
 	if o.pod {
-		return sayFindings(w, podFindings(o.podUser), o.json)
+		return sayFindings(w, PodFindings(o.podUser), o.json)
 	}
 	if o.container != "" {
 		return o.lookAt(w)
@@ -92,9 +95,9 @@ func (o *doctorOptions) run(w io.Writer) error {
 	var none *config.NotFoundError
 	switch {
 	case errors.As(err, &none):
-		all = append(all, symptom{"policy", none.Error(), "egressd init"})
+		all = append(all, Symptom{"policy", none.Error(), "egressd init"})
 	case err != nil:
-		all = append(all, symptom{"policy", err.Error(), "egressd policy check"})
+		all = append(all, Symptom{"policy", err.Error(), "egressd policy check"})
 	default:
 		all = append(all, configFindings(cfg, os.Getenv, time.Now())...)
 	}
@@ -102,7 +105,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 }
 
 // sayFindings prints all, and returns 1 as a status where one has a fix.
-func sayFindings(w io.Writer, all []symptom, asJSON bool) error {
+func sayFindings(w io.Writer, all []Symptom, asJSON bool) error {
 	var wrong int
 	for _, f := range all {
 		mark := "✓"
@@ -128,22 +131,22 @@ func sayFindings(w io.Writer, all []symptom, asJSON bool) error {
 }
 
 // machineFindings makes a sandbox, and says why where there can be none.
-func machineFindings() []symptom {
+func machineFindings() []Symptom {
 	tried, redirected, err := selftest(false)
 	if err != nil {
-		return []symptom{{"sandbox", err.Error(), sandboxFix()}}
+		return []Symptom{{"sandbox", err.Error(), sandboxFix()}}
 	}
-	all := []symptom{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
+	all := []Symptom{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
 	if err := exits.Escaped(tried); err != nil {
-		all[0] = symptom{"sandbox", err.Error(), "egressd selftest"}
+		all[0] = Symptom{"sandbox", err.Error(), "egressd selftest"}
 	}
-	capture := symptom{Check: "capture", Says: "tproxy"}
+	capture := Symptom{Check: "capture", Says: "tproxy"}
 	if redirected {
-		capture = symptom{"capture", "NAT: the kernel has no tproxy, so that datagrams are refused without a record", "modprobe -a nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6, as root"}
+		capture = Symptom{"capture", "NAT: the kernel has no tproxy, so that datagrams are refused without a record", "modprobe -a nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6, as root"}
 	}
 	all = append(all, capture)
 	if os.Geteuid() == 0 {
-		all = append(all, symptom{"user", "root: what a program in a sandbox writes into root's files, root will run outside", "start egressd as an ordinary user"})
+		all = append(all, Symptom{"user", "root: what a program in a sandbox writes into root's files, root will run outside", "start egressd as an ordinary user"})
 	}
 	return all
 }
@@ -164,7 +167,7 @@ func sandboxFix() string {
 
 // socketFindings are sockets that egressd run hides, and that other sandboxes have
 // to keep away themselves.
-func socketFindings(paths []string) []symptom {
+func socketFindings(paths []string) []Symptom {
 	var open []string
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 && mayWrite(path) {
@@ -172,9 +175,9 @@ func socketFindings(paths []string) []symptom {
 		}
 	}
 	if len(open) == 0 {
-		return []symptom{{Check: "sockets", Says: "none leads out that egressd knows of"}}
+		return []Symptom{{Check: "sockets", Says: "none leads out that egressd knows of"}}
 	}
-	return []symptom{{"sockets", "who connects to " + strings.Join(open, ", ") + " has others act outside; egressd run hides them", "keep them out of containers and sandboxes that use proxy variables"}}
+	return []Symptom{{"sockets", "who connects to " + strings.Join(open, ", ") + " has others act outside; egressd run hides them", "keep them out of containers and sandboxes that use proxy variables"}}
 }
 
 func mayWrite(path string) bool {
@@ -184,8 +187,8 @@ func mayWrite(path string) bool {
 
 // configFindings are about what the policy file says, and the variables and files that
 // belong to it.
-func configFindings(c *config.Config, getenv func(string) string, now time.Time) []symptom {
-	all := []symptom{policyFinding(c)}
+func configFindings(c *config.Config, getenv func(string) string, now time.Time) []Symptom {
+	all := []Symptom{policyFinding(c)}
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
 	all = append(all, captureFindings(c)...)
@@ -196,24 +199,24 @@ func configFindings(c *config.Config, getenv func(string) string, now time.Time)
 }
 
 // policyFinding is about who else could write the policy.
-func policyFinding(c *config.Config) symptom {
+func policyFinding(c *config.Config) Symptom {
 	const fix = "chmod go-w "
 	for path := c.Path; ; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
 		if err != nil {
-			return symptom{"policy", err.Error(), "egressd policy check"}
+			return Symptom{"policy", err.Error(), "egressd policy check"}
 		}
 		if others := info.Mode() & 0o022; others != 0 && info.Mode()&os.ModeSticky == 0 {
-			return symptom{"policy", "other users may write " + path, fix + path}
+			return Symptom{"policy", "other users may write " + path, fix + path}
 		}
 		if path == filepath.Dir(path) {
 			break
 		}
 	}
 	if dir, err := os.Getwd(); err == nil && places.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
-		return symptom{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
+		return Symptom{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
-	return symptom{Check: "policy", Says: c.Path}
+	return Symptom{Check: "policy", Says: c.Path}
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.
@@ -224,8 +227,8 @@ func isOwnPlace(path string) bool {
 
 // variableFindings are about proxy variables: what they name, and what they leave
 // out.
-func variableFindings(c *config.Config, getenv func(string) string) []symptom {
-	var all []symptom
+func variableFindings(c *config.Config, getenv func(string) string) []Symptom {
+	var all []Symptom
 	listeners := strings.Join(c.File.Listen.Proxy, " ")
 	var through bool
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
@@ -235,18 +238,18 @@ func variableFindings(c *config.Config, getenv func(string) string) []symptom {
 		}
 		address := value[strings.LastIndexAny(value, "/@")+1:]
 		if address == "" || !strings.Contains(listeners, address) {
-			all = append(all, symptom{"variables", name + " does not lead to a listener of the policy", `eval "$(egressd env)"`})
+			all = append(all, Symptom{"variables", name + " does not lead to a listener of the policy", `eval "$(egressd env)"`})
 			continue
 		}
 		through = true
 	}
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		if past := pastProxy(getenv(name)); through && len(past) > 0 {
-			all = append(all, symptom{"variables", name + " leads past egressd for " + strings.Join(past, ", "), `eval "$(egressd env)"`})
+			all = append(all, Symptom{"variables", name + " leads past egressd for " + strings.Join(past, ", "), `eval "$(egressd env)"`})
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, symptom{Check: "variables", Says: "none leads elsewhere"})
+		all = append(all, Symptom{Check: "variables", Says: "none leads elsewhere"})
 	}
 	return all
 }
@@ -264,25 +267,25 @@ func pastProxy(value string) (past []string) {
 }
 
 // logFinding is about who else could read or write the log.
-func logFinding(c *config.Config) symptom {
+func logFinding(c *config.Config) Symptom {
 	dir, err := c.AuditDir()
 	if err != nil {
-		return symptom{"log", err.Error(), "egressd serve, which names its folder"}
+		return Symptom{"log", err.Error(), "egressd serve, which names its folder"}
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return symptom{Check: "log", Says: dir + " is there from the first start on"}
+		return Symptom{Check: "log", Says: dir + " is there from the first start on"}
 	case err != nil:
-		return symptom{"log", err.Error(), "ls -ld " + dir}
+		return Symptom{"log", err.Error(), "ls -ld " + dir}
 	case info.Mode()&0o077 != 0:
-		return symptom{"log", "other users may look into " + dir, "chmod 700 " + dir}
+		return Symptom{"log", "other users may look into " + dir, "chmod 700 " + dir}
 	}
-	return symptom{Check: "log", Says: dir}
+	return Symptom{Check: "log", Says: dir}
 }
 
 // clockFinding is about a clock that is behind what was written by it.
-func clockFinding(c *config.Config, now time.Time) symptom {
+func clockFinding(c *config.Config, now time.Time) Symptom {
 	paths := []string{c.Path}
 	if dir, err := c.AuditDir(); err == nil {
 		segments, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is sound
@@ -290,28 +293,28 @@ func clockFinding(c *config.Config, now time.Time) symptom {
 	}
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(now.Add(time.Minute)) {
-			return symptom{"clock", "it is behind the last change of " + path, "timedatectl set-ntp true"}
+			return Symptom{"clock", "it is behind the last change of " + path, "timedatectl set-ntp true"}
 		}
 	}
-	return symptom{Check: "clock", Says: now.UTC().Format(time.RFC3339)}
+	return Symptom{Check: "clock", Says: now.UTC().Format(time.RFC3339)}
 }
 
 // trustFindings are about programs that do not read the system's certificates,
 // where the policy has TLS end at egressd.
-func trustFindings(c *config.Config, getenv func(string) string) []symptom {
+func trustFindings(c *config.Config, getenv func(string) string) []Symptom {
 	if !c.Inspects() {
-		return []symptom{{Check: "certificates", Says: "the policy looks into no TLS"}}
+		return []Symptom{{Check: "certificates", Says: "the policy looks into no TLS"}}
 	}
 	if _, err := c.CADir(); err != nil {
-		return []symptom{{"certificates", err.Error(), "egressd ca show"}}
+		return []Symptom{{"certificates", err.Error(), "egressd ca show"}}
 	}
-	all := []symptom{{Check: "certificates", Says: "egressd run tells programs of the authority; Java has to be told once: see egressd ca show"}}
+	all := []Symptom{{Check: "certificates", Says: "egressd run tells programs of the authority; Java has to be told once: see egressd ca show"}}
 	if getenv("HTTPS_PROXY") == "" && getenv("https_proxy") == "" {
 		return all // nothing here goes through a proxy
 	}
 	for _, r := range []struct{ program, variable string }{{"node", "NODE_EXTRA_CA_CERTS"}, {"deno", "DENO_CERT"}, {"python3", "REQUESTS_CA_BUNDLE"}} {
 		if _, err := exec.LookPath(r.program); err == nil && getenv(r.variable) == "" {
-			all = append(all, symptom{"certificates", r.program + " may not read the system's bundle, and " + r.variable + " names none", `egressd ca bundle -o bundle.pem; eval "$(egressd env --ca "$PWD/bundle.pem")"`})
+			all = append(all, Symptom{"certificates", r.program + " may not read the system's bundle, and " + r.variable + " names none", `egressd ca bundle -o bundle.pem; eval "$(egressd env --ca "$PWD/bundle.pem")"`})
 		}
 	}
 	return all

@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newSelftestCommand() *cobra.Command {
+// NewSelftest returns egressd selftest.
+func NewSelftest() *cobra.Command {
 	var asJSON, redirect bool
 	cmd := &cobra.Command{
 		Use:   "selftest",

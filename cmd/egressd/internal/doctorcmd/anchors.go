@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // anchorFindings are about the receivers of checkpoints that the policy names.
-func anchorFindings(c *config.Config) (all []symptom) {
+func anchorFindings(c *config.Config) (all []Symptom) {
 	for _, place := range c.File.Audit.Anchors {
 		all = append(all, anchorFinding(c, "anchors", place, "was sent", "look after the receiver; the newest checkpoint is sent when it takes it"))
 	}
@@ -19,15 +19,15 @@ func anchorFindings(c *config.Config) (all []symptom) {
 	return all
 }
 
-func anchorFinding(c *config.Config, check, place, verb, fix string) symptom {
+func anchorFinding(c *config.Config, check, place, verb, fix string) Symptom {
 	s := anchorStateOf(c, place)
 	switch {
 	case s == nil:
-		return symptom{Check: check, Says: place + " begins with the next egressd serve or run"}
+		return Symptom{Check: check, Says: place + " begins with the next egressd serve or run"}
 	case s.Failing:
-		return symptom{check, fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), fix}
+		return Symptom{check, fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), fix}
 	}
-	return symptom{Check: check, Says: fmt.Sprintf("%s %s the checkpoint of %d records at %s", place, verb, s.Size, s.SentAt.Format(time.RFC3339))}
+	return Symptom{Check: check, Says: fmt.Sprintf("%s %s the checkpoint of %d records at %s", place, verb, s.Size, s.SentAt.Format(time.RFC3339))}
 }
 
 // anchorStateOf returns the newest that is known of a receiver, from the daemon's log or

@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"bytes"
@@ -161,7 +161,7 @@ func TestDoctorInside(t *testing.T) {
 	bundle := filepath.Join(write("b.pem", ""), "b.pem")
 	for _, row := range []struct {
 		name string
-		got  symptom
+		got  Symptom
 		want string // of what is found; none: nothing is
 	}{
 		{"no capabilities", insideCapabilities(0), ""},

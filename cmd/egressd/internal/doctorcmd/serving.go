@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"encoding/binary"
@@ -18,30 +18,30 @@ import (
 
 // servingFindings are for the health check of a container: whether egressd serve runs here,
 // holds its log, and listens where the policy says. Nothing is sent.
-func servingFindings(c *config.Config) []symptom {
+func servingFindings(c *config.Config) []Symptom {
 	const check = "serving"
 	dir, err := c.AuditDir()
 	if err != nil {
-		return []symptom{{check, err.Error(), "egressd serve, which names its folder"}}
+		return []Symptom{{check, err.Error(), "egressd serve, which names its folder"}}
 	}
 	switch writing, err := audit.Writing(dir); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return []symptom{{check, err.Error(), "egressd doctor --serving as the user of egressd serve"}}
+		return []Symptom{{check, err.Error(), "egressd doctor --serving as the user of egressd serve"}}
 	case !writing:
-		return []symptom{{check, "nobody writes the log " + dir, "egressd serve"}}
+		return []Symptom{{check, "nobody writes the log " + dir, "egressd serve"}}
 	}
 	open, err := listening()
 	if err != nil {
-		return []symptom{{check, err.Error(), "a container with /proc"}}
+		return []Symptom{{check, err.Error(), "a container with /proc"}}
 	}
-	var all []symptom
+	var all []Symptom
 	for _, name := range tcpListeners(c) {
 		if at, err := netip.ParseAddrPort(name); err == nil && at.Port() != 0 && !open[at] && !(at.Addr().IsUnspecified() && open[everywhere(at.Port())]) {
-			all = append(all, symptom{check, "nobody listens on " + name, "egressd serve, in this network"})
+			all = append(all, Symptom{check, "nobody listens on " + name, "egressd serve, in this network"})
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, symptom{Check: check, Says: "egressd listens, and writes " + dir})
+		all = append(all, Symptom{Check: check, Says: "egressd listens, and writes " + dir})
 	}
 	return all
 }

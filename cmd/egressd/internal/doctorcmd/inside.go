@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"cmp"
@@ -38,18 +38,18 @@ func (o *doctorOptions) lookAt(w io.Writer) error {
 
 // insideFindings are about what leads out of the container that this is. They are
 // read from what the kernel shows; nothing is sent.
-func insideFindings(getenv func(string) string) []symptom {
+func insideFindings(getenv func(string) string) []Symptom {
 	p, err := sandbox.ReadPrivileges()
 	if err != nil {
-		return []symptom{{"container", err.Error(), "a container with /proc"}}
+		return []Symptom{{"container", err.Error(), "a container with /proc"}}
 	}
-	all := append([]symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(places.DoorsBut(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
+	all := append([]Symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(places.DoorsBut(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
 	return append(all, insideProcesses("/proc"), insideNetwork("/sys/class/net"), insideRoutes("/proc/net", getenv), insideExceptions(getenv), insideBundles(getenv))
 }
 
 // insideCapabilities is about those by which a container leaves what holds it, or poses as
 // another (capabilities(7)).
-func insideCapabilities(has uint64) symptom {
+func insideCapabilities(has uint64) Symptom {
 	for _, c := range []struct {
 		bit        int
 		name, does string
@@ -58,47 +58,47 @@ func insideCapabilities(has uint64) symptom {
 		{2, "DAC_READ_SEARCH", "it opens files of the host"}, {39, "BPF", "it loads programs into the kernel"}, {12, "NET_ADMIN", "it takes addresses and routes that are not its own"}, {13, "NET_RAW", "it sends packets with addresses that are not its own"},
 	} {
 		if has>>c.bit&1 == 1 {
-			return symptom{"capabilities", "it has or can get " + c.name + ": " + c.does, "--cap-drop " + c.name + ", or cap_drop: [" + c.name + "] in a compose file, and no --privileged"}
+			return Symptom{"capabilities", "it has or can get " + c.name + ": " + c.does, "--cap-drop " + c.name + ", or cap_drop: [" + c.name + "] in a compose file, and no --privileged"}
 		}
 	}
-	return symptom{Check: "capabilities", Says: "none by which it leaves, or poses as another"}
+	return Symptom{Check: "capabilities", Says: "none by which it leaves, or poses as another"}
 }
 
 // insideProcesses is about a PID namespace that is the host's: kthreadd is there alone.
-func insideProcesses(proc string) symptom {
+func insideProcesses(proc string) Symptom {
 	name, err := os.ReadFile(filepath.Join(proc, "2", "comm"))
 	if err == nil && strings.TrimSpace(string(name)) == "kthreadd" {
-		return symptom{"processes", "it sees those of the host", "the container without --pid host"}
+		return Symptom{"processes", "it sees those of the host", "the container without --pid host"}
 	}
-	return symptom{Check: "processes", Says: "none of the host's are in sight"}
+	return Symptom{Check: "processes", Says: "none of the host's are in sight"}
 }
 
 // insideNetwork is about a network that has bridges: that of a host.
-func insideNetwork(interfaces string) symptom {
+func insideNetwork(interfaces string) Symptom {
 	bridges, _ := filepath.Glob(filepath.Join(interfaces, "*", "bridge")) // the pattern is sound
 	if len(bridges) > 0 {
-		return symptom{"network", "it has the bridge " + filepath.Base(filepath.Dir(bridges[0])) + ": this is the network of a host", "the container without --network host"}
+		return Symptom{"network", "it has the bridge " + filepath.Base(filepath.Dir(bridges[0])) + ": this is the network of a host", "the container without --network host"}
 	}
-	return symptom{Check: "network", Says: "none of a host"}
+	return Symptom{Check: "network", Says: "none of a host"}
 }
 
 // insideRoutes is about default routes. One that leads nowhere cannot be told from here from one
 // that leads out.
-func insideRoutes(dir string, getenv func(string) string) symptom {
+func insideRoutes(dir string, getenv func(string) string) Symptom {
 	const check = "route"
 	for _, name := range []string{"route", "ipv6_route"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return symptom{check, err.Error(), "a container with /proc"}
+			return Symptom{check, err.Error(), "a container with /proc"}
 		}
 		for line := range strings.Lines(string(text)) {
 			by := defaultRoute(name, strings.Fields(line))
 			if by.IsValid() && !strings.Contains(getenv("HTTPS_PROXY"), by.String()) {
-				return symptom{check, fmt.Sprintf("there is a default route by %s: if that leads out, it is past egressd", by), "outside, egressd doctor --container NAME, which tells; " + byInit}
+				return Symptom{check, fmt.Sprintf("there is a default route by %s: if that leads out, it is past egressd", by), "outside, egressd doctor --container NAME, which tells; " + byInit}
 			}
 		}
 	}
-	return symptom{Check: check, Says: "none leads out"}
+	return Symptom{Check: check, Says: "none leads out"}
 }
 
 // defaultRoute is the gateway of a line of /proc/net/route or ipv6_route, where it is a default
@@ -128,31 +128,31 @@ func defaultRoute(table string, f []string) (gateway netip.Addr) {
 }
 
 // insideExceptions is about what the proxy variables leave out.
-func insideExceptions(getenv func(string) string) symptom {
+func insideExceptions(getenv func(string) string) Symptom {
 	through := getenv("HTTPS_PROXY")+getenv("https_proxy") != ""
 	if !through {
-		return symptom{"variables", "no proxy variable is set: what needs one finds no way", `eval "$(egressd env --listen ADDR)", with egressd's address`}
+		return Symptom{"variables", "no proxy variable is set: what needs one finds no way", `eval "$(egressd env --listen ADDR)", with egressd's address`}
 	}
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		for _, one := range pastProxy(getenv(name)) {
 			if strings.ContainsAny(one, ".*:") { // else a neighbour's name
-				return symptom{"variables", name + " leads past egressd for " + one, "unset " + name}
+				return Symptom{"variables", name + " leads past egressd for " + one, "unset " + name}
 			}
 		}
 	}
-	return symptom{Check: "variables", Says: "they lead to " + cmp.Or(getenv("HTTPS_PROXY"), getenv("https_proxy"))}
+	return Symptom{Check: "variables", Says: "they lead to " + cmp.Or(getenv("HTTPS_PROXY"), getenv("https_proxy"))}
 }
 
 // insideBundles is about variables that name certificates which are not there.
-func insideBundles(getenv func(string) string) symptom {
+func insideBundles(getenv func(string) string) Symptom {
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT", "DENO_CERT"} {
 		path := getenv(name)
 		if path == "" {
 			continue
 		}
 		if _, err := os.Stat(path); err != nil {
-			return symptom{"certificates", name + " names what is not there: " + path, "mount the bundle of egressd ca bundle there"}
+			return Symptom{"certificates", name + " names what is not there: " + path, "mount the bundle of egressd ca bundle there"}
 		}
 	}
-	return symptom{Check: "certificates", Says: "what the variables name is there"}
+	return Symptom{Check: "certificates", Says: "what the variables name is there"}
 }

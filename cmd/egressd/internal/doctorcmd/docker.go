@@ -1,4 +1,4 @@
-package main
+package doctorcmd
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ type dockerNetwork struct {
 }
 
 // containerFindings are about a running container, as it is seen from outside.
-func containerFindings(socket, name string, cfg *config.Config) ([]symptom, error) {
+func containerFindings(socket, name string, cfg *config.Config) ([]Symptom, error) {
 	if !sandbox.PlainName(name) {
 		return nil, fmt.Errorf("%q is no name of a container", name)
 	}
@@ -90,8 +90,8 @@ func interfaceAddresses(name string) (all []string, err error) {
 }
 
 // findings has each trap looked at; cfg is the policy in front of the container, or nil.
-func (l *containerLook) findings(cfg *config.Config) (all []symptom) {
-	for _, trap := range []func(*containerLook) symptom{
+func (l *containerLook) findings(cfg *config.Config) (all []Symptom) {
+	for _, trap := range []func(*containerLook) Symptom{
 		(*containerLook).hostNetwork, (*containerLook).sockets, (*containerLook).capabilities, (*containerLook).processes,
 		(*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
 	} {
@@ -107,33 +107,33 @@ const byInit = "egressd init compose, or egressd init docker"
 
 func (l *containerLook) alone() bool { return l.Container.HostConfig.NetworkMode == "none" }
 
-func (l *containerLook) hostNetwork() symptom {
+func (l *containerLook) hostNetwork() Symptom {
 	switch mode := l.Container.HostConfig.NetworkMode; {
 	case mode == "host":
-		return symptom{"network", "it has the network of the host", byInit}
+		return Symptom{"network", "it has the network of the host", byInit}
 	case strings.HasPrefix(mode, "container:"):
-		return symptom{"network", "it has the network of another container", "egressd doctor --container " + strings.TrimPrefix(mode, "container:")}
+		return Symptom{"network", "it has the network of another container", "egressd doctor --container " + strings.TrimPrefix(mode, "container:")}
 	case l.alone():
-		return symptom{Check: "network", Says: "none of Docker's"}
+		return Symptom{Check: "network", Says: "none of Docker's"}
 	}
-	return symptom{Check: "network", Says: "its own"}
+	return Symptom{Check: "network", Says: "its own"}
 }
 
 // sockets are those of what acts for others on this host.
-func (l *containerLook) sockets() symptom {
+func (l *containerLook) sockets() Symptom {
 	for _, m := range l.Container.Mounts {
 		if strings.HasSuffix(m.Source, ".sock") && !strings.HasSuffix(m.Source, "/enter.sock") || slices.Contains([]string{"/", "/run", "/var/run", "/run/containerd", "/run/podman"}, m.Source) {
-			return symptom{"sockets", m.Source + " is mounted at " + m.Destination + ": who connects there has others act outside", "the container without that mount"}
+			return Symptom{"sockets", m.Source + " is mounted at " + m.Destination + ": who connects there has others act outside", "the container without that mount"}
 		}
 	}
-	return symptom{Check: "sockets", Says: "none is mounted that egressd knows of"}
+	return Symptom{Check: "sockets", Says: "none is mounted that egressd knows of"}
 }
 
-func (l *containerLook) capabilities() symptom {
+func (l *containerLook) capabilities() Symptom {
 	const check = "capabilities"
 	h := &l.Container.HostConfig
 	if h.Privileged {
-		return symptom{check, "it is privileged: it becomes root of the host", "the container without --privileged"}
+		return Symptom{check, "it is privileged: it becomes root of the host", "the container without --privileged"}
 	}
 	has := func(set []string, one string) bool {
 		return slices.ContainsFunc(set, func(c string) bool {
@@ -143,26 +143,26 @@ func (l *containerLook) capabilities() symptom {
 	}
 	for _, one := range []string{"SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"} {
 		if has(h.CapAdd, one) {
-			return symptom{check, "it has " + one + ", by which it leaves what holds it", "the container without --cap-add " + one}
+			return Symptom{check, "it has " + one + ", by which it leaves what holds it", "the container without --cap-add " + one}
 		}
 	}
 	if l.alone() {
-		return symptom{Check: check, Says: "none by which it leaves"}
+		return Symptom{Check: check, Says: "none by which it leaves"}
 	}
 	if has(h.CapAdd, "NET_ADMIN") {
-		return symptom{check, "it has NET_ADMIN: it takes addresses and routes that are not its own", "the container without --cap-add NET_ADMIN"}
+		return Symptom{check, "it has NET_ADMIN: it takes addresses and routes that are not its own", "the container without --cap-add NET_ADMIN"}
 	}
 	if has(h.CapAdd, "NET_RAW") || !has(h.CapDrop, "NET_RAW") {
-		return symptom{check, "it has NET_RAW: it sends packets with addresses that are not its own", "--cap-drop NET_RAW, or cap_drop: [NET_RAW] in a compose file"}
+		return Symptom{check, "it has NET_RAW: it sends packets with addresses that are not its own", "--cap-drop NET_RAW, or cap_drop: [NET_RAW] in a compose file"}
 	}
-	return symptom{Check: check, Says: "none by which it leaves, or poses as another"}
+	return Symptom{Check: check, Says: "none by which it leaves, or poses as another"}
 }
 
-func (l *containerLook) processes() symptom {
+func (l *containerLook) processes() Symptom {
 	if mode := l.Container.HostConfig.PidMode; mode == "host" || strings.HasPrefix(mode, "container:") {
-		return symptom{"processes", "it sees those of " + strings.TrimPrefix(mode, "container:") + ", and what they have open", "the container without --pid"}
+		return Symptom{"processes", "it sees those of " + strings.TrimPrefix(mode, "container:") + ", and what they have open", "the container without --pid"}
 	}
-	return symptom{Check: "processes", Says: "its own alone"}
+	return Symptom{Check: "processes", Says: "its own alone"}
 }
 
 // open are the networks that lead out.
@@ -175,37 +175,37 @@ func (l *containerLook) open() (all []string) {
 	return all
 }
 
-func (l *containerLook) route() symptom {
+func (l *containerLook) route() Symptom {
 	if open := l.open(); len(open) > 0 {
-		return symptom{"route", "the network " + strings.Join(open, ", ") + " leads out past egressd: proxy variables are a request there", byInit}
+		return Symptom{"route", "the network " + strings.Join(open, ", ") + " leads out past egressd: proxy variables are a request there", byInit}
 	}
-	return symptom{Check: "route", Says: "none leads out"}
+	return Symptom{Check: "route", Says: "none leads out"}
 }
 
-func (l *containerLook) ipv6() symptom {
+func (l *containerLook) ipv6() Symptom {
 	for _, n := range l.Networks {
 		if n.EnableIPv6 && !n.Internal {
-			return symptom{"ipv6", "the network " + n.Name + " has IPv6, and leads out by it", byInit}
+			return Symptom{"ipv6", "the network " + n.Name + " has IPv6, and leads out by it", byInit}
 		}
 	}
-	return symptom{Check: "ipv6", Says: "no way out"}
+	return Symptom{Check: "ipv6", Says: "no way out"}
 }
 
 // names is about Docker's own resolver in the container.
-func (l *containerLook) names() symptom {
+func (l *containerLook) names() Symptom {
 	const check = "names"
 	asks := l.Container.HostConfig.DNS
 	switch {
 	case l.alone():
-		return symptom{Check: check, Says: "nobody is asked"}
+		return Symptom{Check: check, Says: "nobody is asked"}
 	case len(l.open()) > 0:
-		return symptom{check, "they are asked for past egressd", byInit}
+		return Symptom{check, "they are asked for past egressd", byInit}
 	case len(asks) == 0 && !forwardsNoNames(l.Engine):
-		return symptom{check, "engine " + l.Engine + " asks the host's resolver for names, from internal networks too, where that is on loopback (CVE-2024-29018)", "--dns ADDR, or dns: in a compose file, with egressd's address in that network; or engine 23.0.11, 25.0.5 or 26"}
+		return Symptom{check, "engine " + l.Engine + " asks the host's resolver for names, from internal networks too, where that is on loopback (CVE-2024-29018)", "--dns ADDR, or dns: in a compose file, with egressd's address in that network; or engine 23.0.11, 25.0.5 or 26"}
 	case len(asks) == 0:
-		return symptom{Check: check, Says: "nobody outside is asked"}
+		return Symptom{Check: check, Says: "nobody outside is asked"}
 	}
-	return symptom{Check: check, Says: "asked at " + strings.Join(asks, ", ")}
+	return Symptom{Check: check, Says: "asked at " + strings.Join(asks, ", ")}
 }
 
 // forwardsNoNames reports whether an engine has the fix of CVE-2024-29018.
@@ -224,7 +224,7 @@ func forwardsNoNames(version string) bool {
 }
 
 // host is about services of this host that listen on all of its addresses.
-func (l *containerLook) host() symptom {
+func (l *containerLook) host() Symptom {
 	const check = "host"
 	for _, n := range l.Networks {
 		if !n.Internal {
@@ -237,12 +237,12 @@ func (l *containerLook) host() symptom {
 		addresses, err := l.addresses(bridge)
 		switch {
 		case err != nil:
-			return symptom{check, "whether this host has an address in the network " + n.Name + " cannot be told here: " + err.Error(), "egressd doctor --container, on the host of the engine"}
+			return Symptom{check, "whether this host has an address in the network " + n.Name + " cannot be told here: " + err.Error(), "egressd doctor --container, on the host of the engine"}
 		case len(addresses) > 0 && !(strings.HasPrefix(bridge, integrate.BridgePrefix) && dropsFromSandboxes(l.rules)):
-			return symptom{check, "this host is " + strings.Join(addresses, ", ") + " in the network " + n.Name + ": what listens on its 0.0.0.0 can be reached", byInit + "; on an engine before 23, echo '" + integrate.HostRules + "' | nft -f -"}
+			return Symptom{check, "this host is " + strings.Join(addresses, ", ") + " in the network " + n.Name + ": what listens on its 0.0.0.0 can be reached", byInit + "; on an engine before 23, echo '" + integrate.HostRules + "' | nft -f -"}
 		}
 	}
-	return symptom{Check: check, Says: "its services are out of reach"}
+	return Symptom{Check: check, Says: "its services are out of reach"}
 }
 
 // dropsFromSandboxes reports whether what nft prints has the rule for what comes to the host itself.
@@ -268,35 +268,35 @@ func (l *containerLook) variable(name string) string {
 }
 
 // exceptions are those of NO_PROXY, where there is a way past the proxy.
-func (l *containerLook) exceptions() symptom {
+func (l *containerLook) exceptions() Symptom {
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		if past := pastProxy(l.variable(name)); len(past) > 0 && len(l.open()) > 0 {
-			return symptom{"exceptions", name + " leads past egressd for " + strings.Join(past, ", "), name + "="}
+			return Symptom{"exceptions", name + " leads past egressd for " + strings.Join(past, ", "), name + "="}
 		}
 	}
-	return symptom{Check: "exceptions", Says: "none leads past egressd"}
+	return Symptom{Check: "exceptions", Says: "none leads past egressd"}
 }
 
 // listener is about proxy variables that name another port, or another host.
-func (l *containerLook) listener(cfg *config.Config) symptom {
+func (l *containerLook) listener(cfg *config.Config) Symptom {
 	const check = "variables"
 	listeners := strings.Join(cfg.File.Listen.Proxy, " ")
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
 		value := l.variable(name)
 		address := strings.TrimSuffix(value[strings.LastIndexAny(strings.TrimSuffix(value, "/"), "/@")+1:], "/")
 		if value != "" && (address == "" || !slices.Contains(strings.Fields(listeners), address)) {
-			return symptom{check, name + " is " + address + ", where the policy has no listener", "one of " + listeners}
+			return Symptom{check, name + " is " + address + ", where the policy has no listener", "one of " + listeners}
 		}
 	}
-	return symptom{Check: check, Says: "none leads elsewhere"}
+	return Symptom{Check: check, Says: "none leads elsewhere"}
 }
 
 // authority is about runtimes that would not trust the local authority, where the policy looks
 // inside TLS.
-func (l *containerLook) authority(cfg *config.Config) symptom {
+func (l *containerLook) authority(cfg *config.Config) Symptom {
 	const check = "certificates"
 	if !cfg.Inspects() {
-		return symptom{Check: check, Says: "the policy looks into no TLS"}
+		return Symptom{Check: check, Says: "the policy looks into no TLS"}
 	}
 	system := slices.ContainsFunc(l.Container.Mounts, func(m struct{ Source, Destination string }) bool {
 		return slices.Contains([]string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}, m.Destination)
@@ -314,7 +314,7 @@ func (l *containerLook) authority(cfg *config.Config) symptom {
 		}
 	}
 	if len(missing) > 0 {
-		return symptom{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca show"}
+		return Symptom{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca show"}
 	}
-	return symptom{Check: check, Says: "the variables name a bundle"}
+	return Symptom{Check: check, Says: "the variables name a bundle"}
 }
