@@ -89,7 +89,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 		return cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
 	}
 	if o.quiet {
-		stderr = &heldTalk{to: stderr, quiet: true}
+		stderr = &cli.HeldTalk{To: stderr, Quiet: true}
 	}
 	runtime.LockOSThread() // privileges belong to a thread
 	network, err := sandbox.Ready(ownAddresses())

@@ -112,7 +112,7 @@ type runner struct {
 	*daemon.Daemon
 	runOptions
 	argv    []string
-	talk    *heldTalk
+	talk    *cli.HeldTalk
 	name    string
 	folder  string // of this run
 	jail    *sandbox.Jail
@@ -163,7 +163,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	if err != nil {
 		return err
 	}
-	r := &runner{runOptions: *o, argv: argv, talk: &heldTalk{to: stderr, quiet: o.quiet}, inside: inside, given: given, apart: apart}
+	r := &runner{runOptions: *o, argv: argv, talk: &cli.HeldTalk{To: stderr, Quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	r.waysOut = sync.OnceValue(func() []string { return places.DoorsBut(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { r.signals().release() }()
@@ -180,7 +180,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 		}
 		return err
 	}
-	r.talk.hold()
+	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	if r.beside == nil {
@@ -195,7 +195,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 	case r.beside == nil:
 		r.stop("the program ended")
 	}
-	r.talk.release()
+	r.talk.Release()
 	if err != nil {
 		return cli.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
 	}

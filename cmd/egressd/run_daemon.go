@@ -115,7 +115,7 @@ func (r *runner) watchDaemon() error {
 		defer close(b.done)
 		defer stop.Close()
 		if b.lost = b.handed.Lost(stop); b.lost {
-			r.talk.say("egressd: error: the egressd that has the network of this program is gone: the program has none any more\n" +
+			r.talk.Say("egressd: error: the egressd that has the network of this program is gone: the program has none any more\n" +
 				"egressd: hint: start egressd serve, and the program again\n")
 		}
 	}()
@@ -154,7 +154,7 @@ func (r *runner) endBeside(code int, took time.Duration) error {
 	r.ports.stop()
 	c, err := r.beside.leave()
 	r.beside.stop = nil
-	r.talk.release()
+	r.talk.Release()
 	if err != nil {
 		hint := "egressd log sandbox:" + r.name
 		if code == 0 && r.failOnDeny {

@@ -1,65 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 )
-
-// A heldTalk keeps what egressd has to say to itself while a program has the
-// terminal. It is safe for concurrent use.
-type heldTalk struct {
-	to    io.Writer
-	quiet bool
-
-	mu      sync.Mutex // guards what follows
-	holding bool
-	held    bytes.Buffer
-}
-
-const heldMost = 64 << 10
-
-func (t *heldTalk) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.quiet && !bytes.HasPrefix(b, []byte("egressd: error: ")):
-	case !t.holding:
-		return t.to.Write(b)
-	case t.held.Len()+len(b) <= heldMost:
-		t.held.Write(b)
-	}
-	return len(b), nil
-}
-
-// say writes at once what cannot wait for the program's end.
-func (t *heldTalk) say(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, _ = io.WriteString(t.to, text)
-}
-
-func (t *heldTalk) hold() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.holding = true
-}
-
-func (t *heldTalk) release() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.holding = false
-	_, _ = t.held.WriteTo(t.to)
-}
 
 // summary is what a run came to, in a line.
 func summary(c egress.Counts, took time.Duration) string {
