@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/containercmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
@@ -59,11 +60,11 @@ func addCommands(root *cobra.Command) {
 	root.AddCommand(
 		newRunCommand(),
 		newServeCommand(),
-		newEnterCommand(),
-		newAttachCommand(),
-		newDockerCommand(),
-		newPodInitCommand(),
-		newPodRunCommand(),
+		containercmd.NewEnter(),
+		containercmd.NewAttach(),
+		containercmd.NewDocker(),
+		containercmd.NewPodInit(),
+		containercmd.NewPodRun(),
 		doctorcmd.NewSelftest(),
 		doctorcmd.New(),
 		initcmd.New(),

@@ -1,4 +1,6 @@
-package main
+// Package containercmd has the commands that put what something else has made, a container, a
+// pod or a network namespace, behind egressd: enter, attach, docker run, pod-init and pod-run.
+package containercmd
 
 import (
 	"cmp"
@@ -30,7 +32,8 @@ const (
 // be there.
 const caFolderVariable = "EGRESSD_CA_FOLDER"
 
-func newEnterCommand() *cobra.Command {
+// NewEnter returns egressd enter.
+func NewEnter() *cobra.Command {
 	var o enterOptions
 	cmd := &cobra.Command{
 		Use:   "enter [flags] [--] COMMAND [ARGUMENT…]",

@@ -1,4 +1,4 @@
-package main
+package containercmd
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newPodInitCommand() *cobra.Command {
+// NewPodInit returns egressd pod-init.
+func NewPodInit() *cobra.Command {
 	pod := sandbox.Pod{}
 	var program string
 	cmd := &cobra.Command{
@@ -77,7 +78,8 @@ func copySelf(to string) error {
 	return durable.Replace(to, text, 0o755)
 }
 
-func newPodRunCommand() *cobra.Command {
+// NewPodRun returns egressd pod-run.
+func NewPodRun() *cobra.Command {
 	var uid uint32
 	cmd := &cobra.Command{
 		Use:   "pod-run -- COMMAND [ARGUMENT…]",

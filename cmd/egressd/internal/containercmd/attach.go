@@ -1,4 +1,4 @@
-package main
+package containercmd
 
 import (
 	"cmp"
@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newAttachCommand() *cobra.Command {
+// NewAttach returns egressd attach.
+func NewAttach() *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
 		Use:   "attach [flags] PID|CONTAINER",

@@ -1,4 +1,4 @@
-package main
+package containercmd
 
 import (
 	"bytes"
@@ -29,7 +29,8 @@ const (
 	containerRoom    = "/.egressd/tmp" // for the bundle of authorities, also where all else is read-only
 )
 
-func newDockerCommand() *cobra.Command {
+// NewDocker returns egressd docker and the command below it.
+func NewDocker() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker",
 		Short: "Start containers whose only network is egressd",
