@@ -7,15 +7,18 @@ import (
 	"time"
 )
 
+// A grounded is something that is done, by which its row is judged, and the least and the most that it scores.
+type grounded struct {
+	name                 string
+	do                   func(*workshop)
+	program, destination string
+	least, most          int
+	say                  []string
+}
+
 // TestGroundsOfAnUpload does one thing at a time, and wants what it is judged by to be said, for and against.
 func TestGroundsOfAnUpload(t *testing.T) {
-	for _, x := range []struct {
-		name                 string
-		do                   func(*workshop)
-		program, destination string
-		least, most          int
-		say                  []string
-	}{
+	checkGrounds(t, []grounded{
 		{"a program that only fetches, at a new place", func(w *workshop) {
 			w.decision(30*time.Hour, "pip", "cdn.quiet-updates.net", 3e6, 4500)
 		}, "pip", "quiet-updates.net", 30, 95, []string{"the program mostly fetches elsewhere", "the destination was not used before"}},
@@ -59,7 +62,7 @@ func TestGroundsOfAnUpload(t *testing.T) {
 				w.decision(time.Duration(i)*2*time.Hour, "git", "api.example.org", w.around(2500, 0.5), 900)
 			}
 			w.decision(50*time.Hour, "git", "api.example.org", 700_000, 4500)
-		}, "git", "example.org", 40, 95, []string{"in the 1 largest of 32 flows", "more than the others let expect (mostly about 2"}},
+		}, "git", "example.org", 40, 95, []string{"in the 1 largest of 34 flows", "more than the others let expect (mostly about 2"}},
 		{"larger than what other sandboxes send", func(w *workshop) {
 			others(w, 60)
 			for i := range 12 {
@@ -99,7 +102,12 @@ func TestGroundsOfAnUpload(t *testing.T) {
 				}
 			}
 		}, "curl", "pypi.org", 40, 95, []string{"others with this destination mostly fetch", "but"}},
-	} {
+	})
+}
+
+func checkGrounds(t *testing.T, all []grounded) {
+	t.Helper()
+	for _, x := range all {
 		w := lone(1)
 		x.do(w)
 		all := found(w.sorted())
@@ -119,7 +127,7 @@ func TestGroundsOfAnUpload(t *testing.T) {
 func nowAndThen(w *workshop, n int) {
 	for i := range n {
 		at := time.Duration(i%5)*day + time.Duration(w.IntN(9*3600))*time.Second
-		w.decision(at, "git", "git.example.org", w.around(12_000, 0.8), 900)
+		w.decision(at, "git", "git.example.org", w.around(12_000, 0.8), 4500)
 	}
 }
 
@@ -175,7 +183,7 @@ func TestSurplusNeedsMoreThanATail(t *testing.T) {
 		for range 2000 {
 			own.add(w.around(30_000, wide))
 		}
-		if nats, from := surplus(&own, &own); nats > 2 {
+		if nats, from := surplus(&own, own.usual(false)); nats > 2 {
 			t.Errorf("sizes that spread by %v have %.1f nats from class %d", wide, nats, from)
 		}
 	}
@@ -184,7 +192,7 @@ func TestSurplusNeedsMoreThanATail(t *testing.T) {
 		own.add(w.around(30_000, 1))
 	}
 	own.add(300e6)
-	if nats, from := surplus(&own, &own); nats < 4 || own.atLeast(from) != 1 {
+	if nats, from := surplus(&own, own.usual(false)); nats < 4 || own.atLeast(from) != 1 {
 		t.Errorf("what is far out has %.1f nats from class %d", nats, from)
 	}
 }

@@ -20,8 +20,11 @@ type lane struct {
 	uploads *traffic // that mostly send; nil for none
 	heads   int64    // bytes of uploads that are requests without a body
 	slow    *slow    // uploads that go up alone, in minutes; nil for none
+	all     timeline // all flows
 	hurried int64    // bytes of uploads soon after something else was denied
 	when    hours    // of uploads
+	train   train    // as it was
+	judged  int64    // with so many flows
 }
 
 // maxLanes are the hosts of a site that are told apart. The others are one.
@@ -69,6 +72,7 @@ func (s *site) lane(host string, place, own int64) *lane {
 func (l *lane) add(r *egress.Record, of load, place int64, hurried bool) {
 	l.n++
 	l.till = place
+	l.all.add(r.Time.Unix())
 	if !of.sends() {
 		l.up += of.up
 		l.down += of.down
@@ -106,6 +110,7 @@ func (l *lane) merge(o *lane) {
 		}
 		l.slow.merge(o.slow)
 	}
+	l.all.merge(&o.all)
 	l.when.merge(&o.when)
 	if o.uploads == nil {
 		return
@@ -121,7 +126,7 @@ type sizes [sizeClasses]uint32
 
 const (
 	sizeClasses  = 44
-	leastSize    = smallUpload
+	leastSize    = smallUpload / 2
 	perDoubling  = 2
 	leastSpread  = 0.8 // natural logarithms: what programs send differs by more than a factor of two
 	leastHistory = 8   // fewer say nothing about what is usual
@@ -185,9 +190,12 @@ func (s *sizes) atLeast(class int) (n int64) {
 // logarithms. It is taken from quantiles, which a few that are far off do not move.
 type usual struct{ middle, spread float64 }
 
-func (s *sizes) usual() usual {
+func (s *sizes) usual(others bool) usual {
 	middle := s.quantile(0.5)
 	spread := max(leastSpread, (middle-s.quantile(0.1))/1.28, (s.quantile(0.8)-middle)/0.84)
+	if others { // of which what is judged is no part
+		spread = max(spread, (s.quantile(0.95)-middle)/1.64)
+	}
 	return usual{middle, spread}
 }
 
@@ -201,11 +209,11 @@ func (u usual) tail(size float64) float64 {
 	return 0.1 * math.Exp(-2*(z-1.28))
 }
 
-// surplus is the evidence, in nats, that there are more large ones in own than history lets
+// surplus is the evidence, in nats, that there are more large ones in own than what is usual lets
 // expect, and how many of own, from which class on, have it: the probability of so many is that of
 // Poisson, and the best of several thresholds counts for less than one that is given.
-func surplus(own *sizes, history *sizes) (nats float64, from int) {
-	u, n := history.usual(), float64(own.count())
+func surplus(own *sizes, u usual) (nats float64, from int) {
+	n := float64(own.count())
 	tried := 0
 	for class := range sizeClasses {
 		k := float64(own.atLeast(class))

@@ -1,5 +1,7 @@
 package signals
 
+import "math"
+
 // A pool is what several lanes did together: those of a host, of a program, or of a program
 // with a host.
 type pool struct {
@@ -15,6 +17,7 @@ type pool struct {
 type sender struct {
 	sandbox string
 	up      int64
+	of      *sizes
 }
 
 const maxSenders = 16
@@ -65,8 +68,35 @@ func (p *pool) add(sandbox string, l *lane) {
 	}
 	p.sent.merge(&l.uploads.of)
 	if len(p.senders) < maxSenders {
-		p.senders = append(p.senders, sender{sandbox, l.uploads.up})
+		p.senders = append(p.senders, sender{sandbox, l.uploads.up, &l.uploads.of})
 	}
+}
+
+// peers is what the lanes of a pool have sent, without one of them, and of that which has sent most no more flows than
+// each of the others: what one does, a thief for one, is not what is usual.
+func (p *pool) peers(own *sizes) sizes {
+	all := p.sent.without(own)
+	var most *sizes
+	n := 0
+	for _, s := range p.senders {
+		if s.of == own {
+			continue
+		}
+		if n++; most == nil || s.of.count() > most.count() {
+			most = s.of
+		}
+	}
+	if n < 2 {
+		return all
+	}
+	rest := all.without(most)
+	if part := float64(rest.count()) / float64(n-1) / float64(most.count()); part < 1 {
+		for i, n := range most {
+			rest[i] += uint32(math.Round(part * float64(n)))
+		}
+		return rest
+	}
+	return all
 }
 
 // othersThatSend are the other sandboxes in a pool that send a tenth of up at least.

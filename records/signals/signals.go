@@ -62,6 +62,7 @@ type Finder struct {
 	programs map[programKey]*program
 	work     map[string]*hours // flows of each sandbox
 	pools    pools             // while attempts are judged
+	rough    bool              // they are judged to make room
 	flows    int64             // connections and requests in all
 }
 
@@ -147,6 +148,8 @@ func (f *Finder) forget() {
 		last  time.Time
 	}
 	f.sum()
+	f.rough = true
+	defer func() { f.rough = false }()
 	var all []ranked
 	for key, s := range f.sites {
 		score, _ := f.judge(key, s)

@@ -13,6 +13,7 @@ type traffic struct {
 	up, down    int64
 	sizes       spread // bytes up
 	of          sizes
+	bands       [trainBands]band
 	gaps        spread // seconds between two of them
 	first, last time.Time
 	since, till int64 // the first and the last by their place in the log, counted in flows
@@ -82,6 +83,7 @@ func (t *traffic) add(r *egress.Record, up, place int64) {
 	t.down += r.Bytes.Down
 	t.sizes.add(float64(r.Bytes.Up))
 	t.of.add(up)
+	t.bands[bandOf(classOf(up))].add(r.Time.Unix(), up)
 	t.largest = max(t.largest, up)
 	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
 		t.occasions++
@@ -115,6 +117,9 @@ func (t *traffic) merge(o *traffic) {
 	t.n, t.up, t.down = t.n+o.n, t.up+o.up, t.down+o.down
 	t.sizes.merge(o.sizes)
 	t.of.merge(&o.of)
+	for i := range o.bands {
+		t.bands[i].merge(&o.bands[i])
+	}
 	t.gaps.merge(o.gaps)
 	t.first, t.last = earliest(t.first, o.first), latest(t.last, o.last)
 }

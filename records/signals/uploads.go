@@ -34,7 +34,7 @@ func (f *Finder) sends(key siteKey, s *site) (best Signal) {
 		if l.uploads == nil {
 			continue
 		}
-		for _, one := range []Signal{f.whole(key, host, l), f.part(key, host, l)} {
+		for _, one := range []Signal{f.whole(key, host, l), f.part(key, host, l), f.alike(key, host, l)} {
 			if one.Score > best.Score || one.Score == best.Score && one.Evidence < best.Evidence {
 				best = one
 			}
@@ -180,9 +180,8 @@ func (f *Finder) isThrough(l *lane) float64 {
 // part is about what stands out among all that is sent.
 func (f *Finder) part(key siteKey, host string, l *lane) Signal {
 	u := l.uploads
-	history := f.history(key, host, u)
-	best := f.larger(key, l, &u.of, &history, "flows")
-	for _, one := range []Signal{f.larger(key, l, &u.quarters, &u.quarters, "quarters of a day"), f.slower(key, host, l)} {
+	best := f.larger(key, l, &u.of, f.history(key, host, u), "flows")
+	for _, one := range []Signal{f.larger(key, l, &u.quarters, ownHistory(&u.quarters), "quarters of a day"), f.slower(key, host, l)} {
 		if one.Score > best.Score {
 			best = one
 		}
@@ -192,30 +191,40 @@ func (f *Finder) part(key siteKey, host string, l *lane) Signal {
 
 // history is what flows to a host have sent, by which one that is larger is known: those of the program in other
 // sandboxes, and where these are few, its own. An unknown program may be any of those that are there.
-func (f *Finder) history(key siteKey, host string, u *traffic) sizes {
-	peers := f.pools.pairs[pairKey{key.program, host}].sent.without(&u.of)
+func (f *Finder) history(key siteKey, host string, u *traffic) *usual {
+	peers := f.pools.pairs[pairKey{key.program, host}].peers(&u.of)
 	if peers.count() < 2*leastHistory && key.program == "" {
-		peers = f.pools.hosts[host].sent.without(&u.of)
+		peers = f.pools.hosts[host].peers(&u.of)
 	}
 	if peers.count() < 2*leastHistory {
-		return u.of
+		return ownHistory(&u.of)
 	}
-	return peers
+	is := peers.usual(true)
+	return &is
+}
+
+// ownHistory is what is usual in s itself; nil where there are too few.
+func ownHistory(s *sizes) *usual {
+	if s.count() < leastHistory {
+		return nil
+	}
+	is := s.usual(false)
+	return &is
 }
 
 // larger is about those of own, flows or quarters of a day, that are larger than history lets expect.
 // Where most are, and all through the log, it is the way of the lane.
-func (f *Finder) larger(key siteKey, l *lane, own, history *sizes, what string) Signal {
-	if history.count() < leastHistory {
+func (f *Finder) larger(key siteKey, l *lane, own *sizes, history *usual, what string) Signal {
+	if history == nil {
 		return Signal{}
 	}
-	nats, from := surplus(own, history)
+	nats, from := surplus(own, *history)
 	n, up := own.above(from)
 	if nats == 0 || n > own.count()/2 && f.isThrough(l) > 0 {
 		return Signal{}
 	}
 	var e grounds
-	e.add(min(4, nats), "more than the others let expect (mostly about %s)", size(int64(math.Exp(history.usual().middle))))
+	e.add(min(4, nats), "more than the others let expect (mostly about %s)", size(int64(math.Exp(history.middle))))
 	f.hour(&e, key, l)
 	return uploadSignal(up, &e, priorPart, "%s up in the %d largest of %d %s that mostly send", size(int64(up)), n, own.count(), what)
 }

@@ -324,14 +324,13 @@ func (w *plainLog) nameTunnel() (planted, string) {
 	return w.plan(b, program, domain), fmt.Sprint(n, " of ", long, " ", kind, " ", d.Action)
 }
 
-// plainTrials plants all three at once, and looks at where each is: for each shape of the upload once.
-func plainTrials(p plain, seed uint64, n int, of []shape) (all []trial, highest int) {
-	w := newPlainLog(p, seed, n)
-	s := &scene{trace: w.trace, decisions: decided(w.finish())}
-	rows := s.ranked(nil)
-	if len(rows) > 0 {
-		highest = rows[0].Score
-	}
+// scene is w with what is ordinary done.
+func (w *plainLog) scene() *scene {
+	return &scene{trace: w.trace, decisions: decided(w.finish())}
+}
+
+// plant plants all three at once, and looks at where each is: for each shape of the upload once.
+func (w *plainLog) plant(s *scene, of ...shape) (all []trial) {
 	for _, x := range of {
 		upload, how := w.slowUpload(x)
 		gist, where := w.gistPush()
@@ -342,11 +341,11 @@ func plainTrials(p plain, seed uint64, n int, of []shape) (all []trial, highest 
 			{kind: "names", how: names, planted: tunnel},
 		}
 		for i := range three {
-			three[i].how = p.name + " " + three[i].how
+			three[i].how = w.plain.name + " " + three[i].how
 		}
 		all = append(all, s.placed(three)...)
 	}
-	return all, highest
+	return all
 }
 
 // plainNamed are the worlds that are called so; all where that is "".

@@ -1,0 +1,250 @@
+package signals
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// A band is the uploads of a lane that are alike in size, within a factor of two: how many there were when.
+type band struct {
+	n, up int64
+	when  timeline
+}
+
+// trainBands are told apart: what is larger stands out by itself.
+const trainBands = 14
+
+func bandOf(class int) int { return min(trainBands-1, class/perDoubling) }
+
+func (b *band) add(at, up int64) {
+	b.n, b.up = b.n+1, b.up+up
+	b.when.add(at)
+}
+
+func (b *band) merge(o *band) {
+	b.n, b.up = b.n+o.n, b.up+o.up
+	b.when.merge(&o.when)
+}
+
+// A train is flows of a lane that mostly send and are alike: those of some bands, in some slots.
+type train struct {
+	from, till int // bands, the last included
+	a, b       int // slots, the last not included
+	n, up      float64
+	nats       float64 // that there are more of them than at other times,
+	told       float64 // and what that would be if it were not bounded
+}
+
+const (
+	trainWide  = 3    // bands, at most
+	trainNats  = 3.0  // for and against each
+	trainTries = 5.0  // nats: as many windows are looked at
+	mostOfTime = 0.6  // of the other flows: more leave nothing to compare with
+	bursty     = few  // times as much variance as Poisson's, at least: a session is one event, of so many flows
+	priorTrain = 3.0  // nats against: programs do one thing for a while
+	trainPart  = 0.45 // how much of it being there all the time explains
+)
+
+// trains are slot by slot how many flows of a lane were in each band and in all.
+type trains struct {
+	u     *traffic
+	bands [trainBands][slots]float64
+	all   [slots]float64
+	last  int
+}
+
+func (l *lane) trains() *trains {
+	t := &trains{u: l.uploads, all: l.all.in(&l.all), last: slots - int(l.all.free())}
+	for i := range t.bands {
+		t.bands[i] = l.uploads.bands[i].when.in(&l.all)
+	}
+	return t
+}
+
+// bestTrain is that of l, which takes a while to find. A rough one was found when l had two thirds of its flows at least.
+func (l *lane) bestTrain(rough bool) train {
+	if l.judged == 0 || l.judged != l.n && !(rough && l.judged*3 > l.n*2) {
+		l.train, l.judged = l.trains().best(), l.n
+	}
+	return l.train
+}
+
+// scattered is how much more than by chance the other bands of the lane vary in their share of the rest, slot by slot: what comes
+// in bursts, as software does, has to be so much more to stand out.
+func (t *trains) scattered(from, till int, rest *[slots]float64) float64 {
+	var all []float64
+	for i := range t.bands {
+		n, of := sumOf(t.bands[i][:]), sumOf(rest[:])
+		if i >= from && i <= till || n < few {
+			continue
+		}
+		sum := 0.0
+		for s, c := range t.bands[i] {
+			if expected := rest[s] * n / of; expected > 0 {
+				sum += (c - expected) * (c - expected) / expected
+			}
+		}
+		all = append(all, sum/float64(t.last))
+	}
+	if len(all) == 0 {
+		return bursty
+	}
+	slices.Sort(all)
+	return max(bursty, all[len(all)/2])
+}
+
+func sumOf(of []float64) (sum float64) {
+	for _, x := range of {
+		sum += x
+	}
+	return sum
+}
+
+// best is the train that has most to say, by time alone (Kulldorff's scan: in which slots there are more of them
+// among all flows than in the others).
+func (t *trains) best() (best train) {
+	most := 0.0
+	for from := range t.bands {
+		for till := from; till < min(trainBands, from+trainWide); till++ {
+			x := t.inBands(from, till)
+			if says := x.nats * worth(x.up); says > most || says > 0 && says == most && x.told > best.told {
+				best, most = x, says
+			}
+		}
+	}
+	return best
+}
+
+// A split is how many flows of some bands there were before each slot, and how many others.
+type split struct {
+	own, rest [slots + 1]float64
+	others    [slots]float64 // in each slot
+}
+
+func (t *trains) split(from, till int) (x split) {
+	for s, all := range t.all {
+		c := 0.0
+		for i := from; i <= till; i++ {
+			c += t.bands[i][s]
+		}
+		x.others[s] = max(0, all-c)
+		x.own[s+1], x.rest[s+1] = x.own[s]+c, x.rest[s]+x.others[s]
+	}
+	return x
+}
+
+// windows are how many slots a train may take: all lengths would tell little more.
+var windows = []int{1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40}
+
+// inBands is the train of some bands that has most to say.
+func (t *trains) inBands(from, till int) (best train) {
+	x := t.split(from, till)
+	if x.own[slots] < few || x.rest[slots] < 2*few {
+		return best
+	}
+	scattered := t.scattered(from, till, &x.others)
+	for _, width := range windows {
+		for a := 0; a+width <= t.last; a++ {
+			one := x.window(a, a+width, scattered)
+			if one.nats > best.nats || one.nats > 0 && one.nats == best.nats && one.told > best.told {
+				best = one
+			}
+		}
+	}
+	var n, up float64
+	for i := from; i <= till; i++ {
+		n, up = n+float64(t.u.bands[i].n), up+float64(t.u.bands[i].up)
+	}
+	best.from, best.till, best.up = from, till, best.n*up/n
+	return best
+}
+
+// window is the train of the slots from a to b: the likelihood of its share among all flows there against that of the share
+// elsewhere, by the binomial. What goes on most of the time has no elsewhere.
+func (x *split) window(a, b int, scattered float64) train {
+	sum, beside := x.own[slots], x.rest[slots]
+	c, r := x.own[b]-x.own[a], x.rest[b]-x.rest[a]
+	if c < few || r > mostOfTime*beside {
+		return train{}
+	}
+	in, out := (c+0.5)/(c+r+1), (sum-c+0.5)/(sum-c+beside-r+1)
+	if in < 2*out {
+		return train{}
+	}
+	told := (c*math.Log(in/out)+r*math.Log((1-in)/(1-out)))/scattered - trainTries
+	return train{a: a, b: b, n: c - r*out/(1-out), nats: max(0, min(trainNats, told, math.Log(in/out))), told: told}
+}
+
+// between is how many there are from one band to another.
+func (s *sizes) between(from, till int) (n int64) {
+	for i, c := range s {
+		if b := bandOf(i); b >= from && b <= till {
+			n += int64(c)
+		}
+	}
+	return n
+}
+
+// alike is about flows of one size that come at one time, or that others do not send.
+func (f *Finder) alike(key siteKey, host string, l *lane) Signal {
+	if l.uploads.n < few || l.all.of == nil {
+		return Signal{}
+	}
+	x := l.bestTrain(f.rough)
+	var e grounds
+	if x.nats > 0 {
+		took := time.Duration(x.b-x.a) << l.all.scale * time.Second
+		e.add(x.nats, "more of this size than at other times, within %s", took)
+	} else if x = f.unlikeOthers(key, host, l); x.n == 0 {
+		return Signal{}
+	}
+	nats, who := f.against(key, host, l, x.from, x.till)
+	e.add(nats, "%s", who)
+	f.hour(&e, key, l)
+	if x.nats == 0 {
+		e.explained(trainPart, "all through the log")
+	}
+	low, high := int64(leastSize)<<x.from, int64(leastSize)<<(x.till+1)
+	return uploadSignal(x.up, &e, priorTrain, "%s up in %.0f flows of %s to %s", size(int64(x.up)), x.n, size(low), size(high))
+}
+
+// unlikeOthers is the train of a lane that others have least of, at whatever time.
+func (f *Finder) unlikeOthers(key siteKey, host string, l *lane) (best train) {
+	most := 0.0
+	for from := range trainBands {
+		x := train{from: from, till: from, b: slots}
+		for i := from; i < min(trainBands, from+trainWide); i++ {
+			x.till = i
+			x.n += float64(l.uploads.bands[i].n)
+			x.up += float64(l.uploads.bands[i].up)
+			if x.n < few {
+				continue
+			}
+			if nats, _ := f.against(key, host, l, x.from, x.till); nats*worth(x.up) > most {
+				best, most = x, nats*worth(x.up)
+			}
+		}
+	}
+	return best
+}
+
+// against is how much more of such flows there are than where the same could be: by the program in other sandboxes, by
+// others at the host, or by the same program there, which fetches besides.
+func (f *Finder) against(key siteKey, host string, l *lane, from, till int) (nats float64, words string) {
+	u, pair, there := l.uploads, f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
+	k := u.of.between(from, till)
+	if m := pair.n - l.n; m >= 2*few {
+		others := pair.sent.without(&u.of)
+		return unlike(k, l.n, others.between(from, till), m, trainNats), "other sandboxes do not by this program"
+	}
+	if m := there.n - l.n; m >= 2*few {
+		others := there.sent.without(&u.of)
+		return unlike(k, l.n, others.between(from, till), m, 2), "others with this destination do not"
+	}
+	if m := l.n - k; m >= 2*few {
+		rest := float64(u.n-k+1) / float64(m+20)
+		return min(1.5, max(0, -1-math.Log(rest))), "what else it does there is to fetch"
+	}
+	return 0, ""
+}

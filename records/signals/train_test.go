@@ -1,0 +1,153 @@
+package signals
+
+import (
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// fetches has a program of a sandbox fetch n times in five days, and now and then say something.
+func fetches(w *workshop, sandbox, program, host string, n int) {
+	for i := range n {
+		up := w.around(900, 0.5)
+		down := w.around(40_000, 1)
+		if i%12 == 0 {
+			up, down = w.around(7000, 0.8), 4500
+		}
+		w.decision(time.Duration(w.Int64N(int64(5*day))), program, host, up, down).Sandbox = sandbox
+	}
+}
+
+// TestGroundsOfATrain has flows of one size among what is ordinary, at one time or all the time, and wants what is
+// judged to be said.
+func TestGroundsOfATrain(t *testing.T) {
+	checkGrounds(t, []grounded{
+		{"many of one size, at one time", func(w *workshop) {
+			fetches(w, "work", "curl", "api.example.org", 3000)
+			for i := range 300 {
+				w.decision(2*day+time.Duration(i)*80*time.Second, "curl", "api.example.org", w.around(13_000, 0.2), 4500)
+			}
+		}, "curl", "example.org", 50, 95, []string{"more of this size than at other times, within", "what else it does there is to fetch"}},
+		{"the same where others do as well", func(w *workshop) {
+			for _, sandbox := range []string{"work", "other"} {
+				fetches(w, sandbox, "curl", "api.example.org", 3000)
+				for i := range 1000 {
+					w.decision(time.Duration(i)*7*time.Minute, "curl", "api.example.org", w.around(13_000, 0.2), 4500).Sandbox = sandbox
+				}
+			}
+		}, "curl", "example.org", 0, 12, nil},
+		{"all through the log, where others do not", func(w *workshop) {
+			for _, sandbox := range []string{"work", "other", "third"} {
+				fetches(w, sandbox, "curl", "api.example.org", 3000)
+			}
+			for i := range 1000 {
+				w.decision(time.Duration(i)*7*time.Minute, "curl", "api.example.org", w.around(13_000, 0.2), 4500)
+			}
+		}, "curl", "example.org", 5, 60, []string{"other sandboxes do not by this program", "but all through the log"}},
+		{"another program there, that only sends", func(w *workshop) {
+			fetches(w, "other", "curl", "api.example.org", 3000)
+			fetches(w, "work", "node", "api.example.org", 300)
+			for i := range 1000 {
+				w.decision(time.Duration(i)*7*time.Minute, "node", "api.example.org", w.around(13_000, 0.6), 4500)
+			}
+		}, "node", "example.org", 10, 60, []string{"others with this destination"}},
+		{"a kilobyte at a time", func(w *workshop) {
+			fetches(w, "work", "", "api.example.org", 3000)
+			for i := range 3000 {
+				w.decision(2*day+time.Duration(i)*10*time.Second, "", "api.example.org", 1000, 300)
+			}
+		}, "", "example.org", 50, 95, []string{"more of this size than at other times, within 9h"}},
+	})
+}
+
+// TestOneSenderIsNotWhatIsUsual has one of three others send a thousand times as much of one size as the rest.
+func TestOneSenderIsNotWhatIsUsual(t *testing.T) {
+	var p pool
+	var own sizes
+	for i := range 4 {
+		l := &lane{uploads: &traffic{}}
+		for j := range 50 {
+			l.uploads.of.add(1000 << (j % 6))
+		}
+		if i == 3 {
+			for range 5000 {
+				l.uploads.of.add(5000)
+			}
+		}
+		if p.add(string(rune('a'+i)), l); i == 0 {
+			own = l.uploads.of
+			p.senders[0].of = &own
+		}
+	}
+	peers := p.peers(&own)
+	if n := peers.count(); n < 140 || n > 160 {
+		t.Errorf("three others of 50 are %d", n)
+	}
+}
+
+// TestWhatHasNoHandshake counts the little that goes up where nothing else can have.
+func TestWhatHasNoHandshake(t *testing.T) {
+	for _, x := range []struct {
+		method   string
+		tls      *egress.RecordTLS
+		up, down int64
+		sends    bool
+	}{
+		{"", nil, 700, 300, true},
+		{"", nil, 400, 100, false},
+		{"", nil, 700, 3000, false},
+		{"", &egress.RecordTLS{SNI: "example.org"}, 1500, 300, false},
+		{"", &egress.RecordTLS{SNI: "example.org"}, 2100, 300, true},
+		{"POST", nil, 700, 300, true},
+		{"GET", nil, 1700, 300, false},
+	} {
+		r := &egress.Record{TLS: x.tls, Bytes: &egress.RecordBytes{Up: x.up, Down: x.down}}
+		if x.method != "" {
+			r.HTTP = &egress.RecordHTTP{Method: x.method}
+		}
+		if loadOf(r).sends() != x.sends {
+			t.Errorf("%s of %d up and %d down, TLS %v: sending is not %v", x.method, x.up, x.down, x.tls, x.sends)
+		}
+	}
+}
+
+// TestTimelineKeepsAll adds times in any order, in two parts, and wants none lost and each about where it was.
+func TestTimelineKeepsAll(t *testing.T) {
+	w := lone(7)
+	at := start.Unix()
+	var whole, left, right timeline
+	early := 0
+	for i := range 2000 {
+		x := at + w.Int64N(9*86400)
+		if i == 1500 {
+			x = at - 86400 // a clock that was set back
+		}
+		if x < at+86400 {
+			early++
+		}
+		whole.add(x)
+		if i%3 == 0 {
+			left.add(x)
+		} else {
+			right.add(x)
+		}
+	}
+	left.merge(&right)
+	for name, l := range map[string]*timeline{"whole": &whole, "merged": &left} {
+		n, before := 0, 0
+		for i, c := range l.of {
+			n += int(c)
+			if (l.base+int64(i))<<l.scale <= at+86400 {
+				before += int(c)
+			}
+		}
+		if n != 2000 || before < early || before > 2*early {
+			t.Errorf("%s: of 2000 there are %d, of %d of the first day %d", name, n, early, before)
+		}
+	}
+	in := right.in(&whole)
+	if n := sumOf(in[:]); n != 1333 {
+		t.Errorf("of 1333, %.0f are there", n)
+	}
+}
