@@ -18,7 +18,7 @@ func TestFindsTheThreeInPlainLogs(t *testing.T) {
 		return
 	}
 	for i, p := range plains {
-		w := newPlainLog(p, heldOutSeed(uint64(i)), 20_000)
+		w := newPlainLog(p, heldOutSeed(uint64(i)), 10_000)
 		for _, x := range w.plant(w.scene(), shapes[i%len(shapes)]) {
 			if x.place == 0 || x.place > 3 {
 				t.Errorf("%s: %s has place %d: %s", p.name, x.kind, x.place, x.rows)

@@ -151,3 +151,18 @@ func TestTimelineKeepsAll(t *testing.T) {
 		t.Errorf("of 1333, %.0f are there", n)
 	}
 }
+
+// TestTailOfOthers has one in twelve of what others send be far out: that is usual for others, and in what is
+// judged it may be what it is judged for.
+func TestTailOfOthers(t *testing.T) {
+	var s sizes
+	for i := range 240 {
+		s.add(4000)
+		if i%12 == 0 {
+			s.add(4e6)
+		}
+	}
+	if others, own := s.usual(true), s.usual(false); others.spread < 3*own.spread {
+		t.Errorf("the spread is %.1f among others and %.1f by itself", others.spread, own.spread)
+	}
+}
