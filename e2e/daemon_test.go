@@ -32,6 +32,8 @@ type daemon struct {
 	ready  chan struct{} // closed when every listener is said to listen
 	exited chan struct{} // closed when the process has ended
 	talk   talk
+	traced bool // the runtime was told to report of itself, and
+	trace  talk // does so here
 
 	pacing pacing
 }
@@ -213,13 +215,23 @@ func (d *daemon) listen(said io.ReadCloser, ready chan struct{}) {
 	lines := bufio.NewScanner(said)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
+		if d.traced && isTrace(lines.Text()) {
+			fmt.Fprintln(&d.trace, lines.Text())
+			continue
+		}
 		fmt.Fprintln(&d.talk, lines.Text())
-		if strings.HasPrefix(lines.Text(), "egressd: listening on ") && strings.HasSuffix(lines.Text(), " (proxy)") {
+		if strings.Contains(lines.Text(), "egressd: listening on ") && strings.HasSuffix(lines.Text(), " (proxy)") {
 			if missing--; missing == 0 {
 				close(ready)
 			}
 		}
 	}
+}
+
+// isTrace reports whether a line is one of GODEBUG=schedtrace or gctrace. The runtime writes them
+// piece by piece, so that what egressd says may stand in the middle of one.
+func isTrace(line string) bool {
+	return !strings.Contains(line, "egressd: ") && (strings.HasPrefix(line, "SCHED ") || strings.HasPrefix(line, "gc ") || strings.HasPrefix(line, "  "))
 }
 
 // stop ends egressd as an operator does. It has to go by itself.

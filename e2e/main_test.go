@@ -13,7 +13,8 @@
 //
 //	EGRESSD_E2E_SWAP=60s go test -count=1 -run Swapped ./e2e/
 //
-// So are many requests made (EGRESSD_E2E_MIX=100000), and the log flooded (EGRESSD_E2E_FLOOD=60s).
+// So are many requests made (EGRESSD_E2E_MIX=100000), the log flooded (EGRESSD_E2E_FLOOD=60s), and
+// all of it used at once (EGRESSD_E2E_SOAK=1h); CONTRIBUTING.md has all long forms.
 // Every line of every log that a test has an egressd write is checked by docs/record.schema.json.
 package e2e
 
