@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -225,5 +227,135 @@ func TestWhoHasLessTimeIsNotAnsweredLater(t *testing.T) {
 		if got := g.asker != nil; got != want {
 			t.Errorf("with a patience of %v: %v", patience, got)
 		}
+	}
+}
+
+// TestWhoHearsNameServersWaitsForNoPolicy has a policy come into force that takes its time,
+// while a name server is asked.
+func TestWhoHearsNameServersWaitsForNoPolicy(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	p := newPostal(w)
+	answers := w.later(t, "a.test")
+	answer := <-p.then
+	goOn := make(chan struct{})
+	slow := opinion(func(r *policy.Request) policy.Decision {
+		<-goOn
+		return allow(r)
+	})
+	if err := w.SetPolicy(t.Context(), policy.New(slow).WithShadow(policy.New(opinion(allow))), "meanwhile"); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	go func() {
+		answer(somewhere, nil)
+		close(heard)
+	}()
+	select {
+	case <-heard:
+	case <-time.After(10 * time.Second):
+		t.Error("who hears name servers waits until the policy has decided")
+	}
+	close(goOn)
+	if s := <-answers; s.err != nil || len(s.a.Addrs) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A turning resolver has another policy come into force when it is looked at.
+type turning struct {
+	*postal
+	turn func()
+}
+
+func (r *turning) Cached(name string) ([]netip.Addr, []string, bool) {
+	if turn := r.turn; turn != nil {
+		r.turn = nil
+		turn()
+	}
+	return r.postal.Cached(name)
+}
+
+// TestAPolicyThatTakesItsTimeIsNotAskedLater has a shadow beside the policy, from the
+// beginning or from the moment at which the policy was about to decide.
+func TestAPolicyThatTakesItsTimeIsNotAskedLater(t *testing.T) {
+	slow := policy.New(opinion(allow)).WithShadow(policy.New(opinion(deny)))
+	for says, first := range map[string]*policy.Policy{"from the beginning": slow, "as it decides": policy.New(opinion(allow))} {
+		t.Run(says, func(t *testing.T) {
+			w := newWorld(t, first)
+			p := newPostal(w)
+			w.Gate.config.Resolver = &turning{p, func() {
+				if err := w.SetPolicy(t.Context(), slow, "meanwhile"); err != nil {
+					t.Error(err)
+				}
+			}}
+			round := w.NewRound()
+			i, err := round.Inquire(peer, questionOf("a.test", "A"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, wait, err := i.AnswerNow(); !wait || err != nil {
+				t.Fatal(wait, err)
+			}
+			if err := i.Prepare(); err != nil {
+				t.Fatal(err)
+			}
+			round.Write()
+			if i.Later(func(Answer, error) { t.Error("it was answered") }) || p.count() > 0 {
+				t.Errorf("it is answered later, and asked for was %q", p.asked)
+			}
+			if n := w.slotOf("default").asks.waiting + len(w.records(t, KindDNS)); n != 0 {
+				t.Errorf("%d waiting or recorded", n)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotDurableIsNotAskedLater has the log lose its file before the round is written,
+// so that no sync of it can succeed.
+func TestWhatIsNotDurableIsNotAskedLater(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	p := newPostal(w)
+	if err := os.Remove(filepath.Join(w.dir, "00000001.log")); err != nil {
+		t.Fatal(err)
+	}
+	s := <-w.later(t, "a.test")
+	refusalOf(t, s.err, policy.AuditUnavailable)
+	if p.count() != 0 {
+		t.Errorf("asked for %v", p.asked)
+	}
+	if n := w.slotOf("default").asks.waiting; n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}
+
+// TestTheLogWaitsForNoNameServer has a resolver that takes its time to send a question, while
+// another record is to be made durable.
+func TestTheLogWaitsForNoNameServer(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	p := newPostal(w)
+	asked, sent := make(chan struct{}), make(chan struct{})
+	p.seen = func(string) {
+		close(asked)
+		<-sent
+	}
+	var answers chan said
+	var asking sync.WaitGroup
+	asking.Go(func() { answers = w.later(t, "a.test") })
+	<-asked
+	log := w.Gate.config.Log
+	seq, err := log.Append([]byte(`{"kind":"test"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := log.Wait(ctx, seq); err != nil {
+		t.Errorf("while a question is being sent, the log says %v", err)
+	}
+	close(sent)
+	asking.Wait()
+	(<-p.then)(somewhere, nil)
+	if s := <-answers; s.err != nil {
+		t.Error(s.err)
 	}
 }
