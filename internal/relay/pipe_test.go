@@ -135,3 +135,54 @@ func queued(t *testing.T, fd int) int {
 	}
 	return int(n)
 }
+
+// TestAPipeWithBytesServesNobodyElse gives one back that holds a byte of a tunnel.
+func TestAPipeWithBytesServesNobodyElse(t *testing.T) {
+	loop, err := NewLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loop.release()
+	p := loop.borrow()
+	if _, err := syscall.Write(p.w, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	p.held = 1
+	loop.giveBack(p)
+	if len(loop.pipes) != 0 || !closed(p.r) || !closed(p.w) {
+		t.Error("a pipe that holds bytes is kept")
+	}
+}
+
+// TestPipesAreBounded has more tunnels busy than there are pipes for.
+func TestPipesAreBounded(t *testing.T) {
+	loop, err := NewLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*pipe
+	for p := loop.borrow(); p != nil && len(all) <= pipesMost; p = loop.borrow() {
+		all = append(all, p)
+	}
+	if len(all) != pipesMost {
+		t.Errorf("%d pipes are lent, want %d", len(all), pipesMost)
+	}
+	for _, p := range all {
+		loop.giveBack(p)
+	}
+	kept := loop.pipes
+	if len(kept) != pipesIdle || loop.pipesOut != 0 {
+		t.Errorf("%d pipes are kept, %d are out", len(kept), loop.pipesOut)
+	}
+	loop.release()
+	for _, p := range kept {
+		if !closed(p.r) || !closed(p.w) {
+			t.Fatal("a pipe is left of a loop that is over")
+		}
+	}
+}
+
+func closed(fd int) bool {
+	_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+	return errno == syscall.EBADF
+}
