@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/policy"
 )
 
 func TestAnAddressStandsForTheOnlyNameThatWasTold(t *testing.T) {
@@ -60,5 +62,26 @@ func TestAnswersAreBounded(t *testing.T) {
 	a.add(addr(answersMost), "late", now, now.Add(time.Hour))
 	if len(a.byAddr) != 1 || a.only(addr(answersMost), now) != "late" {
 		t.Errorf("%d are remembered after their time", len(a.byAddr))
+	}
+}
+
+// TestWhatWasToldHasToBeUsedFirst has an answer without a life, and more sandboxes than
+// are remembered.
+func TestWhatWasToldHasToBeUsedFirst(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.config.Answers = true
+	i, err := w.Inquire(peer, questionOf("a.test", "A"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Told(somewhere, 0)
+	if got := w.Answered(peer, somewhere[0]); got != "a.test" {
+		t.Errorf("right after its answer the address stands for %q", got)
+	}
+	for n := range sandboxesMost {
+		w.answersOf(fmt.Sprint(n))
+	}
+	if len(w.told) != sandboxesMost || w.answersOf("one more") != nil {
+		t.Errorf("the answers of %d sandboxes are remembered", len(w.told))
 	}
 }

@@ -210,42 +210,6 @@ func TestRefuseRecordsRawBytesEscaped(t *testing.T) {
 	}
 }
 
-func TestKeptConnectionsStayWithTheirSandboxPlaceAndPolicy(t *testing.T) {
-	w := newWorld(t, policy.New(opinion(allow)))
-	port := origin(t)
-	open := func(hostport string) *Flow {
-		f, err := w.Open(t.Context(), peer, ask(t, hostport))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close(End{}) })
-		return f
-	}
-	first := open("127.0.0.1:" + port)
-	if _, err := first.Dial(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	kept := first.Keep()
-	first.Close(End{})
-	defer kept.Close()
-	if other := open("127.0.0.2:" + port); other.Reuse(kept) {
-		t.Error("a connection to one address was used for another")
-	}
-	stranger := open("127.0.0.1:" + port)
-	another := *stranger.request
-	another.Sandbox.Name = "another"
-	stranger.request = &another
-	if stranger.Reuse(kept) {
-		t.Error("a connection of one sandbox was used by another")
-	}
-	if err := w.SetPolicy(t.Context(), policy.New(opinion(allow)), "again"); err != nil {
-		t.Fatal(err)
-	}
-	if later := open("127.0.0.1:" + port); later.Reuse(kept) {
-		t.Error("a connection outlived the policy that decided it")
-	}
-}
-
 // TestSwappingPoliciesUnderLoad leaves no flow behind that nobody decided
 // again, whichever of Open and SetPolicy was first.
 func TestSwappingPoliciesUnderLoad(t *testing.T) {

@@ -64,6 +64,11 @@ func TestASlotThatIsGoneCountsNothing(t *testing.T) {
 		t.Fatal("a slot of which a question waits is gone")
 	}
 	s.doneWaiting()
+	s.repeats.kinds = map[string]*repeat{"denied": {more: 1}}
+	if s.retire() {
+		t.Fatal("a slot of which a sum is to be written is gone")
+	}
+	s.repeats.kinds = nil
 	if !s.retire() {
 		t.Fatal("a slot with nothing is kept")
 	}
@@ -92,5 +97,35 @@ func TestNamesOfDomainsAreForgotten(t *testing.T) {
 	s.told(l, "b.another.test", now)
 	if len(s.asks.domains) != 1 || s.asks.names != 1 {
 		t.Errorf("%d names of %d domains are remembered after two hours, want 1", s.asks.names, len(s.asks.domains))
+	}
+}
+
+// TestNamesOfOneDomainAreBounded has a sandbox ask for more of them than are remembered.
+func TestNamesOfOneDomainAreBounded(t *testing.T) {
+	s, l := new(slot), QuestionLimits{NameBytes: 1 << 30}.filled()
+	for i := range 2 * knownMost {
+		if ok, _ := s.told(l, fmt.Sprintf("a%d.one.test", i), time.Now()); !ok {
+			t.Fatalf("name %d is beyond the budget", i)
+		}
+	}
+	if known := len(s.asks.domains["one.test"].known); known != knownMost || s.asks.names != knownMost {
+		t.Errorf("%d names are remembered, %d are counted, want %d", known, s.asks.names, knownMost)
+	}
+}
+
+// TestATallyIsBounded counts more hosts than it tells apart, reached and denied.
+func TestATallyIsBounded(t *testing.T) {
+	var tally Tally
+	for i := range 2 * talliedMost {
+		host := fmt.Sprintf("h%d.test", i)
+		tally.ended(&Flow{request: &policy.Request{Destination: policy.Destination{Host: host}}, decision: undecided}, End{})
+		tally.deny(host, 1)
+	}
+	c := tally.Counts()
+	if len(tally.hosts) != talliedMost || c.Requests != 2*talliedMost || len(c.Denied) != talliedMost+1 {
+		t.Errorf("%d hosts, %d requests, %d denied hosts", len(tally.hosts), c.Requests, len(c.Denied))
+	}
+	if first := c.Denied[0]; first.Host != otherHosts || first.Times != talliedMost {
+		t.Errorf("all others are %+v", first)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -213,5 +215,20 @@ func TestWaitingQuestionsAreBounded(t *testing.T) {
 	s.doneWaiting()
 	if !s.mayWait() {
 		t.Error("no room was made")
+	}
+}
+
+// TestNothingIsAskedForBeforeItIsDurable has the log lose its file, so that no sync of it can
+// succeed.
+func TestNothingIsAskedForBeforeItIsDurable(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.zone.addrs["a.test"] = somewhere
+	if err := os.Remove(filepath.Join(w.dir, "00000001.log")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.inquire(t, "a.test", "A")
+	refusalOf(t, err, policy.AuditUnavailable)
+	if n := w.zone.asked.Load(); n != 0 {
+		t.Errorf("the resolver was asked %d times", n)
 	}
 }

@@ -31,8 +31,13 @@ func TestNobodyTakesThePortsTowardsOnePlace(t *testing.T) {
 			t.Errorf("%s began %d of 12 connections to %s, want %d", row.sandbox, got, row.to, row.gets)
 		}
 	}
-	if !p.take("a", netip.MustParseAddrPort("127.0.0.1:443"), 0) || !p.take("a", netip.MustParseAddrPort("[::1]:443"), 0) {
-		t.Error("connections to loopback are counted")
+	if len(p.uses) != 5 {
+		t.Errorf("%d counts are kept, want none of who got nothing", len(p.uses))
+	}
+	for range p.most + 1 {
+		if !p.take("a", netip.MustParseAddrPort("127.0.0.1:443"), 0) || !p.take("a", netip.MustParseAddrPort("[::1]:443"), 0) {
+			t.Fatal("connections to loopback are counted")
+		}
 	}
 	if p.most = 0; !p.take("e", portsAt, 0) {
 		t.Error("where any number may be begun, one may not")

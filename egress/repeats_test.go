@@ -312,3 +312,27 @@ func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 		t.Errorf("%d records of %d denials", n, 5*repeatsFrom)
 	}
 }
+
+// TestHowManyDenialsHaveRecords: ten of a kind in a second, or one where they are a crowd.
+func TestHowManyDenialsHaveRecords(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	for want, r := range map[int]recordOf{repeatsFrom: {kind: KindOpen}, 1: {kind: KindOpen, crowd: true}} {
+		var s repeats
+		got := 0
+		for range 2 * repeatsFrom {
+			f := w.newFlow(peer, ask(t, "a.test:443"))
+			key, _, one := s.count(f, r)
+			if one {
+				got++
+				s.wrote(key, f.id)
+			}
+			for _, k := range s.kinds {
+				k.began = time.Hour // so that the second is not over, however long this takes
+			}
+		}
+		if got != want {
+			t.Errorf("%d of %d denials have records of their own, want %d", got, 2*repeatsFrom, want)
+		}
+		s.timer.Stop()
+	}
+}

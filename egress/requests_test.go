@@ -137,3 +137,19 @@ func TestAnIDKnowsItsTime(t *testing.T) {
 		t.Errorf("%v off", d)
 	}
 }
+
+// TestFlowsToOnePlaceShareTheirRequest has two flows open at a time.
+func TestFlowsToOnePlaceShareTheirRequest(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	var flows [2]*Flow
+	for i := range flows {
+		var err error
+		if flows[i], err = w.Open(t.Context(), peer, ask(t, "127.0.0.1:1")); err != nil {
+			t.Fatal(err)
+		}
+		defer flows[i].Close(End{})
+	}
+	if flows[0].request != flows[1].request {
+		t.Error("each has a request of its own")
+	}
+}

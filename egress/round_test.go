@@ -2,8 +2,12 @@ package egress
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -114,5 +118,35 @@ func TestAnInquiryThatLeavesItsRoundIsItsOwn(t *testing.T) {
 	}
 	if r := w.records(t, KindDNS); len(r) != 1 || r[0].DNS.Name != "slow.test" {
 		t.Errorf("recorded: %+v", r)
+	}
+}
+
+// TestARoundsRecordsHoldNoCanary has a program ask whose arguments hold one.
+func TestARoundsRecordsHoldNoCanary(t *testing.T) {
+	const canary = "AKIAQ3EGCANARY77xZ9kLm"
+	c, err := secret.NewCanaries([]secret.Canary{{Name: "first", Text: []byte(canary)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.Gate.config.Resolver = knownZone{w.zone}
+	w.SetCanaries(c)
+	asks := peer
+	asks.Process = &policy.Process{PID: 7, Exe: "/usr/bin/dig", Argv: []string{"dig", canary}}
+	round := w.NewRound()
+	i, err := round.Inquire(asks, questionOf("a.test", "A"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, wait, err := i.AnswerNow(); wait || err != nil {
+		t.Fatal(wait, err)
+	}
+	round.Write()
+	if err := i.Written(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
+	if err != nil || strings.Contains(string(text), canary) || !strings.Contains(string(text), "/usr/bin/dig") {
+		t.Errorf("the log says %s, %v", text, err)
 	}
 }
