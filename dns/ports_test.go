@@ -3,6 +3,7 @@ package dns
 import (
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,4 +176,34 @@ func TestWhatComesAtASpareSocketEndsIt(t *testing.T) {
 	(<-more)()
 	wantAddrs(t, f, "a.test", truth)
 	wantAddrs(t, f, "b.test", truth)
+}
+
+// TestASocketIsNotClosedUnderWhoSends has one retired that two lookups are about to send
+// from: the first is over before it was told so. Its number must not be another's until then.
+func TestASocketIsNotClosedUnderWhoSends(t *testing.T) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	open := func() bool {
+		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fds[0]), syscall.F_GETFD, 0)
+		return errno == 0
+	}
+	one := &socket{fd: fds[0]}
+	m := &mail{epoll: -1, sockets: map[int32]*socket{int32(fds[0]): one}}
+	var all [2]exchange
+	for i := range all {
+		m.have(&all[i], one)
+	}
+	m.retire(one)
+	for i := range all {
+		if !open() {
+			t.Fatalf("it is closed, and %d lookups are about to send from it", len(all)-i)
+		}
+		m.sent(one, &all[i], nil)
+	}
+	if open() {
+		t.Error("it is left open")
+	}
 }
