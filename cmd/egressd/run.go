@@ -255,11 +255,19 @@ func (r *runner) furnish() (err error) {
 	}
 	if r.program = program(); !r.Config.MayInspect() {
 		r.ready = true
+		r.keepIndex() // nothing that takes long is to come
 		if r.tried, r.unready = r.jail.Prepare(r.program); r.unready != nil {
 			r.unready = exits.NotStarted(r.unready)
 		}
 	}
 	return nil
+}
+
+// keepIndex opens the index of runs, and makes the key that it vouches for, beside the
+// jail's work.
+func (r *runner) keepIndex() {
+	r.index.hold()
+	r.serving.Go(func() { r.Log.Origin() })
 }
 
 // prepared has the jail be as the program will find it, and returns the ways out that
@@ -373,8 +381,7 @@ func (r *runner) outline() sandbox.Program {
 // exec tells who looks on what is in force, and starts the program.
 func (r *runner) exec() error {
 	if r.beside == nil {
-		r.index.hold() // beside the jail's work
-		r.serving.Go(func() { r.Log.Origin() })
+		r.keepIndex()
 	}
 	tried, err := r.prepared()
 	if err != nil {

@@ -55,6 +55,9 @@ type inside struct {
 
 // run returns only where the program could not be started.
 func (s *inside) run() error {
+	if err := s.beforehand(); err != nil {
+		return err
+	}
 	var plan Plan
 	if err := s.receive(&plan); err != nil {
 		return err
@@ -67,7 +70,7 @@ func (s *inside) run() error {
 		return &SetupError{"hand the sockets out", err}
 	}
 	s.begun = true
-	s.lookAhead()
+	s.mounts = openMounts() // which is read again where others came in between
 	var program Program
 	if err := s.receive(&program); err != nil {
 		return err
@@ -89,6 +92,17 @@ func (s *inside) run() error {
 	}
 	err = syscall.Exec(path, program.Argv, program.Env)
 	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
+}
+
+// beforehand does what depends on nothing, while the process outside initialises itself.
+func (s *inside) beforehand() error {
+	_ = LoopbackUp() // MakeNetwork does it again, and says what is wrong with it
+	// The types of messages take longest the first time.
+	_ = json.Unmarshal([]byte("{}"), new(Plan))
+	_ = json.Unmarshal([]byte("{}"), new(Program))
+	_, _ = json.Marshal(Report{Sockets: make([]SocketKind, 1)})
+	_, _ = json.Marshal(Failure{Attempts: make([]Attempt, 1)})
+	return hideHelpers()
 }
 
 // build makes everything that is inside.
@@ -113,16 +127,7 @@ func build(plan Plan) (Report, []int, error) {
 	if err := closeDevices(plan.Devices, terminals()); err != nil {
 		return report, nil, &SetupError{"devices", err}
 	}
-	return report, fds, hideHelpers()
-}
-
-// lookAhead does what can be done before the program is known, for which the process
-// outside waits once it is.
-func (s *inside) lookAhead() {
-	s.mounts = openMounts()
-	// The types of messages take longest the first time.
-	_ = json.Unmarshal([]byte("{}"), new(Program))
-	_, _ = json.Marshal(Failure{Attempts: make([]Attempt, 1)})
+	return report, fds, nil
 }
 
 func (s *inside) receive(into any) error {
