@@ -47,7 +47,7 @@ func soakPolicy(odd bool) string {
 		"limits: {head_timeout: 5s, hello_timeout: 5s, dial_timeout: 2s, idle_timeout: 2s, dns_queries_per_second: 1048576, dns_name_bytes: 1073741824}\n", doorRedirect)
 }
 
-// TestSoak uses egressd in all ways at once, round after round: by every listener, what
+// TestSoak (LC-10) uses egressd in all ways at once, round after round: by every listener, what
 // is allowed, denied, cut short at each byte of each handshake, left idle, answered
 // by nobody, or cut by a policy. After each round, when all that was begun is over,
 // there is no more of anything than after those that warmed it up: descriptors,
@@ -60,7 +60,6 @@ func soakPolicy(odd bool) string {
 // it should is for other tests to say: one in a hundred may come to nothing where the
 // machine has no time for it.
 func TestSoak(t *testing.T) {
-	covers(t, "LC-10")
 	s := newSoak(t)
 	var states []state
 	was, may := &s.quiet, 16
