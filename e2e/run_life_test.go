@@ -194,8 +194,8 @@ func control(t *testing.T, f *os.File, request uintptr, with unsafe.Pointer) {
 	}
 }
 
-// until reads up to a text.
-func (c *terminal) until(want string) {
+// until reads up to a text, and returns what came before it.
+func (c *terminal) until(want string) (before string) {
 	c.t.Helper()
 	c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	b := make([]byte, 1024)
@@ -206,9 +206,10 @@ func (c *terminal) until(want string) {
 			c.t.Fatalf("%v; the terminal shows %q, want %q", err, c.seen.String(), want)
 		}
 	}
-	_, rest, _ := strings.Cut(c.seen.String(), want)
+	before, rest, _ := strings.Cut(c.seen.String(), want)
 	c.seen.Reset()
 	c.seen.WriteString(rest)
+	return before
 }
 
 func (c *terminal) types(keys string) {
@@ -258,6 +259,20 @@ func TestRunOnATerminal(t *testing.T) {
 	c.until("outer> ")
 	c.types("kill %1; fg; echo code $?\n")
 	c.until("code 143")
+	c.until("outer> ")
+
+	// The terminal has its name inside, others can be made, and devices are hidden all the same.
+	d.writeScript(t, "look.sh", `tty | cmp - outer.tty && echo same
+python3 -c 'import os, pty; print("made", os.ttyname(pty.openpty()[1]))'
+find /dev -path /dev/fd -prune -o -path /dev/pts -prune -o -path /dev/shm -prune -o \( -type b -o -type c \) -print | while read f; do
+case ${f#/dev/} in null|zero|full|random|urandom|hwrng|tty|ptmx|fuse|net/tun|kvm|userfaultfd|cpu_dma_latency|udmabuf|dma_heap/*|dri/*|snd/*|video*|media*|nvidia*|kfd|accel/*|dxg|mali*|sgx_*) continue;; esac
+test "$(stat -c %t:%T $f)" != 1:3 && test -w $f && echo "can write $f"; done; echo looked
+`)
+	c.types("tty > outer.tty; " + inner + "sh look.sh\n")
+	c.until("same\r\nmade /dev/pts/")
+	if seen := c.until("looked\r\n"); strings.Contains(seen, "can write") {
+		t.Errorf("devices at a terminal: %q", seen)
+	}
 	c.until("outer> ")
 
 	c.types(inner + "bash --norc --noprofile -i\n")
