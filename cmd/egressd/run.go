@@ -111,30 +111,31 @@ type runOptions struct {
 type runner struct {
 	*daemon.Daemon
 	runOptions
-	argv    []string
-	talk    *cli.HeldTalk
-	name    string
-	folder  string // of this run
-	jail    *sandbox.Jail
-	sockets *sandbox.Sockets
-	program sandbox.Program // as outline has it
-	tried   []sandbox.Attempt
-	unready error // why the program cannot be started, once the sandbox stands
-	ready   bool  // the last two say what came of it
-	names   *dns.Server
-	tally   egress.Tally
-	hidden  []string
-	ports   ports
-	inside  []publishedPort
-	given   []uint16 // ports of the host
-	apart   *sandbox.Apart
-	cut     []string // names of variables that the program does not get
-	digest  string
-	index   runIndex
-	waysOut func() []string // of the machine, which are hidden; prepare begins to look
-	signals func() *signals // that are caught; prepare begins to catch them
-	beside  *otherDaemon    // the daemon that has the network; nil: this process is one
-	serving sync.WaitGroup
+	argv       []string
+	talk       *cli.HeldTalk
+	name       string
+	folder     string // of this run
+	jail       *sandbox.Jail
+	sockets    *sandbox.Sockets
+	program    sandbox.Program // as outline has it
+	tried      []sandbox.Attempt
+	unready    error // why the program cannot be started, once the sandbox stands
+	ready      bool  // the last two say what came of it
+	names      *dns.Server
+	tally      egress.Tally
+	hidden     []string
+	ports      ports
+	inside     []publishedPort
+	given      []uint16 // ports of the host
+	apart      *sandbox.Apart
+	cut        []string // names of variables that the program does not get
+	digest     string
+	index      runIndex
+	waysOut    func() []string // of the machine, which are hidden; prepare begins to look
+	privileges func() error    // gives them up; once
+	signals    func() *signals // that are caught; prepare begins to catch them
+	beside     *otherDaemon    // the daemon that has the network; nil: this process is one
+	serving    sync.WaitGroup
 }
 
 // jailListener is what the jail's sockets are called: whoever comes by them is
@@ -164,6 +165,7 @@ func (o *runOptions) run(ctx context.Context, stderr io.Writer, argv []string) e
 		return err
 	}
 	r := &runner{runOptions: *o, argv: argv, talk: &cli.HeldTalk{To: stderr, Quiet: o.quiet}, inside: inside, given: given, apart: apart}
+	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.waysOut = sync.OnceValue(func() []string { return places.DoorsBut(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { r.signals().release() }()
@@ -216,7 +218,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			r.close()
 		}
 	}()
-	if err := confine.Process(r.talk); err != nil {
+	if err := confine.Guard(); err != nil {
 		return err
 	}
 	r.serving.Go(func() { r.waysOut() })
@@ -237,6 +239,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.digest = p.Digest()
+	go r.privileges() // while the jail is made ready
 	if err := stands(); err != nil {
 		return err
 	}
@@ -387,7 +390,7 @@ func (r *runner) exec() error {
 	if err != nil {
 		return err
 	}
-	if err := exits.Escaped(tried); err != nil {
+	if err := errors.Join(exits.Escaped(tried), r.privileges()); err != nil {
 		return err
 	}
 	how := "transparent"

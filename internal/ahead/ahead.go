@@ -38,39 +38,11 @@ type outcome struct {
 // begun has the process that was started ahead, if one was.
 var begun = begin(os.Args)
 
-// gained is what GainNothing returns where it has been called ahead.
-var gained = errAgain
-
-var errAgain error = syscall.EAGAIN
-
-// GainNothing keeps every thread of this process, and all that they start from now on, from
-// gaining privileges by execve(2) (prctl(2), PR_SET_NO_NEW_PRIVS). In a process that was started as
-// "run" that was done ahead, when there were few threads: all are stopped for it. The
-// error is ENOTSUP in a build with cgo, where the Go runtime cannot reach every thread.
-func GainNothing() error {
-	if gained == errAgain {
-		gained = gainNothing()
-	}
-	return gained
-}
-
-func gainNothing() error {
-	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
-	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
-		return errno
-	}
-	return nil
-}
-
 func begin(args []string) chan outcome {
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
-	ready := launch(args[0])
-	o := <-ready // until then, each page that this process writes to would be copied for the other one
-	ready <- o
-	gained = gainNothing()
-	return ready
+	return launch(args[0])
 }
 
 // Start starts the inside of a jail, or returns what was started ahead. It is not

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/internal/ahead"
 	"github.com/egressd/egressd/internal/confined"
 	"github.com/egressd/egressd/proxy"
 )
@@ -25,14 +24,22 @@ import (
 // What cannot be had is an error, except in a build with cgo, where the Go
 // runtime cannot reach every thread: that is said to talk.
 func Process(talk io.Writer) error {
+	return errors.Join(Guard(), Privileges(talk))
+}
+
+// Guard is the part of Process that costs next to nothing.
+func Guard() error {
 	syscall.Umask(0o077) // what is not given to others in so many words is its own
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
 		return unconfined("no core dumps", err) // a dump would hold the tokens
 	}
-	if err := Memory(); err != nil {
-		return err
-	}
-	err := ahead.GainNothing()
+	return Memory()
+}
+
+// Privileges is the other part of Process: every thread is stopped for it, and does it. It is
+// safe for concurrent use.
+func Privileges(talk io.Writer) error {
+	err := gainNothing()
 	if errors.Is(err, errors.ErrUnsupported) {
 		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
 		return nil
@@ -81,6 +88,16 @@ func unconfined(step string, err error) error {
 func Memory() error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
 		return unconfined("guard its memory", errno)
+	}
+	return nil
+}
+
+// gainNothing keeps every thread, and all that they start, from gaining
+// privileges by execve(2).
+func gainNothing() error {
+	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
+	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
+		return errno
 	}
 	return nil
 }
