@@ -3,6 +3,7 @@ package stage
 import (
 	"os"
 	slash "path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,7 @@ type mounted struct {
 	device string // major:minor
 	root   string // the part, as a path in the file system
 	point  string // where it is
+	opens  bool   // devices
 }
 
 // withAliases returns paths, and whatever other paths lead to the same files because
@@ -79,11 +81,11 @@ func (t *mountTable) read() ([]mounted, error) {
 }
 
 func readMounts(table string) (all []mounted) {
-	const device, root, point, least = 2, 3, 4, 5
+	const device, root, point, options, least = 2, 3, 4, 5, 6
 	for line := range strings.Lines(table) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", least+1) // there is one space between them
-		if len(fields) > point {
-			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point])})
+		if len(fields) > options {
+			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(strings.Split(fields[options], ","), "nodev")})
 		}
 	}
 	return all

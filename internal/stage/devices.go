@@ -33,7 +33,7 @@ const devicesFolder = "/dev/"
 // what it was, and each of its devices is hidden that the user may write. Else the
 // sandbox has a pts of its own.
 func closeDevices(kept []string, terminals []string) error {
-	plain := append(devicesToLeave(), kept...)
+	plain := append(devicesToLeave(), existing(kept)...)
 	if len(terminals) > 0 {
 		plain = []string{slash.Clean(devicesFolder)}
 	}
@@ -62,8 +62,14 @@ func closeDevices(kept []string, terminals []string) error {
 	if len(terminals) == 0 {
 		return ownTerminals()
 	}
-	below := func(path string) bool { return strings.HasPrefix(path, devicesFolder) && !isPlainFolder(path) }
-	if err := withoutDevicesEach(below); err != nil {
+	mounts, err := openMounts().read()
+	if err != nil {
+		return err
+	}
+	below := func(path string) bool {
+		return strings.HasPrefix(path, devicesFolder) && !isPlainFolder(path) && isFolder(path)
+	}
+	if err := withoutDevicesEach(mounts, below); err != nil {
 		return err
 	}
 	return hideDevices(append(kept, terminals...))
@@ -88,11 +94,44 @@ const (
 	ptsFolder = devicesFolder + "pts"
 )
 
-// hideDevices hides those below /dev that the user may write, but for plain ones and those of
+// existing are those of paths at which there is a device.
+func existing(paths []string) (devices []string) {
+	for _, path := range paths {
+		var file unix.Stat_t
+		if unix.Stat(path, &file) == nil && isDevice(&file) {
+			devices = append(devices, path)
+		}
+	}
+	return devices
+}
+
+func isDevice(file *unix.Stat_t) bool {
+	return file.Mode&unix.S_IFMT == unix.S_IFCHR || file.Mode&unix.S_IFMT == unix.S_IFBLK
+}
+
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// closeLateMounts has what was mounted outside since closeDevices open no device: mounts come in as
+// they are made. What comes later than this is not closed.
+func closeLateMounts(mounts []mounted) error {
+	return withoutDevicesEach(mounts, func(path string) bool {
+		return path != slash.Clean(devicesFolder) && !isPlainFolder(path) && isFolder(path)
+	})
+}
+
+// mayOpen reports whether the user may open a device, to read or to write.
+func mayOpen(path string) bool {
+	return unix.Access(path, unix.W_OK) == nil || unix.Access(path, unix.R_OK) == nil
+}
+
+// hideDevices hides those below /dev that the user may open, but for plain ones and those of
 // kept.
 func hideDevices(kept []string) error {
 	return eachDevice(func(path string, file *unix.Stat_t) error {
-		if slices.Contains(kept, path) || unix.Access(path, unix.W_OK) != nil {
+		if slices.Contains(kept, path) || !mayOpen(path) {
 			return nil
 		}
 		if err := hide(path); err != nil {
@@ -118,7 +157,7 @@ func eachDevice(do func(path string, file *unix.Stat_t) error) error {
 			switch {
 			case e.IsDir() && !isPlainFolder(path) && !slices.Contains(otherFolders[:], path):
 				folders = append(folders, path)
-			case e.Type()&os.ModeDevice == 0 || isPlain(path) || unix.Lstat(path, &file) != nil || isNullDevice(&file):
+			case isPlain(path) || unix.Lstat(path, &file) != nil || !isDevice(&file) || isNullDevice(&file): // as mounted: the folder may say otherwise
 			default:
 				if err := do(path, &file); err != nil {
 					return err
@@ -217,20 +256,20 @@ func withoutDevices() error {
 	all := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV}
 	err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &all)
 	if errors.Is(err, unix.ENOSYS) { // before Linux 5.12
-		return withoutDevicesEach(func(string) bool { return true })
+		mounts, err := openMounts().read()
+		if err != nil {
+			return err
+		}
+		return withoutDevicesEach(mounts, func(string) bool { return true })
 	}
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// withoutDevicesEach has the mounts of folders open no device that are wanted, one at a time.
-// Those that others lie over cannot be reached, by nobody.
-func withoutDevicesEach(wanted func(path string) bool) error {
-	mounts, err := openMounts().read()
-	if err != nil {
-		return err
-	}
+// withoutDevicesEach has those of mounts open no device that are wanted, one at a time. Those that
+// others lie over cannot be reached, by nobody.
+func withoutDevicesEach(mounts []mounted, wanted func(path string) bool) error {
 	for _, m := range mounts {
-		if info, err := os.Lstat(m.point); err != nil || !info.IsDir() || !wanted(m.point) {
+		if !m.opens || !wanted(m.point) {
 			continue
 		}
 		flags, err := flagsOf(m.point)
@@ -250,29 +289,29 @@ func withoutDevicesEach(wanted func(path string) bool) error {
 // tryDevices finds a device that could be opened and was not left, by what the kernel says
 // of each mount, and of each device below /dev where that is what it was.
 func tryDevices(p Program) string {
-	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	mounts, err := openMounts().read()
 	if err != nil {
 		return "it cannot be told which there are: " + err.Error()
 	}
 	dev := slash.Clean(devicesFolder)
-	mounts := map[string]bool{} // by where they are: whether devices can be opened; the last counts
-	for line := range strings.Lines(string(text)) {
-		const point, options, least = 4, 5, 7
-		if fields := strings.Fields(line); len(fields) >= least {
-			mounts[unescape(fields[point])] = !slices.Contains(strings.Split(fields[options], ","), "nodev")
-		}
+	opens := map[string]bool{} // by where they are; the last counts
+	for _, m := range mounts {
+		opens[m.point] = m.opens
 	}
-	for path, open := range mounts {
-		if info, err := os.Lstat(path); open && err == nil && info.IsDir() && !isPlainFolder(path) && path != dev {
+	for path, open := range opens {
+		var file unix.Stat_t
+		switch {
+		case !open || path == dev || isPlainFolder(path) || isPlain(path) || slices.Contains(p.devices, path) || unix.Lstat(path, &file) != nil:
+		case file.Mode&unix.S_IFMT == unix.S_IFDIR, isDevice(&file) && !isNullDevice(&file):
 			return "those at " + path
 		}
 	}
-	if !mounts[dev] {
+	if !opens[dev] {
 		return ""
 	}
 	found := ""
 	_ = eachDevice(func(path string, _ *unix.Stat_t) error {
-		if unix.Access(path, unix.W_OK) == nil && !slices.Contains(p.devices, path) {
+		if mayOpen(path) && !slices.Contains(p.devices, path) {
 			found = path
 		}
 		return nil

@@ -47,6 +47,9 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 	if err != nil {
 		return fmt.Errorf("find what is hidden and fixed in other places: %w", err)
 	}
+	if err := closeLateMounts(mounts); err != nil {
+		return fmt.Errorf("close the devices of what was mounted meanwhile: %w", err)
+	}
 	p.Hidden, p.Fixed = withAliases(p.Hidden, mounts), withAliases(p.Fixed, mounts)
 	dir, err := workingDirectory()
 	if err != nil {

@@ -39,6 +39,9 @@ func run(socket string) {
 	if err != nil {
 		os.Exit(exitSetup)
 	}
+	if kind, err := unix.GetsockoptInt(control, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+		os.Exit(exitSetup) // not started by package ahead, and in no jail
+	}
 	unix.CloseOnExec(control)
 	s := &inside{control: control}
 	s.tell(s.run())
@@ -55,9 +58,7 @@ type inside struct {
 
 // run returns only where the program could not be started.
 func (s *inside) run() error {
-	if err := s.beforehand(); err != nil {
-		return err
-	}
+	beforehand()
 	var plan Plan
 	if err := s.receive(&plan); err != nil {
 		return err
@@ -95,14 +96,13 @@ func (s *inside) run() error {
 }
 
 // beforehand does what depends on nothing, while the process outside initialises itself.
-func (s *inside) beforehand() error {
+func beforehand() {
 	_ = LoopbackUp() // MakeNetwork does it again, and says what is wrong with it
 	// The types of messages take longest the first time.
 	_ = json.Unmarshal([]byte("{}"), new(Plan))
 	_ = json.Unmarshal([]byte("{}"), new(Program))
 	_, _ = json.Marshal(Report{Sockets: make([]SocketKind, 1)})
 	_, _ = json.Marshal(Failure{Attempts: make([]Attempt, 1)})
-	return hideHelpers()
 }
 
 // build makes everything that is inside.
@@ -127,7 +127,7 @@ func build(plan Plan) (Report, []int, error) {
 	if err := closeDevices(plan.Devices, terminals()); err != nil {
 		return report, nil, &SetupError{"devices", err}
 	}
-	return report, fds, nil
+	return report, fds, hideHelpers()
 }
 
 func (s *inside) receive(into any) error {
