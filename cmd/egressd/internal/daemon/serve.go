@@ -51,7 +51,6 @@ func Serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 		return err
 	}
 	defer d.Close()
-	d.spareProcessor()
 	confine.WarnFiles(talk, d.Config.File.Limits.Connections)
 	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon is there
 	signal.Notify(hangup, syscall.SIGHUP)
