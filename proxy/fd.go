@@ -52,8 +52,9 @@ func leaveToLoops(l net.Listener) {
 	}
 }
 
-// noDelay has what is accepted from a listener send at once what is written (TCP_NODELAY, which
-// connections inherit). It is nothing to a unix socket.
+// noDelay has a connection send at once what is written (TCP_NODELAY). Connections inherit that of
+// their listener, but not those that wait already, and a listener of MPTCP has it from Linux 5.17 on
+// only. It is nothing to a unix socket.
 func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
 
 // accept takes one connection off the queue of fd, without waiting.
@@ -62,6 +63,7 @@ func accept(fd int) (int, netip.AddrPort, error) {
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
+	noDelay(client)
 	return client, addrPort(sa), nil
 }
 

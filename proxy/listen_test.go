@@ -43,7 +43,6 @@ func TestWhatIsAcceptedSendsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(at)
-	noDelay(at)
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,6 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		noDelay(fd)
 		in := &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open}
 		if !s.admit(in) {
 			syscall.Close(fd)

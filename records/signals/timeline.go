@@ -72,9 +72,11 @@ func (t *timeline) merge(o *timeline) {
 	for i, n := range o.of {
 		if n > 0 {
 			at := (o.base + int64(i)) << o.scale
-			t.add(at)
-			if n > 1 && t.of != nil {
-				t.put(at, n-1)
+			for ; n > 0 && t.of == nil; n-- {
+				t.add(at)
+			}
+			if n > 0 {
+				t.put(at, n)
 			}
 		}
 	}

@@ -205,8 +205,16 @@ func (f *Finder) alike(key siteKey, host string, l *lane) Signal {
 	if x.nats == 0 {
 		e.explained(trainPart, "all through the log")
 	}
-	low, high := int64(leastSize)<<x.from, int64(leastSize)<<(x.till+1)
-	return uploadSignal(x.up, &e, priorTrain, "%s up in %.0f flows of %s to %s", size(int64(x.up)), x.n, size(low), size(high))
+	return uploadSignal(x.up, &e, priorTrain, "%s up in %.0f flows of %s", size(int64(x.up)), x.n, x.sizes())
+}
+
+// sizes are between what its flows are.
+func (x *train) sizes() string {
+	low := size(int64(leastSize) << x.from)
+	if x.till == trainBands-1 {
+		return low + " and more" // as large as they come
+	}
+	return low + " to " + size(int64(leastSize)<<(x.till+1))
 }
 
 // unlikeOthers is the train of a lane that others have least of, at whatever time.

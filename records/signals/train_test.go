@@ -1,6 +1,7 @@
 package signals
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,38 @@ func TestWhatHasNoHandshake(t *testing.T) {
 		if loadOf(r).sends() != x.sends {
 			t.Errorf("%s of %d up and %d down, TLS %v: sending is not %v", x.method, x.up, x.down, x.tls, x.sends)
 		}
+	}
+}
+
+func TestSizesOfATrain(t *testing.T) {
+	for _, c := range []struct {
+		train train
+		want  string
+	}{
+		{train{from: 1, till: 2}, "to"},
+		{train{from: 12, till: trainBands - 1}, "and more"},
+	} {
+		if got := c.train.sizes(); !strings.Contains(got, c.want) {
+			t.Errorf("%d to %d: %q", c.train.from, c.train.till, got)
+		}
+	}
+}
+
+// TestTimelineIntoAnEmptyOne merges many flows of one slot, as where room is made for others.
+func TestTimelineIntoAnEmptyOne(t *testing.T) {
+	var from, into timeline
+	for range 200 {
+		from.add(start.Unix())
+	}
+	if into.merge(&from); into.of == nil {
+		t.Fatalf("%d of 200 are left", len(into.early))
+	}
+	n := 0
+	for _, c := range into.of {
+		n += int(c)
+	}
+	if n != 200 {
+		t.Errorf("%d of 200 are left", n)
 	}
 }
 
