@@ -24,7 +24,7 @@ type sharedWith struct{ key, service string }
 // harmlessKeys are keys of a service that take it nowhere, whatever they say.
 var harmlessKeys = strings.Fields(`annotations attach blkio_config build cap_drop cgroup_parent command container_name cpu_count cpu_percent
 	cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset depends_on deploy develop dns dns_opt dns_search domainname entrypoint
-	env_file environment expose external_links extra_hosts gpus group_add healthcheck hostname image init isolation label_file labels links logging
+	env_file environment expose external_links extra_hosts gpus group_add healthcheck hostname image init isolation label_file labels links
 	mac_address mem_limit mem_reservation mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pids_limit
 	platform ports profiles pull_policy read_only restart runtime scale shm_size stdin_open stop_grace_period stop_signal storage_opt sysctls
 	tmpfs tty ulimits user working_dir`)
@@ -56,6 +56,8 @@ func (j *composeJudge) judge(keys map[string]yaml.Node) ComposeService {
 			j.capabilities(n)
 		case key == "security_opt":
 			j.security(n)
+		case key == "logging":
+			j.logging(n)
 		case key == "volumes":
 			j.volumes(n)
 		case key == "configs":
@@ -121,6 +123,21 @@ func (j *composeJudge) security(n *yaml.Node) {
 	}
 }
 
+// localLogs are the drivers of logs that keep what a program prints on this machine. Others send it on,
+// from the engine, past every network of the service.
+var localLogs = []string{"", "json-file", "local", "none", "journald"}
+
+func (j *composeJudge) logging(n *yaml.Node) {
+	var log struct{ Driver string }
+	if err := n.Decode(&log); err != nil {
+		j.problem("has logging that cannot be read: %v", err)
+		return
+	}
+	if !slices.Contains(localLogs, log.Driver) {
+		j.problem("has logging.driver: %s, by which the engine may send what it prints to another machine; json-file, local, journald and none do not", log.Driver)
+	}
+}
+
 // hooks are commands that Compose has the engine start in the container.
 func (j *composeJudge) hooks(key string, n *yaml.Node) {
 	for _, one := range n.Content {
@@ -142,6 +159,10 @@ func (j *composeJudge) given(n *yaml.Node, all map[string]composeGiven) {
 				continue
 			}
 			name = long.Source
+		}
+		if strings.Contains(name, "$") {
+			j.unknownMount(name)
+			continue
 		}
 		if file := all[name].File; file != "" {
 			j.mount(file, false)
@@ -191,9 +212,24 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 	}
 }
 
-// named is a volume by its name, which may be a folder of the host by its options.
+// named is a volume by its name, which by its driver and options may be a folder of the host or
+// of another machine.
 func (j *composeJudge) named(name string) {
-	for _, value := range j.file.Volumes[name].Options {
+	if strings.Contains(name, "$") {
+		j.unknownMount(name)
+		return
+	}
+	v := j.file.Volumes[name]
+	if !slices.Contains([]string{"", "local"}, v.Driver) {
+		j.problem("has the volume %s, whose driver is %s: what is written to it may go to another machine", name, v.Driver)
+	}
+	if kind := v.Options["type"]; !slices.Contains([]string{"", "none", "tmpfs"}, kind) {
+		j.problem("has the volume %s, whose driver_opts have type: %s; it may be of another machine, and none and tmpfs are not", name, kind)
+	}
+	if v.elsewhere() && !slices.Contains(j.service.external, name) {
+		j.service.external = append(j.service.external, name)
+	}
+	for _, value := range v.Options {
 		text, known := j.expanded(value)
 		if !known {
 			j.unknownMount(value)

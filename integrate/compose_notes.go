@@ -25,6 +25,9 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.written(s); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can write %s, which the next docker compose up reads: mount what it works on without that, or look at it before", s.Name, strings.Join(paths, " and ")))
 		}
+		if held && len(s.external) > 0 {
+			all = append(all, fmt.Sprintf("%s has volumes that may be made elsewhere (%s): docker volume inspect says whether one is a folder of this machine, or of another one", s.Name, strings.Join(s.external, ", ")))
+		}
 		if paths := c.replaceable(s); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}

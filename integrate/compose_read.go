@@ -36,6 +36,7 @@ type ComposeService struct {
 	ports    bool
 	mounts   []string // folders of the host that it can write, absolute
 	reads    []string // and all that it has of the host
+	external []string // volumes that are made elsewhere
 }
 
 type composeNetwork struct {
@@ -55,7 +56,16 @@ type composeText struct {
 }
 
 type composeVolume struct {
-	Options map[string]string `yaml:"driver_opts"`
+	External yaml.Node         `yaml:"external"`
+	Name     string            `yaml:"name"`
+	Driver   string            `yaml:"driver"`
+	Options  map[string]string `yaml:"driver_opts"`
+}
+
+// elsewhere reports whether a volume is, or may be, one that is there already, whatever it was made
+// with: Compose takes one of that name as it is.
+func (v *composeVolume) elsewhere() bool {
+	return v.Name != "" || !isNothing(&v.External) && resolved(&v.External).Value != "false"
 }
 
 // A composeGiven is a config or a secret: a file that is mounted, or no concern of the host's.

@@ -137,8 +137,10 @@ func TestComposeClosesNetworksThatStay(t *testing.T) {
 const outsideCompose = `
 x-engine: &engine ["/var/run/docker.sock:/s"]
 x-root: &root {privileged: true}
+x-syslog: &syslog {driver: syslog}
 networks: {theirs: {external: true}, named: {external: {name: x}}, lan: {driver: macvlan}}
-volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: }
+volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: ,
+  plugin: {driver: rexray}, nfs: {driver: local, driver_opts: {type: nfs, o: "addr=192.0.2.1", device: ":/x"}}, kind: {driver_opts: {type: "${T:-none}"}}, theirs: {external: true}, ram: {driver: local, driver_opts: {type: tmpfs, device: tmpfs}}}
 configs: {engine: {file: /var/run/docker.sock}, text: {content: x}}
 secrets: {engine: {file: /var/run/docker.sock}, text: {file: ./text}}
 `
@@ -192,7 +194,26 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{security_opt: ['seccomp:unconfined']}":              "seccomp:unconfined",
 		"{security_opt: [label=disable]}":                     "label=disable",
 		"{post_start: [{command: x, privileged: true}]}":      "post_start",
-		"{of_tomorrow: yes}":                                  "of_tomorrow",
+		"{logging: {driver: fluentd}}":                        "logging.driver: fluentd",
+		"{logging: {driver: gelf, options: {gelf-address: 'udp://192.0.2.1:1'}}}": "logging.driver: gelf",
+		"{logging: {driver: syslog}}":                                     "logging.driver: syslog",
+		"{logging: {driver: awslogs}}":                                    "logging.driver: awslogs",
+		"{logging: {driver: splunk}}":                                     "logging.driver: splunk",
+		"{logging: {driver: '${D:-local}'}}":                              "logging.driver: ${D:-local}",
+		"{logging: {<<: *syslog}}":                                        "logging.driver: syslog",
+		"{logging: syslog}":                                               "logging that cannot be read",
+		"{volumes: ['plugin:/p']}":                                        "whose driver is rexray",
+		"{volumes: [{type: volume, source: nfs, target: /n}]}":            "type: nfs",
+		"{volumes: ['kind:/k']}":                                          "type: ${T:-none}",
+		"{volumes: [{type: volume, source: '$V', target: /v}]}":           "what its variables stand for",
+		"{secrets: ['$S']}":                                               "what its variables stand for",
+		"{configs: [{source: '${S}', target: x}]}":                        "what its variables stand for",
+		"{logging: {driver: journald}, volumes: ['ram:/r', 'theirs:/t']}": "",
+		"{logging: {driver: json-file, options: {max-size: 1m}}}":         "",
+		"{logging: {driver: local}}":                                      "",
+		"{logging: {driver: none}}":                                       "",
+		"{logging: {options: {max-size: 1m}}}":                            "",
+		"{of_tomorrow: yes}":                                              "of_tomorrow",
 		"{pid: 'service:web', ipc: private, uts: , cgroup: private, devices: [], privileged: }":                               "",
 		"{security_opt: ['no-new-privileges:true', seccomp=./p.json], x-mine: 1, pre_stop: [{command: x}]}":                   "",
 		"{volumes: ['~/src:/s', '${HOME}/a:/a', '${PWD}/b:/b', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
@@ -204,6 +225,22 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		got := strings.Join(file.Problems(&file.Services[0], []string{"web", "it"}), "; ")
 		if (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// What is not refused, since nothing here can tell, is said.
+func TestComposeSaysWhatItCannotTell(t *testing.T) {
+	for text, want := range map[string]string{
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: true}}\n":                         "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: {name: w}}}\n":                    "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: [{type: volume, source: v, target: /v}]}}\nvolumes: {v: {name: w}}\n": "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: false}, w: {external: true}}\n":   "",
+	} {
+		_, set := override(t, composeFile(t, text), false, "it")
+		all := strings.Join(set.Notes, "\n")
+		if notes := strings.Count(all, "\n"); !strings.Contains(all, want) || (want == "") != (notes == 2) {
+			t.Errorf("%s: %s", text, all)
 		}
 	}
 }
