@@ -22,9 +22,9 @@ type composeJudge struct {
 type sharedWith struct{ key, service string }
 
 // harmlessKeys are keys of a service that take it nowhere, whatever they say.
-var harmlessKeys = strings.Fields(`annotations attach blkio_config build cap_drop cgroup_parent command container_name cpu_count cpu_percent
+var harmlessKeys = strings.Fields(`annotations attach blkio_config cap_drop cgroup_parent command container_name cpu_count cpu_percent
 	cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset depends_on deploy develop dns dns_opt dns_search domainname entrypoint
-	env_file environment expose external_links extra_hosts gpus group_add healthcheck hostname image init isolation label_file labels links
+	environment expose external_links extra_hosts gpus group_add healthcheck hostname image init isolation labels links
 	mac_address mem_limit mem_reservation mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pids_limit
 	platform ports profiles pull_policy read_only restart runtime scale shm_size stdin_open stop_grace_period stop_signal storage_opt sysctls
 	tmpfs tty ulimits user working_dir`)
@@ -56,6 +56,10 @@ func (j *composeJudge) judge(keys map[string]yaml.Node) ComposeService {
 			j.capabilities(n)
 		case key == "security_opt":
 			j.security(n)
+		case key == "build":
+			j.build(n)
+		case key == "env_file" || key == "label_file":
+			j.textFiles(n)
 		case key == "logging":
 			j.logging(n)
 		case key == "volumes":

@@ -22,8 +22,11 @@ func (c *Compose) notes() (all []string) {
 		if held && s.ports {
 			all = append(all, fmt.Sprintf("the ports of %s are not published any more: an internal network has none", s.Name))
 		}
-		if paths := c.written(s); held && len(paths) > 0 {
+		if paths := append(c.written(s), c.fed(s)...); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can write %s, which the next docker compose up reads: mount what it works on without that, or look at it before", s.Name, strings.Join(paths, " and ")))
+		}
+		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
 		if held && len(s.external) > 0 {
 			all = append(all, fmt.Sprintf("%s has volumes that may be made elsewhere (%s): docker volume inspect says whether one is a folder of this machine, or of another one", s.Name, strings.Join(s.external, ", ")))
@@ -61,15 +64,14 @@ func (c *Compose) wayOut(s *ComposeService) string {
 	return ""
 }
 
-// written are the files of Compose that a service can write.
+// written are the files of Compose, and the policy, that a service can write.
 func (c *Compose) written(s *ComposeService) (all []string) {
-	for _, file := range []string{c.File.Path, c.Path, c.PolicyPath()} {
+	for _, file := range []string{c.File.Path, c.Path, c.PolicyPath(), filepath.Join(filepath.Dir(c.File.Path), ".env")} {
 		path, err := filepath.Abs(file)
 		if err != nil {
 			continue
 		}
-		within := func(dir string) bool { return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
-		if slices.ContainsFunc(s.mounts, within) {
+		if slices.ContainsFunc(s.mounts, func(dir string) bool { return inFolder(path, dir) }) {
 			all = append(all, file)
 		}
 	}

@@ -37,6 +37,7 @@ type ComposeService struct {
 	mounts   []string // folders of the host that it can write, absolute
 	reads    []string // and all that it has of the host
 	external []string // volumes that are made elsewhere
+	inputs   []composeInput
 }
 
 type composeNetwork struct {

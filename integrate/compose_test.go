@@ -1,6 +1,7 @@
 package integrate
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -213,7 +214,21 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{logging: {driver: local}}":                                      "",
 		"{logging: {driver: none}}":                                       "",
 		"{logging: {options: {max-size: 1m}}}":                            "",
-		"{of_tomorrow: yes}":                                              "of_tomorrow",
+		"{build: {context: ., privileged: true}}":                         "build.privileged: true",
+		"{build: {privileged: '${P}'}}":                                   "build.privileged: ${P}",
+		"{build: {entitlements: [network.host]}}":                         "build.entitlements: network.host",
+		"{build: {network: host}}":                                        "build.network: host",
+		"{build: {network: 'container:x'}}":                               "build.network: container:x",
+		"{build: {network: '$N'}}":                                        "build.network: $N",
+		"{build: {ssh: [default]}}":                                       "build.ssh: default",
+		"{build: {ssh: {key: ~/.ssh/id}}}":                                "build.ssh: key",
+		"{build: {<<: *root}}":                                            "build.privileged: true",
+		"{build: {of_tomorrow: 1}}":                                       "build.of_tomorrow",
+		"{build: [.]}":                                                    "build that cannot be read",
+		"{build: .}":                                                      "",
+		"{build: {context: ., network: none, privileged: false, entitlements: [], ssh: , args: {A: b}, x-mine: 1}}": "",
+		"{build: {dockerfile_inline: FROM a, network: default}, env_file: [a.env, {path: b.env}]}":                  "",
+		"{of_tomorrow: yes}": "of_tomorrow",
 		"{pid: 'service:web', ipc: private, uts: , cgroup: private, devices: [], privileged: }":                               "",
 		"{security_opt: ['no-new-privileges:true', seccomp=./p.json], x-mine: 1, pre_stop: [{command: x}]}":                   "",
 		"{volumes: ['~/src:/s', '${HOME}/a:/a', '${PWD}/b:/b', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
@@ -242,6 +257,43 @@ func TestComposeSaysWhatItCannotTell(t *testing.T) {
 		if notes := strings.Count(all, "\n"); !strings.Contains(all, want) || (want == "") != (notes == 2) {
 			t.Errorf("%s: %s", text, all)
 		}
+	}
+}
+
+// What the next start of Compose is made of is no service's to write without a word.
+func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"build: ., volumes: ['.:/src']":                                                                        " and DIR (it is built of it: RUN steps of its next build have the engine's network)",
+		"build: {context: ./ctx}, volumes: ['./ctx:/src']":                                                     "it can write DIR/ctx (it is built",
+		"build: ctx, volumes: ['./ctx/src:/src']":                                                              "it can write DIR/ctx/src (it is built",
+		"build: link, volumes: ['./ctx:/src']":                                                                 "it can write DIR/link (it is built",
+		"build: {context: ctx, dockerfile: ../other/D}, volumes: ['./other:/src']":                             "it can write DIR/other/D (it is built",
+		"build: {context: 'https://example.com/a.git', additional_contexts: [b=ctx]}, volumes: ['./ctx:/src']": "it can write DIR/ctx (it is built",
+		"build: {additional_contexts: {b: ./ctx}, context: other}, volumes: ['./ctx:/src']":                    "it can write DIR/ctx (it is built",
+		"env_file: e/a.env, volumes: ['./e:/src']":                                                             "it can write DIR/e/a.env, which",
+		"env_file: [x, {path: e/a.env}], volumes: ['./e:/src']":                                                "it can write DIR/e/a.env, which",
+		"label_file: [e/l], volumes: ['./e:/src']":                                                             "it can write DIR/e/l, which",
+		"volumes: ['./.env:/e']":                                                                               "it can write DIR/.env, which",
+		"build: '${CTX:-.}', volumes: ['./ctx:/src']":                                                          "nothing here can tell whether it can write ${CTX:-.}",
+		"build: ., volumes: ['.:/src:ro']":                                                                     "",
+		"build: 'https://example.com/a.git', volumes: ['./ctx:/src']":                                          "",
+		"build: ctx, env_file: a.env, volumes: ['./other:/src']":                                               "",
+		"build: '$CTX'": "",
+	} {
+		file := composeFile(t, "services:\n  it: {"+text+"}\n")
+		dir := filepath.Dir(file.Path)
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "ctx"), 0o700), os.Symlink("ctx", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		_, set := override(t, file, false, "it")
+		all := strings.ReplaceAll(strings.Join(set.Notes, "\n"), dir, "DIR")
+		if notes := strings.Count(all, "\n"); !strings.Contains(all, want) || (want == "") != (notes == 2) {
+			t.Errorf("%s: %s", text, all)
+		}
+	}
+	_, set := override(t, composeFile(t, "services: {it: {volumes: ['./ctx:/c']}, other: {build: ctx}}\n"), false, "it")
+	if all := strings.Join(set.Notes, "\n"); !strings.Contains(all, "(other is built of it") {
+		t.Errorf("what another service is built of: %s", all)
 	}
 }
 

@@ -42,3 +42,23 @@ func holdsEngine(path string) bool {
 func under(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
+
+// inFolder reports whether path is folder, or lies in it, by name or by what links lead to now.
+func inFolder(path, folder string) bool {
+	return under(path, folder) || under(linksResolved(path), linksResolved(folder))
+}
+
+// linksResolved is an absolute path without links, as far as it exists.
+func linksResolved(path string) string {
+	rest := ""
+	for {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return filepath.Join(real, rest)
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return filepath.Join(path, rest)
+		}
+		path, rest = parent, filepath.Join(filepath.Base(path), rest)
+	}
+}
