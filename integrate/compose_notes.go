@@ -82,7 +82,7 @@ func (c *Compose) written(s *ComposeService) (all []string) {
 func (c *Compose) replaceable(s *ComposeService) (all []string) {
 	for i := range c.File.Services {
 		for _, path := range c.File.Services[i].reads {
-			in := func(dir string) bool { return path != dir && under(path, dir) }
+			in := func(dir string) bool { return throughFolder(path, dir) }
 			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
 				all = append(all, path)
 			}

@@ -274,6 +274,7 @@ func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
 		"env_file: [x, {path: e/a.env}], volumes: ['./e:/src']":                                                "it can write DIR/e/a.env, which",
 		"label_file: [e/l], volumes: ['./e:/src']":                                                             "it can write DIR/e/l, which",
 		"volumes: ['./.env:/e']":                                                                               "it can write DIR/.env, which",
+		"volumes: ['./ctx:/a', './link/x:/x:ro']":                                                              "it can put a link in the place of DIR/link/x,",
 		"build: '${CTX:-.}', volumes: ['./ctx:/src']":                                                          "nothing here can tell whether it can write ${CTX:-.}",
 		"build: ., volumes: ['.:/src:ro']":                                                                     "",
 		"build: 'https://example.com/a.git', volumes: ['./ctx:/src']":                                          "",

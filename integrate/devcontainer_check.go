@@ -10,7 +10,14 @@ import (
 // A checker looks for settings of a dev container by which it gets around egressd.
 type checker struct {
 	DevContainer
-	at string
+	at       string
+	writable []writableMount
+}
+
+// A writableMount is a folder of this machine that somebody in the container can write.
+type writableMount struct {
+	setting, path string
+	workspace     bool // in which the folder of the settings is mounted read-only
 }
 
 // wide are capabilities that administer networks, load code into the kernel, or open
@@ -22,8 +29,8 @@ var wide = []string{"ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", 
 var engines = []string{"docker-in-docker", "docker-outside-of-docker", "docker-from-docker", "podman-in-container"}
 
 func (d *DevContainer) check(at string, said map[string]any) error {
-	c := &checker{*d, at}
-	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.arguments, c.mounts, c.variables} {
+	c := &checker{DevContainer: *d, at: at}
+	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.collect, c.arguments, c.mounts, c.kept, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
@@ -166,17 +173,23 @@ func (c *checker) oneMount(setting string, m any) error {
 // mount judges every path of this machine in a value of --mount, a list of NAME=VALUE: a
 // volume can be one in its options.
 func (c *checker) mount(setting, text string) error {
-	for field := range strings.SplitSeq(c.expanded(text), ",") {
-		field = strings.TrimSpace(strings.Trim(field, `"`))
-		name, _, _ := strings.Cut(strings.ToLower(field), "=")
-		if name == "target" || name == "dst" || name == "destination" {
-			continue
-		}
-		if err := c.source(setting, field[strings.LastIndexByte(field, '=')+1:]); err != nil {
+	for _, source := range mountSources(c.expanded(text)) {
+		if err := c.source(setting, source); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func mountSources(text string) (all []string) {
+	for field := range strings.SplitSeq(text, ",") {
+		field = strings.TrimSpace(strings.Trim(field, `"`))
+		name, _, _ := strings.Cut(strings.ToLower(field), "=")
+		if name != "target" && name != "dst" && name != "destination" {
+			all = append(all, field[strings.LastIndexByte(field, '=')+1:])
+		}
+	}
+	return all
 }
 
 // variables looks for values that would count before ours.
@@ -206,14 +219,104 @@ func (c *checker) source(setting, source string) error {
 	if source == c.Door {
 		return nil
 	}
-	if setting != workspaceMount && source != c.Folder && under(source, c.Folder) && !under(source, filepath.Join(c.Folder, ".devcontainer")) {
-		return c.breaks(setting, source+" lies in the workspace: somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
-			"leave it out, or mount a volume, or a folder outside of the workspace")
+	if place := c.replaceable(setting, source); place != "" {
+		return c.breaks(setting, source+" lies in "+place+": somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
+			"leave it out, or mount a volume, or a folder outside of what can be written")
 	}
 	if !leads(source, home) {
 		return nil
 	}
 	return c.breaks(setting, source+" is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone")
+}
+
+// collect finds what can be written, of all settings, before any is judged by it.
+func (c *checker) collect(said map[string]any) error {
+	c.writable = []writableMount{{workspaceMount, c.Folder, true}}
+	if mount, ok := said[workspaceMount].(string); ok {
+		c.writes(workspaceMount, mount)
+	}
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range mounts {
+		switch m := m.(type) {
+		case string:
+			c.writes("mounts", m)
+		case map[string]any:
+			source, _ := m["source"].(string)
+			c.add("mounts", c.expanded(source))
+		}
+	}
+	args, err := c.readArguments(words(said["runArgs"]))
+	for _, a := range args {
+		switch a.name {
+		case "--volume", "-v":
+			parts := strings.Split(c.expanded(a.value), ":")
+			if len(parts) < 3 || !slices.Contains(strings.Split(parts[2], ","), "ro") {
+				c.add("runArgs", parts[0])
+			}
+		case "--mount":
+			c.writes("runArgs", a.value)
+		}
+	}
+	return err
+}
+
+// writes adds what a value of --mount has of this machine, unless it is read-only.
+func (c *checker) writes(setting, text string) {
+	text = c.expanded(text)
+	for field := range strings.SplitSeq(text, ",") {
+		name, value, has := strings.Cut(strings.ToLower(strings.TrimSpace(field)), "=")
+		// Between quotes it may be a piece of another option.
+		if (name == "readonly" || name == "ro") && (!has || value == "true" || value == "1") && !strings.Contains(text, `"`) {
+			return
+		}
+	}
+	for _, source := range mountSources(text) {
+		c.add(setting, source)
+	}
+}
+
+func (c *checker) add(setting, source string) {
+	if strings.HasPrefix(source, ".") {
+		source = filepath.Join(c.Folder, source)
+	}
+	if !filepath.IsAbs(source) || setting == workspaceMount && linksResolved(source) == linksResolved(c.Folder) {
+		return
+	}
+	c.writable = append(c.writable, writableMount{setting: setting, path: filepath.Clean(source)})
+}
+
+// kept judges what is mounted for egressd, and the settings: in none of what can be written.
+func (c *checker) kept(map[string]any) error {
+	for _, w := range c.writable {
+		in := func(path string) bool { return inFolder(path, w.path) || throughFolder(path, w.path) }
+		feature := filepath.Join(filepath.Dir(c.at), featureFolder)
+		switch {
+		case c.Program != "" && in(c.Program):
+			return c.breaks(w.setting, w.path+" has "+c.Program+" in it, which somebody in the container could change", "install egressd in a folder that the container does not write")
+		case !w.workspace && (in(c.at) || in(feature)):
+			return c.breaks(w.setting, w.path+" has "+c.at+" in it, or what belongs to it, which somebody in the container could change", "leave it out, or mount it read-only")
+		case throughFolder(c.Door, w.path) || inFolder(w.path, feature):
+			return c.breaks(w.setting, w.path+" is where egressd's own files are, which somebody in the container could change", "leave it out, or mount it read-only")
+		}
+	}
+	return nil
+}
+
+// replaceable is where a source lies that somebody in the container can put a link in the place
+// of, or "".
+func (c *checker) replaceable(setting, source string) string {
+	for _, w := range c.writable {
+		settings := filepath.Join(w.path, ".devcontainer")
+		switch {
+		case w.workspace && setting == workspaceMount:
+		case w.workspace && under(source, settings) && linksResolved(settings) == filepath.Join(linksResolved(w.path), ".devcontainer"):
+		case throughFolder(source, w.path) && w.workspace:
+			return "the workspace"
+		case throughFolder(source, w.path):
+			return w.path + ", which " + w.setting + " has writable"
+		}
+	}
+	return ""
 }
 
 // expanded puts in what the tool does that starts the container.

@@ -193,6 +193,52 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	}
 }
 
+// What lies in anything that can be written can be made a link, whatever the way there.
+func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"workspaceMount": "source=SAME,target=/w,type=bind", "mounts": ["source=${localWorkspaceFolder}/.devcontainer/x,target=/d,type=bind"]}`: "",
+		`{"workspaceMount": "source=OUT,target=/w,type=bind", "mounts": ["source=OUT/data,target=/d,type=bind,readonly"]}`:                        "OUT/data lies in OUT,",
+		`{"mounts": ["source=OUT/data,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                          "OUT/data lies in OUT,",
+		`{"mounts": [{"source": "OUT", "target": "/o", "type": "bind"}], "runArgs": ["-v", "OUT/data/x:/d:ro"]}`:                                  "OUT/data/x lies in OUT,",
+		`{"runArgs": ["-v", "OUT:/o", "--mount", "type=bind,src=OUT/data,dst=/d,readonly"]}`:                                                      "OUT/data lies in OUT,",
+		`{"runArgs": ["--mount=type=bind,src=OUT,dst=/o,readonly=false", "-v", "OUT/data:/d"]}`:                                                   "OUT/data lies in OUT,",
+		`{"mounts": ["type=volume,target=/o,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=OUT"], "runArgs": ["-v", "OUT/data:/d"]}`:    "OUT/data lies in OUT,",
+		`{"mounts": ["\"source=OUT\",target=/o,type=bind,\"volume-opt=x,ro\""], "runArgs": ["-v", "OUT/data:/d"]}`:                                "OUT/data lies in OUT,",
+		`{"mounts": ["source=LINK/data,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                         "LINK/data lies in OUT,",
+		`{"mounts": ["source=OUT/data,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                         "OUT/data lies in LINK,",
+		`{"mounts": ["source=OUT/away,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                         "OUT/away lies in LINK,",
+		`{"mounts": ["source=HOP,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                               "HOP lies in OUT,",
+		`{"mounts": ["source=LOOP,target=/d,type=bind,readonly"]}`:                                                                                "LOOP lies in the workspace",
+		`{"mounts": ["source=LINK/ws/data,target=/d,type=bind,readonly"]}`:                                                                        "LINK/ws/data lies in the workspace",
+		`{"mounts": ["source=OUT,target=/o,type=bind"]}`:                                                                                          "",
+		`{"workspaceMount": "source=${localWorkspaceFolder}/..,target=/w,type=bind"}`:                                                             "has ",
+		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind"]}`:                                                                  "has ",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                    "has ",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/egressd/x,target=/again,type=bind"]}`:                                          "egressd's own files",
+		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                     "/usr/bin/egressd in it",
+		`{"mounts": ["source=OUT,target=/o,type=bind,readonly", "source=OUT/data,target=/d,type=bind"]}`:                                          "",
+		`{"runArgs": ["-v", "OUT:/o:z,ro", "-v", "OUT/data:/d", "-v", "${localWorkspaceFolder}/.devcontainer/x:/x"]}`:                             "",
+		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind,ro"]}`:                                                               "",
+	} {
+		d, base := workspace(t, "{}"), t.TempDir()
+		out, link := filepath.Join(base, "out"), filepath.Join(base, "link")
+		writeFile(t, filepath.Join(out, "data", "x"), "")
+		hop, loop := filepath.Join(base, "hop"), filepath.Join(base, "loop")
+		for at, to := range map[string]string{link: "out", filepath.Join(out, "ws"): d.Folder, filepath.Join(out, "away"): base, hop: "out/away", loop: "loop"} {
+			if err := os.Symlink(to, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		places := strings.NewReplacer("OUT", out, "LINK", link, "HOP", hop, "LOOP", loop, "SAME", filepath.Join(out, "ws"))
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "devcontainer.json"), places.Replace(text))
+		_, err := DevContainers(d)
+		var boundary *BoundaryError
+		if errors.As(err, &boundary) != (says != "") || err != nil && !strings.Contains(err.Error(), places.Replace(says)) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 	for _, text := range []string{
 		`{"privileged": false, "capAdd": ["SYS_PTRACE"], "securityOpt": ["no-new-privileges"]}`,

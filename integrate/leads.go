@@ -62,3 +62,33 @@ func linksResolved(path string) string {
 		path, rest = parent, filepath.Join(filepath.Base(path), rest)
 	}
 }
+
+// throughFolder reports whether somebody who writes in folder decides what path leads to: it, a
+// folder above it, or a link on the way lies in there. It says so, too, of more links than a kernel follows.
+func throughFolder(path, folder string) bool {
+	links := 40
+	return throughLinks(filepath.Clean(path), linksResolved(folder), &links)
+}
+
+func throughLinks(path, folder string, links *int) bool {
+	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+		parent := linksResolved(filepath.Dir(path))
+		if under(parent, folder) {
+			return true
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			continue
+		}
+		if *links--; *links < 0 {
+			return true
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(parent, target)
+		}
+		if throughLinks(filepath.Clean(target), folder, links) {
+			return true
+		}
+	}
+	return false
+}
