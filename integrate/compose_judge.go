@@ -268,14 +268,12 @@ func (j *composeJudge) unknownMount(source string) {
 	j.problem("mounts %s: what its variables stand for is up to Compose; write the path", source)
 }
 
-// expanded puts in the variables that are the same for Compose as for this process. known
-// reports whether those are all.
+// expanded puts in HOME, the one variable that is the same for Compose as for this process: PWD
+// is where somebody calls it, or what .env says. known reports whether that is all.
 func (j *composeJudge) expanded(text string) (result string, known bool) {
-	for _, v := range []struct{ name, value string }{{"HOME", j.home}, {"PWD", j.dir}} {
-		text = strings.ReplaceAll(text, "${"+v.name+"}", v.value)
-		if rest, ok := strings.CutPrefix(text, "$"+v.name+"/"); ok {
-			text = v.value + "/" + rest
-		}
+	text = strings.ReplaceAll(text, "${HOME}", j.home)
+	if rest, ok := strings.CutPrefix(text, "$HOME/"); ok {
+		text = j.home + "/" + rest
 	}
 	return text, !strings.Contains(text, "$")
 }
