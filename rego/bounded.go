@@ -71,6 +71,7 @@ var bounded = map[string]bound{
 	"regex.is_valid":                   validated,
 	"regex.template_match":             templated,
 	"regex.globs_match":                globbed,
+	"glob.match":                       globMatched,
 }
 
 func (b bound) around(name string, original topdown.BuiltinFunc) topdown.BuiltinFunc {
@@ -120,7 +121,7 @@ func replacedEach(operands []*ast.Term) int {
 func replacedRegex(operands []*ast.Term) int {
 	value, _ := operands[2].Value.(ast.String)
 	n := size(operands[0])
-	return n + saturated(n+1, len(value)+strings.Count(string(value), "$")*n) + searched(operands[1], operands[0])
+	return n + saturated(n+1, len(value)+strings.Count(string(value), "$")*n) + searched(operands[1], operands[0], -1)
 }
 
 // printed counts the widths that a format asks for, and everything that it is

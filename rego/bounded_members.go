@@ -72,10 +72,27 @@ func divided(operands []*ast.Term) int {
 	return members(strings.Count(string(text), string(separator)))
 }
 
-// found counts a match at each byte of a text, with each of its groups.
+// found counts a match at each byte of a text, or as many as are asked for, with each of its groups.
 func found(operands []*ast.Term) int {
 	pattern, _ := operands[0].Value.(ast.String)
-	return members(saturated(size(operands[1]), 1+strings.Count(string(pattern), "("))) + searched(operands[0], operands[1])
+	most := -1
+	if len(operands) > 2 {
+		most = atMost(operands[2])
+	}
+	matches := size(operands[1]) + 1
+	if most >= 0 {
+		matches = min(matches, most)
+	}
+	return members(saturated(matches, 1+strings.Count(string(pattern), "("))) + searched(operands[0], operands[1], most)
+}
+
+// atMost is how many matches are asked for, or less than none for all of them.
+func atMost(t *ast.Term) int {
+	number, _ := t.Value.(ast.Number)
+	if n, ok := number.Int(); ok {
+		return n
+	}
+	return -1
 }
 
 // interpolated counts what each part of a string prints.

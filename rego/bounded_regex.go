@@ -4,7 +4,6 @@ import (
 	"regexp/syntax"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -21,9 +20,6 @@ const (
 	// maxSearch is the same where a text is searched once more behind each match, which most
 	// texts and patterns never come near.
 	maxSearch = 1 << 30
-
-	// maxGlobs is how many comparisons of characters two globs may take.
-	maxGlobs = 1 << 26
 )
 
 // steps turns a part of a limit into the bytes that a [bound] counts in.
@@ -34,27 +30,34 @@ func steps(n, most int) int {
 	return 0
 }
 
-// patternSize returns about how many instructions a regular expression has, without making them;
-// one that cannot be read has none.
-func patternSize(pattern string) int {
+// A measure is what a regular expression costs. One that cannot be read costs nothing.
+type measure struct {
+	size              int // about how many instructions it has
+	shortest, longest int // how many characters a match has; the longest stops at [maxSearch]
+}
+
+// measured measures a regular expression, without making its instructions.
+func measured(pattern string) measure {
 	if len(pattern) > maxPattern {
-		return maxPattern + 1
+		return measure{size: maxPattern + 1}
 	}
 	return patternSizes.of(pattern)
 }
 
-// sizes remembers those of patterns, which most policies write down once and ask about again and
+func patternSize(pattern string) int { return measured(pattern).size }
+
+// sizes remembers the measures of patterns, which most policies write down once and ask about again and
 // again. Its zero value is ready, and safe for concurrent use.
 type sizes struct {
 	mu    sync.Mutex // guards what follows
-	known map[string]int
+	known map[string]measure
 }
 
 var patternSizes sizes
 
 const sizesMost = 128
 
-func (s *sizes) of(pattern string) int {
+func (s *sizes) of(pattern string) measure {
 	s.mu.Lock()
 	n, ok := s.known[pattern]
 	s.mu.Unlock()
@@ -62,12 +65,13 @@ func (s *sizes) of(pattern string) int {
 		return n
 	}
 	if expression, err := syntax.Parse(pattern, syntax.Perl); err == nil {
-		n = expressionSize(expression)
+		shortest, longest := matchLength(expression)
+		n = measure{expressionSize(expression), shortest, longest}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) >= sizesMost || s.known == nil {
-		s.known = map[string]int{}
+		s.known = map[string]measure{}
 	}
 	s.known[strings.Clone(pattern)] = n
 	return n
@@ -87,6 +91,49 @@ func expressionSize(e *syntax.Regexp) int {
 	return n
 }
 
+// matchLength returns how many characters a match has, at least and at most.
+func matchLength(e *syntax.Regexp) (shortest, longest int) {
+	switch e.Op {
+	case syntax.OpLiteral:
+		return len(e.Rune), len(e.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1, 1
+	case syntax.OpCapture, syntax.OpPlus, syntax.OpStar, syntax.OpQuest, syntax.OpRepeat:
+		shortest, longest = matchLength(e.Sub[0])
+		return repeated(e, shortest, longest)
+	case syntax.OpConcat:
+		for _, sub := range e.Sub {
+			least, most := matchLength(sub)
+			shortest, longest = min(shortest+least, maxSearch), min(longest+most, maxSearch)
+		}
+	case syntax.OpAlternate:
+		shortest = maxSearch
+		for _, sub := range e.Sub {
+			least, most := matchLength(sub)
+			shortest, longest = min(shortest, least), max(longest, most)
+		}
+	}
+	return shortest, longest
+}
+
+func repeated(e *syntax.Regexp, shortest, longest int) (int, int) {
+	least, most := 1, 1
+	switch e.Op {
+	case syntax.OpPlus:
+		most = -1
+	case syntax.OpStar:
+		least, most = 0, -1
+	case syntax.OpQuest:
+		least = 0
+	case syntax.OpRepeat:
+		least, most = e.Min, e.Max
+	}
+	if most < 0 {
+		most = maxSearch
+	}
+	return min(saturatedTo(maxSearch, shortest, least), maxSearch), min(saturatedTo(maxSearch, longest, most), maxSearch)
+}
+
 // matched is for a pattern that a text is to match.
 func matched(operands []*ast.Term) int {
 	pattern := patternSize(textOf(operands[0]))
@@ -96,11 +143,18 @@ func matched(operands []*ast.Term) int {
 // validated is for a pattern that is compiled alone.
 func validated(operands []*ast.Term) int { return steps(patternSize(textOf(operands[0])), maxPattern) }
 
-// searched is for a pattern that is searched for again and again.
-func searched(pattern, text *ast.Term) int {
-	n := patternSize(textOf(pattern))
-	once := saturatedTo(maxSearch, n, size(text))
-	return steps(n, maxPattern) + steps(saturatedTo(maxSearch, once, size(text)), maxSearch)
+// searched is for a pattern that is searched for again and again, for at most so many matches, or
+// for all where that is less than none. All searches together pass over the text, and the last one
+// to its end; each reads on behind where its match begins, but no further than a match can reach.
+// An empty match beside another one is not counted, and its search is.
+func searched(pattern, text *ast.Term, most int) int {
+	p, n := measured(textOf(pattern)), size(text)
+	searches := n/max(p.shortest, 1) + 1
+	if most >= 0 && most < searches {
+		searches = min(searches, 2*most+1)
+	}
+	read := saturatedTo(maxSearch, searches, min(n, p.longest+1)) + 2*n
+	return steps(p.size, maxPattern) + steps(saturatedTo(maxSearch, p.size, read), maxSearch)
 }
 
 // templated is for patterns that stand between two signs in a text.
@@ -124,27 +178,6 @@ func templated(operands []*ast.Term) int {
 	}
 	total += len(template)
 	return steps(total, maxPattern) + steps(saturatedTo(maxSteps, total, size(operands[1])), maxSteps)
-}
-
-// globbed is for two globs of which it is asked whether any text matches both: each range of
-// characters is put down one by one, and each part of one compared with each of the other.
-func globbed(operands []*ast.Term) int {
-	return steps(saturatedTo(maxGlobs, characters(textOf(operands[0])), characters(textOf(operands[1]))), maxGlobs)
-}
-
-// characters is how many characters a glob puts down, at most.
-func characters(glob string) int {
-	n := 0
-	for rest := glob; rest != ""; {
-		c, width := utf8.DecodeRuneInString(rest)
-		rest = rest[width:]
-		n++
-		if to, ok := strings.CutPrefix(rest, "-"); ok {
-			last, _ := utf8.DecodeRuneInString(strings.TrimPrefix(to, `\`))
-			n += max(int(last-c), 0)
-		}
-	}
-	return n
 }
 
 // saturatedTo multiplies, and stops where it is more than most.

@@ -46,14 +46,117 @@ func TestPatternsThatPoliciesHavePass(t *testing.T) {
 		"a list of hosts":          matched([]*ast.Term{hosts, host}),
 		"words in a header":        matched([]*ast.Term{ast.StringTerm(`^Bearer [A-Za-z0-9._~+/-]{20,100}=*$`), header}),
 		"what is no pattern":       matched([]*ast.Term{ast.StringTerm("("), header}),
-		"a path in its parts":      searched(ast.StringTerm("/"), path),
-		"names in a path":          searched(segment, ast.StringTerm(strings.Repeat("name/", 400))),
+		"a path in its parts":      searched(ast.StringTerm("/"), path, -1),
+		"names in a path":          searched(segment, ast.StringTerm(strings.Repeat("name/", 400)), -1),
 		"a template":               templated([]*ast.Term{ast.StringTerm("/repos/{[^/]{1,100}}/{.*}"), path, ast.StringTerm("{"), ast.StringTerm("}")}),
 		"a template without signs": templated([]*ast.Term{path, path, ast.StringTerm(""), ast.StringTerm("")}),
 		"globs":                    globbed([]*ast.Term{ast.StringTerm("/[a-zA-Z0-9]+/.*"), path}),
 	} {
 		if made > maxMade {
 			t.Errorf("%s: refused", says)
+		}
+	}
+}
+
+// tokenPatterns are twenty-one.
+var tokenPatterns = strings.Repeat("gh[pousr]_[A-Za-z0-9]{36,255}|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[baprs]-[0-9A-Za-z-]{20,72}|glpat-[0-9A-Za-z_-]{20}|", 5) + "sk-[A-Za-z0-9]{20,48}"
+
+// TestOrdinarySearchesPass holds that what is looked for in requests may be, in 8 KiB.
+func TestOrdinarySearchesPass(t *testing.T) {
+	text := ast.StringTerm(strings.Repeat("gh_aA0/+", 1<<10))
+	all, one := ast.IntNumberTerm(-1), ast.IntNumberTerm(1)
+	for says, made := range map[string]int{
+		"tokens":           found([]*ast.Term{ast.StringTerm("gh[pousr]_[A-Za-z0-9]{36,255}"), text, all}),
+		"base64":           found([]*ast.Term{ast.StringTerm("[A-Za-z0-9+/]{20,500}"), text, all}),
+		"a list of tokens": found([]*ast.Term{ast.StringTerm(tokenPatterns), text, all}),
+		"tokens to hide":   replacedRegex([]*ast.Term{text, ast.StringTerm("gh[pousr]_[A-Za-z0-9]{36,255}"), ast.StringTerm("***")}),
+		"parts":            found([]*ast.Term{ast.StringTerm("[A-Za-z0-9+/]{20,500}"), text}),
+		"one without end":  found([]*ast.Term{ast.StringTerm("x{0,500}y[^z]*|x"), text, one}),
+	} {
+		if made > maxMade {
+			t.Errorf("%s: refused", says)
+		}
+	}
+	for says, made := range map[string]int{
+		"each byte, far ahead": found([]*ast.Term{ast.StringTerm("x{0,500}y|x"), text, all}),
+		"without an end":       found([]*ast.Term{ast.StringTerm("(x{0,500}y)*z|x"), text, all}),
+		"many asked for":       found([]*ast.Term{ast.StringTerm("x{0,500}y|x"), text, ast.IntNumberTerm(8000)}),
+		"parts":                found([]*ast.Term{ast.StringTerm("x{0,500}y|x"), text}),
+	} {
+		if made <= maxMade {
+			t.Errorf("%s: let through", says)
+		}
+	}
+}
+
+func TestTheLengthOfAMatch(t *testing.T) {
+	for pattern, want := range map[string][2]int{
+		"abc":               {3, 3},
+		"(a|bcd)e?":         {1, 4},
+		"^[a-z]{2,5}.$":     {3, 6},
+		"(?:ab+){2}":        {4, maxSearch},
+		"(ab){3,}":          {6, maxSearch},
+		"(a*|b)?":           {0, maxSearch},
+		"":                  {0, 0},
+		"(a{1,30}b){20,20}": {40, 620},
+	} {
+		if m := measured(pattern); m.shortest != want[0] || m.longest != want[1] {
+			t.Errorf("%q: %d to %d, want %v", pattern, m.shortest, m.longest, want)
+		}
+	}
+}
+
+// TestGlobsAreBoundedByTheirSteps has globs that are tried in each way refused.
+func TestGlobsAreBoundedByTheirSteps(t *testing.T) {
+	many := strings.Repeat("a", 40)
+	path := "/" + strings.Repeat("segment/", 1000)
+	for _, row := range []struct {
+		one, other string
+		fits       bool
+	}{
+		{strings.Repeat("[ab]*[ac]*", 10) + "z+", many, false},
+		{many, strings.Repeat("[ab]*[ac]*", 10) + "z+", false},
+		{strings.Repeat("[ab]+[ac]+", 10) + "z+", many + "+", false},
+		{strings.Repeat("a*.*", 10) + "z", strings.Repeat(".*a*", 10) + "y", false},
+		{"/[a-zA-Z0-9]+/.*", path, true},
+		{path, path, true},
+		{"[a-z]+\\.example\\.com", "www\\.[a-z]*\\.com", true},
+		{"[ab]*[ac]*[ab]*z+", many, true},
+	} {
+		if got := globbed([]*ast.Term{ast.StringTerm(row.one), ast.StringTerm(row.other)}) <= maxMade; got != row.fits {
+			t.Errorf("%.40q and %.40q: fits is %v", row.one, row.other, got)
+		}
+	}
+}
+
+func TestGlobMatchIsBoundedByItsWays(t *testing.T) {
+	path := "/repos/" + strings.Repeat("segment/", 1000) + "issues"
+	a := strings.Repeat("a", 8<<10)
+	for _, row := range []struct {
+		glob, delimiters, text string
+		fits                   bool
+	}{
+		{"/repos/*/*/issues", "/", path, true},
+		{"/repos/*/*/issues", "/", "/repos/" + a, true},
+		{"/repos/**/issues/*", "/", path, true},
+		{"/{repos,orgs}/*/{issues,pulls}", "/", path, true},
+		{"*.example.com", ".", a + ".example.com", true},
+		{"*.example.com", "", strings.Repeat("a.", 4<<10) + "example.com", true},
+		{"{*.a.com,*.b.com,*.c.com}", ".", strings.Repeat("a.", 100) + "c.com", true},
+		{"{" + strings.Repeat("*.example.com,", 1000) + "x}", ".", "www.example.org", true},
+		{"**a**b**", "/", a, true},
+		{strings.Repeat("*a", 5) + "b", "/", a + "/", false},
+		{strings.Repeat("*a", 12) + "*b?", "/", strings.Repeat("a", 60), false},
+		{strings.Repeat("{a,a}", 30) + "b?", "", strings.Repeat("a", 31), false},
+		{strings.Repeat("{**a,x}", 9) + "b?", "", strings.Repeat("a", 60), false},
+		{strings.Repeat("?*", 9) + "b?", "/", strings.Repeat("a", 60), false},
+	} {
+		delimiters := ast.NullTerm()
+		if row.delimiters != "" {
+			delimiters = ast.ArrayTerm(ast.StringTerm(row.delimiters))
+		}
+		if got := globMatched([]*ast.Term{ast.StringTerm(row.glob), delimiters, ast.StringTerm(row.text)}) <= maxMade; got != row.fits {
+			t.Errorf("%.40q: fits is %v", row.glob, got)
 		}
 	}
 }
