@@ -2,8 +2,6 @@ package egress
 
 import (
 	"errors"
-	"io"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -12,34 +10,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// quietOrigin is a server that says nothing until it is spoken to.
-func quietOrigin(t *testing.T) (hostport string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.Copy(c, c)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // TestAKeptConnectionIsForTheSameAlone changes one thing of a kept connection at a time.
 // What is the same may have it.
 func TestAKeptConnectionIsForTheSameAlone(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	to := quietOrigin(t)
+	to := originSaying(t, "")
 	open := func() *Flow {
 		f, err := w.Open(t.Context(), peer, ask(t, to))
 		if err != nil {

@@ -127,6 +127,14 @@ func refusalOf(t *testing.T, err error, class policy.Class) *Refusal {
 // origin is a server that says hello and repeats what it is told.
 func origin(t *testing.T) (port string) {
 	t.Helper()
+	_, port, _ = net.SplitHostPort(originSaying(t, "hello"))
+	return port
+}
+
+// originSaying is a server that says something first, or nothing, and repeats what it is
+// told.
+func originSaying(t *testing.T, first string) (hostport string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,11 +148,10 @@ func origin(t *testing.T) (port string) {
 			}
 			go func() {
 				defer c.Close()
-				io.WriteString(c, "hello")
+				io.WriteString(c, first)
 				io.Copy(c, c)
 			}()
 		}
 	}()
-	_, port, _ = net.SplitHostPort(l.Addr().String())
-	return port
+	return l.Addr().String()
 }
