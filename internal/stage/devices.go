@@ -30,7 +30,7 @@ const devicesFolder = "/dev/"
 //
 // A terminal is known by its name below /dev/pts, and the kernel makes new ones for who
 // opens ptmx in the folder that has pts in it (fs/devpts): so where there is one, /dev stays
-// what it was, and each of its devices is hidden that the user may write. Else the
+// what it was, and each of its devices is hidden that the user may open. Else the
 // sandbox has a pts of its own.
 func closeDevices(kept []string, terminals []string) error {
 	plain := append(devicesToLeave(), existing(kept)...)
@@ -40,8 +40,8 @@ func closeDevices(kept []string, terminals []string) error {
 	var left []leftDevice
 	for _, path := range plain {
 		tree, err := cloneTree(path)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
+			continue // nor can the program open it
 		}
 		if err != nil {
 			return fmt.Errorf("leave %s: %w", path, err)
