@@ -100,20 +100,55 @@ var capabilities = []uintptr{
 
 // again runs this program again. Descriptors that this process was given stay in
 // place, as they do for any program that is started by another.
+//
+// Its memory is shared until it has been executed, not copied (vfork(2)): to copy the
+// tables of this process's pages takes longer than all else here, and so does each page
+// that it writes to meanwhile. Package syscall writes the mapping of users before the
+// process goes on, for which it must not share memory; here that is done afterwards.
+// Until then the process has no user of its own, which nothing that it does before it
+// is told its plan needs: the capabilities are ambient.
 func again(name string, control int) (pid int, err error) {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(control), syscall.F_SETFD, 0); errno != 0 {
 		return 0, errno
 	}
-	uid, gid := os.Getuid(), os.Getgid()
-	return syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
+	pid, err = syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
 		Env:   append(settings[:], os.Environ()...), // the first of a name counts
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_VM | syscall.CLONE_VFORK,
 			AmbientCaps: capabilities,
 			Pdeathsig:   syscall.SIGKILL,
 		},
 	})
+	if err != nil {
+		return 0, err
+	}
+	if err := mapUsers(pid); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return 0, err
+	}
+	return pid, nil
+}
+
+// mapUsers has the user and the group of this process be the same in the user namespace
+// of another (user_namespaces(7)).
+func mapUsers(pid int) error {
+	of := func(id int) string { return strconv.Itoa(id) + " " + strconv.Itoa(id) + " 1" }
+	for _, setting := range [...][2]string{{"setgroups", "deny"}, {"uid_map", of(os.Getuid())}, {"gid_map", of(os.Getgid())}} {
+		if err := write("/proc/"+strconv.Itoa(pid)+"/"+setting[0], setting[1]); err != nil {
+			return &os.PathError{Op: "write", Path: setting[0], Err: err}
+		}
+	}
+	return nil
+}
+
+func write(path, text string) error {
+	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	_, err = syscall.Write(fd, []byte(text))
+	return err
 }
