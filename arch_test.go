@@ -35,7 +35,7 @@ var floors = map[string][]string{
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/confine", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "cmd/egressd/internal/doctorcmd", "cmd/egressd/internal/containercmd", "internal/*", "policy", "audit", "certs", "sandbox", "egress", "records", "records/sink", "proxy", "dns", "admin"},
+	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/doctorcmd", "cmd/egressd/internal/containercmd", "cmd/egressd/internal/runcmd", "internal/*", "policy", "certs", "sandbox", "egress", "records"},
 
 	"cmd/egressd/internal/cli":          {"internal/*"},
 	"cmd/egressd/internal/config":       {"cmd/egressd/internal/cli", "internal/*", "policy", "rego", "bundle", "sandbox"},
@@ -52,6 +52,7 @@ var floors = map[string][]string{
 	"cmd/egressd/internal/places":       {"cmd/egressd/internal/config", "internal/*"},
 	"cmd/egressd/internal/doctorcmd":    {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "policy", "audit", "integrate", "sandbox", "egress", "records/sink"},
 	"cmd/egressd/internal/containercmd": {"cmd/egressd/internal/authority", "cmd/egressd/internal/cli", "cmd/egressd/internal/doctorcmd", "cmd/egressd/internal/environ", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "internal/*", "policy", "certs", "sandbox", "egress"},
+	"cmd/egressd/internal/runcmd":       {"cmd/egressd/internal/authority", "cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/daemon", "cmd/egressd/internal/environ", "cmd/egressd/internal/exits", "cmd/egressd/internal/logs", "cmd/egressd/internal/places", "internal/*", "policy", "audit", "certs", "sandbox", "egress", "records/sink", "proxy", "dns"},
 	"cmd/egressd/internal/clitest":      {"cmd/egressd/internal/cli"}, // for tests
 	"cmd/egressd/internal/configtest":   {"cmd/egressd/internal/cli", "cmd/egressd/internal/clitest", "cmd/egressd/internal/config", "policy"},
 

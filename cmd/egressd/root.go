@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/runcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/trustcmd"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ import (
 func rootCommandFor(args []string) *cobra.Command {
 	if len(args) > 0 && args[0] == "run" {
 		root := newRoot()
-		root.AddCommand(newRunCommand())
+		root.AddCommand(runcmd.New())
 		return root
 	}
 	return newRootCommand()
@@ -58,7 +59,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 
 func addCommands(root *cobra.Command) {
 	root.AddCommand(
-		newRunCommand(),
+		runcmd.New(),
 		newServeCommand(),
 		containercmd.NewEnter(),
 		containercmd.NewAttach(),

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
@@ -157,7 +159,9 @@ func writeLessons(w io.Writer, all []*records.Lesson, crowds []*records.Crowd) e
 }
 
 // plainYAML is text that YAML takes for a string without quotes; 1.e5 is a number.
-var plainYAML = pattern(`^(allow )?[a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+var plainYAML = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(allow )?[a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+})
 
 func yamlText(s string) string {
 	if plainYAML().MatchString(s) {

@@ -1,4 +1,4 @@
-package main
+package runcmd
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 var hostServices = []string{"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
 
 // fileSystem is the one that --fs asks for, or nil.
-func (o *runOptions) fileSystem() (*sandbox.Apart, error) {
+func (o *options) fileSystem() (*sandbox.Apart, error) {
 	if !o.apart {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package main
+package runcmd
 
 import (
 	"fmt"
@@ -69,7 +69,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 // hideNamed hides what --hide names, which has to be there: what is made later could be
 // seen.
 func (r *runner) hideNamed() error {
-	for _, name := range r.runOptions.hide {
+	for _, name := range r.options.hide {
 		path, err := filepath.Abs(name)
 		if err == nil {
 			_, err = os.Stat(path)
