@@ -44,6 +44,7 @@ type opening struct {
 	rest      []byte    // what came behind the head
 	cancel    func()    // gives the connect up, while one is under way
 	hello     *sniff.Assembler
+	retry     *retry   // of the hello that has passed, or nil
 	front     *front   // of a TLS listener, or nil
 	captured  *capture // nil where the client knows of the proxy
 }

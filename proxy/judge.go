@@ -87,6 +87,8 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	case c.flow.Inspected():
 		c.takeTLS(first, claim.ALPN)
 		return relay.Take, nil
+	case hello.AllowsRetry():
+		return c.passWatched(claim, first[hello.Size:])
 	}
 	return c.pass()
 }

@@ -77,7 +77,7 @@ func (t *Tunnel) release(s *stream) {
 // fetch reads once: into the loop's buffer while little is there, into a
 // borrowed pipe once a full buffer has shown that this stream is busy.
 func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
-	if s.pipe != nil && t.mayTake(s, 1) {
+	if s.pipe != nil && !from.followed && t.mayTake(s, 1) {
 		return t.fetchPipe(s, from)
 	}
 	room := t.room(s, len(t.loop.buffer))
@@ -89,6 +89,9 @@ func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
 		t.exceed()
 		return 0, false
 	}
+	if from.followed && !t.follow(s, t.loop.buffer[:n]) {
+		return 0, false
+	}
 	sent, errno := writeFD(int(to.fd), t.loop.buffer[:n])
 	if errno == syscall.EAGAIN {
 		sent, to.writable = 0, false
@@ -97,7 +100,7 @@ func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
 	}
 	s.count += int64(sent)
 	s.keep(t.loop.buffer[sent:n])
-	if n == len(t.loop.buffer) {
+	if n == len(t.loop.buffer) && s.pipe == nil {
 		s.pipe = t.loop.borrow()
 	} else if n < room && !from.hangup {
 		from.readable = false // a short read emptied the queue; more bytes, or an end, bring a new edge

@@ -14,6 +14,7 @@ const (
 	More                    // undecided: wait for more bytes
 	Pass                    // these and all later bytes may go
 	Take                    // the keeper has taken both descriptors over; the tunnel is no more
+	Follow                  // as Pass, and the keeper, a [Follower], looks at what comes next
 )
 
 // A Keeper is who a tunnel belongs to.
@@ -26,6 +27,16 @@ type Keeper interface {
 	// Ended is called once, when both descriptors are closed, except after
 	// Take.
 	Ended(End)
+}
+
+// A Follower is a keeper that looks at what passes for some time.
+type Follower interface {
+	Keeper
+	// Follow looks at the next bytes, which go up to the upstream, or down to the
+	// client, before they are passed on. It is called until it says something else
+	// than Follow: Pass, or Refuse, after which they go nowhere, and farewell is sent to the
+	// client. next is valid during the call only.
+	Follow(up bool, next []byte) (j Judgement, farewell []byte)
 }
 
 // An End says how a tunnel ended.
@@ -43,7 +54,7 @@ const (
 	IdleTooLong Why = "idle-timeout"     // nothing moved for the idle time
 	TooOld      Why = "lifetime"         // it has lasted as long as a tunnel may
 	FirstLate   Why = "first-bytes-late" // the client's first bytes were not complete in time
-	Refused     Why = "refused"          // the keeper refused the first bytes
+	Refused     Why = "refused"          // the keeper refused the first bytes, or those that it followed
 	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
 	WasCut      Why = "cut"
 	OverBudget  Why = "byte-budget" // the client had more to send than it may
@@ -79,6 +90,7 @@ type side struct {
 	ended    bool // its stream has been read to the end
 	hangup   bool // an end may be waiting behind the last bytes: read until nothing comes
 	shut     bool // its sending half has been shut down
+	followed bool // the keeper, a Follower, looks at what comes from it
 }
 
 // A stream is the bytes of one direction.
@@ -256,8 +268,9 @@ func (t *Tunnel) judge(first []byte) {
 func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 	t.up.rest = nil
 	switch verdict {
-	case Pass:
+	case Pass, Follow:
 		t.judged = true
+		t.following(verdict == Follow)
 		if !t.fits(len(first)) {
 			t.exceed()
 			return
@@ -266,11 +279,35 @@ func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 	case Take:
 		t.leave()
 	default:
-		if len(farewell) > 0 {
-			writeFD(int(t.client.fd), farewell)
-		}
-		t.finish(Refused)
+		t.refuse(farewell)
 	}
+}
+
+func (t *Tunnel) refuse(farewell []byte) {
+	if len(farewell) > 0 {
+		writeFD(int(t.client.fd), farewell)
+	}
+	t.finish(Refused)
+}
+
+func (t *Tunnel) following(looks bool) { t.client.followed, t.upstream.followed = looks, looks }
+
+// follow has the keeper look at bytes of s, and reports whether they may go.
+func (t *Tunnel) follow(s *stream, next []byte) bool {
+	keeper, ok := t.keeper.(Follower)
+	if !ok {
+		t.refuse(nil)
+		return false
+	}
+	switch verdict, farewell := keeper.Follow(s == &t.up, next); verdict {
+	case Follow:
+	case Pass:
+		t.following(false)
+	default:
+		t.refuse(farewell)
+		return false
+	}
+	return true
 }
 
 // passFirst sends the judged bytes at once where it may: they stand in the

@@ -34,6 +34,7 @@ type Hello struct {
 	ECH       bool
 	EarlyData bool   // early_data: application data follows at once
 	Version   uint16 // the highest version offered, GREASE apart: 0x0304 is TLS 1.3
+	Size      int    // of its records together, in bytes
 
 	suites     []byte // as on the wire: pairs of bytes
 	extensions []byte
@@ -88,7 +89,9 @@ func (a *Assembler) Parse(b []byte) (Hello, error) {
 			return Hello{}, short(b)
 		}
 		if message := a.take(record); message != nil {
-			return parseMessage(message)
+			hello, err := parseMessage(message)
+			hello.Size = a.next + recordHeader + record.length
+			return hello, err
 		}
 	}
 }

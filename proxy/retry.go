@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+)
+
+// A retry is what is kept of a ClientHello while the client may send another one, because
+// the server asks for it. That one has to claim the same, which not every server looks at:
+// one with another server name would open what was never decided (decision 40).
+type retry struct {
+	sniff.Retry
+	claim *policy.ClientHello
+}
+
+// passWatched is pass for a hello that another one may follow, of which behind may be the
+// beginning.
+func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
+	c.retry = &retry{claim: claim}
+	j, farewell := c.Follow(true, behind)
+	if j != relay.Follow {
+		return j, farewell
+	}
+	c.share = c.place.share
+	c.tunnel.Limit(c.flow.Budget())
+	return relay.Follow, nil
+}
+
+// Follow implements [relay.Follower]: it judges a second ClientHello. It runs on the loop.
+func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
+	if !up {
+		if c.retry.Server(next) {
+			return c.pass()
+		}
+		return relay.Follow, nil
+	}
+	hello, err := c.retry.Client(next)
+	switch {
+	case errors.Is(err, sniff.ErrShort):
+		return relay.Follow, nil
+	case errors.Is(err, sniff.ErrNoTLS):
+		return c.pass()
+	case err != nil:
+		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, nil })
+	}
+	claim := claimOf(&hello)
+	if before := c.retry.claim; claim.ServerName == before.ServerName && claim.NoName == before.NoName && claim.ECH == before.ECH && slices.Equal(claim.ALPN, before.ALPN) {
+		return c.pass()
+	}
+	return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim })
+}
