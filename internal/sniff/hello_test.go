@@ -77,7 +77,7 @@ var fixtures = map[string]struct {
 	"rec-len-0":        {TLS, refused},
 	"rec-overlong":     {TLS, refused},
 	"sslv2-hello":      {Other, refused},
-	"alert-first":      {Other, refused},
+	"alert-first":      {TLS, refused},
 	"http-on-443":      {HTTP1, refused},
 	"ssh-on-443":       {SSH, refused},
 	"h2-preface":       {HTTP2, refused},
@@ -294,5 +294,37 @@ func TestLastRecordIsNotReadOn(t *testing.T) {
 	h, err := ParseHello(early)
 	if err != nil || h.ServerName != "allowed.test" {
 		t.Errorf("got %+v, %v", h, err)
+	}
+}
+
+// TestWhatOthersReadAsTLSIsTLS: where it may begin with anything, as on ports that are not
+// the web's, what a server takes for a hello must not pass for something else.
+func TestWhatOthersReadAsTLSIsTLS(t *testing.T) {
+	message := hello{extensions: [][]byte{serverName("evil.test")}}.message()
+	read := 0
+	for version := range 1 << 8 {
+		of := func(kind byte, payload []byte) []byte {
+			return append([]byte{kind, byte(version), 1}, vec16(payload)...)
+		}
+		ordinary := of(recordHandshake, message)
+		for _, first := range [][]byte{
+			ordinary,
+			append(of(recordHandshake, message[:1]), of(recordHandshake, message[1:])...),
+			append(of(recordAlert, []byte{1, 90}), ordinary...),
+			append(of(recordAlert, []byte{1, 41}), inRecords(message, 4096)...),
+			append(of(recordChangeCipherSpec, []byte{1}), ordinary...),
+			append(of(recordHandshake, nil), ordinary...),
+		} {
+			if oracle(first) == nil {
+				continue
+			}
+			read++
+			if p := Detect(first); p != TLS {
+				t.Errorf("crypto/tls reads the hello behind % x; it was detected as %s", first[:6], p)
+			}
+		}
+	}
+	if read < 3 {
+		t.Errorf("crypto/tls reads %d of the hellos", read)
 	}
 }

@@ -56,7 +56,7 @@ func Detect(b []byte) Protocol {
 		return Undecided
 	}
 	switch b[0] {
-	case 0x16:
+	case recordAlert, recordHandshake:
 		return detectTLS(b)
 	case 0x05:
 		return SOCKS5
@@ -73,15 +73,26 @@ func Detect(b []byte) Protocol {
 	return Other
 }
 
+// detectTLS is as lax as any server is: crypto/tls takes a hello of other versions of
+// records, and passes over warnings in front of it. What others do not, parsing refuses.
 func detectTLS(b []byte) Protocol {
+	const versions = 0x10 // crypto/tls takes more for another protocol
+	warning := b[0] == recordAlert
 	switch {
 	case len(b) < 2:
 		return Undecided
-	case b[1] == 3:
+	case b[1] == 3 && !warning:
 		return TLS
-	default:
+	case b[1] >= versions:
 		return Other
+	case len(b) < recordHeader+1:
+		return Undecided
+	case warning && b[3] == 0 && b[4] == 2: // which is how long an alert is
+		return TLS
+	case !warning && b[5] == typeClientHello:
+		return TLS
 	}
+	return Other
 }
 
 // startsOrStarted reports whether b begins with word, or word with b.
