@@ -104,6 +104,30 @@ func signalsStayInside() bool {
 	return errno == 0 && got >= version
 }
 
+// TestSignalsAreLeftToOthers has the program queue all the signals that it may while
+// another run of its user starts.
+func TestSignalsAreLeftToOthers(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	r := d.runFrom(t, "user", `
+"$@" & until test -e full; do sleep 0.05; done
+timeout -k 1 20 "$@"; touch over; wait`, `test -e full && { echo started; exit; }; exec python3 -c '
+import ctypes, os, signal, time
+c, n = ctypes.CDLL(None), signal.SIGRTMIN + 3
+signal.pthread_sigmask(signal.SIG_BLOCK, [n])
+queued = 0
+while c.sigqueue(os.getpid(), n, ctypes.c_void_p(0)) == 0: queued += 1
+print("queued", queued > 0)
+open("full", "w").close()
+while not os.path.exists("over"): time.sleep(0.05)
+' `)
+	if r.out != "queued True\nstarted\n" && r.out != "started\nqueued True\n" {
+		t.Errorf("printed %q %q", r.out, r.talk)
+	}
+	if r := d.runFrom(t, "user", `prlimit --sigpending=100 timeout -k 1 20 "$@"`, "true"); r.code != 125 || !strings.Contains(r.talk, "ulimit -i 128") {
+		t.Errorf("with few signals: exit %d, %q", r.code, r.talk)
+	}
+}
+
 // TestEscapesByExhaustion has the program use up what egressd needs. What passes
 // afterwards is decided as ever.
 func TestEscapesByExhaustion(t *testing.T) {

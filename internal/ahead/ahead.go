@@ -111,6 +111,7 @@ func again(name string, control int) (pid int, err error) {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(control), syscall.F_SETFD, 0); errno != 0 {
 		return 0, errno
 	}
+	defer leaveSignals()()
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
 		Env:   append(settings[:], os.Environ()...), // the first of a name counts
 		Files: []uintptr{0, 1, 2},
@@ -129,6 +130,23 @@ func again(name string, control int) (pid int, err error) {
 		return 0, err
 	}
 	return pid, nil
+}
+
+// leaveSignals has a user namespace that is made until done is called have half of the
+// signals that may be queued for the user of this process (RLIMIT_SIGPENDING): the kernel
+// takes the limit of who makes the namespace for all in it together. A program in a jail could queue
+// all of them for itself else, and Go's runtime, which reaches its threads by queued
+// signals where all have to make a system call, would try for ever, in any egressd of that user.
+func leaveSignals() (done func()) {
+	const pending = 11 // RLIMIT_SIGPENDING
+	var own syscall.Rlimit
+	if syscall.Getrlimit(pending, &own) != nil {
+		return func() {}
+	}
+	half := own
+	half.Cur /= 2
+	_ = syscall.Setrlimit(pending, &half) // nobody is refused to lower it
+	return func() { _ = syscall.Setrlimit(pending, &own) }
 }
 
 // mapUsers has the user and the group of this process be the same in the user namespace

@@ -92,10 +92,18 @@ func Memory() error {
 	return nil
 }
 
+// signalsFew is more than there are threads when this is done.
+const signalsFew = 128
+
 // gainNothing keeps every thread, and all that they start, from gaining
 // privileges by execve(2).
 func gainNothing() error {
 	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
+	const pending = 11    // RLIMIT_SIGPENDING: the runtime queues a signal for each thread, and tries for ever
+	var signals syscall.Rlimit
+	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
+		return fmt.Errorf("%d signals may be queued, and it takes %d: ulimit -i %d", signals.Cur, signalsFew, signalsFew)
+	}
 	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
 		return errno
 	}
