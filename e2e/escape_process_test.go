@@ -104,13 +104,8 @@ func signalsStayInside() bool {
 	return errno == 0 && got >= version
 }
 
-// TestSignalsAreLeftToOthers has the program queue all the signals that it may while
-// another run of its user starts.
-func TestSignalsAreLeftToOthers(t *testing.T) {
-	d := newDaemon(t, runPolicy)
-	r := d.runFrom(t, "user", `
-"$@" & until test -e full; do sleep 0.05; done
-timeout -k 1 20 "$@"; touch over; wait`, `test -e full && { echo started; exit; }; exec python3 -c '
+// queues is Python that queues all the signals that it may until there is a file "over".
+const queues = `
 import ctypes, os, signal, time
 c, n = ctypes.CDLL(None), signal.SIGRTMIN + 3
 signal.pthread_sigmask(signal.SIG_BLOCK, [n])
@@ -119,9 +114,22 @@ while c.sigqueue(os.getpid(), n, ctypes.c_void_p(0)) == 0: queued += 1
 print("queued", queued > 0)
 open("full", "w").close()
 while not os.path.exists("over"): time.sleep(0.05)
-' `)
+`
+
+// TestSignalsAreLeftToOthers has the program queue all the signals that it may while
+// another run of its user starts. Where somebody outside has done so, none hangs.
+func TestSignalsAreLeftToOthers(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	if err := os.WriteFile(filepath.Join(d.dir, "queues.py"), []byte(queues), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const until, over = ` & until test -e full; do sleep 0.05; done; `, `; code=$?; touch over; wait; rm full over; exit $code`
+	r := d.runFrom(t, "user", `"$@"`+until+`timeout -k 1 20 "$@"`+over, `test -e full && { echo started; exit; }; exec python3 queues.py`)
 	if r.out != "queued True\nstarted\n" && r.out != "started\nqueued True\n" {
 		t.Errorf("printed %q %q", r.out, r.talk)
+	}
+	if r := d.runFrom(t, "user", `python3 queues.py`+until+`timeout -k 1 20 "$@"`+over, "true"); r.code != 125 || !strings.Contains(r.talk, "are queued, by another") {
+		t.Errorf("with none left: exit %d, %q", r.code, r.talk)
 	}
 	if r := d.runFrom(t, "user", `prlimit --sigpending=100 timeout -k 1 20 "$@"`, "true"); r.code != 125 || !strings.Contains(r.talk, "ulimit -i 128") {
 		t.Errorf("with few signals: exit %d, %q", r.code, r.talk)

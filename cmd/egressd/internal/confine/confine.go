@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/confined"
@@ -92,6 +93,25 @@ func Memory() error {
 	return nil
 }
 
+// maySignal returns an error where no signals can be queued: the runtime has each thread
+// make a call by one, and tries for ever.
+func maySignal() error {
+	const pending, monotonic = 11, 1 // RLIMIT_SIGPENDING, CLOCK_MONOTONIC
+	var signals syscall.Rlimit
+	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
+		return fmt.Errorf("%d signals may be queued, and it takes %d: ulimit -i %d", signals.Cur, signalsFew, signalsFew)
+	}
+	var timer int32 // has its signal queued beforehand
+	_, _, errno := syscall.RawSyscall(syscall.SYS_TIMER_CREATE, monotonic, 0, uintptr(unsafe.Pointer(&timer)))
+	switch errno {
+	case 0:
+		syscall.RawSyscall(syscall.SYS_TIMER_DELETE, uintptr(timer), 0, 0)
+	case syscall.EAGAIN:
+		return errors.New("all the signals that this user may queue are queued, by another of its programs (SigQ in /proc/PID/status)")
+	}
+	return nil
+}
+
 // signalsFew is more than there are threads when this is done.
 const signalsFew = 128
 
@@ -99,10 +119,8 @@ const signalsFew = 128
 // privileges by execve(2).
 func gainNothing() error {
 	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
-	const pending = 11    // RLIMIT_SIGPENDING: the runtime queues a signal for each thread, and tries for ever
-	var signals syscall.Rlimit
-	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
-		return fmt.Errorf("%d signals may be queued, and it takes %d: ulimit -i %d", signals.Cur, signalsFew, signalsFew)
+	if err := maySignal(); err != nil {
+		return err
 	}
 	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
 		return errno
