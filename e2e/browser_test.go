@@ -19,7 +19,7 @@ const aPage = `<!doctype html><meta charset=utf-8><title>page</title><h1>a page<
 
 // chromium prints a page as it stands when its scripts have run. What the
 // browser asks for on its own account is switched off where that can be.
-const chromium = `HOME=$PWD timeout 50 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run ` +
+const chromium = `HOME=$PWD timeout 120 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run ` +
 	`--disable-background-networking --disable-component-update --disable-sync --disable-default-apps --disable-breakpad ` +
 	`--user-data-dir=$PWD/profile --proxy-server=http://$LAB_PROXY --dump-dom `
 

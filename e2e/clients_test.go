@@ -96,7 +96,7 @@ func (d *daemon) shell(dir, ca, line string) (string, error) {
 	if err := d.world.Sandbox.Start(cmd); err != nil {
 		return "", err
 	}
-	late := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	err := cmd.Wait()
 	return out.String(), err

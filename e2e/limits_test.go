@@ -19,7 +19,7 @@ import (
 func TestTooManyFlows(t *testing.T) {
 	covers(t, "LC-09")
 	const most = 8
-	d := start(t, policyText(t, "P-auth")+fmt.Sprintf("limits: {flows_per_sandbox: %d, head_timeout: 2s, hello_timeout: 10s}\n", most))
+	d := start(t, policyText(t, "P-auth")+fmt.Sprintf("limits: {flows_per_sandbox: %d, head_timeout: 20s, hello_timeout: 60s}\n", most))
 	before := d.connections()
 	const ci, web = "Proxy-Authorization: Basic Y2k6b3Blbi1zZXNhbWU=\r\n", "Proxy-Authorization: Basic d2ViOmFub3RoZXItc2VjcmV0\r\n"
 	var tunnels []*tunnel

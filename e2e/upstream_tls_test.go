@@ -148,8 +148,7 @@ func (d *daemon) refusesUpstream(t *testing.T, host, door string) {
 // keeps shut: it is the client that judges it.
 func TestNeverInspected(t *testing.T) {
 	covers(t, "MI-23")
-	text := policyText(t, "P1") + "limits: {head_timeout: 2s}\n"
-	text = strings.Replace(text, "extra_roots: [lab.pem]", `extra_roots: [lab.pem], never: ["*.opaque.allowed.test"]`, 1)
+	text := strings.Replace(policyText(t, "P1"), "extra_roots: [lab.pem]", `extra_roots: [lab.pem], never: ["*.opaque.allowed.test"]`, 1)
 	text = strings.Replace(text, "  - allowed.test\n", "  - allowed.test\n  - \"*.opaque.allowed.test\"\n", 1)
 	d := start(t, text)
 	c, _, err := d.open("self-signed.opaque.allowed.test:443", "")

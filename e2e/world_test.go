@@ -95,8 +95,14 @@ func eventually(within time.Duration, ok func() bool) bool {
 // which the go command cannot know of: the test runs a binary.
 func noteSources(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == ".git" {
+	if err := notedSources(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var notedSources = sync.OnceValue(func() error {
+	return filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) == ".go" {
@@ -104,7 +110,4 @@ func noteSources(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+})

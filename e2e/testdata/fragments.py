@@ -6,7 +6,8 @@ how, hello = sys.argv[1], open(sys.argv[2], "rb").read()
 src, dst = "10.99.0.1", "151.101.1.69"
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 back = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
-back.settimeout(1.5)
+patience = 1.5 if how == "overlapping" else 15  # for an answer, of which none is to come then
+back.settimeout(patience)
 holder = socket.socket()  # keeps the kernel from answering with a reset
 holder.bind((src, 0))
 port = holder.getsockname()[1]
@@ -47,7 +48,7 @@ def send(whole):
 
 
 def receive(wanted):
-    end = time.time() + 1.5
+    end = time.time() + patience
     while time.time() < end:
         try:
             packet = back.recv(4096)
