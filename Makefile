@@ -38,7 +38,7 @@ check: ## format, vet, staticcheck and actionlint: seconds, not minutes
 	go tool -modfile=tools/go.mod actionlint integrate/github.yml
 
 race: ## unit and script tests with the race detector
-	go test -race $$(go list ./... | grep -v /e2e)
+	GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)
 
 e2e: build ## the conformance suite and the end-to-end tests, in network namespaces
 	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 ./e2e/...

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests run that this machine does not have yet. Says what
-# is missing, and fails, where it may not install.
+# is missing, and fails, where it may not install. "commands" and "modules" are
+# its halves, which may run side by side.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 declare -A package=(
 	[curl]=curl [wget]=wget [git]=git [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
@@ -30,39 +32,49 @@ again() {
 
 # What tests run of npm, in the version and with the digest that stand in the lock file.
 commands_of_npm() {
-	cd "$(dirname "$0")/../tools/npm"
+	cd tools/npm
 	[ node_modules/.package-lock.json -nt package-lock.json ] || again npm ci --ignore-scripts --no-audit --no-fund --silent
 }
 
 # What tests and their tools are made of. The go command asks a proxy of modules once.
 modules() {
-	cd "$(dirname "$0")/.."
 	again go list -deps -test ./... >/dev/null
 	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint github.com/summerwind/h2spec/cmd/h2spec >/dev/null
 	(cd bench/peers && again go list -deps -test ./... >/dev/null)
 }
-if [ "${#missing[@]}" -eq 0 ]; then
-	(commands_of_npm)
-	(modules)
-	exit 0
-fi
 
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-	echo "setup: missing: ${missing[*]}" >&2
-	echo "setup: hint: as root, apt-get install ${missing[*]}" >&2
-	exit 1
-fi
-# The tests start an engine of their own; the one of the package is not to.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e "$policy" ]; then
-	trap 'rm -f "$policy"' EXIT
-	printf '#!/bin/sh\nexit 101\n' >"$policy"
-	chmod +x "$policy"
-fi
-export DEBIAN_FRONTEND=noninteractive
-# A mirror that hiccups is asked again, and whoever else installs something waited for.
-patient=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
-again apt-get "${patient[@]}" update -qq
-again apt-get "${patient[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-(commands_of_npm)
-(modules)
+# What is run, from packages of the system and from npm.
+commands() {
+	if [ "${#missing[@]}" -eq 0 ]; then
+		(commands_of_npm)
+		return
+	fi
+	if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+		echo "setup: missing: ${missing[*]}" >&2
+		echo "setup: hint: as root, apt-get install ${missing[*]}" >&2
+		exit 1
+	fi
+	# The tests start an engine of their own; the one of the package is not to.
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		trap 'rm -f "$policy"' EXIT
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+	fi
+	export DEBIAN_FRONTEND=noninteractive
+	# A mirror that hiccups is asked again, and whoever else installs something waited for.
+	local patient=(-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+	again apt-get "${patient[@]}" update -qq
+	again apt-get "${patient[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+	(commands_of_npm)
+}
+
+case ${1:-all} in
+commands) commands ;;
+modules) modules ;;
+all) commands; modules ;;
+*)
+	echo "usage: setup.sh [commands|modules]" >&2
+	exit 2
+	;;
+esac

@@ -1,28 +1,106 @@
 #!/usr/bin/env bash
 # Everything that has to be green, from a clean checkout, on a machine that may
 # have nothing but Go, git and root. A test that skips itself is a failure.
+#
+# What waits runs beside what computes: the end-to-end tests, which mostly wait, have
+# the processors first, then what they leave is for the linters and the other tests, and
+# what these leave for the fuzz targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
 
-step() { printf '\n== %s\n' "$*"; }
+# One way to compile, that of make build, whatever the package is compiled for: each
+# other way compiles all of it again. The race detector and fuzzing have ways of their own.
+GOFLAGS="$(go env GOFLAGS) -trimpath"
+export CGO_ENABLED=0 GOFLAGS
 
-step setup
-scripts/setup.sh
-
-step "gofmt, vet, staticcheck, actionlint"
-unformatted=$(gofmt -l $(git ls-files '*.go'))
-if [ -n "$unformatted" ]; then
-	printf 'not formatted:\n%s\n' "$unformatted" >&2
-	exit 1
-fi
-go vet ./...
-(cd bench/peers && go vet ./...)
-go tool -modfile=tools/go.mod staticcheck ./...
-go tool -modfile=tools/go.mod actionlint integrate/github.yml
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+declare -A lane=()
+clean() {
+	if [ -n "${lane[setup]:-}" ]; then
+		wait "${lane[setup]}" 2>/dev/null || true # packages that are half installed would stay so
+		unset 'lane[setup]'
+	fi
+	for p in "${lane[@]}"; do kill -- "-$p" 2>/dev/null || true; done
+	rm -rf "$logs"
+}
+trap clean EXIT
+
+# beside starts a command that logs to a file of its name. It is in a session of its own,
+# so that all of it can be ended, and as nice as is said: to the others of its session and,
+# where the kernel shares out processors among sessions first, as a session.
+beside() { # a name, a niceness, a command
+	(exec setsid nice -n "$2" bash -c '{ echo "$0" >/proc/self/autogroup; } 2>/dev/null || true; exec "$@"' "$2" "${@:3}" >"$logs/$1" 2>&1) &
+	lane[$1]=$!
+}
+
+# ended waits for what was started, and sets status to its exit status.
+ended() {
+	status=0
+	wait "${lane[$1]}" || status=$?
+	unset "lane[$1]"
+}
+
+step setup
+if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
+	beside setup 0 scripts/setup.sh commands
+else # without which no module can be fetched
+	scripts/setup.sh commands
+	beside setup 0 true
+fi
+scripts/setup.sh modules
+
+step build
+mkdir -p build
+go build -o build/egressd ./cmd/egressd
+go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
+go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
+go test -c -o "$logs/e2e.test" ./e2e
+
+lint() {
+	unformatted=$(gofmt -l $(git ls-files '*.go'))
+	if [ -n "$unformatted" ]; then
+		printf 'not formatted:\n%s\n' "$unformatted"
+		exit 1
+	fi
+	go vet ./...
+	(cd bench/peers && go vet ./...)
+	go tool -modfile=tools/go.mod staticcheck ./...
+	go tool -modfile=tools/go.mod actionlint integrate/github.yml
+}
+export -f lint
+beside lint 10 bash -euo pipefail -c lint
+
+ended setup
+cat "$logs/setup"
+[ "$status" -eq 0 ]
+
+step "conformance and end-to-end tests; fuzz targets, ten seconds each"
+export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
+e2e=(env -C e2e "$logs/e2e.test" -test.v -test.timeout 13m)
+beside first 0 "${e2e[@]}" -test.run '^Test[A-C]'
+beside second 0 "${e2e[@]}" -test.run '^Test[ER]'
+beside third 0 "${e2e[@]}" -test.skip '^Test[A-CER]'
+beside fuzz 15 scripts/fuzz.sh 10s
+
+step "gofmt, vet, staticcheck, actionlint"
+ended lint
+cat "$logs/lint"
+[ "$status" -eq 0 ]
+
+# go vet has looked at all packages, with their tests. Those that take longest come first.
+step "unit and script tests, with the race detector"
+# A program with the race detector would sleep for a second before it ends, and tests start many.
+race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -v -race -vet=off)
+beside unit 10 "${race[@]}" -count=1 $(go list ./rego ./proxy ./records/signals ./... | grep -v '/e2e')
+declare -A result
+for name in unit first second third fuzz; do
+	ended "$name"
+	result[$name]=$status
+done
+step "all have ended"
 
 # A machine may be busier than a test allows for. At most two tests of a run that
 # failed run again, alone and three times, and have to pass each time; the last line
@@ -49,7 +127,7 @@ again() { # a log, a command that runs the test named by its last argument
 }
 unit() {
 	local name=${1#^}
-	go test -count=3 -v -race -run "$1" $(git grep -l "^func ${name%\$}(" -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	"${race[@]}" -count=3 -run "$1" $(git grep -l "^func ${name%\$}(" -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 }
 
 # judge says what came of tests that wrote to a log and ended with a status; the
@@ -66,38 +144,11 @@ judge() {
 	grep -E '^(ok|FAIL|---)|no test files' "$1" | grep -v -- '--- PASS' || true
 	printf '%s tests passed\n' "$(grep -cE '^\s*--- PASS' "$1")"
 }
-
-step "unit and script tests, with the race detector"
-packages=$(go list ./... | grep -v '/e2e')
-status=0
-go test -count=1 -v -race $packages >"$logs/unit" 2>&1 || status=$?
-judge "$logs/unit" "$status" unit
-
-mkdir -p build
-CGO_ENABLED=0 go build -trimpath -o build/egressd ./cmd/egressd
-
-# The end-to-end tests mostly wait, so half of them run beside the other, and the fuzz
-# targets beside both, on what they leave of the processors.
-step "conformance and end-to-end tests; fuzz targets, ten seconds each"
-go test -c -o "$logs/e2e.test" ./e2e
-running=()
-trap 'for p in "${running[@]}"; do kill -- "-$p" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
-export EGRESSD=$PWD/build/egressd
-beside() { # a log, a command: in a process group of its own, so that all of it can be ended
-	(exec setsid "${@:2}" >"$logs/$1" 2>&1) &
-	running+=($!)
-}
-half=(env -C e2e "$logs/e2e.test" -test.v -test.timeout 13m)
-beside first "${half[@]}" -test.run '^Test[A-DF-I]'
-beside second "${half[@]}" -test.skip '^Test[A-DF-I]'
-beside fuzz nice -n 19 scripts/fuzz.sh 10s
-ended=(0 0 0)
-for i in 0 1 2; do
-	wait "${running[i]}" || ended[i]=$?
-done
+judge "$logs/unit" "${result[unit]}" unit
 cat "$logs/fuzz"
-[ "${ended[2]}" -eq 0 ]
-judge "$logs/first" "${ended[0]}" "${half[@]}" -test.count 3 -test.run
-judge "$logs/second" "${ended[1]}" "${half[@]}" -test.count 3 -test.run
+[ "${result[fuzz]}" -eq 0 ]
+for name in first second third; do
+	judge "$logs/$name" "${result[$name]}" "${e2e[@]}" -test.count 3 -test.run
+done
 
-printf '\nall green%s\n' "${second:+, but for what passed only when it ran again: ${second[*]}}"
+printf '\nall green%s, after %d s\n' "${second:+, but for what passed only when it ran again: ${second[*]}}" "$SECONDS"
