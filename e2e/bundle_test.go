@@ -256,7 +256,7 @@ allow contains {"rule": answer} if host.matches(input.destination.host, "*.test"
 // TestABundleThatExpiresCuts has a tunnel open while it does.
 func TestABundleThatExpiresCuts(t *testing.T) {
 	p := publish(t)
-	p.has(p.sign(t, allowing(t, "one", "allowed.test"), time.Now(), 4*time.Second))
+	p.has(p.sign(t, allowing(t, "one", "allowed.test"), time.Now(), 10*time.Second))
 	d := subscribed(t, p)
 	d.serves(t)
 	t.Cleanup(func() { d.stop(t) })

@@ -11,11 +11,16 @@ export each=${1:-10s}
 # about the target, so the target runs again; a third time counts. Left alone, it
 # also spends a minute on making the first input small that it finds interesting.
 fuzz() {
-	local package=$1 binary=$2 target=$3 dir=.${1#github.com/egressd/egressd} try log=$2.$3.log
+	local package=$1 binary=$2 target=$3 dir=.${1#github.com/egressd/egressd} try tries log=$2.$3.log
 	for try in 1 2 3; do
 		if (cd "$dir" && "$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$each" -test.fuzzminimizetime 100x \
 			-test.parallel 1 -test.fuzzcachedir "$cache/$package" -test.paniconexit0) >"$log" 2>&1; then
-			echo "fuzz: $package $target $each: $(grep -o 'execs: [0-9]*' "$log" | tail -1)"
+			tries=$(grep -o 'execs: [1-9][0-9]*' "$log" | tail -1)
+			if [ -z "$tries" ]; then
+				echo "fuzz: $target: its corpus took all of the time; once more"
+				continue
+			fi
+			echo "fuzz: $package $target $each: $tries"
 			return 0
 		fi
 		if [ "$try" -eq 3 ] || grep -q 'Failing input' "$log" || ! grep -q '^ *context deadline exceeded$' "$log"; then
