@@ -50,17 +50,13 @@ func (p *Attached) Ready(own Addresses) (r *Readied, err error) {
 		return nil, err
 	}
 	defer network.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with its goroutine
+	onThread(func() {
 		if err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("enter the network of process %d: %w", p.PID, err)
 			return
 		}
 		r, err = Ready(own)
-	}()
-	<-done
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -75,6 +71,23 @@ func (p *Attached) Ready(own Addresses) (r *Readied, err error) {
 	}
 	r.Offer.Kind, r.fds = OfferAttach, append(r.fds, there)
 	return r, nil
+}
+
+// onThread runs f on a thread that ends with it. The first one of a program would not
+// end: it would stay where f brought it, and /proc/self is what that thread sees.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and not unlocked after f: the thread ends with its goroutine
+		if unix.Gettid() == unix.Getpid() {
+			onThread(f) // on another one, since this is taken
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
 }
 
 // network opens the network of the process, which is not that of this one, nor of
