@@ -221,6 +221,7 @@ func TestBothVerifiersAgree(t *testing.T) {
 			continue
 		}
 		m.name = fmt.Sprintf("%d: %s, %s: %s", i, s.name, kind.name, m.name)
+		m.foldSome(random)
 		j.judge(t, m)
 		codes[m.want]++
 		made[kind.name]++
@@ -257,6 +258,9 @@ func TestBothVerifiersAgreeAboutWhatIsNoFile(t *testing.T) {
 		"a pipe":                           {final, func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
 		"a pipe for checkpoints":           {fileName(1, ".ckpt"), func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
 		"a pipe in the place of a tree":    {fileName(1, ".tree"), func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
+		"a pipe for what was removed":      {removedName, func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
+		"a folder for what was removed":    {removedName, func(p string) error { return os.Mkdir(p, 0o700) }, 5},
+		"a link to nothing for it":         {removedName, func(p string) error { return os.Symlink("nothing", p) }, Good},
 		"a folder of another name":         {"damaged-x", func(p string) error { return os.Mkdir(p, 0o700) }, Good},
 		"a link to nothing behind the end": {fileName(s.lastLog()+1, ".log"), func(p string) error { return os.Symlink("nothing", p) }, Good},
 	} {

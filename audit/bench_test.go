@@ -2,6 +2,9 @@ package audit
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -134,5 +137,33 @@ func BenchmarkOpen(b *testing.B) {
 		if err := l.Close(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkOpenBrief opens a log that has so many segments, as each egressd run does.
+func BenchmarkOpenBrief(b *testing.B) {
+	for _, segments := range []int{1, 300} {
+		b.Run(fmt.Sprint(segments, " segments"), func(b *testing.B) {
+			o := Options{Keys: filepath.Join(b.TempDir(), "keys"), SegmentBytes: 1, Brief: true}
+			dir := filepath.Join(b.TempDir(), "log")
+			l, err := Create(dir, o)
+			for i := 0; err == nil && i < segments; i++ {
+				_, err = l.Append([]byte(`{"kind":"run"}`))
+			}
+			if err = errors.Join(err, l.Close()); err != nil {
+				b.Fatal(err)
+			}
+			o.SegmentBytes = 1 << 20
+			for b.Loop() {
+				if l, err = Open(dir, o); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := l.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
 	}
 }

@@ -39,7 +39,7 @@ func (p *Prover) Prove(from int64, checkpoint []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{dir: p.Dir}
+	w := newWalker(p.Dir, "")
 	if w.tree, err = p.before(from); err != nil {
 		return nil, err
 	}
@@ -66,12 +66,13 @@ func (p *Prover) before(size int64) (m mark, err error) {
 			return p.at, nil
 		}
 	}
-	numbers, err := numbered(p.Dir, ".ckpt")
+	all, err := listFiles(p.Dir)
 	if err != nil {
 		return m, err
 	}
-	for i := len(numbers) - 1; i >= 0 && numbers[i] > 1; i-- {
-		sealed, err := sealOf(p.Dir, numbers[i]-1)
+	past := &remains{dir: p.Dir}
+	for number := lastNumber(all.notes); number > 1; number-- {
+		sealed, err := past.sealOf(number - 1)
 		if err != nil {
 			return m, err
 		}
@@ -115,11 +116,11 @@ func (w *walker) from() (lineSource, error) {
 	if !errors.Is(err, fs.ErrNotExist) || w.tree.bytes > 0 {
 		return nil, err
 	}
-	f, err := openFile(treePath(w.dir, w.tree.segment))
+	p, err := w.past.tree(w.tree.segment)
 	if err != nil {
 		return nil, err
 	}
-	return &sealedSpans{newSpanFile(f)}, nil
+	return &sealedSpans{newSpanFile(p)}, nil
 }
 
 // sealedSpans are spans whose end is the end of the segment, and no damage, and of
@@ -145,7 +146,7 @@ func (s *sealedSpans) step(w *walker) error {
 
 // nextSegment goes on behind a segment that has ended.
 func (w *walker) nextSegment() error {
-	sealed, err := sealOf(w.dir, w.tree.segment)
+	sealed, err := w.past.sealOf(w.tree.segment)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the log ends behind %d records", w.tree.size)
@@ -212,12 +213,12 @@ func (n neededNodes) prove(from, to int64) ([]string, error) {
 // somebody else may be writing, without verifying it. An error wraps [fs.ErrNotExist]
 // where there is none.
 func NewestCheckpoint(dir string) (newest []byte, err error) {
-	numbers, err := numbered(dir, ".ckpt")
+	all, err := listFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	for i := len(numbers) - 1; i >= 0 && newest == nil; i-- {
-		_, err := readNotes(notePath(dir, numbers[i]), func(n []byte, _ *checkpoint) error {
+	for i := len(all.notes) - 1; i >= 0 && newest == nil; i-- {
+		_, err := readNotes(notePath(dir, all.notes[i]), func(n []byte, _ *checkpoint) error {
 			newest = append(newest[:0], n...)
 			return nil
 		})

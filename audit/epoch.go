@@ -82,6 +82,16 @@ func (l *Log) endEpoch() error {
 	return n.ready()
 }
 
+// sweep does what Open did not, where it did not list the folder.
+func (l *Log) sweep() {
+	if !l.options.Brief {
+		return
+	}
+	if all, err := listFiles(l.dir); err == nil {
+		all.sweep(l.dir)
+	}
+}
+
 // leaveOffice closes the file of checkpoints, and wipes the keys from memory.
 func (l *Log) leaveOffice() {
 	if l.notary == nil {

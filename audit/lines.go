@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"os"
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -59,11 +58,11 @@ func (s *segmentLines) Close() error  { return s.cursor.Close() }
 
 // A spanFile is the tree of a segment that was removed.
 type spanFile struct {
-	*os.File
+	*part
 	lines *bufio.Reader
 }
 
-func newSpanFile(f *os.File) *spanFile {
+func newSpanFile(f *part) *spanFile {
 	return &spanFile{f, bufio.NewReaderSize(f, 16<<10)} // 126 hashes in a line at most
 }
 

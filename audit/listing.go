@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"syscall"
@@ -12,20 +13,36 @@ import (
 
 // list finds the files of the log.
 func (w *walker) list() (err error) {
-	if w.notes, err = there(w.dir, ".ckpt", notePath); err != nil {
+	all, err := listFiles(w.dir)
+	if err != nil {
 		return err
 	}
-	if w.logs, err = there(w.dir, ".log", segmentPath); err != nil {
+	if w.notes, err = there(w.dir, all.notes, notePath); err != nil {
 		return err
 	}
-	if _, err := there(w.dir, ".tree", treePath); err != nil {
+	if w.logs, err = there(w.dir, all.logs, segmentPath); err != nil {
 		return err
 	}
+	if _, err := there(w.dir, all.trees, treePath); err != nil {
+		return err
+	}
+	// After the others, which go only once they are in here.
+	if err := w.past.read(); err != nil {
+		return err
+	}
+	if w.behind, err = w.past.torn(); err != nil {
+		return err
+	}
+	for number := range w.past.blocks {
+		w.notes = append(w.notes, number+1)
+	}
+	slices.Sort(w.notes)
+	w.notes = slices.Compact(w.notes)
 	if len(w.logs)+len(w.notes) == 0 {
 		return &fs.PathError{Op: "verify audit log", Path: w.dir, Err: fs.ErrNotExist}
 	}
 	if n := len(w.notes); n > 0 {
-		torn, err := withoutNote(notePath(w.dir, w.notes[n-1]))
+		torn, err := w.past.withoutNote(w.notes[n-1])
 		if err != nil {
 			return err
 		}
@@ -39,12 +56,8 @@ func (w *walker) list() (err error) {
 	return nil
 }
 
-// there returns the numbers of the files with an extension that can be opened.
-func there(dir, extension string, path func(string, int) string) ([]int, error) {
-	numbers, err := numbered(dir, extension)
-	if err != nil {
-		return nil, err
-	}
+// there returns those of the numbers whose files can be opened.
+func there(dir string, numbers []int, path func(string, int) string) ([]int, error) {
 	var all []int
 	for _, number := range numbers {
 		is, err := isFile(path(dir, number))
@@ -93,21 +106,19 @@ func openFile(path string) (*os.File, error) {
 
 // withoutNote returns the size of a file that ends before its first checkpoint does,
 // and -1 for others.
-func withoutNote(path string) (int64, error) {
-	f, err := openFile(path)
+func (r *remains) withoutNote(number int) (int64, error) {
+	p, err := r.notes(number)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	switch _, err := newNoteReader(f).next(); err {
+	defer p.Close()
+	notes := newNoteReader(p)
+	switch _, err := notes.next(); err {
 	case nil, errNote:
 		return -1, nil
 	case io.EOF, errTornNote:
-		info, err := f.Stat()
-		if err != nil {
-			return 0, err
-		}
-		return info.Size(), nil
+		rest, err := io.Copy(io.Discard, io.NewSectionReader(p, int64(len(notes.n)), math.MaxInt64))
+		return int64(len(notes.n)) + rest, err
 	default:
 		return 0, err
 	}

@@ -89,7 +89,8 @@ type Log struct {
 
 	// signing is held over making checkpoints and writing them.
 	signing sync.Mutex
-	notary  *notary // nil where the log is not signed
+	notary  *notary  // nil where the log is not signed
+	past    *remains // of what retention has removed
 
 	unretained bool // the oldest segments were not looked at: what is owed was not known
 
@@ -135,15 +136,11 @@ func Create(dir string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("create audit log: %w", err)
 	}
 	return start(dir, o, func(l *Log) error {
-		names, err := Segments(dir)
+		found, err := listFiles(dir)
 		if err != nil {
 			return fmt.Errorf("create audit log: %w", err)
 		}
-		notes, err := numbered(dir, ".ckpt")
-		if err != nil {
-			return fmt.Errorf("create audit log: %w", err)
-		}
-		if len(names)+len(notes) > 0 {
+		if !found.none() {
 			return fmt.Errorf("create audit log: there is one in %s: %w", dir, fs.ErrExist)
 		}
 		return l.begin()
@@ -213,18 +210,14 @@ func makeDirectory(dir string, lasts bool) error {
 // [*Refusal]. It reads all segments that have no seal yet, usually the last one, and
 // both ends of every other, but for [Options.Brief]. An epoch of the log's keys begins with it.
 func Open(dir string, o Options) (*Log, error) {
-	names, err := Segments(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open audit log: %w", err)
-	}
-	notes, err := numbered(dir, ".ckpt")
+	found, err := findFiles(dir, o.Brief)
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	switch {
-	case len(names)+len(notes) == 0:
+	case found.none():
 		return nil, fmt.Errorf("open audit log: no segment in %s: %w", dir, fs.ErrNotExist)
-	case len(names) == 0:
+	case len(found.logs) == 0:
 		return nil, &Refusal{"the audit log in " + dir + " has checkpoints, and its records are gone", "restore the newest state of the log, or " + setAside}
 	}
 	return start(dir, o, (*Log).resume)
@@ -237,7 +230,7 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 		o.SegmentBytes = defaultSegmentBytes
 	}
 	l := &Log{
-		dir: dir, options: o,
+		dir: dir, options: o, past: &remains{dir: dir},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
 		sign: make(chan struct{}, 1), signQuit: make(chan struct{}), signStopped: make(chan struct{}),
 		queue: new(batch), waiting: new(round),

@@ -226,6 +226,9 @@ func (l *Log) notarize() error {
 	if err := l.attestTo(&m); err != nil {
 		return l.fail(err)
 	}
+	if l.notary.segment > segment {
+		l.sweep()
+	}
 	if l.notary.segment > segment || l.unretained {
 		l.retain()
 	}

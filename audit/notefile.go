@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/internal/durable"
@@ -20,25 +19,6 @@ func notePath(dir string, number int) string {
 
 func treePath(dir string, number int) string {
 	return strings.TrimSuffix(segmentPath(dir, number), ".log") + ".tree"
-}
-
-// numbered returns the numbers of the files in dir that have an extension, in
-// their order.
-func numbered(dir, extension string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var all []int
-	for _, e := range entries {
-		digits, ok := strings.CutSuffix(e.Name(), extension)
-		number, err := strconv.Atoi(digits)
-		if ok && err == nil && number > 0 && fmt.Sprintf("%08d", number) == digits {
-			all = append(all, number)
-		}
-	}
-	slices.Sort(all)
-	return all, nil
 }
 
 // A noteFile is the file of the checkpoints of one segment, open for appending.
@@ -156,7 +136,18 @@ func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64,
 		return 0, err
 	}
 	defer f.Close()
-	r := newNoteReader(f)
+	return readNotesOf(f, do)
+}
+
+// A namedReader is a file, or a part of one.
+type namedReader interface {
+	io.Reader
+	Name() string
+}
+
+// readNotesOf is readNotes for a file that is open.
+func readNotesOf(f namedReader, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+	path, r := f.Name(), newNoteReader(f)
 	for {
 		at := r.at
 		n, err := r.next()
@@ -178,11 +169,11 @@ func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64,
 
 // originOf returns the origin of the log in dir.
 func originOf(dir string) (origin string, err error) {
-	numbers, err := numbered(dir, ".ckpt")
+	all, err := listFiles(dir)
 	if err != nil {
 		return "", err
 	}
-	for _, number := range numbers {
+	for _, number := range all.notes {
 		f, err := openFile(notePath(dir, number))
 		if err != nil {
 			return "", err

@@ -40,9 +40,10 @@ type Options struct {
 	// later call succeeds. It may be nil.
 	Vouch func(origin, root string) error
 
-	// Brief is for a log that is opened all the time, for a record or two. Open reads
-	// of the segments that are sealed only the last seal, since what is wrong with them
-	// is for Verify; syncs nothing that was synced before it was signed; and makes
+	// Brief is for a log that is opened all the time, for a record or two. Open looks for
+	// the last files and lists none, so it costs the same however many there are; reads
+	// of the segments that are sealed only the last seal, since what is wrong with them,
+	// or missing, is for Verify; syncs nothing that was synced before it was signed; and makes
 	// beside that the key that takes over when the log is closed.
 	Brief bool
 

@@ -54,7 +54,7 @@ func Prove(dir, key string, seq int64) (*Proof, error) {
 		return nil, fmt.Errorf("record %d: %w", seq, ErrNotSigned)
 	}
 	p := &Proof{V: 1, Index: seq, Size: size, Hashes: []string{}, Chain: []string{}}
-	if err := p.collect(&walker{dir: dir, key: key}); err != nil {
+	if err := p.collect(newWalker(dir, key)); err != nil {
 		return nil, err
 	}
 	if p.Record == "" {

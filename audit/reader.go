@@ -25,6 +25,7 @@ type Reader struct {
 	cursor *cursor // nil while the segment is not open
 	final  bool    // the segment has a successor, and so does not grow
 	ahead  []byte  // what Follow found, and Next has not yet returned
+	past   *remains
 }
 
 // NewReader returns a Reader of the log in dir that begins with the record
@@ -32,19 +33,21 @@ type Reader struct {
 // retention has left. An error wraps
 // [fs.ErrNotExist] where there is no log.
 func NewReader(dir string, from int64) (*Reader, error) {
-	paths, err := Segments(dir)
+	all, err := listFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	if len(paths) == 0 {
+	if len(all.logs) == 0 {
 		return nil, &fs.PathError{Op: "read audit log", Path: dir, Err: fs.ErrNotExist}
 	}
-	if err := consecutive(paths); err != nil {
+	past := &remains{dir: dir}
+	if err := all.consecutive(dir, past); err != nil {
 		return nil, err
 	}
-	r := &Reader{dir: dir, from: from, number: segmentNumber(paths[0])}
+	r := &Reader{dir: dir, from: from, number: all.logs[0], past: past}
 	before := int64(-1)
-	for i, path := range paths {
+	for i, number := range all.logs {
+		path := segmentPath(dir, number)
 		seq, err := firstSeq(path)
 		if err != nil {
 			return nil, err
@@ -59,7 +62,7 @@ func NewReader(dir string, from int64) (*Reader, error) {
 			break
 		}
 		if seq >= 0 {
-			r.number, r.seq = segmentNumber(path), seq
+			r.number, r.seq = number, seq
 		}
 	}
 	return r, nil
@@ -162,7 +165,11 @@ func (r *Reader) open() (err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Lstat(treePath(r.dir, r.number)); err == nil {
+	is, err := r.past.wasRemoved(r.number)
+	switch {
+	case err != nil:
+		return err
+	case is:
 		return r.skip()
 	}
 	return io.EOF // it was empty, and is being replaced
@@ -229,10 +236,7 @@ func (r *Reader) followed() (bool, error) {
 func (r *Reader) successor() (bool, error) {
 	_, err := os.Stat(segmentPath(r.dir, r.number+1))
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Lstat(treePath(r.dir, r.number+1)) // it was removed since
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return r.past.wasRemoved(r.number + 1) // since
 	}
 	return err == nil, err
 }

@@ -15,14 +15,17 @@ import (
 
 // resume checks that the log holds together and makes it ready for more.
 func (l *Log) resume() error {
-	names, err := Segments(l.dir)
+	found, err := findFiles(l.dir, l.options.Brief)
 	if err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
-	if err := consecutive(names); err != nil {
+	if len(found.logs) == 0 {
+		return fmt.Errorf("open audit log: the segments in %s were removed just now: %w", l.dir, fs.ErrNotExist)
+	}
+	r := &resumption{Log: l, files: found, first: found.logs[0], last: lastNumber(found.logs)}
+	if err := r.checkNumbers(); err != nil {
 		return err
 	}
-	r := &resumption{Log: l, names: names, last: segmentNumber(names[len(names)-1])}
 	if l.options.unsigned {
 		r.signed = 1<<63 - 1
 	} else if begun, err := r.readNotes(); err != nil || begun {
@@ -45,8 +48,9 @@ func (l *Log) resume() error {
 // A resumption is a log that is being opened.
 type resumption struct {
 	*Log
-	names []string // of the segments that are there
-	last  int      // the number of the last one
+	files *files
+	first int // the number of the first segment that is there
+	last  int // of the last one
 
 	from   int         // the number of the first one that has no seal
 	signed int64       // lines are in a checkpoint
@@ -56,21 +60,41 @@ type resumption struct {
 	due    string   // the key that signs next
 }
 
+// checkNumbers checks that no file is missing where later ones are there, as far as
+// the folder was listed.
+func (r *resumption) checkNumbers() error {
+	if r.options.Brief && r.first == 1 {
+		return nil
+	}
+	if err := r.files.consecutive(r.dir, r.past); err != nil {
+		return err
+	}
+	before := 0
+	for _, number := range r.files.notes {
+		if number > before+1 { // else there is a block of each in between
+			if is, err := r.past.has(number - 1); err != nil || !is {
+				return errors.Join(err, missingNotes(r.dir, before+1))
+			}
+		}
+		before = number
+	}
+	return nil
+}
+
+func missingNotes(dir string, number int) error {
+	return &DamageError{notePath(dir, number), 0, "the checkpoints of the segment are missing, and later ones are there"}
+}
+
 const setAside = "egressd serve --accept-damage, which sets the log aside as it is and begins a new one"
 
 // readNotes finds the newest checkpoint and the key that is due. A log that a crash
 // has left without anything in it is begun anew.
 func (r *resumption) readNotes() (begun bool, err error) {
-	numbers, err := numbered(r.dir, ".ckpt")
-	if err != nil {
-		return false, fmt.Errorf("open audit log: %w", err)
+	first := 1 // of those in files of their own
+	if len(r.files.notes) > 0 {
+		first = r.files.notes[0]
 	}
-	for i, number := range numbers {
-		if number != i+1 {
-			return false, &DamageError{notePath(r.dir, i+1), 0, "the checkpoints of the segment are missing, and later ones are there"}
-		}
-	}
-	for r.from = len(numbers); r.from > 0; r.from-- {
+	for r.from = lastNumber(r.files.notes); r.from >= first; r.from-- {
 		if err := r.readNoteFile(r.from); err != nil {
 			return false, err
 		}
@@ -79,6 +103,8 @@ func (r *resumption) readNotes() (begun bool, err error) {
 		}
 	}
 	switch {
+	case r.newest == nil && first > 1:
+		return false, missingNotes(r.dir, first-1)
 	case r.newest == nil:
 		return r.beginAnew()
 	case r.newest.sealed:
@@ -88,7 +114,7 @@ func (r *resumption) readNotes() (begun bool, err error) {
 		}
 		r.from++
 	case r.from > 1:
-		before, err := sealOf(r.dir, r.from-1)
+		before, err := r.past.sealOf(r.from - 1)
 		if err != nil {
 			return false, err
 		}
@@ -120,14 +146,15 @@ func newMark(m *mark, sealed *checkpoint) (err error) {
 
 // beginAnew begins a log in which there is nothing.
 func (r *resumption) beginAnew() (begun bool, err error) {
-	info, err := os.Stat(r.names[0])
+	path := segmentPath(r.dir, r.first)
+	info, err := os.Stat(path)
 	if err != nil {
 		return false, fmt.Errorf("open audit log: %w", err)
 	}
-	if len(r.names) > 1 || info.Size() > 0 || r.names[0] != segmentPath(r.dir, 1) {
+	if r.last > 1 || info.Size() > 0 || r.files.removed {
 		return false, &Refusal{"the audit log in " + r.dir + " has no checkpoint: it was not signed, or its checkpoints were removed", "restore the checkpoints from a copy, or " + setAside}
 	}
-	if err := os.Remove(r.names[0]); err != nil {
+	if err := os.Remove(path); err != nil {
 		return false, fmt.Errorf("open audit log: %w", err)
 	}
 	return true, r.begin()
@@ -161,32 +188,36 @@ func (r *resumption) checkSealed() error {
 	if r.options.unsigned {
 		r.from = r.last
 	}
-	first := segmentNumber(r.names[0])
-	if first > r.from {
+	if r.first > r.from {
 		return missing(r.dir, r.from)
 	}
-	if first > 1 {
-		sealed, err := sealOf(r.dir, first-1)
-		if err != nil {
-			return err
-		}
-		r.end.seq = sealed.size
-	}
-	sealed := r.names[:r.from-first]
 	if r.options.Brief {
-		r.end.seq, sealed = r.tree.size, nil
-	}
-	for _, name := range sealed {
-		var err error
-		if r.end.seq, err = endsOf(name, r.end.seq); err != nil {
-			return err
-		}
+		r.end.seq = r.tree.size
+	} else if err := r.checkEnds(); err != nil {
+		return err
 	}
 	if r.notary == nil && r.options.unsigned {
 		return nil
 	}
 	if r.end.seq != r.tree.size {
 		return &DamageError{segmentPath(r.dir, r.from-1), 0, fmt.Sprintf("it ends with record %d, and its seal says that %d came before", r.end.seq-1, r.tree.size)}
+	}
+	return nil
+}
+
+// checkEnds looks at both ends of all segments that are sealed.
+func (r *resumption) checkEnds() (err error) {
+	if r.first > 1 {
+		before, err := r.past.sealOf(r.first - 1)
+		if err != nil {
+			return err
+		}
+		r.end.seq = before.size
+	}
+	for number := r.first; number < r.from; number++ {
+		if r.end.seq, err = endsOf(segmentPath(r.dir, number), r.end.seq); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -291,7 +322,7 @@ func (r *resumption) appoint() error {
 	if err := verifyNote(r.note, signedBy); err != nil || !r.newest.isOf(signedBy) {
 		return &DamageError{notePath(r.dir, r.newest.segment), 0, "its newest checkpoint is not signed by the key of this log"}
 	}
-	r.sweep()
+	r.files.sweep(r.dir)
 	if err := r.notes.reopen(synced); err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
@@ -315,14 +346,6 @@ func (r *resumption) appoint() error {
 	}
 	l.retain()
 	return nil
-}
-
-// sweep removes what a crash has left of files that were being replaced.
-func (r *resumption) sweep() {
-	left, _ := filepath.Glob(filepath.Join(r.dir, durable.Left+"*"))
-	for _, path := range left {
-		_ = os.Remove(path)
-	}
 }
 
 // SetAside moves all files of the log in dir into a new folder in it, where they

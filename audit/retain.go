@@ -52,6 +52,9 @@ func (l *Log) retain() {
 	if err := l.removeOldest(owed); err != nil && l.options.Trouble != nil {
 		l.options.Trouble(fmt.Errorf("remove the oldest part of the audit log: %w", err))
 	}
+	if err := l.fold(); err != nil && l.options.Trouble != nil {
+		l.options.Trouble(fmt.Errorf("put together what is left of removed parts of the audit log: %w", err))
+	}
 }
 
 // owed returns the seq of the first record that is not to be removed yet, and whether
@@ -71,10 +74,11 @@ func (l *Log) removeOldest(owed int64) (err error) {
 			err = errors.Join(err, early)
 		}
 	}()
-	numbers, err := numbered(l.dir, ".log")
+	files, err := listFiles(l.dir)
 	if err != nil {
 		return err
 	}
+	numbers := files.logs
 	var total int64
 	sizes := make([]int64, len(numbers))
 	for i, number := range numbers {
@@ -89,7 +93,7 @@ func (l *Log) removeOldest(owed int64) (err error) {
 		if number >= l.notary.segment {
 			return nil
 		}
-		last, err := sealOf(l.dir, number)
+		last, err := l.past.sealOf(number)
 		if err != nil {
 			return err
 		}
@@ -100,7 +104,7 @@ func (l *Log) removeOldest(owed int64) (err error) {
 		if isOwed && !l.options.Retain.owedExceeded(total, last.time) {
 			return nil
 		}
-		if err := removeSegment(l.dir, number); err != nil {
+		if err := removeSegment(l.past, number); err != nil {
 			return err
 		}
 		if isOwed && early == nil {
@@ -124,26 +128,11 @@ func (r Retain) owedExceeded(total int64, sealed string) bool {
 	return Retain{Bytes: r.OwedBytes, Age: r.OwedAge}.exceeded(0, total, sealed)
 }
 
-// sealOf returns the last checkpoint of a segment, which has to be its seal.
-func sealOf(dir string, number int) (last *checkpoint, err error) {
-	path := notePath(dir, number)
-	_, err = readNotes(path, func(_ []byte, c *checkpoint) error {
-		last = c
-		return nil
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case last == nil || !last.sealed || last.segment != number:
-		return nil, &DamageError{path, 0, "its last checkpoint does not seal the segment"}
-	}
-	return last, nil
-}
-
 // removeSegment puts the tree of a sealed segment in the place of its lines, once it
 // was seen that it leads to the same roots.
-func removeSegment(dir string, number int) error {
-	text, err := spansOf(dir, number)
+func removeSegment(past *remains, number int) error {
+	dir := past.dir
+	text, err := spansOf(past, number)
 	if err != nil {
 		return err
 	}
@@ -161,10 +150,10 @@ func removeSegment(dir string, number int) error {
 }
 
 // spansOf returns the content of the tree file of a segment.
-func spansOf(dir string, number int) ([]byte, error) {
+func spansOf(past *remains, number int) ([]byte, error) {
 	var e edge
 	if number > 1 {
-		before, err := sealOf(dir, number-1)
+		before, err := past.sealOf(number - 1)
 		if err != nil {
 			return nil, err
 		}
@@ -172,14 +161,19 @@ func spansOf(dir string, number int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	lines, err := openCursor(segmentPath(dir, number), position{seq: e.size})
+	lines, err := openCursor(segmentPath(past.dir, number), position{seq: e.size})
 	if err != nil {
 		return nil, err
 	}
 	defer lines.Close()
 	var text bytes.Buffer
 	span := spanTree{from: e.size, to: e.size}
-	_, err = readNotes(notePath(dir, number), func(_ []byte, c *checkpoint) error {
+	notes, err := past.notes(number)
+	if err != nil {
+		return nil, err
+	}
+	defer notes.Close()
+	_, err = readNotesOf(notes, func(_ []byte, c *checkpoint) error {
 		for span.to < c.size {
 			line, err := lines.next()
 			if err == io.EOF {

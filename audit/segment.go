@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/internal/durable"
@@ -53,29 +51,19 @@ func segmentPath(dir string, number int) string {
 
 // segmentNumber returns the number in the name of a segment, or 0 where it is
 // not one.
-func segmentNumber(path string) int {
-	dir, name := filepath.Split(path)
-	number, err := strconv.Atoi(strings.TrimSuffix(name, ".log"))
-	if err != nil || number < 1 || filepath.Base(segmentPath(dir, number)) != name {
-		return 0
-	}
-	return number
-}
+func segmentNumber(path string) int { return numberIn(filepath.Base(path), ".log") }
 
 // Segments returns the paths of the segments in dir, the oldest first. It
 // needs no lock.
 func Segments(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	all, err := listFiles(dir)
 	if err != nil {
 		return nil, err
 	}
 	var paths []string
-	for _, entry := range entries {
-		if segmentNumber(entry.Name()) > 0 {
-			paths = append(paths, filepath.Join(dir, entry.Name()))
-		}
+	for _, number := range all.logs {
+		paths = append(paths, segmentPath(dir, number))
 	}
-	slices.SortFunc(paths, func(a, b string) int { return segmentNumber(a) - segmentNumber(b) })
 	return paths, nil
 }
 
@@ -115,30 +103,6 @@ func openSegment(dir string, number int, synced bool) (*segment, error) {
 		return nil, errors.Join(fmt.Errorf("open segment: %w", err), f.Close())
 	}
 	return &segment{f, number}, nil
-}
-
-// consecutive checks that no segment is missing, but for the first ones that
-// retention has removed.
-func consecutive(paths []string) error {
-	if len(paths) == 0 {
-		return nil
-	}
-	dir, first := filepath.Dir(paths[0]), segmentNumber(paths[0])
-	for number := 1; number < first; number++ {
-		if _, err := os.Lstat(treePath(dir, number)); err != nil {
-			return missing(dir, number)
-		}
-	}
-	for i, path := range paths {
-		if segmentNumber(path) != first+i {
-			return missing(dir, first+i)
-		}
-	}
-	return nil
-}
-
-func missing(dir string, number int) error {
-	return &DamageError{segmentPath(dir, number), 0, "the segment is missing, and a later one is there"}
 }
 
 // scan checks every line of a segment from a position on, hands it to each, and

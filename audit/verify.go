@@ -85,7 +85,8 @@ func VerifyWitnessed(dir, key string, given []byte, asked Witnessed) (*Report, e
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{dir: dir, key: key, outside: v.all, witnessed: v}
+	w := newWalker(dir, key)
+	w.outside, w.witnessed = v.all, v
 	if err := w.list(); err != nil {
 		return nil, err
 	}

@@ -290,11 +290,11 @@ func TestWhatIsDoneToFiles(t *testing.T) {
 
 func numbersOf(t *testing.T, dir string) []int {
 	t.Helper()
-	numbers, err := numbered(dir, ".log")
+	all, err := listFiles(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return numbers
+	return all.logs
 }
 
 func TestOtherKeysAndOtherLogs(t *testing.T) {
@@ -381,11 +381,11 @@ func TestTheVectorOfTheDocument(t *testing.T) {
 	if err != nil || !strings.Contains(page, fmt.Sprintf("    %x\n", c.root[:])) {
 		t.Errorf("the page does not have the root %x: %v", c.root[:], err)
 	}
-	text, err := spansOf(dir, 1)
+	text, err := spansOf(&remains{dir: dir}, 1)
 	if err != nil || !strings.Contains(page, "```\n"+string(text)+"```\n") {
 		t.Errorf("the page does not have the tree file\n%s%v", text, err)
 	}
-	if err := removeSegment(dir, 1); err != nil {
+	if err := removeSegment(&remains{dir: dir}, 1); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.verify(t); r.Code != Good || r.Removed != 1 {

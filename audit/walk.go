@@ -34,11 +34,17 @@ type walker struct {
 	short  *finding // where the lines end before the newest checkpoint
 	torn   int64    // bytes of a torn tail
 
+	past    *remains
+	behind  bool // behind the blocks of what was removed stands what is none
 	removed int
 	// For who proves something; nil where nobody does.
 	seen  func(level int, index int64, h tlog.Hash) // a node is complete
 	found func(seq int64, line []byte)              // a line was read
 	noted func(n []byte, c *checkpoint) error       // a note is good
+}
+
+func newWalker(dir, key string) *walker {
+	return &walker{dir: dir, key: key, past: &remains{dir: dir}}
 }
 
 func (w *walker) tampered(to int64, format string, args ...any) error {
@@ -71,9 +77,15 @@ func (w *walker) walk() error {
 	}
 	w.keys = []string{w.key}
 	w.compare(false)
-	for number := 1; number <= w.last; number++ {
-		if err := w.walkSegment(number); err != nil {
-			return err
+	blocks, lastNotes := len(w.past.blocks), lastNumber(w.notes)
+	for number := 0; number <= w.last; number++ {
+		if number > 0 {
+			if err := w.walkSegment(number); err != nil {
+				return err
+			}
+		}
+		if w.behind && number == blocks && number <= lastNotes {
+			return w.tampered(w.tree.size+1, "what stands in %s behind segment %d is no part of what was removed", removedName, number)
 		}
 	}
 	if w.short != nil {
@@ -98,7 +110,7 @@ func (w *walker) walkSegment(number int) error {
 	if number > lastNotes {
 		return w.unsigned(lines)
 	}
-	f, err := openFile(notePath(w.dir, number))
+	f, err := w.past.notes(number)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.tampered(w.tree.size+1, "the checkpoints of segment %d are missing, and later ones are there", number)
 	}
@@ -128,17 +140,16 @@ func (w *walker) open(number int) (lineSource, error) {
 		return nil, err
 	}
 	// Looked for only now: retention may have put it there in the meantime.
-	is, err := isFile(treePath(w.dir, number))
-	if err != nil {
-		return nil, err
-	}
-	if is && w.removed == number-1 {
-		f, err := openFile(treePath(w.dir, number))
-		if err != nil {
-			return nil, err
-		}
+	p, err := w.past.tree(number)
+	if err == nil && w.removed == number-1 {
 		w.removed++
-		return newSpanFile(f), nil
+		return newSpanFile(p), nil
+	}
+	if err == nil {
+		err = p.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	return noLines{}, w.cut(number, "segment %d is gone", number)
 }

@@ -80,6 +80,15 @@ class Page(unittest.TestCase):
         self.assertEqual(self.judge(**{"00000001.log": None}), verify.GOOD)
         self.assertEqual(self.judge(**{"00000001.log": None, "00000001.tree": None}), verify.TAMPERED)
 
+    def test_folded(self):
+        with open(PAGE, encoding="utf-8") as file:
+            head = re.search(r"`removed`, that begins with `(\d+ \d+ \d+)`", file.read())[1]
+        gone = {"00000001.log": None, "00000001.tree": None, "00000001.ckpt": None}
+        block = head + "\n" + self.files["00000001.ckpt"] + self.files["00000001.tree"]
+        self.assertEqual(self.judge(removed=block, **gone), verify.GOOD)
+        for changed in (block[:-1], block + "\n", block.replace(" 1", " 2", 1), "2" + block[1:], ""):
+            self.assertEqual(self.judge(removed=changed, **gone), verify.TAMPERED)
+
     def test_changed(self):
         text = self.files["00000001.log"]
         self.assertEqual(self.judge(**{"00000001.log": text.replace('"b"', '"x"')}), verify.TAMPERED)

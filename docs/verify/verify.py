@@ -15,6 +15,7 @@ import base64
 import binascii
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -383,6 +384,45 @@ class Segment:
         self.file.close()
 
 
+class Removed:
+    """What is left of the first segments, in blocks of one file."""
+
+    HEAD = re.compile(rb"(%b) (%b) (%b)\n" % (NUMBER, NUMBER, NUMBER))
+
+    def __init__(self, path):
+        self.path, self.blocks, self.behind = path, [], False
+        try:
+            mode = os.stat(path).st_mode
+            if not stat.S_ISREG(mode):
+                raise Finding(USAGE, "removed is not a file")
+            with open(path, "rb") as file:
+                self.read(file)
+        except FileNotFoundError:
+            pass
+
+    def read(self, file):
+        at, size = 0, file.seek(0, os.SEEK_END)
+        while True:
+            file.seek(at)
+            head = self.HEAD.match(file.read(64))
+            numbers = [number(text) for text in head.groups()] if head else [None]
+            if None in numbers or numbers[0] != len(self.blocks) + 1 or at + head.end() + numbers[1] + numbers[2] > size:
+                self.behind = at < size
+                return
+            begin = at + head.end()
+            at = begin + numbers[1] + numbers[2]
+            self.blocks.append({"ckpt": (begin, numbers[1]), "tree": (begin + numbers[1], numbers[2])})
+
+    def text(self, segment, kind):
+        """What stands for a file, or FileNotFoundError."""
+        if not 0 < segment <= len(self.blocks):
+            raise FileNotFoundError(2, "neither a file nor a block", "%08d.%s" % (segment, kind))
+        at, size = self.blocks[segment - 1][kind]
+        with open(self.path, "rb") as file:
+            file.seek(at)
+            return file.read(size)
+
+
 class Verifier:
     def __init__(self, folder, key, elsewhere, witnesses=(), within=0):
         self.folder, self.key = folder, key
@@ -419,6 +459,16 @@ class Verifier:
             match = FILE.fullmatch(name)
             if match and int(match[1]) > 0 and "%08d" % int(match[1]) == match[1] and self.there(name):
                 self.files[match[2]].add(int(match[1]))
+        # Looked at after the others, which go only once they are in here.
+        self.removed = Removed(os.path.join(self.folder, "removed"))
+        for _ in range(2):
+            if self.removed.behind and not self.under_way():  # it may be done by now
+                self.removed = Removed(self.removed.path)
+        self.blocks = len(self.removed.blocks)
+        self.stray = self.removed.behind and not self.under_way()
+        for segment in range(1, self.blocks + 1):
+            self.files["ckpt"].add(segment)
+            self.files["tree"].add(segment)
         if not self.files["log"] and not self.files["ckpt"]:
             raise Finding(USAGE, "%s holds no audit log" % self.folder)
         self.list_notes()
@@ -431,13 +481,17 @@ class Verifier:
         self.last_notes = max(self.files["ckpt"], default=0)
         self.last = max(self.last_lines, self.last_notes)
 
+    def under_way(self):
+        """Whether the files are there of which a block is made that is not whole."""
+        following = len(self.removed.blocks) + 1
+        return all(self.there("%08d.%s" % (following, kind)) for kind in ("ckpt", "tree"))
+
     def list_notes(self):
         """Takes the last .ckpt for none where it has no whole note."""
         last = max(self.files["ckpt"], default=0)
         if last == 0:
             return
-        with open(self.path(last, "ckpt"), "rb") as file:
-            text = file.read()
+        text = self.left(last, "ckpt")
         if cut_note(text)[0] is None:
             self.files["ckpt"].remove(last)
             if text:
@@ -453,6 +507,16 @@ class Verifier:
             raise Finding(USAGE, "%s is not a file" % name)
         return True
 
+    def left(self, segment, kind):
+        """The content of a .ckpt or .tree, or of what stands for it."""
+        try:
+            with open(self.path(segment, kind), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            if segment > len(self.removed.blocks):  # it may have been moved there just now
+                self.removed = Removed(self.removed.path)
+            return self.removed.text(segment, kind)
+
     def path(self, segment, kind):
         return os.path.join(self.folder, "%08d.%s" % (segment, kind))
 
@@ -463,8 +527,7 @@ class Verifier:
 
     def read_notes(self, segment):
         """The notes of a .ckpt file, one after the other; a torn end is taken note of."""
-        with open(self.path(segment, "ckpt"), "rb") as file:
-            text = file.read()
+        text = self.left(segment, "ckpt")
         raw, text = cut_note(text)
         while raw is not None:
             yield raw
@@ -498,6 +561,7 @@ class Verifier:
         if not self.files["ckpt"]:
             raise Finding(UNKNOWN, "the log is not signed")
         sealed, first = True, 0
+        self.look_behind(0)
         for segment in range(1, self.last_notes + 1):
             if segment not in self.files["ckpt"]:
                 raise self.tampered("%08d.ckpt is missing" % segment)
@@ -506,6 +570,7 @@ class Verifier:
             sealed, first = self.signed_segment(segment, first)
             if not sealed and segment < self.last_notes:
                 raise self.tampered("segment %d is not sealed, and later ones are signed" % segment)
+            self.look_behind(segment)
         if self.short:
             return
         if sealed and self.last_lines <= self.last_notes:
@@ -513,6 +578,11 @@ class Verifier:
             return
         for segment in range(self.last_notes + 1, self.last_lines + 1):
             self.unsigned_segment(segment)
+
+    def look_behind(self, segment):
+        """What stands behind the last block was left by a crash, or it is nothing of the log."""
+        if self.stray and segment == self.blocks:
+            raise self.tampered("what stands behind the blocks in removed is none")
 
     def ends(self, segment, text):
         """Lines are missing from a segment on: at the end of the log, or in the middle of it."""
@@ -580,16 +650,15 @@ class Verifier:
             self.roots[self.tree.size] = self.tree.root()
 
     def read_ranges(self, segment):
-        with open(self.path(segment, "tree"), "rb") as file:
-            for line in file:
-                fields = line[:-1].split(b" ")
-                if not line.endswith(b"\n") or len(fields) < 3:
-                    raise self.tampered("%08d.tree is not what it was" % segment)
-                hashes = [unbase64(f, 32) for f in fields[2:]]
-                start, end = number(fields[0]), number(fields[1])
-                if start is None or end is None or None in hashes:
-                    raise self.tampered("%08d.tree is not what it was" % segment)
-                yield start, end, hashes
+        for line in io.BytesIO(self.left(segment, "tree")):
+            fields = line[:-1].split(b" ")
+            if not line.endswith(b"\n") or len(fields) < 3:
+                raise self.tampered("%08d.tree is not what it was" % segment)
+            hashes = [unbase64(f, 32) for f in fields[2:]]
+            start, end = number(fields[0]), number(fields[1])
+            if start is None or end is None or None in hashes:
+                raise self.tampered("%08d.tree is not what it was" % segment)
+            yield start, end, hashes
 
     def range(self, note, ranges):
         start, end, hashes = next(ranges, (None, None, None))

@@ -1,0 +1,203 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/egressd/egressd/internal/durable"
+)
+
+// foldMost bounds what is moved at a time, since no checkpoint is signed meanwhile.
+const foldMost = 64 << 20
+
+// fold moves what is left of segments that were removed from files of their own to the
+// end of one file. The segment before the one at hand keeps its files, which are read
+// when the log is opened. It is called with signing held. With an error the files are
+// as they were, or in both places, and the next call goes on.
+//
+// A block counts only where its segment has no files. So these are removed once the
+// block is durable, the tree first; and as long as both are there, nobody knows
+// whether an earlier attempt came as far as that, and the block is written again.
+func (l *Log) fold() error {
+	files, err := listFiles(l.dir)
+	if err != nil {
+		return err
+	}
+	if err := l.past.read(); err != nil {
+		return err
+	}
+	if torn, err := l.past.torn(); err != nil {
+		return err
+	} else if torn {
+		return &DamageError{removedPath(l.dir), l.past.end(), "what stands there is no part of what was removed"}
+	}
+	kept := len(l.past.blocks)
+	for kept > 0 && files.whole(kept) {
+		kept--
+	}
+	if err := l.dropFolded(files, kept); err != nil {
+		return err
+	}
+	to := kept
+	for to+1 < l.notary.segment-1 && files.whole(to+1) && !slices.Contains(files.logs, to+1) {
+		to++
+	}
+	if to == kept {
+		return nil
+	}
+	last, err := l.writeBlocks(kept, to)
+	if err != nil {
+		return err
+	}
+	for number := kept + 1; number <= last; number++ {
+		if err := l.dropFiles(number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropFolded removes what a crash has left of files whose blocks are durable, which is
+// those of the first segments, so many.
+func (l *Log) dropFolded(files *files, blocks int) error {
+	left := slices.Compact(slices.Sorted(slices.Values(slices.Concat(files.notes, files.trees))))
+	for _, number := range left {
+		if number > blocks {
+			return nil
+		}
+		if slices.Contains(files.logs, number) {
+			continue
+		}
+		if err := l.sameAsBlock(number); err != nil {
+			return err
+		}
+		if err := l.dropFiles(number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameAsBlock compares the files of a segment with its block.
+func (l *Log) sameAsBlock(number int) error {
+	f, err := openFile(removedPath(l.dir))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b := l.past.blocks[number-1]
+	for path, in := range map[string]*io.SectionReader{
+		notePath(l.dir, number): io.NewSectionReader(f, b.at, b.notes),
+		treePath(l.dir, number): io.NewSectionReader(f, b.at+b.notes, b.tree),
+	} {
+		left, err := openFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		same, err := sameText(left, in)
+		if err := errors.Join(err, left.Close()); err != nil {
+			return err
+		}
+		if !same {
+			return &DamageError{path, 0, "it is not what " + removedName + " has of it"}
+		}
+	}
+	return nil
+}
+
+func sameText(a, b io.Reader) (bool, error) {
+	var one, other [32 << 10]byte
+	for {
+		n, err := io.ReadFull(a, one[:])
+		m, otherErr := io.ReadFull(b, other[:])
+		if !bytes.Equal(one[:n], other[:m]) {
+			return false, nil
+		}
+		for _, err := range []error{err, otherErr} {
+			if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+				return false, err
+			}
+		}
+		if err != nil || otherErr != nil {
+			return true, nil // both, since they are of one length
+		}
+	}
+}
+
+func (l *Log) dropFiles(number int) error {
+	for _, path := range []string{treePath(l.dir, number), notePath(l.dir, number)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBlocks makes the blocks of the segments behind the first kept durable, up to one
+// or as many as are moved at a time. It returns the number of the last one.
+func (l *Log) writeBlocks(kept, to int) (last int, err error) {
+	path := removedPath(l.dir)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileRW)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var end int64
+	if kept > 0 {
+		end = l.past.blocks[kept-1].end()
+	}
+	l.past.blocks = l.past.blocks[:kept]
+	if l.past.size > end {
+		if err := f.Truncate(end); err != nil {
+			return 0, err
+		}
+	}
+	var written int64
+	for last = kept; last < to && written < foldMost; last++ {
+		n, err := l.writeBlock(f, last+1)
+		if err != nil {
+			return 0, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Truncate(end)) // or it stays in both places
+		}
+		written += n
+	}
+	return last, errors.Join(syncData(f), durable.SyncFolder(l.dir), linked(f, path))
+}
+
+// writeBlock writes the block of one segment.
+func (l *Log) writeBlock(to *os.File, number int) (size int64, err error) {
+	notes, err := openFile(notePath(l.dir, number))
+	if err != nil {
+		return 0, err
+	}
+	defer notes.Close()
+	tree, err := openFile(treePath(l.dir, number))
+	if err != nil {
+		return 0, err
+	}
+	defer tree.Close()
+	notesInfo, err := notes.Stat()
+	if err != nil {
+		return 0, err
+	}
+	treeInfo, err := tree.Stat()
+	if err != nil {
+		return 0, err
+	}
+	head := headOf(number, notesInfo.Size(), treeInfo.Size())
+	size = int64(len(head)) + notesInfo.Size() + treeInfo.Size()
+	all := io.MultiReader(bytes.NewReader(head), io.LimitReader(notes, notesInfo.Size()), io.LimitReader(tree, treeInfo.Size()))
+	n, err := io.Copy(to, all)
+	if err == nil && n != size {
+		err = errors.New("a file was cut while it was read")
+	}
+	return size, err
+}
