@@ -1,10 +1,14 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -166,4 +170,58 @@ func BenchmarkOpenBrief(b *testing.B) {
 			}
 		})
 	}
+}
+
+// coldVariable names the folder in which a process measures one start.
+const coldVariable = "AUDIT_TEST_COLD"
+
+// BenchmarkColdRun does what one egressd run does with its log and with the index, each
+// time in a process of its own: what is made once in a process counts every time.
+func BenchmarkColdRun(b *testing.B) {
+	if dir := os.Getenv(coldVariable); dir != "" {
+		before := processCPU(b)
+		if err := coldRun(dir); err != nil {
+			b.Fatal(err)
+		}
+		fmt.Printf("cold %d\n", processCPU(b)-before)
+		return
+	}
+	dir := b.TempDir()
+	l, err := Create(filepath.Join(dir, "index"), Options{Brief: true})
+	if err := errors.Join(err, l.Close()); err != nil {
+		b.Fatal(err)
+	}
+	var all []float64
+	for b.Loop() {
+		child := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkColdRun$", "-test.benchtime=1x")
+		child.Env = append(os.Environ(), coldVariable+"="+dir)
+		out, err := child.Output()
+		var spent float64
+		if at := bytes.Index(out, []byte("cold ")); err == nil && at >= 0 {
+			_, err = fmt.Sscanf(string(out[at:]), "cold %g", &spent)
+		}
+		if err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+		all = append(all, spent)
+	}
+	slices.Sort(all)
+	b.ReportMetric(all[len(all)/2], "median-cpu-ns/run")
+}
+
+func coldRun(dir string) error {
+	index, err := Open(filepath.Join(dir, "index"), Options{Brief: true})
+	if err != nil {
+		return err
+	}
+	run, err := Create(filepath.Join(dir, fmt.Sprint(os.Getpid())), Options{Ephemeral: true})
+	if err != nil {
+		return err
+	}
+	_, first := run.Append(usual)
+	_, key := run.Origin()
+	_, second := index.Append(fmt.Appendf(nil, `{"kind":"run","key":"%s"}`, key))
+	third := run.Close()
+	_, fourth := index.Append([]byte(`{"kind":"run-end"}`))
+	return errors.Join(first, second, third, fourth, index.Close())
 }

@@ -46,11 +46,7 @@ func newOrigin() string {
 }
 
 func newSigner(origin string) *signer {
-	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		panic(err) // never fails, see crypto/rand
-	}
-	return &signer{origin, key}
+	return &signer{origin, generateKey()}
 }
 
 // createKeys makes the first key of a log. In a folder it is durable then.
@@ -146,7 +142,7 @@ func parseKeys(text []byte) (*keys, error) {
 		return nil, bad
 	}
 	k.epoch = epoch
-	k.now = &signer{k.origin, ed25519.NewKeyFromSeed(seed)}
+	k.now = &signer{k.origin, keyFromSeed(seed)}
 	clear(seed)
 	return k, nil
 }
