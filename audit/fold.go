@@ -21,9 +21,9 @@ const foldMost = 64 << 20
 // when the log is opened. It is called with signing held. With an error the files are
 // as they were, or in both places, and the next call goes on.
 //
-// A block counts only where its segment has no files. So these are removed once the
-// block is durable, the tree first; and as long as both are there, nobody knows
-// whether an earlier attempt came as far as that, and the block is written again.
+// A block counts only where its segment has no files. These are removed once the block
+// is durable. So as long as both are there nobody knows whether an earlier attempt came
+// as far as that, and the block is written again.
 func (l *Log) fold() error {
 	files, err := listFiles(l.dir)
 	if err != nil {
