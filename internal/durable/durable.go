@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
 )
 
 // Left begins the names of what a crash in the middle of [Replace] leaves in the folder.
@@ -56,7 +56,8 @@ func Read(path string, most int64) ([]byte, error) {
 }
 
 // Plain is Read for a path at which somebody else may have put anything. It waits for
-// nobody: a FIFO, a device, a socket or a folder there is an error. A link is
+// nobody: a FIFO, a device, a socket, a folder, or a file of the kernel's like
+// /proc/kmsg there is an error, and so is one that makes its reader wait. A link is
 // followed.
 func Plain(path string, most int64) ([]byte, error) {
 	f, err := OpenPlain(path)
@@ -67,23 +68,18 @@ func Plain(path string, most int64) ([]byte, error) {
 	return whole(f, path, most)
 }
 
+// patience is how long Plain reads what can make its reader wait, which on Linux are the
+// files of file systems in user space.
+const patience = 5 * time.Second
+
 // OpenPlain opens a plain file for reading, as Plain does. What it is is looked at before it
-// is opened, since opening alone does something to some devices, and again afterwards.
+// is opened, since opening alone does something to some devices.
 func OpenPlain(path string) (*os.File, error) {
-	info, err := os.Stat(path)
+	f, err := openPlain(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, notPlain(path)
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(notPlain(path), err, f.Close())
-	}
+	_ = f.SetReadDeadline(time.Now().Add(patience)) // an error says that nobody who reads it waits
 	return f, nil
 }
 

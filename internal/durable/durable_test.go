@@ -94,3 +94,18 @@ func TestPlainWaitsForNobody(t *testing.T) {
 		t.Error("a file that is too large was read")
 	}
 }
+
+// TestPlainFilesThatAreNotThere are told apart, by the path that was asked for.
+func TestPlainFilesThatAreNotThere(t *testing.T) {
+	dir := t.TempDir()
+	gone, loop := filepath.Join(dir, "gone"), filepath.Join(dir, "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Plain(gone, 1); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) {
+		t.Errorf("what is not there: %v", err)
+	}
+	if _, err := Plain(loop, 1); !errors.Is(err, syscall.ELOOP) || !strings.Contains(err.Error(), loop) {
+		t.Errorf("a loop of links: %v", err)
+	}
+}
