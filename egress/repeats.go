@@ -2,7 +2,6 @@ package egress
 
 import (
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -187,14 +186,7 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	if k.more == 0 {
 		return true
 	}
-	b := make([]byte, 0, len(key)+64)
-	b = append(b, key[:k.at]...)
-	b = append(b, `,"flow":"`...)
-	b = append(b, k.id.String()...)
-	b = append(b, `","count":`...)
-	b = strconv.AppendInt(b, k.more, 10)
-	b = append(b, key[k.at:k.size]...)
-	if _, err := g.config.Log.Append(b); err != nil {
+	if _, err := g.config.Log.Append(summed(key[:k.size], k.at, k.id, k.more)); err != nil {
 		return false
 	}
 	k.more = 0

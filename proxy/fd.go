@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"github.com/egressd/egressd/sandbox"
 )
@@ -131,3 +132,18 @@ func netConn(fd int) (net.Conn, error) {
 	defer f.Close()
 	return net.FileConn(f)
 }
+
+// backlogOf returns how many connections wait at a listener, or -1 where the system does
+// not tell, as for what is not TCP.
+func backlogOf(fd int) int64 {
+	var info syscall.TCPInfo
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 || info.State != tcpListen {
+		return -1
+	}
+	return int64(info.Unacked) // of a listener: the length of its queue
+}
+
+// tcpListen is the state of a listener, by tcp_states.h.
+const tcpListen = 10

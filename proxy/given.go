@@ -30,15 +30,21 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 		given[i] = &listener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
 	}
 	defer s.settleGiven(given)
+	waits := false // something, for a descriptor
 	for next := 0; ; {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
+			waits = false
 			s.acceptGiven(given[next%len(given)], c)
 			next++
 		case errors.Is(err, net.ErrClosed):
+			if waits && how != nil {
+				given[0].refuseUnseen(-1)
+			}
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			waits = true
 			time.Sleep(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
@@ -61,7 +67,8 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	}
 	fd, err := duplicate(c)
 	if err != nil {
-		return // too many descriptors
+		in.refuseUnseen(1) // too many descriptors
+		return
 	}
 	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
 	if !in.loop.Post(func() { s.accepted(in, fd, from) }) {

@@ -15,6 +15,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ type Server struct {
 	open     places        // connections
 	outside  places        // those of TLS listeners, around the ones that are inside
 	lingers  time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
+	looksAt  int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
 	inspection atomic.Pointer[inspection]
 
@@ -121,8 +123,9 @@ type listener struct {
 	fd       int
 	loop     *relay.Loop
 	open     *sync.WaitGroup
-	ended    bool         // on the loop
-	finding  atomic.Int64 // connections whose program is looked for
+	left     *atomic.Int32 // listeners of the same socket that have not ended
+	ended    bool          // on the loop
+	finding  atomic.Int64  // connections whose program is looked for
 }
 
 // Serve accepts from l, which the server owns from now on, until Shutdown.
@@ -136,12 +139,13 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 		return s.startErr
 	}
 	var open sync.WaitGroup
+	var left atomic.Int32
 	for _, loop := range s.loops {
 		fd, err := duplicate(l)
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		in := &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open}
+		in := &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left}
 		if !s.admit(in) {
 			syscall.Close(fd)
 			break
@@ -188,6 +192,7 @@ func (s *Server) admit(in *listener) bool {
 	defer s.mu.Unlock()
 	if !s.stopping {
 		in.open.Add(1)
+		in.left.Add(1)
 		s.listeners = append(s.listeners, in)
 		in.loop.Post(in.begin)
 	}
@@ -227,13 +232,35 @@ func (in *listener) end() {
 	if in.ended {
 		return
 	}
+	var unseen int64
 	if in.original != nil { // what has come until now is of somebody who may be gone
-		in.accept(backlogMost)
+		in.accept(cmp.Or(in.server.looksAt, backlogMost))
+		if in.left.Add(-1) == 0 {
+			unseen = backlogOf(in.fd)
+		}
 	}
 	in.ended = true
 	in.loop.Forget(in.fd)
 	in.loop.CloseFD(in.fd)
+	in.refuseUnseen(unseen)
 	in.open.Done()
+}
+
+// refuseUnseen records what has come to a listener that has ended and was not accepted:
+// how many, or -1 where that is not known. The log is what it is then: there is nobody to
+// tell that it failed, and nothing has passed.
+func (in *listener) refuseUnseen(n int64) {
+	const why = "the listener ended before these connections were looked at: they were too many, or egressd had no descriptors left"
+	who, via := sandbox.Peer{Listener: in.name}, policy.ViaTransparent
+	if in.original == nil {
+		via = policy.ViaUnknown
+	}
+	switch {
+	case n > 0:
+		_ = in.server.Gate.RefuseUnseen(who, via, n, why)
+	case n < 0:
+		_ = in.server.Gate.RefuseUnseen(who, via, 0, why+"; how many is not known")
+	}
 }
 
 const acceptAtOnce = 64

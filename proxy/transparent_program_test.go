@@ -99,40 +99,18 @@ func TestWhatWaitsAtTheEndIsDecided(t *testing.T) {
 	}
 	to := w.named(t, "evil.test", "22")
 	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
-	begin := func() {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-	}
 	denied := func(r egress.Record) bool {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
 	}
-	begin()
+	beginOne(t, l)
 	w.recorded(t, denied)
 	goOn := make(chan bool)
-	for _, loop := range w.loops {
-		held := make(chan bool)
-		loop.Post(func() { close(held); <-goOn })
-		<-held
-	}
+	w.hold(goOn)
 	const many = 2000
 	for range many {
-		begin()
+		beginOne(t, l)
 	}
-	stopped := make(chan error, 1)
-	go func() {
-		at, cancel := context.WithCancel(context.Background())
-		cancel()
-		stopped <- w.Shutdown(at)
-	}()
-	for !w.isStopping() {
-		time.Sleep(time.Millisecond)
-	}
-	close(goOn)
-	<-stopped
-	w.Gate.Settle()
+	w.stopNow(goOn)
 	var all int64
 	w.count(t, func(r egress.Record) bool {
 		if denied(r) {
