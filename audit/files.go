@@ -66,6 +66,14 @@ func numberIn(name, extension string) int {
 	return number
 }
 
+// firstNumber returns the first of numbers, or 0.
+func firstNumber(numbers []int) int {
+	if len(numbers) == 0 {
+		return 0
+	}
+	return numbers[0]
+}
+
 // lastNumber returns the last of numbers, or 0.
 func lastNumber(numbers []int) int {
 	if len(numbers) == 0 {

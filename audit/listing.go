@@ -17,6 +17,7 @@ func (w *walker) list() (err error) {
 	if err != nil {
 		return err
 	}
+	w.first = firstNumber(all.logs)
 	if w.notes, err = there(w.dir, all.notes, notePath); err != nil {
 		return err
 	}

@@ -320,7 +320,7 @@ func (m *mutation) foldSome(r *rand.Rand) {
 // TestBothVerifiersAgreeAboutWhatWasRemoved changes the file of what was removed.
 func TestBothVerifiersAgreeAboutWhatWasRemoved(t *testing.T) {
 	retained, j := specimens(t)[2], newJudge(t)
-	n := 25 * stride(1)
+	n := 25
 	if mutations := os.Getenv(mutationsVariable); mutations != "" {
 		n = 400
 	}

@@ -25,6 +25,7 @@ type walker struct {
 
 	logs, notes []int // the numbers of the files
 	last        int   // the largest of them
+	first       int   // the first segment that the folder had; 0 where it had none
 
 	tree   mark
 	checks int         // checkpoints that were read

@@ -426,6 +426,7 @@ class Removed:
 class Verifier:
     def __init__(self, folder, key, elsewhere, witnesses=(), within=0):
         self.folder, self.key = folder, key
+        self.first = None
         self.root_key, self.keys = key, []
         self.witnesses, self.within = witnesses, within
         self.vouched = max((note.size for note in elsewhere), default=0)
@@ -455,7 +456,9 @@ class Verifier:
     def list(self):
         """Finds the files of the log."""
         self.files = {"log": set(), "ckpt": set(), "tree": set()}
-        for name in os.listdir(self.folder):
+        names = os.listdir(self.folder)
+        self.first = self.first_log(names)
+        for name in names:
             match = FILE.fullmatch(name)
             if match and int(match[1]) > 0 and "%08d" % int(match[1]) == match[1] and self.there(name):
                 self.files[match[2]].add(int(match[1]))
@@ -496,6 +499,14 @@ class Verifier:
             self.files["ckpt"].remove(last)
             if text:
                 self.torn = "%08d.ckpt holds %d bytes of an unfinished checkpoint" % (last, len(text))
+
+    def overtaken(self):
+        """Whether the log begins with another segment than when it was listed: what was listed and what is there can be too far apart."""
+        return self.first != self.first_log(os.listdir(self.folder))
+
+    @staticmethod
+    def first_log(names):
+        return min((int(match[1]) for match in map(FILE.fullmatch, names) if match and match[2] == "log"), default=0)
 
     def there(self, name):
         """Whether a file can be opened; what is no file ends the verification."""
@@ -830,8 +841,14 @@ def verify(folder, key=None, checkpoints=(), index=None, witnesses=(), within=0)
             elsewhere += more
             witnesses = []
         elsewhere = [note for note in elsewhere if note.origin == root.name] or elsewhere
-        walk = Verifier(folder, root, elsewhere, witnesses, within)
-        walk.run()
+        for tries in (4, 3, 2, 1):
+            walk = Verifier(folder, root, elsewhere, witnesses, within)
+            try:
+                walk.run()
+                break
+            except (Finding, OSError):
+                if tries == 1 or not walk.overtaken():
+                    raise
         code, text = GOOD, "good"
     except Finding as found:
         code, text = found.code, found.text
