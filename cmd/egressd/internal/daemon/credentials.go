@@ -24,6 +24,7 @@ import (
 type credentials struct {
 	digest string
 	all    []*credential
+	over   time.Time // when another took its place; for tidy alone
 }
 
 // A credential is one rule's, as it was last read.
@@ -86,7 +87,7 @@ func (k *keyring) drop(set *credentials) {
 // ago still needs them. complain is told what could not be read.
 func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
 	k.close()
-	held := k.held.Load()
+	held := k.tidy(set)
 	k.forget = time.AfterFunc(decidedMost, func() { k.held.CompareAndSwap(held, &[]*credentials{set}) })
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
@@ -95,6 +96,22 @@ func (k *keyring) keep(set *credentials, c *config.Config, complain func(error))
 			k.refresh.Go(func() { one.follow(ctx, c, complain) })
 		}
 	}
+}
+
+// tidy forgets what was replaced a while ago, however often there are other policies, and the
+// set before of the same policy. It returns what is held then.
+func (k *keyring) tidy(set *credentials) *[]*credentials {
+	now, digests := time.Now(), map[string]bool{}
+	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), func(s *credentials) bool {
+		again := digests[s.digest]
+		digests[s.digest] = true
+		if s != set && s.over.IsZero() {
+			s.over = now
+		}
+		return again || s != set && now.Sub(s.over) >= decidedMost
+	})
+	k.held.Store(&held)
+	return &held
 }
 
 // close ends what reads credentials again.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,6 +119,42 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 			t.Error("the policy before still has its credential, or the one in force has lost it")
 		}
 	})
+}
+
+// TestCredentialsAreForgottenWhilePoliciesChange has a policy come each second for ten minutes,
+// so that it is never quiet: what was replaced long ago is held no more, and what was a moment
+// ago still is.
+func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
+	c := keyed(t, "command: [echo, a-long-key]")
+	const policies = 600
+	for name, digest := range map[string]func(i int) string{
+		"two in turn":   func(i int) string { return fmt.Sprint("sha256:", i%2) },
+		"always others": func(i int) string { return fmt.Sprint("sha256:", i) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var k keyring
+			defer k.close()
+			most := 0
+			for i := range policies {
+				set := &credentials{digest: digest(i)}
+				k.add(set)
+				k.keep(set, c, nil)
+				most = max(most, len(*k.held.Load()))
+				time.Sleep(time.Second)
+			}
+			if bound := int(decidedMost/time.Second) + 1; most > bound || most < 2 {
+				t.Errorf("%s: the credentials of %d policies were held at a time, want 2 to %d", name, most, bound)
+			}
+			held := *k.held.Load()
+			if held[0].digest != digest(policies-1) || held[1].digest != digest(policies-2) {
+				t.Errorf("%s: the credentials of %s and %s are held first", name, held[0].digest, held[1].digest)
+			}
+			time.Sleep(decidedMost)
+			if n := len(*k.held.Load()); n != 1 {
+				t.Errorf("%s: the credentials of %d policies are held when all but one is over", name, n)
+			}
+		})
+	}
 }
 
 // TestACredentialThatCannotBeHad has errors that say where, and never what.
