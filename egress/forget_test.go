@@ -16,6 +16,7 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	visit := func(name string) (*sandbox.Stay, *Flow) {
 		stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: name, Kind: "listener"})
 		w.Begin(stay, nil)
+		w.answersOf(name).add(peer.Addr.Addr(), "told.test", time.Now(), time.Now().Add(time.Hour))
 		f, err := w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, Listener: stay.Listener()}, ask(t, "127.0.0.1:1"))
 		if err != nil {
 			t.Fatal(err)
@@ -37,6 +38,9 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	}
 	if n := len(w.slots); n > 2*slotsSwept {
 		t.Errorf("%d slots are left of a thousand", n)
+	}
+	if n := len(w.told); n > 2*slotsSwept || w.told["stays"] == nil {
+		t.Errorf("what %d sandboxes were told is left of a thousand", n)
 	}
 	if w.slots["visitor-0"] == nil || w.slots["visitor-0"].open != 1 {
 		t.Error("who has a flow is forgotten")

@@ -326,12 +326,13 @@ func (g *Gate) slotOf(name string) *slot {
 // slotsSwept is how many slots there are at least before those of nobody are looked for.
 const slotsSwept = 64
 
-// sweepSlots forgets the slots of sandboxes that are there no more: who hands its network in
-// may have had any name. g.mu is held.
+// sweepSlots forgets the slots of sandboxes that are there no more, and what they were
+// told: who hands its network in may have had any name. g.mu is held.
 func (g *Gate) sweepSlots() {
 	for name, s := range g.slots {
 		if !g.config.Sandboxes.Expects(name) && s.retire() {
 			delete(g.slots, name)
+			delete(g.told, name)
 		}
 	}
 	g.swept = len(g.slots)
