@@ -233,7 +233,7 @@ func (d *daemon) listen(said io.ReadCloser, ready chan struct{}) {
 // isTrace reports whether a line is one of GODEBUG=schedtrace or gctrace. The runtime writes them
 // piece by piece, so that what egressd says may stand in the middle of one.
 func isTrace(line string) bool {
-	return !strings.Contains(line, "egressd: ") && (strings.HasPrefix(line, "SCHED ") || strings.HasPrefix(line, "gc ") || strings.HasPrefix(line, "  "))
+	return !strings.Contains(line, "egressd: ") && (strings.HasPrefix(line, "SCHED ") || strings.HasPrefix(line, "gc ") || line == forcedCollection || strings.HasPrefix(line, "  "))
 }
 
 // stop ends egressd as an operator does. It has to go by itself.

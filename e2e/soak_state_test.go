@@ -24,7 +24,8 @@ import (
 type state struct {
 	descriptors, goroutines, threads int
 	sockets                          int // of the kernel, in the whole gateway
-	resident                         int // memory in KiB
+	resident                         int // memory in KiB, of which so much is
+	anonymous                        int // its own: the rest are pages of files, which the kernel takes back at will
 	live                             int // MiB of it that the collector found in use last
 	files, fileBytes                 int // beside the log
 	segments                         int
@@ -32,8 +33,8 @@ type state struct {
 }
 
 func (s *state) String() string {
-	return fmt.Sprintf("%d descriptors, %d goroutines, %d threads, %d sockets, %d KiB (%d MiB live), %d files of %d bytes, %d segments, %v of CPU",
-		s.descriptors, s.goroutines, s.threads, s.sockets, s.resident, s.live, s.files, s.fileBytes, s.segments, s.cpu.Round(time.Millisecond))
+	return fmt.Sprintf("%d descriptors, %d goroutines, %d threads, %d sockets, %d KiB (%d its own, %d MiB live), %d files of %d bytes, %d segments, %v of CPU",
+		s.descriptors, s.goroutines, s.threads, s.sockets, s.resident, s.anonymous, s.live, s.files, s.fileBytes, s.segments, s.cpu.Round(time.Millisecond))
 }
 
 // noMore says of what there is more than there was, or "". So many descriptors (of sockets to
@@ -61,7 +62,7 @@ func (s *state) noMore(was *state, may int) string {
 
 func (d *daemon) state(t *testing.T) state {
 	t.Helper()
-	s := state{descriptors: d.descriptors(), goroutines: d.goroutines(t), threads: d.number(t, "Threads:"), resident: d.number(t, "VmRSS:"), cpu: d.cpu(t)}
+	s := state{descriptors: d.descriptors(), goroutines: d.goroutines(t), threads: d.number(t, "Threads:"), resident: d.number(t, "VmRSS:"), anonymous: d.number(t, "RssAnon:"), cpu: d.cpu(t)}
 	s.sockets, s.live = d.kernelSockets(t), d.liveMemory()
 	err := filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
 		switch {

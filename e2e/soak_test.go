@@ -21,6 +21,8 @@ import (
 // of 300: "1h@150". Each round is a minute then.
 const soakVariable = "EGRESSD_E2E_SOAK"
 
+const forcedCollection = "GC forced" // says the runtime when it collects because it has not for two minutes
+
 const soakSegments = 256 // that are kept
 
 // A soak is a daemon with all listeners, and what is done to it round by round.
@@ -56,23 +58,29 @@ func soakPolicy(odd bool) string {
 //
 // In the short form what is left behind shows exactly, but for memory: that has not
 // warmed up, and only the loss of some tens of kilobytes in each use would be seen. It
-// is in the hour that 5 % count, and retention removes segments. That each use does what
-// it should is for other tests to say: one in a hundred may come to nothing where the
-// machine has no time for it.
+// is in the hour that 5 % count, twice: between rounds, and after minutes without any use at
+// the end of the warm-up and at the end, when it depends no more on how much was going on (decision
+// 38); and retention removes segments. That each use does what it should is for other tests to
+// say: one in a hundred may come to nothing where the machine has no time for it.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
 	var states []state
+	var calm state
 	was, may := &s.quiet, 16
-	for n, began := 0, time.Now(); n < 2 || time.Since(began) < s.length; n++ {
+	for n, used := 0, time.Duration(0); n < 2 || used < s.length; n++ {
+		began := time.Now()
 		s.round(t)
 		states = append(states, s.rest(t, was, may))
+		used += time.Since(began)
 		t.Logf("round %d: %v", n+1, &states[n])
 		if n == s.warm() {
 			warm := states[n]
 			was, may = &warm, 8
+			calm = s.calm(t)
 		}
 	}
 	s.expectSameMemory(t, states)
+	s.expectCalm(t, &calm)
 	s.stop(t)
 	s.expectGoodLog(t)
 }
@@ -181,6 +189,40 @@ func (s *soak) rest(t *testing.T, was *state, may int) state {
 		clear(s.ledger.open)
 	}
 	return now
+}
+
+// calm returns what is left once nothing was asked of the daemon for so long that the runtime
+// has collected twice of its own accord, which it does two minutes after the last time: what
+// pools keep goes with the second. There is no calm in the short form.
+func (s *soak) calm(t *testing.T) state {
+	t.Helper()
+	if s.length == 0 {
+		return state{}
+	}
+	from, late := len(s.trace.String()), time.Now().Add(10*time.Minute)
+	for strings.Count(s.trace.String()[from:], forcedCollection) < 2 {
+		if time.Sleep(time.Second); time.Now().After(late) {
+			t.Fatal("the runtime has not collected twice in ten minutes")
+		}
+	}
+	time.Sleep(30 * time.Second) // in which it gives back what it does not need any more
+	now := s.state(t)
+	t.Logf("calm: %v", &now)
+	return now
+}
+
+// expectCalm has the memory of a daemon that nobody uses return to what it was after the
+// warm-up.
+func (s *soak) expectCalm(t *testing.T, was *state) {
+	t.Helper()
+	if s.length == 0 {
+		return
+	}
+	is := s.calm(t)
+	t.Logf("memory: %d KiB where nothing is done after the warm-up, %d KiB at the end", was.resident, is.resident)
+	if is.resident > was.resident+was.resident/20 {
+		t.Errorf("%d KiB of memory where nothing is done, %d were after the warm-up", is.resident, was.resident)
+	}
 }
 
 // expectSameMemory compares the middle of the last rounds with that of the first ones after
