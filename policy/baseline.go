@@ -19,6 +19,10 @@ type BaselineOptions struct {
 	// stands for its port on loopback and on every address of Self.
 	Listeners func() []netip.AddrPort
 
+	// Operator returns where only an operator may connect to egressd, as Listeners
+	// does. Nothing opens it. Nil: nowhere.
+	Operator func() []netip.AddrPort
+
 	// Exceptions open special-purpose space, each for just what it names:
 	// the patterns of allow rules. Those for which [InSpecialSpace] is false
 	// open nothing. None opens loopback, link-local, metadata, or the host's
@@ -43,6 +47,7 @@ type BaselineOptions struct {
 type Baseline struct {
 	self       func() []netip.Addr
 	listeners  func() []netip.AddrPort
+	operator   func() []netip.AddrPort
 	exceptions []Pattern
 	unsafe     []Pattern
 }
@@ -55,10 +60,14 @@ func NewBaseline(b BaselineOptions) *Baseline {
 	if b.Listeners == nil {
 		b.Listeners = func() []netip.AddrPort { return nil }
 	}
+	if b.Operator == nil {
+		b.Operator = func() []netip.AddrPort { return nil }
+	}
 	opensNothing := func(p Pattern) bool { return !InSpecialSpace(p) && !p.isSingle() }
 	return &Baseline{
 		self:       b.Self,
 		listeners:  b.Listeners,
+		operator:   b.Operator,
 		exceptions: slices.DeleteFunc(slices.Clone(b.Exceptions), opensNothing),
 		unsafe:     slices.DeleteFunc(slices.Clone(b.Unsafe), opensNothing),
 	}
@@ -169,7 +178,7 @@ func (b *Baseline) refusedAddr(addr netip.Addr, to wanted) AddressClass {
 		class, embedded = AddrSelf, EmbeddedIPv4(addr).IsValid()
 	}
 	local := own || class == AddrLoopback || class == AddrUnspecified
-	if b.isListener(addr, local, to) && !b.namesListener(addr, to) {
+	if isListener(b.operator(), addr, local, to) || isListener(b.listeners(), addr, local, to) && !b.namesListener(addr, to) {
 		return AddrSelf
 	}
 	if class == "" {
@@ -207,16 +216,16 @@ func (b *Baseline) isSelf(addr netip.Addr) bool {
 }
 
 // isListener reports whether a connection to addr, which is local where it
-// ends at this host, would reach egressd. What Linux is told to send to
+// ends at this host, would reach one of listeners. What Linux is told to send to
 // 0.0.0.0 or :: goes to loopback.
-func (b *Baseline) isListener(addr netip.Addr, local bool, to wanted) bool {
+func isListener(listeners []netip.AddrPort, addr netip.Addr, local bool, to wanted) bool {
 	if to.portless {
 		return false
 	}
 	addr = addr.Unmap().WithZone("")
 	inner := EmbeddedIPv4(addr)
 	anywhere := addr.IsUnspecified() || inner.IsValid() && inner.IsUnspecified()
-	return slices.ContainsFunc(b.listeners(), func(l netip.AddrPort) bool {
+	return slices.ContainsFunc(listeners, func(l netip.AddrPort) bool {
 		at := l.Addr().Unmap().WithZone("")
 		reached := at == addr || at == inner || anywhere || local && at.IsUnspecified()
 		return reached && l.Port() == to.port

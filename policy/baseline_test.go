@@ -345,6 +345,32 @@ func TestEgressdNeverTalksToItself(t *testing.T) {
 	}
 }
 
+// TestNothingOpensTheOperatorsListener: neither a range nor the address and port themselves,
+// nor another way to write it.
+func TestNothingOpensTheOperatorsListener(t *testing.T) {
+	for at, spellings := range map[string]string{
+		"127.0.0.1:9090": "127.0.0.1:9090 [::ffff:127.0.0.1]:9090 0.0.0.0:9090 [::]:9090 [64:ff9b::7f00:1]:9090",
+		"[::1]:9090":     "[::1]:9090 0.0.0.0:9090 [::]:9090",
+	} {
+		for _, unsafe := range []string{"127.0.0.0/8:*", "127.0.0.1:9090", "[::1]:9090", "[::ffff:127.0.0.1]:9090", "0.0.0.0:9090", "[::]:9090", "[64:ff9b::7f00:1]:9090"} {
+			p, err := ParsePattern(unsafe)
+			if err != nil {
+				continue // a spelling that no rule may have
+			}
+			b := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: []Pattern{p}})
+			for _, text := range strings.Fields(spellings) {
+				if got := judged(t, b, text); got == "" {
+					t.Errorf("listening on %s, unsafe_allow %s: %s is open", at, unsafe, text)
+				}
+			}
+		}
+		beside := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: mustPatterns(t, "127.0.0.0/8:*")})
+		if got := judged(t, beside, "127.0.0.1:9091"); got != "" {
+			t.Errorf("the port beside %s is refused as %s", at, got)
+		}
+	}
+}
+
 func TestAListenerIsCalledSelf(t *testing.T) {
 	b := NewBaseline(BaselineOptions{Listeners: addrPorts("127.0.0.1:3128")})
 	if got := judged(t, b, "127.0.0.1:3128"); got != "self" {

@@ -9,9 +9,10 @@ import (
 
 // An Environment is what a policy needs to know beside its file.
 type Environment struct {
-	// Self and Listeners are as in [BaselineOptions].
+	// Self, Listeners and Operator are as in [BaselineOptions].
 	Self      func() []netip.Addr
 	Listeners func() []netip.AddrPort
+	Operator  func() []netip.AddrPort
 
 	// Evaluators are further opinions, of the organisation's layer. They can only
 	// make the policy stricter than the file, except where the file is silent. With
@@ -127,6 +128,7 @@ func (f *File) baseline(env *Environment) *Baseline {
 	return NewBaseline(BaselineOptions{
 		Self:       env.Self,
 		Listeners:  env.Listeners,
+		Operator:   env.Operator,
 		Exceptions: append(specialPatterns(f.Allow), above[0]...),
 		Unsafe:     append(patterns(f.UnsafeAllow), above[1]...),
 	})

@@ -449,13 +449,12 @@ func TestACredentialUnderDefaultAllowChangesSomething(t *testing.T) {
 	}
 }
 
-func TestKeysThatDoNothingYetAreNamed(t *testing.T) {
+func TestTheOperatorsListenerIsNothingToWarnOf(t *testing.T) {
 	f, err := ParseFile("t.yaml", []byte("version: 1\nallow: [a.example]\nlisten: {admin: \"unix:/run/a.sock\"}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"t.yaml:3:17: listen.admin does nothing in this version"}
-	if diff := cmp.Diff(want, f.Warnings()); diff != "" {
-		t.Error(diff)
+	if said := f.Warnings(); len(said) != 0 {
+		t.Errorf("warned %q", said)
 	}
 }

@@ -329,7 +329,7 @@ type guard struct{ *Baseline }
 
 func guardOf(env *Environment, above [2][]Pattern, named []Pattern) guard {
 	return guard{NewBaseline(BaselineOptions{
-		Self: env.Self, Listeners: env.Listeners,
+		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
 		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
 	})}
 }

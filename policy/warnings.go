@@ -39,20 +39,12 @@ func (f *File) Doubts(others ...*File) []Problem {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
 	}
 	w.nobodyAsks()
-	w.idle("listen.admin", f.Listen.Admin != "")
 	return w.said
 }
 
 // Opens reports whether anything in the file may allow something.
 func (f *File) Opens() bool {
 	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) > 0 || f.names(false)
-}
-
-// idle names a key that is read for later versions and does nothing yet.
-func (w *warnings) idle(key string, set bool) {
-	if set {
-		w.say(w.file.places[key], "%s does nothing in this version", key)
-	}
 }
 
 type warnings struct {

@@ -31,6 +31,9 @@ type Config struct {
 
 	Learn bool // what no rule speaks of passes
 
+	// Operator returns where the operator's listener is; nil: where the file says.
+	Operator func() []netip.AddrPort
+
 	Organisation *Config    // the organisation's file; nil where there is none
 	Projects     []*Project // of its sandboxes; nil before they are read
 

@@ -14,8 +14,7 @@ import (
 
 // Listeners are the TCP listeners that the file names by address.
 func (c *Config) Listeners() []netip.AddrPort {
-	texts := append(slices.Clone(c.File.Listen.Proxy), c.File.Listen.Admin)
-	texts = append(append(texts, c.File.Listen.DNS...), c.File.Listen.Transparent...)
+	texts := slices.Concat(c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent)
 	for _, s := range c.File.Sandboxes {
 		texts = append(texts, s.Listen)
 	}
@@ -26,6 +25,24 @@ func (c *Config) Listeners() []netip.AddrPort {
 		}
 	}
 	return all
+}
+
+// OperatorAt is where the operator's listener is over TCP, by the file; nothing where it is
+// elsewhere.
+func (c *Config) OperatorAt() (all []netip.AddrPort) {
+	if a, err := netip.ParseAddrPort(c.File.Listen.Admin); err == nil {
+		all = append(all, a)
+	}
+	return all
+}
+
+// OperatorSocket is the path of the operator's listener, or "" where it is no Unix socket.
+func (c *Config) OperatorSocket() string {
+	path, unix := strings.CutPrefix(c.File.Listen.Admin, policy.UnixListener)
+	if !unix {
+		return ""
+	}
+	return path
 }
 
 // HostAddresses are the addresses that this host has now.
@@ -102,6 +119,9 @@ func (c *Config) places() []string {
 		if s.Listen != "" {
 			all = append(all, s.Name+" "+s.Listen)
 		}
+	}
+	if c.File.Listen.Admin != "" {
+		all = append(all, "admin "+c.File.Listen.Admin)
 	}
 	return append(all, c.enterPlaces()...)
 }

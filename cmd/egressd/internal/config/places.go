@@ -117,6 +117,17 @@ func DefaultCADir() (string, error) {
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
 
+// OperatorToken is the file of the token of the operator's listener: beside the place where
+// the audit log is by default, even where the log is elsewhere, which a sandbox may be
+// able to see.
+func OperatorToken() (string, error) {
+	log, err := DefaultAuditDir()
+	if err != nil {
+		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
+	}
+	return filepath.Join(filepath.Dir(log), "admin.token"), nil
+}
+
 // RunsDir is where the folders of runs are: beside the log of the daemon, which
 // may be writing it.
 func (c *Config) RunsDir() (string, error) {

@@ -174,7 +174,10 @@ type assembly struct {
 // Environment is what the policy of this configuration is made of beside its
 // file. It loads what the files name under rego into c.Rules and c.Parts.
 func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
-	env := policy.Environment{Self: self, Listeners: listeners, Inspection: true, Learn: c.Learn}
+	env := policy.Environment{Self: self, Listeners: listeners, Operator: c.Operator, Inspection: true, Learn: c.Learn}
+	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
+		env.Operator = func() []netip.AddrPort { return at }
+	}
 	parts, err := c.RegoParts(nil)
 	if err != nil {
 		return env, err
