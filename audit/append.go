@@ -167,7 +167,9 @@ func (l *Log) writeQueue() {
 	if err == nil {
 		b.admitted, err = l.write(len(b.records))
 	}
-	b.err = err
+	if b.err = err; err != nil {
+		l.refused.Add(int64(len(b.records) - b.admitted))
+	}
 }
 
 // stamp fills the buffer with the lines of records.

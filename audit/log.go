@@ -28,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -91,6 +92,8 @@ type Log struct {
 	signing sync.Mutex
 	notary  *notary  // nil where the log is not signed
 	past    *remains // of what retention has removed
+
+	refused atomic.Int64 // records that could not be written
 
 	unretained bool // the oldest segments were not looked at: what is owed was not known
 

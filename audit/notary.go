@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +43,7 @@ type notary struct {
 	file     noteFile               // of that segment
 	newest   *checkpoint            // that is durable, or nil
 	note     []byte                 // of newest
+	signed   atomic.Int64           // the size of newest, for who does not wait for signing
 	began    time.Time              // the epoch
 	adopting bool                   // the next epoch's key is due
 	proposed func() (string, error) // waits for the key of the next epoch; nil where nobody makes it
@@ -132,6 +134,7 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 		return err
 	}
 	n.newest, n.note, n.adopting, n.used = c, note, handover, !handover
+	n.signed.Store(c.size)
 	if n.options.Anchor != nil {
 		n.options.Anchor(note)
 	}

@@ -330,6 +330,7 @@ func (r *resumption) appoint() error {
 		dir: r.dir, options: &r.options, keys: k, vouched: true,
 		segment: r.from, file: r.notes, newest: r.newest, note: r.note, began: time.Now(),
 	}
+	r.notary.signed.Store(r.newest.size)
 	l := r.Log
 	if r.options.Brief {
 		r.notary.proposeAhead()

@@ -147,6 +147,7 @@ func (c *connecting) end(won *attempt, err error) {
 	c.flow.mu.Lock()
 	c.flow.dialled = endpointOf(won.to)
 	c.flow.mu.Unlock()
+	c.flow.connected()
 	c.done(won.fd, nil)
 }
 

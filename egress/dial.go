@@ -44,6 +44,7 @@ func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
 		conn.Close()
 		return nil, f.dialError(errRefused)
 	}
+	f.connected()
 	return conn, nil
 }
 

@@ -40,6 +40,7 @@ func (f *Flow) append(r recordOf) (int64, error) {
 
 // note counts what a record says, for all who want to know.
 func (f *Flow) note(r recordOf) {
+	f.gate.counts.note(f, r)
 	f.gate.config.Tally.note(f, r)
 	f.gate.stays.of(f.request.Sandbox.Stay).note(f, r)
 }

@@ -78,6 +78,7 @@ type Gate struct {
 	requests requests
 	compared comparisons
 	canaries atomic.Pointer[secret.Canaries]
+	counts   counters
 	stays    openStays
 	asker    Asker // the resolver, where it is one and in time; nil else
 	asks     asks
@@ -94,6 +95,8 @@ type Gate struct {
 	swept int                  // slots that were left when those of nobody were last removed
 	bound map[string]*bindings // synthetic addresses, by sandbox
 	told  map[string]*answers  // by sandbox
+
+	leftUp, leftDown int64 // bytes of slots that were removed
 }
 
 // mayLookUp notes that one more flow needs name, and reports whether the
@@ -331,6 +334,8 @@ const slotsSwept = 64
 func (g *Gate) sweepSlots() {
 	for name, s := range g.slots {
 		if !g.config.Sandboxes.Expects(name) && s.retire() {
+			g.leftUp += s.meter.Up.Load()
+			g.leftDown += s.meter.Down.Load()
 			delete(g.slots, name)
 			delete(g.told, name)
 		}

@@ -52,6 +52,7 @@ const (
 	KindStop     Kind = "stop"
 	KindRecovery Kind = "recovery"
 	KindSignal   Kind = "signal" // something that nobody does by accident; beside the record of the decision
+	KindAdmin    Kind = "admin"  // what an operator asked egressd for, or somebody who is none
 )
 
 type RecordDst struct {

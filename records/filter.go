@@ -63,7 +63,7 @@ func (f *Filter) String() string { return strings.Join(f.words, " ") }
 // decision stands in, so that there is nothing to group.
 func (f *Filter) WantsRecords() bool {
 	return slices.ContainsFunc(f.kinds, func(k string) bool {
-		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal"
+		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal" || k == "admin"
 	})
 }
 

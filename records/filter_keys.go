@@ -23,7 +23,7 @@ var FilterValues = map[string][]string{
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
 	"shadow":  {"deny", "allow", "ask", "inspect"},
 	"marked":  {"yes", "no"},
-	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal"},
+	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin"},
 }
 
 // A filterKey says how the value of a key is read.

@@ -49,7 +49,7 @@ var cefSchema = sync.OnceValue(func() *schema {
 	return s
 })
 
-var kinds = []egress.Kind{egress.KindOpen, egress.KindClose, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindPolicy, egress.KindStart, egress.KindSignal}
+var kinds = []egress.Kind{egress.KindOpen, egress.KindClose, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindPolicy, egress.KindStart, egress.KindSignal, egress.KindAdmin}
 
 func FuzzHostileText(f *testing.F) {
 	for _, text := range hostile {

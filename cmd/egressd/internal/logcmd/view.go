@@ -135,8 +135,8 @@ func lineWords(r *egress.Record, action string) []string {
 		return []string{action, records.Destination(r), records.What(r), recordPath(r), lineWho(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
 	case egress.KindSignal:
 		return []string{"ALARM", signalText(r.Signal), records.Destination(r), lineWho(r), r.Flow}
-	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery:
-		return []string{string(r.Kind), r.Note}
+	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery, egress.KindAdmin:
+		return []string{string(r.Kind), timesText(r), r.Src, r.Note}
 	default: // a kind that a later version writes
 		return []string{string(r.Kind), records.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
 	}

@@ -1,0 +1,175 @@
+package egress
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// Counts for whoever watches egressd. They have no name and no text that a sandbox
+// chooses: there are as many as there are ways in, actions and classes, and no more.
+var (
+	countedVias    = [...]string{string(policy.ViaConnect), string(policy.ViaHTTP), string(policy.ViaSOCKS5), string(policy.ViaTransparent), string(policy.ViaDNS), string(policy.ViaEnter), string(policy.ViaUnknown), otherThings}
+	countedActions = [...]string{"allow", "deny", "ask"}
+	countedClasses = [...]string{"", // of what is allowed
+		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.AddressDenied),
+		string(policy.NameMismatch), string(policy.NoServerName), string(policy.NotTLS), string(policy.ECHRefused),
+		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskRejected),
+		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),
+		string(policy.DNSTypeDenied), string(policy.DNSBudget), string(policy.Canary), string(policy.UDPDenied),
+		string(policy.ResponseRefused), string(policy.CredentialUnavailable), string(policy.CertificateRefused),
+		string(policy.NetworkDNS), string(policy.NetworkRefused), string(policy.NetworkUnreachable), string(policy.NetworkTLS), string(policy.NetworkTimeout),
+		otherThings,
+	}
+)
+
+// otherThings is what is counted together, in the last place of each list.
+const otherThings = "other"
+
+// placeIn returns where name stands in a list, and the last place where it does not.
+func placeIn(list []string, name string) int {
+	if i := slices.Index(list, name); i >= 0 {
+		return i
+	}
+	return len(list) - 1
+}
+
+// Bounds of the buckets of what is timed.
+var (
+	connectBounds = []time.Duration{
+		500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 15 * time.Second,
+	}
+	lastBounds = []time.Duration{
+		10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour,
+	}
+)
+
+// bucketsMost is more than there are bounds.
+const bucketsMost = 16
+
+// counters count what a gate has recorded. Nothing waits for them; the zero value is ready.
+type counters struct {
+	decisions [len(countedVias)][len(countedActions)][len(countedClasses)]atomic.Int64
+	ended     atomic.Int64 // flows
+	failed    [len(countedClasses)]atomic.Int64
+	lookups   atomic.Int64
+	connected timings
+	lasted    timings
+}
+
+// timings are how long something took.
+type timings struct {
+	in  [bucketsMost]atomic.Int64 // the last one that is used: longer than every bound
+	sum atomic.Int64              // nanoseconds
+}
+
+func (t *timings) observe(took time.Duration, bounds []time.Duration) {
+	i := 0
+	for i < len(bounds) && took > bounds[i] {
+		i++
+	}
+	t.in[i].Add(1)
+	t.sum.Add(int64(took))
+}
+
+func (t *timings) read(bounds []time.Duration) Histogram {
+	h := Histogram{Sum: time.Duration(t.sum.Load()), Bounds: bounds, Below: make([]int64, len(bounds))}
+	for i := range bounds {
+		h.Count += t.in[i].Load()
+		h.Below[i] = h.Count
+	}
+	h.Count += t.in[len(bounds)].Load()
+	return h
+}
+
+// note counts what a record says.
+func (c *counters) note(f *Flow, r recordOf) {
+	d, denied := f.decision, !passes(f.decision.Verdict)
+	switch {
+	case r.kind == KindDNS && f.request.Via != policy.ViaDNS:
+		c.lookups.Add(1) // which the gate makes for a flow that is allowed so far
+		return
+	case r.kind == KindClose:
+		c.ended.Add(1)
+		c.lasted.observe(r.took, lastBounds)
+		if i := slices.Index(countedClasses[1:], r.end.Outcome); i >= 0 {
+			c.failed[1+i].Add(1)
+		}
+		if !denied { // else it was refused after it had been opened
+			return
+		}
+	}
+	c.decisions[placeIn(countedVias[:], string(f.request.Via))][placeIn(countedActions[:], d.Verdict.Action())][placeIn(countedClasses[:], string(d.Class))].Add(1)
+}
+
+// Figures are what a gate has counted since it was made. Their sizes do not depend on
+// what sandboxes do.
+type Figures struct {
+	Decisions []DecisionFigure // those that are not 0
+	Failed    []FailureFigure  // flows that ended for a reason that has a class; those that are not 0
+	Open      int              // flows
+	Ended     int64            // flows
+	Lookups   int64            // names that were not cached, for flows and their addresses
+	Up, Down  int64            // payload bytes, also of flows that are open
+	Connected Histogram        // from the start of a flow until its upstream is connected
+	Lasted    Histogram        // from the start of a flow to its end
+}
+
+// A DecisionFigure is how often something was decided.
+type DecisionFigure struct {
+	Via, Action, Class string // Class is empty where it was allowed
+	Count              int64
+}
+
+// A FailureFigure is how many flows ended for a reason.
+type FailureFigure struct {
+	Class string
+	Count int64
+}
+
+// A Histogram says how long something took, and how often.
+type Histogram struct {
+	Bounds []time.Duration // not to be changed
+	Below  []int64         // how many took no longer than each bound
+	Count  int64
+	Sum    time.Duration
+}
+
+// Figures returns what was counted so far. It holds up nothing.
+func (g *Gate) Figures() Figures {
+	c := &g.counts
+	all := Figures{
+		Open: g.Flows(), Ended: c.ended.Load(), Lookups: c.lookups.Load(),
+		Connected: c.connected.read(connectBounds), Lasted: c.lasted.read(lastBounds),
+	}
+	for v := range countedVias {
+		for a := range countedActions {
+			for i := range countedClasses {
+				if n := c.decisions[v][a][i].Load(); n > 0 {
+					all.Decisions = append(all.Decisions, DecisionFigure{countedVias[v], countedActions[a], countedClasses[i], n})
+				}
+			}
+		}
+	}
+	for i := range countedClasses {
+		if n := c.failed[i].Load(); n > 0 {
+			all.Failed = append(all.Failed, FailureFigure{countedClasses[i], n})
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all.Up, all.Down = g.leftUp, g.leftDown
+	for _, s := range g.slots {
+		all.Up += s.meter.Up.Load()
+		all.Down += s.meter.Down.Load()
+	}
+	return all
+}
+
+// connected counts how long the flow took to reach its upstream.
+func (f *Flow) connected() {
+	f.gate.counts.connected.observe(time.Since(f.gate.began)-f.began, connectBounds)
+}

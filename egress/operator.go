@@ -1,0 +1,120 @@
+package egress
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// An OpenFlow is what an operator is shown of a flow. The host is canonical; nothing
+// else in it is text that a sandbox chose freely.
+type OpenFlow struct {
+	ID        string    `json:"id"`
+	Sandbox   string    `json:"sandbox"`
+	Via       string    `json:"via"`
+	Host      string    `json:"host"`
+	Port      uint16    `json:"port"`
+	Addr      string    `json:"addr,omitempty"` // that was dialled
+	Src       string    `json:"src,omitempty"`
+	Rule      string    `json:"rule,omitempty"`
+	Layer     string    `json:"layer,omitempty"`
+	Inspected bool      `json:"inspected,omitempty"`
+	PID       int       `json:"pid,omitempty"`
+	Began     time.Time `json:"began"`
+	Seconds   float64   `json:"seconds"` // since then
+}
+
+// OpenFlows returns the flows that are open, oldest first: at most so many of those that
+// began after the one with the ID after, and whether there are more. With the ID of
+// the last, or the zero value at first, the next can be asked for.
+func (g *Gate) OpenFlows(after ID, most int) (page []OpenFlow, more bool) {
+	flows := slices.DeleteFunc(g.openFlows(), func(f *Flow) bool { return f.id <= after })
+	slices.SortFunc(flows, func(a, b *Flow) int { return cmp.Compare(a.id, b.id) })
+	if more = len(flows) > most; more {
+		flows = flows[:most]
+	}
+	page = make([]OpenFlow, len(flows))
+	for i, f := range flows {
+		page[i] = f.describe()
+	}
+	return page, more
+}
+
+func (f *Flow) describe() OpenFlow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.request
+	o := OpenFlow{
+		ID: f.id.String(), Sandbox: r.Sandbox.Name, Via: string(r.Via), Host: f.shown(r.Destination.Host), Port: r.Destination.Port,
+		Rule: f.decision.Rule, Layer: string(f.decision.Layer),
+		Inspected: r.TLS != nil && r.TLS.Inspected,
+		Began:     f.id.time().UTC(), Seconds: (time.Since(f.gate.began) - f.began).Seconds(),
+	}
+	if at := f.dialled.addrPort(); at.IsValid() {
+		o.Addr = at.Addr().String()
+	}
+	if at := f.src.addrPort(); at.IsValid() {
+		o.Src = at.String()
+	}
+	if r.Process != nil {
+		o.PID = r.Process.PID
+	}
+	return o
+}
+
+// IsOpen reports whether there is an open flow with that ID.
+func (g *Gate) IsOpen(id ID) bool {
+	return slices.ContainsFunc(g.openFlows(), func(f *Flow) bool { return f.id == id })
+}
+
+// CutFlow cuts an open flow, whose close record then has the outcome "cut", and reports
+// whether there was one. The policy is what it was: the sandbox may begin another.
+func (g *Gate) CutFlow(id ID) bool {
+	for _, f := range g.openFlows() {
+		if f.id == id {
+			f.cut()
+			return true
+		}
+	}
+	return false
+}
+
+// ParseID reads an ID as String writes it.
+func ParseID(text string) (id ID, ok bool) {
+	for i := range len(text) {
+		n := slices.Index([]byte(crockford), text[i])
+		if n < 0 || len(text) != idLength {
+			return 0, false
+		}
+		id = id<<5 | ID(n)
+	}
+	return id, len(text) == idLength
+}
+
+// An OperatorNote is what an operator asked egressd for, or somebody who is none.
+type OperatorNote struct {
+	Process *policy.Process // who asked, where the kernel says so
+	Src     netip.AddrPort  // else where it came from
+	Count   int64           // how many requests it stands for; 0 is one
+	Note    string
+}
+
+// NoteOperator records what was asked for by [KindAdmin].
+func (g *Gate) NoteOperator(o OperatorNote) error {
+	g.Settle()
+	e := encoder{b: make([]byte, 0, 256)}
+	e.open("")
+	e.str("kind", string(KindAdmin))
+	if o.Count > 1 {
+		e.num("count", o.Count)
+	}
+	e.addrPort("src", o.Src)
+	e.process(o.Process)
+	e.str("note", o.Note)
+	e.close()
+	_, err := g.config.Log.Append(e.b)
+	return err
+}
