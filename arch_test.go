@@ -35,11 +35,12 @@ var floors = map[string][]string{
 	"proxy":       {"internal/*", "policy", "sandbox", "egress", "certs"},
 	"dns":         {"internal/*", "policy", "sandbox", "egress"},
 	"admin":       {"internal/*", "policy", "audit", "egress"},
-	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/doctorcmd", "cmd/egressd/internal/containercmd", "cmd/egressd/internal/runcmd", "internal/*", "policy", "certs", "sandbox", "egress", "records"},
+	"cmd/egressd": {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "cmd/egressd/internal/initcmd", "cmd/egressd/internal/logs", "cmd/egressd/internal/logcmd", "cmd/egressd/internal/policycmd", "cmd/egressd/internal/authority", "cmd/egressd/internal/trustcmd", "cmd/egressd/internal/daemon", "cmd/egressd/internal/doctorcmd", "cmd/egressd/internal/containercmd", "cmd/egressd/internal/runcmd", "cmd/egressd/internal/admincmd", "internal/*", "policy", "certs", "sandbox", "egress", "records"},
 
 	"cmd/egressd/internal/cli":          {"internal/*"},
 	"cmd/egressd/internal/config":       {"cmd/egressd/internal/cli", "internal/*", "policy", "rego", "bundle", "sandbox"},
 	"cmd/egressd/internal/environ":      {"cmd/egressd/internal/cli", "policy"},
+	"cmd/egressd/internal/admincmd":     {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "internal/*", "egress", "admin"},
 	"cmd/egressd/internal/initcmd":      {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/environ", "internal/*", "policy", "integrate", "sandbox"},
 	"cmd/egressd/internal/logs":         {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "audit", "egress", "records", "records/export"},
 	"cmd/egressd/internal/logcmd":       {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/logs", "internal/*", "policy", "audit", "egress", "records", "records/signals", "records/export", "records/sink"},
@@ -47,7 +48,7 @@ var floors = map[string][]string{
 	"cmd/egressd/internal/confine":      {"cmd/egressd/internal/cli", "internal/*", "proxy"},
 	"cmd/egressd/internal/authority":    {"cmd/egressd/internal/cli", "certs"},
 	"cmd/egressd/internal/trustcmd":     {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "policy"},
-	"cmd/egressd/internal/daemon":       {"cmd/egressd/internal/authority", "cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/logs", "internal/*", "policy", "audit", "bundle", "certs", "sandbox", "egress", "records/sink", "proxy", "dns"},
+	"cmd/egressd/internal/daemon":       {"cmd/egressd/internal/authority", "cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/logs", "internal/*", "policy", "audit", "bundle", "certs", "sandbox", "egress", "records/sink", "proxy", "dns", "admin"},
 	"cmd/egressd/internal/exits":        {"cmd/egressd/internal/cli", "sandbox"},
 	"cmd/egressd/internal/places":       {"cmd/egressd/internal/config", "internal/*"},
 	"cmd/egressd/internal/doctorcmd":    {"cmd/egressd/internal/cli", "cmd/egressd/internal/config", "cmd/egressd/internal/confine", "cmd/egressd/internal/daemon", "cmd/egressd/internal/exits", "cmd/egressd/internal/places", "policy", "audit", "integrate", "sandbox", "egress", "records/sink"},
@@ -129,6 +130,8 @@ var mayDial = map[string]string{
 	"internal/lab": "the far side of tests",
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
+
+	"cmd/egressd/internal/admincmd": "the operator's own listener, as an operator",
 
 	"cmd/egressd/internal/daemon": "syscall.Connect to ask whether a unix socket is alive, see clearSocket",
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/containercmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
@@ -66,6 +67,10 @@ func addCommands(root *cobra.Command) {
 		containercmd.NewDocker(),
 		containercmd.NewPodInit(),
 		containercmd.NewPodRun(),
+		admincmd.NewStatus(),
+		admincmd.NewPs(),
+		admincmd.NewCut(),
+		admincmd.NewReload(),
 		doctorcmd.NewSelftest(),
 		doctorcmd.New(),
 		initcmd.New(),

@@ -5,6 +5,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/spf13/cobra"
 )
 
@@ -34,7 +35,7 @@ writes units for that.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.Serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, daemon.Tailoring{AcceptDamage: accept})
+			return daemon.Serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, daemon.Tailoring{AcceptDamage: accept, Explain: policycmd.Explain})
 		},
 	}
 	cli.ConfigFlag(cmd, &path)

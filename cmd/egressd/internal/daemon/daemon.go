@@ -72,6 +72,7 @@ type Daemon struct {
 	networkDoors []*networkDoor
 	containers   *containers // nil where no sandbox is told by its container
 	stays        stays
+	operator     operator
 
 	alarms   tokens.Bucket  // that the operator is told of
 	policy   *policy.Policy // in force
@@ -88,6 +89,7 @@ type Tailoring struct {
 
 	AcceptDamage bool                 // begin a new log in the place of one that does not hold together
 	Log          func(*audit.Options) // changes how the log is written; may be nil
+	Explain      Explanation          // answers operators who ask what would happen; may be nil
 
 	above  string  // the organisation's file, where a test has another
 	handed *handed // sockets of the service manager; may be nil
@@ -112,11 +114,14 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		}
 	}()
 	d.own.Store(&[]netip.AddrPort{})
+	d.operator.orders = make(chan order)
 	d.alarms.Rate, d.alarms.Most = 1, 10
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
 	}
 	d.Path = d.Config.Path
+	at := d.Config.OperatorAt()
+	d.operator.at.Store(&at)
 	if !t.Unread {
 		d.seen = config.StateOf(d.Path, d.above, nil)
 	}
@@ -195,7 +200,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	for _, l := range d.listening {
 		d.Serving.Go(func() {
 			if err := d.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
-				fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", l.name, err)
+				d.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (proxy)\n", addressOf(l))
@@ -203,6 +208,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.serveCaptured()
 	d.serveNames()
 	d.serveDoors()
+	d.serveOperator()
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.guardRules(ctx)
 	d.notify(sd.SdNotifyReady)
@@ -259,6 +265,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, cli.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
+	d.putInForce(p, d.Config, "loaded "+d.Path)
 	d.attest()
 	d.adopt(d.Config)
 	if err := d.sinks.Apply(sinks); err != nil {
@@ -295,6 +302,9 @@ func (d *Daemon) recordStart() error {
 }
 
 func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
+	if d.tailor.Change == nil { // else it is the daemon's listener that nobody may reach, and not one of this process
+		c.Operator = d.operator.where
+	}
 	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
 
@@ -332,6 +342,7 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 
 // Close releases what New, Begin and the start of Serve have opened.
 func (d *Daemon) Close() {
+	d.endOperator()
 	d.keys.close()
 	for _, l := range d.listening {
 		l.Close()

@@ -87,7 +87,7 @@ func (d *Daemon) serveDoors() {
 		}
 		d.Serving.Go(func() {
 			if err := l.door.Serve(unix); !errors.Is(err, net.ErrClosed) {
-				fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", l.name, err)
+				d.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (enter)\n", l.name)

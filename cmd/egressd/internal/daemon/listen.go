@@ -43,6 +43,9 @@ func (d *Daemon) listen() error {
 	if err := d.listenForNetworks(); err != nil {
 		return err
 	}
+	if err := d.listenForOperator(); err != nil {
+		return err
+	}
 	if err := d.tailor.handed.allTaken(d.Path); err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func (d *Daemon) serveCaptured() {
 		_, kind, _ := captureAt(door.name) // it has been read before
 		d.Serving.Go(func() {
 			if err := d.Server.ServeTransparent(door.Listener, door.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
-				fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", door.name, err)
+				d.isLost(door.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (transparent, %s)\n", door.Addr(), kind.name)

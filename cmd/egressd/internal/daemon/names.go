@@ -95,7 +95,7 @@ func (d *Daemon) serveNames() {
 // lost tells the operator that a listener is no longer served.
 func (d *Daemon) lost(name string, err error) {
 	if !errors.Is(err, dns.ErrServerClosed) {
-		fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", name, err)
+		d.isLost(name, err)
 	}
 }
 

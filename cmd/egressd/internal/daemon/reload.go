@@ -17,19 +17,22 @@ import (
 // reload reads the policy file, and what it names under rego, again. A file that is
 // not right leaves the policy in force as it is, and both the log and the operator
 // are told.
-func (d *Daemon) reload(ctx context.Context, why string, always bool) {
+func (d *Daemon) reload(ctx context.Context, why string, always bool) error {
 	now := config.StateOf(d.Path, d.above, d.watch)
 	if !always && now == d.seen {
-		return
+		return nil
 	}
 	d.seen = now
-	if err := d.apply(ctx, why); err != nil {
+	err := d.apply(ctx, why)
+	d.reloaded(err)
+	if err != nil {
 		if err := d.Gate.RejectPolicy("rejected " + d.Path + ": " + err.Error()); err != nil {
 			fmt.Fprintf(d.Talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
 		fmt.Fprintf(d.Talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
 		fmt.Fprintf(d.Talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
 	}
+	return err
 }
 
 // A change is all that a reload puts in force.
@@ -122,6 +125,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	}
 	d.Gate.SetCanaries(next.canaries)
 	d.policy = next.policy
+	d.putInForce(next.policy, next.config, done+": "+why)
 	d.attest()
 	d.adopt(next.config)
 	d.stays.trust(next.with)

@@ -77,10 +77,13 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			d.telling(func() { d.reload(ctx, "SIGHUP", true) })
+			d.telling(func() { _ = d.reload(ctx, "SIGHUP", true) }) // it has said what was wrong
+			d.pollNow()
+		case a := <-d.operator.orders:
+			d.telling(func() { a.told <- d.reload(ctx, a.why, true) })
 			d.pollNow()
 		case <-changes:
-			d.reload(ctx, "the file changed", false)
+			_ = d.reload(ctx, "the file changed", false)
 		case a := <-d.arrivals:
 			d.arrive(ctx, a)
 		case <-d.ageing():
@@ -88,7 +91,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 			d.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:
 			if d.Config.ProjectsMoved() {
-				d.reload(ctx, "a project changed", false)
+				_ = d.reload(ctx, "a project changed", false)
 			}
 		}
 	}
@@ -98,6 +101,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // its tunnels, and last the log.
 func (d *Daemon) stop(drain time.Duration) error {
 	d.notify(sd.SdNotifyStopping)
+	d.operator.stopping.Store(true)
 	fmt.Fprintf(d.Talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
@@ -110,6 +114,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	left()
 	d.filter.Shutdown()
 	d.Serving.Wait()
+	d.endOperator()
 	err := d.Gate.Note("stop", note)
 	d.sinks.Stop(sinksDrain)
 	return err

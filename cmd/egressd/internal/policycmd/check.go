@@ -263,3 +263,9 @@ func credentialText(rule string) string {
 	}
 	return "that of rule " + rule + " is added"
 }
+
+// Explain is what check says of a request, for who asks a daemon.
+func Explain(p *policy.Policy, who policy.Sandbox, method, request string) (any, error) {
+	o := checkOptions{method: method}
+	return o.answer(p, who, request)
+}

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// Pages of flows.
+const (
+	pageUsual = 100
+	pageMost  = 1000
+)
+
+// A Failure is what the answer to a request says that failed.
+type Failure struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+func fail(w http.ResponseWriter, status int, what, hint string) {
+	write(w, status, Failure{what, hint})
+}
+
+func write(w http.ResponseWriter, status int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// healthz says that the process answers.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	write(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// Readiness is whether egressd can do its work, and why not.
+type Readiness struct {
+	Ready bool     `json:"ready"`
+	Why   []string `json:"why,omitempty"`
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	var all Readiness
+	if s.Missing != nil {
+		all.Why = s.Missing()
+	}
+	if err := s.Log.Err(); err != nil {
+		all.Why = append(all.Why, err.Error())
+	}
+	all.Ready = len(all.Why) == 0
+	status := http.StatusOK
+	if !all.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	write(w, status, all)
+}
+
+// A Page is some of the flows that are open.
+type Page struct {
+	Open  int               `json:"open"` // all of them
+	Flows []egress.OpenFlow `json:"flows"`
+	Next  string            `json:"next,omitempty"` // is asked for by after; where there are more
+}
+
+func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
+	most, after := pageUsual, egress.ID(0)
+	q := r.URL.Query()
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > pageMost {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("limit is a number from 1 to %d", pageMost), "/v1/flows?limit=100")
+			return
+		}
+		most = n
+	}
+	if text := q.Get("after"); text != "" {
+		id, ok := egress.ParseID(text)
+		if !ok {
+			fail(w, http.StatusBadRequest, "after is the id of a flow", "/v1/flows, whose next is the one to give")
+			return
+		}
+		after = id
+	}
+	p := Page{Open: s.Gate.Flows()}
+	var more bool
+	if p.Flows, more = s.Gate.OpenFlows(after, most); more {
+		p.Next = p.Flows[len(p.Flows)-1].ID
+	}
+	write(w, http.StatusOK, p)
+}
+
+func (s *Server) cut(w http.ResponseWriter, r *http.Request) {
+	id, ok := egress.ParseID(r.PathValue("id"))
+	if !ok || !s.Gate.IsOpen(id) {
+		fail(w, http.StatusNotFound, "there is no open flow with that id", "egressd ps")
+		return
+	}
+	if s.record(w, r, "cut flow "+id.String()) {
+		return
+	}
+	if !s.Gate.CutFlow(id) {
+		fail(w, http.StatusNotFound, "the flow has ended by itself", "egressd ps")
+		return
+	}
+	write(w, http.StatusOK, map[string]string{"cut": id.String()})
+}
+
+func (s *Server) policy(w http.ResponseWriter, _ *http.Request) {
+	if s.Policy == nil {
+		fail(w, http.StatusNotFound, "there is no policy to show", "")
+		return
+	}
+	write(w, http.StatusOK, s.Policy())
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+	const hint = `curl -H 'Content-Type: application/json' -d '{"request":"https://example.com/"}'`
+	var q Question
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, "the question is not application/json", hint)
+		return
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&q); err != nil {
+		fail(w, http.StatusBadRequest, "the question cannot be read: "+err.Error(), hint)
+		return
+	}
+	if _, err := d.Token(); err != io.EOF {
+		fail(w, http.StatusBadRequest, "something follows the question", hint)
+		return
+	}
+	if s.Explain == nil {
+		fail(w, http.StatusNotFound, "nothing is explained here", "egressd check")
+		return
+	}
+	a, err := s.Explain(q)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error(), hint)
+		return
+	}
+	write(w, http.StatusOK, a)
+}
+
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	if s.Reload == nil {
+		fail(w, http.StatusNotFound, "nothing is reloaded here", "kill -HUP")
+		return
+	}
+	if r.ContentLength != 0 {
+		fail(w, http.StatusBadRequest, "a reload takes no body: the policy is what the file says", "egressd reload")
+		return
+	}
+	if s.record(w, r, "reload") {
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout + writeTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
+	defer cancel()
+	told, err := s.Reload(ctx, "asked by "+r.Context().Value(visitorKey{}).(*visitor).who.String())
+	if err != nil {
+		fail(w, http.StatusUnprocessableEntity, err.Error(), "correct it, and reload again; what was in force still is")
+		return
+	}
+	write(w, http.StatusOK, told)
+}

@@ -1,0 +1,137 @@
+// Package admincmd has the commands that ask a running egressd serve at listen.admin: status,
+// ps, cut and reload.
+package admincmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/durable"
+)
+
+const (
+	answerWithin = 3 * time.Minute // in which a reload may fetch bundles
+	answerMost   = 4 << 20
+)
+
+// A client asks the operator's listener of one policy.
+type client struct {
+	base  string // of URLs
+	at    string // for people
+	token string
+	http  *http.Client
+	path  string // of the policy file
+}
+
+// dial finds the listener of a policy. It connects to nothing yet.
+func dial(path string) (*client, error) {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, cli.Unsure(err)
+	}
+	name := cfg.File.Listen.Admin
+	if name == "" {
+		return nil, cli.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
+			`listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
+	}
+	c := &client{base: "http://" + name, at: name, path: cfg.Path}
+	to := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", name)
+	}
+	if socket := cfg.OperatorSocket(); socket != "" {
+		c.base = "http://egressd"
+		to = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	} else if err := c.readToken(); err != nil {
+		return nil, err
+	}
+	c.http = &http.Client{
+		Timeout:       answerWithin,
+		Transport:     &http.Transport{DialContext: to, DisableKeepAlives: true}, // and no proxy
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c, nil
+}
+
+func (c *client) readToken() error {
+	path, err := config.OperatorToken()
+	if err != nil {
+		return err
+	}
+	text, err := durable.Plain(path, 1024)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return cli.Failed(fmt.Errorf("there is no token in %s", path), "egressd serve, which makes it, as the same user")
+	case err != nil:
+		return cli.Failed(fmt.Errorf("read the token of listen.admin: %w", err), "the same command as the user of egressd serve")
+	}
+	c.token = strings.TrimSpace(string(text))
+	return nil
+}
+
+// ask sends a request and reads the answer into v, whatever its status is; other answers
+// than those of wanted are errors.
+func (c *client) ask(ctx context.Context, method, path string, v any, wanted ...int) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return 0, c.explain(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, answerMost))
+	if err != nil {
+		return 0, c.explain(err)
+	}
+	for _, status := range append(wanted, http.StatusOK) {
+		if answer.StatusCode == status {
+			if err := json.Unmarshal(text, v); err != nil {
+				return 0, cli.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
+			}
+			return status, nil
+		}
+	}
+	var why admin.Failure
+	if json.Unmarshal(bytes.TrimSpace(text), &why) != nil || why.Error == "" {
+		why = admin.Failure{Error: "it answered " + answer.Status, Hint: "egressd doctor"}
+	}
+	return answer.StatusCode, cli.Failed(errors.New(why.Error), why.Hint)
+}
+
+// explain says why nobody answered.
+func (c *client) explain(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	err = fmt.Errorf("ask egressd serve at %s: %w", c.at, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return cli.Failed(err, "egressd serve --config "+cli.ShellWord(c.path))
+	case errors.Is(err, fs.ErrPermission):
+		return cli.Failed(err, "the same command as root, or as the user of egressd serve")
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF):
+		return cli.Failed(err, "the same command as root or as the user of egressd serve, in its network; egressd log kind:admin says who was turned away")
+	}
+	return cli.Failed(err, "egressd doctor")
+}

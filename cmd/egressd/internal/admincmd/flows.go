@@ -1,0 +1,147 @@
+package admincmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/egress"
+	"github.com/spf13/cobra"
+)
+
+// NewPs returns egressd ps.
+func NewPs() *cobra.Command {
+	var o psOptions
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the flows that are open",
+		Long: `Ps asks egressd serve, at listen.admin, which tunnels and requests are open, oldest
+first. With --json, each is an object on a line of its own.`,
+		Example: "  egressd ps\n  egressd ps --sandbox ci --json",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "those of the sandbox `NAME` alone")
+	return cmd
+}
+
+type psOptions struct {
+	config, sandbox string
+	json            bool
+}
+
+func (o *psOptions) run(ctx context.Context, w io.Writer) error {
+	c, err := dial(o.config)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if !o.json {
+		fmt.Fprintln(table, "ID\tDESTINATION\tVIA\tSANDBOX\tRULE\tAGE")
+	}
+	for after := ""; ; {
+		var page admin.Page
+		if _, err := c.ask(ctx, http.MethodGet, "/v1/flows?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
+			return err
+		}
+		for i := range page.Flows {
+			f := &page.Flows[i]
+			if o.sandbox != "" && f.Sandbox != o.sandbox {
+				continue
+			}
+			if o.json {
+				err = cli.PrintJSON(w, f)
+			} else {
+				err = row(table, f)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return table.Flush()
+		}
+	}
+}
+
+func row(w io.Writer, f *egress.OpenFlow) error {
+	age := (time.Duration(f.Seconds * float64(time.Second))).Round(time.Second)
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.ID, cli.Word(net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))), f.Via, cli.Word(f.Sandbox), cli.Word(f.Rule), age)
+	return err
+}
+
+// NewCut returns egressd cut.
+func NewCut() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "cut ID…",
+		Short: "Cut flows that are open",
+		Long: `Cut has egressd serve, at listen.admin, break off flows that are open, and records who
+asked. The policy stays as it is: the sandbox may begin them again. To keep it
+from that, take the host out of the policy, which cuts all that it does not
+allow any more.
+
+Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
+		Example: "  egressd ps\n  egressd cut 01KB6ZQ4SZ",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, asJSON, args)
+		},
+	}
+	cli.ConfigFlag(cmd, &config)
+	cli.JsonFlag(cmd, &asJSON)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids []string) error {
+	if len(ids) == 0 {
+		return cli.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
+	}
+	for _, id := range ids {
+		if _, ok := egress.ParseID(id); !ok {
+			return cli.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
+		}
+	}
+	c, err := dial(config)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, id := range ids {
+		var done struct {
+			Cut string `json:"cut"`
+		}
+		status, err := c.ask(ctx, http.MethodDelete, "/v1/flows/"+id, &done)
+		switch {
+		case err != nil && status == http.StatusNotFound:
+			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd ps")
+			failed = true
+		case err != nil:
+			return err
+		case asJSON:
+			if err := cli.PrintJSON(w, done); err != nil {
+				return err
+			}
+		default:
+			fmt.Fprintf(talk, "egressd: %s is cut\n", id)
+		}
+	}
+	if failed {
+		return cli.Status(cli.ExitFailed)
+	}
+	return nil
+}

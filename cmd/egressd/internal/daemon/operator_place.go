@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/internal/durable"
+)
+
+// openOperatorSocket opens the socket of the operator's listener, which only its owner may
+// connect to, in a folder in which nobody else can put another in its place.
+func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
+	if !filepath.IsAbs(path) { // a name without a file, as @NAME is, has no owner
+		return nil, fmt.Errorf("%q is no absolute path", path)
+	}
+	path = filepath.Clean(path)
+	if taken := d.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {
+		err := OwnFolder(filepath.Dir(path))
+		if err == nil {
+			err = onlyOwners(path)
+		}
+		if err != nil {
+			return nil, errors.Join(err, taken.Close())
+		}
+		return taken, nil
+	}
+	if err := makeOwnFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := OwnFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	l, err := openSocket("unix", path, path, ofOwner)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// onlyOwners refuses a socket file to which others may connect.
+func onlyOwners(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode()&fs.ModeSocket == 0 || info.Mode().Perm()&^ofOwner != 0 || !isOwn(owner) {
+		return fmt.Errorf("others may connect to it (%s); SocketMode=0600 and SocketUser= in the socket unit", info.Mode())
+	}
+	return nil
+}
+
+// makeOwnFolder makes a folder, and those above it, where there are none. Others may pass
+// through those above: proxy sockets may lie beside.
+func makeOwnFolder(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return MakeFolder(path)
+}
+
+// OwnFolder refuses a folder in which somebody else than root and this user can put anything,
+// or to which a link of somebody else leads.
+func OwnFolder(path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); info.Mode()&fs.ModeSymlink != 0 && (!ok || !isOwn(owner)) {
+			return fmt.Errorf("%s is a link of another user", at)
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	for at := real; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		sticky := at != real && info.Mode()&fs.ModeSticky != 0 // others cannot replace what is ours in it
+		switch {
+		case !ok || !isOwn(owner):
+			return fmt.Errorf("%s belongs to another user", at)
+		case info.Mode().Perm()&0o022 != 0 && !sticky:
+			return fmt.Errorf("others may write in %s; give it a folder of its own, with mode 0700", at)
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+func isOwn(owner *syscall.Stat_t) bool {
+	return owner.Uid == 0 || int64(owner.Uid) == int64(os.Geteuid())
+}
+
+// A token has 260 bits. What it begins with tells those who look for secrets what it is.
+const (
+	tokenStart  = "egressd-admin-"
+	tokenLetter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+	tokenLength = len(tokenStart) + 2*26
+)
+
+// operatorToken reads the token, or makes it where there is none. A file that others may
+// read, or that holds something else, is an error: nobody then has to wonder which token counts.
+func operatorToken(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeToken(path)
+	}
+	if err != nil {
+		return "", err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || !ok || !isOwn(owner) {
+		return "", fmt.Errorf("%s is not a file of egressd's user with mode 0600; remove it, and another token is made", path)
+	}
+	text, err := durable.Plain(path, 1024)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSuffix(string(text), "\n")
+	if rest, found := strings.CutPrefix(token, tokenStart); !found || len(token) != tokenLength || strings.Trim(rest, tokenLetter) != "" {
+		return "", fmt.Errorf("%s does not hold a token that egressd has made; remove it, and another is made", path)
+	}
+	return token, nil
+}
+
+func makeToken(path string) (string, error) {
+	token := tokenStart + rand.Text() + rand.Text()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	return token, durable.Replace(path, []byte(token+"\n"), 0o600)
+}
