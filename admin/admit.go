@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -81,6 +82,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v *visitor, stat
 // denials are requests that were turned away. The first in a second is recorded at once,
 // those that follow in that second together. The zero value is ready.
 type denials struct {
+	delay time.Duration // of a wrong try; 0 is wrongDelay
+
 	mu      sync.Mutex // guards what follows
 	waiting int
 	timer   *time.Timer // runs while a second is not over
@@ -154,7 +157,7 @@ func (d *denials) wait(r *http.Request) bool {
 	}
 	d.waiting++
 	d.mu.Unlock()
-	t := time.NewTimer(wrongDelay)
+	t := time.NewTimer(cmp.Or(d.delay, wrongDelay))
 	defer t.Stop()
 	select {
 	case <-t.C:

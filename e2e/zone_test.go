@@ -155,6 +155,8 @@ func addressesOf(label string, below bool, turn int) []string {
 		return []string{"AAAA 64:ff9b::a9fe:a9fe"}
 	case "self":
 		return []string{"A " + lab.GatewayIPv4}
+	case "home":
+		return []string{"A 127.0.0.1", "AAAA ::1"}
 	case "zero":
 		return []string{"A 0.0.0.0"}
 	case "rebind":

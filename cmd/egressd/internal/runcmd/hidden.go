@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -60,6 +61,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
 	}
+	r.hideOperator(c)
 	if err := r.hideNamed(); err != nil {
 		return err
 	}
@@ -123,4 +125,24 @@ func fixed(c *config.Config) []string {
 		}
 	}
 	return all
+}
+
+// hideOperator hides the operator's listener, and its token. The folder is hidden, since a
+// daemon that is started anew makes its socket anew; where programs need that, the socket
+// alone is: who connects from the sandbox is refused for its network, too.
+func (r *runner) hideOperator(c *config.Config) {
+	if token, err := config.OperatorToken(); err == nil {
+		r.hidden = append(r.hidden, token)
+	}
+	socket := c.OperatorSocket()
+	if socket == "" {
+		return
+	}
+	folder := filepath.Dir(socket)
+	if holdsOthers(folder) {
+		r.hidden = append(r.hidden, socket)
+		return
+	}
+	_ = daemon.MakeFolder(folder) // what is not there cannot be hidden, and could be made later
+	r.hidden = append(r.hidden, folder)
 }
