@@ -102,7 +102,7 @@ type Listen struct {
 	Enter []string
 
 	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
-	// address. Default: none.
+	// address, where a token has to be shown. No rule opens it. Default: none.
 	Admin string
 
 	// ClientCA is a PEM file of the authorities of client certificates. Where it

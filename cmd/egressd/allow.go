@@ -34,8 +34,7 @@ With --from, HOST has to be what the request of that id asked for, and that
 request must have been refused because no rule speaks of its destination: not
 by a rule, and not for a private or metadata address.
 
-Only --save is built: temporary grants need the admin listener, which this
-version does not have.`,
+Only --save is built: temporary grants are not in this version.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4 --save
   egressd allow '*.example.com' example.org:8443 --save`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -77,7 +76,7 @@ func (o *allowOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	if len(g.added) > 0 && !o.save {
-		return cli.Failed(errors.New("temporary grants need the admin listener, which this version does not have"), o.saving(patterns))
+		return cli.Failed(errors.New("temporary grants are not in this version"), o.saving(patterns))
 	}
 	return o.finish(g, stdout, stderr)
 }

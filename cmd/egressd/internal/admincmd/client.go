@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	answerWithin = 3 * time.Minute // in which a reload may fetch bundles
+	answerWithin = 20 * time.Second
+	reloadWithin = 3 * time.Minute // in which bundles may be fetched
 	answerMost   = 4 << 20
 )
 
@@ -61,7 +62,6 @@ func dial(path string) (*client, error) {
 		return nil, err
 	}
 	c.http = &http.Client{
-		Timeout:       answerWithin,
 		Transport:     &http.Transport{DialContext: to, DisableKeepAlives: true}, // and no proxy
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -87,6 +87,12 @@ func (c *client) readToken() error {
 // ask sends a request and reads the answer into v, whatever its status is; other answers
 // than those of wanted are errors.
 func (c *client) ask(ctx context.Context, method, path string, v any, wanted ...int) (int, error) {
+	within := answerWithin
+	if method == http.MethodPost {
+		within = reloadWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
 	if err != nil {
 		return 0, err

@@ -39,7 +39,7 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	}
 	l, err := openSocket("unix", path, path, ofOwner)
 	if err != nil {
-		return nil, err
+		return nil, err // and no listener that is nil inside
 	}
 	return l, nil
 }

@@ -29,8 +29,8 @@ func New() *cobra.Command {
 		Long: `Doctor looks at this machine, this shell's variables and egressd's own files: the
 namespaces that egressd run needs, the policy and who could write it, proxy
 variables that lead past egressd, sockets that lead out of a sandbox, the
-authority and who trusts it, the log and the clock, and the rules that lead to
-listen.transparent. It changes nothing, and sends
+authority and who trusts it, the log and the clock, the rules that lead to
+listen.transparent, and who could come to listen.admin. It changes nothing, and sends
 nothing (but see --pod).
 
 Each finding comes with what to do. It exits with 0 where there is none, with 1
@@ -192,6 +192,7 @@ func configFindings(c *config.Config, getenv func(string) string, now time.Time)
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
 	all = append(all, captureFindings(c)...)
+	all = append(all, operatorFindings(c)...)
 	all = append(all, engineFindings(c)...)
 	all = append(all, sinkFindings(c)...)
 	all = append(all, anchorFindings(c)...)

@@ -90,6 +90,18 @@ func nameSockets(c *config.Config, u *integrate.Units) error {
 			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, policy.TLSListener))
 		}
 	}
+	if path := c.OperatorSocket(); path != "" {
+		if strings.ContainsAny(path, " \t\n%") {
+			return fmt.Errorf("%s: a unit cannot name it", path)
+		}
+		u.Operator = append(u.Operator, path)
+	}
+	for _, at := range c.OperatorAt() {
+		if at.Port() == 0 {
+			return errors.New("a listener with port 0 would be another one each time")
+		}
+		u.Operator = append(u.Operator, at.String())
+	}
 	entered := len(c.File.Listen.Enter) > 0
 	for _, s := range c.File.Sandboxes {
 		entered = entered || s.Enter != ""

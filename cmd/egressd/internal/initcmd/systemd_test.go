@@ -17,6 +17,7 @@ listen:
   proxy: ["127.0.0.1:3128", "tls:127.0.0.1:3443", "unix:/run/egressd/users.sock"]
   dns: ["127.0.0.1:53", "[::1]:53"]
   transparent: ["127.0.0.1:3129", "tproxy:[::1]:3129"]
+  admin: "unix:/run/egressd/admin.sock"
 sandboxes:
   - {name: users, uid: [1000]}
   - {name: own, listen: "unix:/run/egressd/own.sock"}
@@ -40,7 +41,8 @@ func TestUnits(t *testing.T) {
 		"egressd-users.socket":  "ListenStream=/run/egressd/users.sock\nSocketMode=0666\n",
 		"egressd-inner.socket":  "ListenStream=127.0.0.1:53\nListenStream=[::1]:53\nListenStream=127.0.0.1:3129\nListenDatagram=127.0.0.1:53\nListenDatagram=[::1]:53\nBindIPv6Only=ipv6-only\n",
 		"egressd-tproxy.socket": "ListenStream=[::1]:3129\nBindIPv6Only=ipv6-only\nTransparent=yes\n",
-		"egressd.service":       "Sockets=egressd.socket egressd-users.socket egressd-inner.socket egressd-tproxy.socket\nExecStart=/bin/true serve --config " + config + "\n",
+		"egressd-admin.socket":  "ListenStream=/run/egressd/admin.sock\nSocketMode=0600\n",
+		"egressd.service":       "Sockets=egressd.socket egressd-users.socket egressd-inner.socket egressd-tproxy.socket egressd-admin.socket\nExecStart=/bin/true serve --config " + config + "\n",
 	} {
 		path := filepath.Join(dir, name)
 		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), lines) {

@@ -1,0 +1,59 @@
+package doctorcmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+)
+
+// operatorFindings are about the operator's listener: who else could come to it.
+func operatorFindings(c *config.Config) []Symptom {
+	const check = "admin"
+	socket := c.OperatorSocket()
+	switch {
+	case c.File.Listen.Admin == "":
+		return nil
+	case socket == "":
+		return []Symptom{tokenFinding(check, c)}
+	}
+	folder := filepath.Dir(socket)
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		return []Symptom{{Check: check, Says: folder + " is made by the next egressd serve"}}
+	}
+	if err := daemon.OwnFolder(folder); err != nil {
+		return []Symptom{{check, "the socket of listen.admin could be replaced: " + err.Error(), "listen: {admin: \"unix:${XDG_RUNTIME_DIR}/egressd/admin.sock\"} in " + c.Path}}
+	}
+	info, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []Symptom{{Check: check, Says: socket + " is made by egressd serve, which does not run"}}
+	case err != nil:
+		return []Symptom{{check, err.Error(), "egressd doctor as the user of egressd serve"}}
+	case info.Mode()&fs.ModeSocket == 0 || info.Mode().Perm()&0o077 != 0:
+		return []Symptom{{check, fmt.Sprintf("%s is not a socket of its owner alone (%s)", socket, info.Mode()), "restart egressd serve, which makes it anew"}}
+	}
+	return []Symptom{{Check: check, Says: socket + " is its owner's alone"}}
+}
+
+// tokenFinding is about the token of a listener over TCP.
+func tokenFinding(check string, c *config.Config) Symptom {
+	path, err := config.OperatorToken()
+	if err != nil {
+		return Symptom{check, err.Error(), "set HOME"}
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Symptom{Check: check, Says: path + ", the token, is made by the next egressd serve"}
+	case err != nil:
+		return Symptom{check, err.Error(), "egressd doctor as the user of egressd serve"}
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
+		return Symptom{check, fmt.Sprintf("others may have the token of listen.admin: %s has mode %s", path, info.Mode()), "rm " + path + ", and restart egressd serve, which makes another"}
+	}
+	return Symptom{Check: check, Says: c.File.Listen.Admin + " takes the token in " + path + "; whoever shares this loopback can try it (a Unix socket cannot be tried)"}
+}
