@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -217,7 +218,7 @@ func (d *daemon) starts(t *testing.T, why string) {
 	case began:
 		d.stop(t)
 		t.Errorf("it serves")
-	case why == "" || !strings.Contains(d.talk.String(), why):
+	case why == "" || !eventually(patience, func() bool { return strings.Contains(d.talk.String(), why) }): // which may come after its end
 		t.Errorf("it does not start, and says %q, not %q", d.talk.String(), why)
 	}
 }
@@ -322,7 +323,7 @@ func (d *daemon) operatorToken(t *testing.T) string {
 
 // knocks asks with a token, and returns the status.
 func (d *daemon) knocks(t *testing.T, token string) int {
-	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) { return d.world.Gateway.Dial("tcp", adminAddress) }}}
+	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return d.world.Gateway.Dial("tcp", adminAddress) }}}
 	r, err := http.NewRequest("GET", "http://"+adminAddress+"/healthz", nil)
 	if err != nil {
 		t.Error(err)
