@@ -323,7 +323,9 @@ func (d *daemon) operatorToken(t *testing.T) string {
 
 // knocks asks with a token, and returns the status.
 func (d *daemon) knocks(t *testing.T, token string) int {
-	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return d.world.Gateway.Dial("tcp", adminAddress) }}}
+	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return d.world.Gateway.Dial("tcp", adminAddress)
+	}}}
 	r, err := http.NewRequest("GET", "http://"+adminAddress+"/healthz", nil)
 	if err != nil {
 		t.Error(err)
