@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the module for the given time each, as many at a time
 # as the machine has cores. A package's targets are one binary, which is built while
-# those of others run.
+# those of others run, or was before:
+#
+#   scripts/fuzz.sh 10s
+#   scripts/fuzz.sh build FOLDER && scripts/fuzz.sh 10s FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export each=${1:-10s}
@@ -34,8 +37,12 @@ fuzz() {
 }
 export -f fuzz
 
-bin=$(mktemp -d)
-trap 'rm -rf "$bin"' EXIT
+if [ $# -gt 1 ]; then
+	bin=$(realpath -m "$2")
+else
+	bin=$(mktemp -d)
+	trap 'rm -rf "$bin"' EXIT
+fi
 cache=$(go env GOCACHE)/fuzz
 export cache
 
@@ -51,7 +58,13 @@ targets() {
 		(cd "$dir" && "$bin/$n" -test.list '^Fuzz') | sed -n "s|^Fuzz|$package $bin/$n &|p"
 	done
 }
-targets | tee "$bin/targets" | xargs -P "$(nproc)" -L 1 bash -c 'fuzz "$@"' fuzz
+if [ "$each" = build ]; then
+	mkdir -p "$bin"
+	targets >"$bin/building"
+	mv "$bin/building" "$bin/targets"
+	exit
+fi
+if [ -e "$bin/targets" ]; then cat "$bin/targets"; else targets | tee "$bin/targets"; fi | xargs -P "$(nproc)" -L 1 bash -c 'fuzz "$@"' fuzz
 [ -s "$bin/targets" ]
 if grep -q 'was not built with coverage instrumentation' "$bin"/*.log; then
 	echo "fuzz: the engine sees nothing of a target's way" >&2
