@@ -67,6 +67,10 @@ func TestOracleSeesLeaks(t *testing.T) {
 			os.Unsetenv(leakVariable)
 			t.Cleanup(d.kill)
 			s := d.observe(t, row.v, doorConnect, row.to)
+			if row.kind == "dies" { // which takes it a moment
+				eventually(settling, func() bool { return !d.alive() })
+				s.alive = d.alive()
+			}
 			s.took *= 2 // so that what is slow takes half as long
 			problems := judge(&row.v.Expect, s)
 			if found := strings.Join(problems, "\n"); !containsAll(found, row.sees) || row.sees == nil && found != "" {

