@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -132,11 +132,8 @@ func (r Retain) owedExceeded(total int64, sealed string) bool {
 // was seen that it leads to the same roots.
 func removeSegment(past *remains, number int) error {
 	dir := past.dir
-	text, err := spansOf(past, number)
+	err := durable.Rewrite(treePath(dir, number), fileRW, func(to io.Writer) error { return writeSpans(to, past, number) })
 	if err != nil {
-		return err
-	}
-	if err := durable.Replace(treePath(dir, number), text, fileRW); err != nil {
 		return err
 	}
 	path := segmentPath(dir, number)
@@ -149,28 +146,29 @@ func removeSegment(past *remains, number int) error {
 	return durable.SyncFolder(dir)
 }
 
-// spansOf returns the content of the tree file of a segment.
-func spansOf(past *remains, number int) ([]byte, error) {
+// writeSpans writes the tree file of a segment, as it goes along: where each second had
+// a record, that is a line for each.
+func writeSpans(to io.Writer, past *remains, number int) error {
 	var e edge
 	if number > 1 {
 		before, err := past.sealOf(number - 1)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if e, err = newEdge(before.size, before.edge); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	lines, err := openCursor(segmentPath(past.dir, number), position{seq: e.size})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer lines.Close()
-	var text bytes.Buffer
+	text := bufio.NewWriter(to)
 	span := spanTree{from: e.size, to: e.size}
 	notes, err := past.notes(number)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer notes.Close()
 	_, err = readNotesOf(notes, func(_ []byte, c *checkpoint) error {
@@ -185,18 +183,18 @@ func spansOf(past *remains, number int) ([]byte, error) {
 			span.appendLine(line)
 		}
 		if span.from < span.to {
-			writeSpan(&text, &e, &span)
+			writeSpan(text, &e, &span)
 		}
 		if e.root() != c.root || c.size != e.size {
 			return errors.New("the lines of the segment are not those that were signed")
 		}
 		return nil
 	})
-	return text.Bytes(), err
+	return errors.Join(err, text.Flush())
 }
 
-// writeSpan ends a span: it becomes a line of text, and a part of e.
-func writeSpan(text *bytes.Buffer, e *edge, span *spanTree) {
+// writeSpan ends a span: it becomes a line of text, which keeps an error, and a part of e.
+func writeSpan(text *bufio.Writer, e *edge, span *spanTree) {
 	fmt.Fprintf(text, "%d %d", span.from, span.to)
 	for _, n := range span.next() {
 		text.WriteString(" " + base64.StdEncoding.EncodeToString(n.hash[:]))

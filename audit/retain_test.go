@@ -3,8 +3,10 @@ package audit
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +66,56 @@ func TestWhatIsLeftIsProvable(t *testing.T) {
 	closeLog(t, l)
 	if r := s.verify(t, s.anchors...); r.Code != Good {
 		t.Errorf("opened again: %+v", r)
+	}
+}
+
+// pieces are the sizes of what was written.
+type pieces []int
+
+func (p *pieces) Write(b []byte) (int, error) {
+	*p = append(*p, len(b))
+	return len(b), nil
+}
+
+// TestATreeIsWrittenAsItIsMade has a segment with a checkpoint for each record, as where there
+// is one a second: its tree grows with them, and what is held of it does not.
+func TestATreeIsWrittenAsItIsMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := create(t, dir, Options{})
+	for range 200 {
+		appendTo(t, l, named("record"))
+		if _, err := l.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeLog(t, l)
+	var written pieces
+	if err := writeSpans(&written, &remains{dir: dir}, 1); err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for _, n := range written {
+		all += n
+	}
+	if most := slices.Max(written); all < 2*most {
+		t.Errorf("of %d bytes %d were written at a time", all, most)
+	}
+}
+
+// TestARemovalThatFailsLeavesTheSegment has it end in the middle of the tree.
+func TestARemovalThatFailsLeavesTheSegment(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 400})
+	before := s.files(t)
+	cut := before["00000002.log"]
+	if err := os.WriteFile(segmentPath(s.dir, 2), cut[:len(cut)/2], fileRW); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeSegment(&remains{dir: s.dir}, 2); err == nil {
+		t.Fatal("a segment was removed that is cut")
+	}
+	before["00000002.log"] = cut[:len(cut)/2]
+	if after := s.files(t); !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Errorf("there is %v, and was %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
 	}
 }
 

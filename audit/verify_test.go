@@ -381,9 +381,9 @@ func TestTheVectorOfTheDocument(t *testing.T) {
 	if err != nil || !strings.Contains(page, fmt.Sprintf("    %x\n", c.root[:])) {
 		t.Errorf("the page does not have the root %x: %v", c.root[:], err)
 	}
-	text, err := spansOf(&remains{dir: dir}, 1)
-	if err != nil || !strings.Contains(page, "```\n"+string(text)+"```\n") {
-		t.Errorf("the page does not have the tree file\n%s%v", text, err)
+	var text strings.Builder
+	if err := writeSpans(&text, &remains{dir: dir}, 1); err != nil || !strings.Contains(page, "```\n"+text.String()+"```\n") {
+		t.Errorf("the page does not have the tree file\n%s%v", text.String(), err)
 	}
 	if err := removeSegment(&remains{dir: dir}, 1); err != nil {
 		t.Fatal(err)

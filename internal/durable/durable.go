@@ -21,13 +21,21 @@ const Left = ".new-"
 // not subject to the umask. With an error the file is what it was, unless it is that of
 // the last step: then the new one is there, and may not survive a crash.
 func Replace(path string, text []byte, mode fs.FileMode) error {
+	return Rewrite(path, mode, func(to io.Writer) error {
+		_, err := to.Write(text)
+		return err
+	})
+}
+
+// Rewrite is [Replace] by what write writes, which may be more than memory should hold. With
+// its error, the file is what it was.
+func Rewrite(path string, mode fs.FileMode, write func(to io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), Left+"*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
