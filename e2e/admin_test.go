@@ -301,16 +301,22 @@ func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 	if err != nil || strings.Contains(string(text), "egressd-admin-") {
 		t.Errorf("a token is in the log (%v)", err)
 	}
+	if _, err := os.Lstat(d.operatorTokenPath()); err == nil {
+		t.Error("the token is there after the end, for clients to show to whoever has the port")
+	}
 	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
-	if again := d.operatorToken(t); again != token {
-		t.Error("there is another token after a restart")
+	if again := d.operatorToken(t); again == token || d.knocks(t, token) != http.StatusUnauthorized || d.knocks(t, again) != http.StatusOK {
+		t.Error("the token counts after a restart, or the new one does not")
 	}
 }
+
+// operatorTokenPath is where the token of adminAddress is.
+func (d *daemon) operatorTokenPath() string { return filepath.Join(d.dir, "egressd", "admin.token") }
 
 // operatorToken reads the token that egressd has made.
 func (d *daemon) operatorToken(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(d.dir, "egressd", "admin.token")
+	path := d.operatorTokenPath()
 	info, err := os.Lstat(path)
 	must(t, err)
 	text, err := os.ReadFile(path)

@@ -25,6 +25,7 @@ type operator struct {
 	listener net.Listener
 	name     string // in the file
 	server   *admin.Server
+	token    string // its file; "" at a Unix socket
 	serving  sync.WaitGroup
 
 	at       atomic.Pointer[[]netip.AddrPort] // over TCP, where it listens
@@ -89,14 +90,15 @@ func (d *Daemon) openOperatorPort(name string) error {
 		return err
 	}
 	o := &d.operator
-	if o.server.Token, err = operatorToken(path); err != nil {
-		return fmt.Errorf("its token: %w", err)
-	}
 	if o.listener = d.tailor.handed.stream(atExactly(at)); o.listener == nil {
 		if o.listener, err = net.Listen("tcp", name); err != nil {
 			return err
 		}
 	}
+	if o.server.Token, err = makeToken(path); err != nil { // not before the port is this process's
+		return errors.Join(fmt.Errorf("its token: %w", err), o.listener.Close())
+	}
+	o.token = path
 	bound := addrPortOf(o.listener.Addr())
 	o.server.Host = bound.String()
 	o.at.Store(&[]netip.AddrPort{bound})
@@ -144,11 +146,16 @@ func (d *Daemon) serveOperator() {
 // operatorDrain is how long answers may take that have begun when egressd ends.
 const operatorDrain = time.Second
 
-// endOperator closes the listener, and removes its socket.
+// endOperator closes the listener, and removes its socket, or before that the token, which
+// then nobody shows to whoever has the port next.
 func (d *Daemon) endOperator() {
 	o := &d.operator
 	if o.listener == nil {
 		return
+	}
+	if o.token != "" {
+		_ = os.Remove(o.token) // the next start makes another
+		o.token = ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), operatorDrain)
 	defer cancel()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/durable"
@@ -107,38 +106,11 @@ func isOwn(owner *syscall.Stat_t) bool {
 	return owner.Uid == 0 || int64(owner.Uid) == int64(os.Geteuid())
 }
 
-// A token has 260 bits. What it begins with tells those who look for secrets what it is.
-const (
-	tokenStart  = "egressd-admin-"
-	tokenLetter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-	tokenLength = len(tokenStart) + 2*26
-)
+// tokenStart tells those who look for secrets what a token is. 260 bits follow.
+const tokenStart = "egressd-admin-"
 
-// operatorToken reads the token, or makes it where there is none. A file that others may
-// read, or that holds something else, is an error: nobody then has to wonder which token counts.
-func operatorToken(path string) (string, error) {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeToken(path)
-	}
-	if err != nil {
-		return "", err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || !ok || !isOwn(owner) {
-		return "", fmt.Errorf("%s is not a file of egressd's user with mode 0600; remove it, and another token is made", path)
-	}
-	text, err := durable.Plain(path, 1024)
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSuffix(string(text), "\n")
-	if rest, found := strings.CutPrefix(token, tokenStart); !found || len(token) != tokenLength || strings.Trim(rest, tokenLetter) != "" {
-		return "", fmt.Errorf("%s does not hold a token that egressd has made; remove it, and another is made", path)
-	}
-	return token, nil
-}
-
+// makeToken makes a token in place of the one of an earlier process: whoever had the port
+// since may have been shown that one.
 func makeToken(path string) (string, error) {
 	token := tokenStart + rand.Text() + rand.Text()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -15,43 +15,45 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// TestTheOperatorsTokenIsMadeOnceAndKeptToItself has files in its place that are not what
-// egressd makes.
-func TestTheOperatorsTokenIsMadeOnceAndKeptToItself(t *testing.T) {
+// TestTheOperatorsTokenIsAnotherAtEachStart: whoever had the port in between may have been
+// shown the one before. It has other things in the place of its file.
+func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "egressd", "admin.token")
-	made, err := operatorToken(path)
-	if err != nil || !regexp.MustCompile(`^egressd-admin-[A-Z2-7]{52}$`).MatchString(made) {
-		t.Fatalf("made %q, %v", made, err)
+	before, err := makeToken(path)
+	if err != nil || !regexp.MustCompile(`^egressd-admin-[A-Z2-7]{52}$`).MatchString(before) {
+		t.Fatalf("made %q, %v", before, err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("its file: %v, %v", info, err)
-	}
-	if again, err := operatorToken(path); err != nil || again != made {
-		t.Errorf("read %q, %v", again, err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	for says, plant := range map[string]func() error{
-		"others may read it":   func() error { return errors.Join(os.WriteFile(path, text, 0o600), os.Chmod(path, 0o640)) },
-		"nothing in it":        func() error { return os.WriteFile(path, nil, 0o600) },
-		"a short one":          func() error { return os.WriteFile(path, text[:40], 0o600) },
+		"the one before":       func() error { return nil },
+		"others may read it":   func() error { return os.Chmod(path, 0o644) },
 		"one of a person":      func() error { return os.WriteFile(path, []byte("egressd-admin-password\n"), 0o600) },
-		"two":                  func() error { return os.WriteFile(path, slices.Concat(text, text), 0o600) },
-		"a link":               func() error { return os.Symlink("elsewhere", path) },
-		"a folder":             func() error { return os.Mkdir(path, 0o700) },
+		"a link":               func() error { return errors.Join(os.Remove(path), os.Symlink(elsewhere, path)) },
 		"a file of great size": func() error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
 	} {
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
 		if err := plant(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := operatorToken(path); err == nil {
-			t.Errorf("%s: taken for %q", says, got)
+		made, err := makeToken(path)
+		if err != nil || made == before {
+			t.Errorf("%s: made %q, %v", says, made, err)
 		}
+		before = made
+		if text, err := os.ReadFile(path); err != nil || string(text) != made+"\n" {
+			t.Errorf("%s: the file has %q, %v", says, text, err)
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: its file: %v, %v", says, info, err)
+		}
+	}
+	if _, err := os.Stat(elsewhere); err == nil {
+		t.Error("what a link led to was written")
+	}
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := makeToken(path); err == nil {
+		t.Errorf("in the place of a folder: made %q", made)
 	}
 }
 
