@@ -36,7 +36,7 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool
 		return s.refuse(w, r, v, http.StatusMisdirectedRequest, "a request for another host", "http://"+s.Host+"/, as listen.admin says")
 	case !s.shows(r.Header):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="egressd"`)
-		return s.refuse(w, r, v, http.StatusUnauthorized, "a request without the token", "Authorization: Bearer TOKEN, with what is in admin.token")
+		return s.refuse(w, r, v, http.StatusUnauthorized, "a request without the token", "Authorization: Bearer TOKEN, with the token of egressd, which is another after each start")
 	}
 	v.proven.Store(true)
 	return true

@@ -311,7 +311,9 @@ func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 }
 
 // operatorTokenPath is where the token of adminAddress is.
-func (d *daemon) operatorTokenPath() string { return filepath.Join(d.dir, "egressd", "admin.token") }
+func (d *daemon) operatorTokenPath() string {
+	return filepath.Join(d.dir, "egressd", "admin", "127.0.0.1-9464.token")
+}
 
 // operatorToken reads the token that egressd has made.
 func (d *daemon) operatorToken(t *testing.T) string {
@@ -433,7 +435,7 @@ func (d *daemon) figuresAgree(t *testing.T) {
 func TestARunReachesNoOperator(t *testing.T) {
 	d := start(t, withAdmin(adminAddress, "allow: [allowed.test]\n"))
 	token := d.operatorToken(t)
-	script := "cat " + filepath.Join(d.dir, "egressd", "admin.token") + "; curl -sS -m9 -H 'Authorization: Bearer " + token + "' http://" + adminAddress + "/healthz"
+	script := "cat " + d.operatorTokenPath() + "; curl -sS -m9 -H 'Authorization: Bearer " + token + "' http://" + adminAddress + "/healthz"
 	e := d.tell(t, nil, "run", "--config", d.config, "--host-port", "9464", "--", "sh", "-c", script)
 	if strings.Contains(e.out, token) || strings.Contains(e.out, `"status"`) || !strings.Contains(e.talk, "1 denied: 127.0.0.1") {
 		t.Errorf("exit %d, %q, %q", e.code, e.out, e.talk)

@@ -58,7 +58,7 @@ func dial(path string) (*client, error) {
 		to = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}
-	} else if err := c.readToken(); err != nil {
+	} else if err := c.readToken(cfg); err != nil {
 		return nil, err
 	}
 	c.http = &http.Client{
@@ -68,8 +68,8 @@ func dial(path string) (*client, error) {
 	return c, nil
 }
 
-func (c *client) readToken() error {
-	path, err := config.OperatorToken()
+func (c *client) readToken(cfg *config.Config) error {
+	path, err := cfg.OperatorToken()
 	if err != nil {
 		return err
 	}

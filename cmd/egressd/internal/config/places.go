@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,15 +118,26 @@ func DefaultCADir() (string, error) {
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
 
-// OperatorToken is the file of the token of the operator's listener: beside the place where
+// OperatorToken is the file of the token of the operator's listener, where that is over TCP.
+// Each address has its own, so that one daemon does not replace another's.
+func (c *Config) OperatorToken() (string, error) {
+	at, err := netip.ParseAddrPort(c.File.Listen.Admin)
+	if err != nil {
+		return "", err
+	}
+	dir, err := OperatorTokens()
+	return filepath.Join(dir, fmt.Sprintf("%s-%d.token", at.Addr(), at.Port())), err
+}
+
+// OperatorTokens is the folder of such files, with nothing else in it: beside the place where
 // the audit log is by default, even where the log is elsewhere, which a sandbox may be
 // able to see.
-func OperatorToken() (string, error) {
+func OperatorTokens() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
 		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
 	}
-	return filepath.Join(filepath.Dir(log), "admin.token"), nil
+	return filepath.Join(filepath.Dir(log), "admin"), nil
 }
 
 // RunsDir is where the folders of runs are: beside the log of the daemon, which

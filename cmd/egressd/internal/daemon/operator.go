@@ -85,7 +85,7 @@ func (d *Daemon) openOperatorPort(name string) error {
 	if err != nil || !at.Addr().IsLoopback() {
 		return errors.New("it is no address and port of loopback")
 	}
-	path, err := config.OperatorToken()
+	path, err := d.Config.OperatorToken()
 	if err != nil {
 		return err
 	}

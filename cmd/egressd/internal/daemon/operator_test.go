@@ -18,7 +18,7 @@ import (
 // TestTheOperatorsTokenIsAnotherAtEachStart: whoever had the port in between may have been
 // shown the one before. It has other things in the place of its file.
 func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state", "egressd", "admin.token")
+	path := filepath.Join(t.TempDir(), "state", "egressd", "admin", "127.0.0.1-9464.token")
 	before, err := makeToken(path)
 	if err != nil || !regexp.MustCompile(`^egressd-admin-[A-Z2-7]{52}$`).MatchString(before) {
 		t.Fatalf("made %q, %v", before, err)
@@ -29,7 +29,7 @@ func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
 		"others may read it":   func() error { return os.Chmod(path, 0o644) },
 		"one of a person":      func() error { return os.WriteFile(path, []byte("egressd-admin-password\n"), 0o600) },
 		"a link":               func() error { return errors.Join(os.Remove(path), os.Symlink(elsewhere, path)) },
-		"a file of great size": func() error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
+		"a file of great size": func() error { return os.WriteFile(path, make([]byte, 4<<10), 0o600) },
 	} {
 		if err := plant(); err != nil {
 			t.Fatal(err)
@@ -40,7 +40,7 @@ func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
 		}
 		before = made
 		if text, err := os.ReadFile(path); err != nil || string(text) != made+"\n" {
-			t.Errorf("%s: the file has %q, %v", says, text, err)
+			t.Errorf("%s: the file has %.80q, %v", says, text, err)
 		}
 		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%s: its file: %v, %v", says, info, err)

@@ -42,7 +42,7 @@ func operatorFindings(c *config.Config) []Symptom {
 
 // tokenFinding is about the token of a listener over TCP.
 func tokenFinding(check string, c *config.Config) Symptom {
-	path, err := config.OperatorToken()
+	path, err := c.OperatorToken()
 	if err != nil {
 		return Symptom{check, err.Error(), "set HOME"}
 	}

@@ -18,7 +18,7 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", state)
 	folder := filepath.Join(t.TempDir(), "admin")
 	socket := filepath.Join(folder, "admin.sock")
-	token := filepath.Join(state, "egressd", "admin.token")
+	token := filepath.Join(state, "egressd", "admin", "127.0.0.1-9464.token")
 	for _, step := range []struct {
 		admin string
 		do    func() error

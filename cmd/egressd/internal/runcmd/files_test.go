@@ -69,3 +69,29 @@ rego:
 		t.Errorf("fixed are %q, not %q", fixed, want)
 	}
 }
+
+// TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser: also one of a daemon that
+// starts during the run, of whatever policy, or makes it anew.
+func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	path := filepath.Join(t.TempDir(), "egressd.yaml")
+	for _, text := range []string{"version: 1\n", "version: 1\nlisten: {admin: \"127.0.0.1:9464\"}\n"} {
+		c, err := config.New(path, []byte(text), filepath.Join(filepath.Dir(path), "absent.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}}
+		if err := r.hideFiles(c, filepath.Join(state, "runs")); err != nil {
+			t.Fatal(err)
+		}
+		c.File.Listen.Admin = "127.0.0.1:9464"
+		token, err := c.OperatorToken()
+		if err != nil || !slices.Contains(r.hidden, filepath.Dir(token)) {
+			t.Errorf("%q: %s can be seen (%v); hidden are %q", text, token, err, r.hidden)
+		}
+		if info, err := os.Stat(filepath.Dir(token)); err != nil || info.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%q: its folder is not there to be hidden: %v, %v", text, info, err)
+		}
+	}
+}

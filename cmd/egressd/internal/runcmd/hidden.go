@@ -127,12 +127,13 @@ func fixed(c *config.Config) []string {
 	return all
 }
 
-// hideOperator hides the operator's listener, and its token. The folder is hidden, since a
-// daemon that is started anew makes its socket anew; where programs need that, the socket
+// hideOperator hides the operator's listener, and tokens. Their folders are hidden, since a
+// daemon that is started anew makes both anew; where programs need that of the socket, the socket
 // alone is: who connects from the sandbox is refused for its network, too.
 func (r *runner) hideOperator(c *config.Config) {
-	if token, err := config.OperatorToken(); err == nil {
-		r.hidden = append(r.hidden, token)
+	if tokens, err := config.OperatorTokens(); err == nil {
+		_ = os.MkdirAll(tokens, 0o700) // as below
+		r.hidden = append(r.hidden, tokens)
 	}
 	socket := c.OperatorSocket()
 	if socket == "" {
