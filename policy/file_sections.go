@@ -300,6 +300,9 @@ func checkListener(text string, admin bool) error {
 	if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() || tls && admin {
 		return fmt.Errorf("%q is not an address and a port; write 127.0.0.1:3128, [::1]:3128 or unix:/path", printable(text))
 	}
+	if admin && at.Port() == 0 {
+		return fmt.Errorf("%s has no port that rules could keep sandboxes from; write one, like 127.0.0.1:9464", at)
+	}
 	if admin && !at.Addr().IsLoopback() {
 		return fmt.Errorf("%s can be reached from other machines; write an address in 127.0.0.0/8 or unix:/path", at)
 	}

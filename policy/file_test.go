@@ -191,6 +191,7 @@ var badFiles = []struct {
 	{"a listener with a name", "version: 1\nlisten: {proxy: ['localhost:3128']}", `listen.proxy[0]: "localhost:3128" is not an address and a port`},
 	{"a socket with a relative path", "version: 1\nlisten: {proxy: ['unix:x.sock']}", `"x.sock" is not an absolute path`},
 	{"the admin for everyone", "version: 1\nlisten: {admin: '0.0.0.0:9000'}", `listen.admin: 0.0.0.0:9000 can be reached from other machines`},
+	{"the admin at any port", "version: 1\nlisten: {admin: '127.0.0.1:0'}", `listen.admin: 127.0.0.1:0 has no port`},
 	{"two listeners at one place", "version: 1\nlisten: {proxy: ['127.0.0.1:1'], admin: '127.0.0.1:1'}", `listen.admin is 127.0.0.1:1, and so is listen.proxy[0]`},
 	{"a sandbox without a name", "version: 1\nsandboxes: [{token_file: t}]", `f:2:13: sandboxes[0] has no name`},
 	{"a sandbox that nothing tells apart", "version: 1\nsandboxes: [{name: a}]", `nothing tells sandboxes[0] from the others; add token_file, listen, enter, uid, source, docker or certificate`},
