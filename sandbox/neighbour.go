@@ -12,10 +12,11 @@ import (
 type Neighbour struct {
 	UID       uint32
 	PID       int  // 0 where it cannot be seen from here
-	Elsewhere bool // it is in another network; never where the kernel does not tell (before Linux 5.14)
+	Elsewhere bool // it is in another network
 }
 
-// NeighbourOf returns who is at the other end of c.
+// NeighbourOf returns who is at the other end of c. It is an error where the kernel does not
+// tell, as before Linux 5.14 ([TellsNetworksApart]), or while there is no descriptor to ask with.
 func NeighbourOf(c *net.UnixConn) (n Neighbour, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -31,7 +32,8 @@ func NeighbourOf(c *net.UnixConn) (n Neighbour, err error) {
 		n.UID, n.PID = who.Uid, int(who.Pid)
 		own, err := ownNetwork()
 		if err != nil {
-			return // as said above: the kernel does not tell
+			failed = err
+			return
 		}
 		network, err := networkOf(int(fd))
 		failed, n.Elsewhere = err, network != own

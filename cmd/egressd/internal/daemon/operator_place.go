@@ -11,13 +11,20 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/sandbox"
 )
+
+// tellsNetworksApart is replaced by tests.
+var tellsNetworksApart = sandbox.TellsNetworksApart
 
 // openOperatorSocket opens the socket of the operator's listener, which only its owner may
 // connect to, in a folder in which nobody else can put another in its place.
 func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	if !filepath.IsAbs(path) { // a name without a file, as @NAME is, has no owner
 		return nil, fmt.Errorf("%q is no absolute path", path)
+	}
+	if err := tellsNetworksApart(); err != nil {
+		return nil, fmt.Errorf("this kernel does not tell networks apart, as Linux 5.14 does, so that sandboxes of this user could ask there (%w); 127.0.0.1:9464 has a token", err)
 	}
 	path = filepath.Clean(path)
 	if taken := d.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {

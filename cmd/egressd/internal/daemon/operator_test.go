@@ -88,3 +88,16 @@ func TestAReloadThatFailedIsShownUntilOneIsInForce(t *testing.T) {
 		t.Errorf("after another: %+v", s)
 	}
 }
+
+func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
+	defer func(before func() error) { tellsNetworksApart = before }(tellsNetworksApart)
+	tellsNetworksApart = func() error { return errors.ErrUnsupported }
+	path := filepath.Join(t.TempDir(), "operator", "admin.sock")
+	l, err := new(Daemon).openOperatorSocket(path)
+	if err == nil || !strings.Contains(err.Error(), "Linux 5.14") {
+		t.Errorf("it listens at %v, %v", l, err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("there is a socket")
+	}
+}
