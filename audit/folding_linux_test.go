@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -106,5 +107,42 @@ func TestAReaderIsOvertakenByFolding(t *testing.T) {
 	}
 	if last != 29 {
 		t.Errorf("the reader ends with record %d", last)
+	}
+}
+
+// TestRetentionGoesOnAfterACrashBeforeTheFilesOfABlockWereRemoved: that block is written
+// again, and those behind it are found.
+func TestRetentionGoesOnAfterACrashBeforeTheFilesOfABlockWereRemoved(t *testing.T) {
+	s := signed(t, Options{SegmentBytes: 300})
+	var troubles []error
+	o := Options{SegmentBytes: 300, Retain: Retain{Segments: 2}, Trouble: func(err error) { troubles = append(troubles, err) }}
+	closeLog(t, open(t, s.dir, o))
+	r := &remains{dir: s.dir}
+	if err := r.read(); err != nil || len(r.blocks) == 0 {
+		t.Fatalf("%d blocks, %v", len(r.blocks), err)
+	}
+	text, err := os.ReadFile(removedPath(s.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(r.blocks)
+	b := r.blocks[last-1]
+	for path, part := range map[string][]byte{notePath(s.dir, last): text[b.at : b.at+b.notes], treePath(s.dir, last): text[b.at+b.notes : b.end()]} {
+		if err := os.WriteFile(path, part, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(t, s.dir, o)
+	for i := range 60 {
+		appendTo(t, l, named(fmt.Sprint("later", i)))
+		if i%5 == 0 {
+			if _, err := l.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	closeLog(t, l)
+	if len(troubles) > 0 {
+		t.Errorf("%d troubles, the first: %v", len(troubles), troubles[0])
 	}
 }

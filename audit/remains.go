@@ -111,7 +111,7 @@ func (r *remains) has(number int) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
-	case info.Size() != r.size:
+	case info.Size() != r.end(): // r.size is of before blocks were written here
 		err = r.read()
 	}
 	return number <= len(r.blocks), err
