@@ -66,6 +66,15 @@ type Question struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
+// An Unavailable is an error that is not about what was asked for: it is not done now, or it
+// is not known what comes of it.
+type Unavailable struct {
+	Status    int // of HTTP
+	Why, Hint string
+}
+
+func (u *Unavailable) Error() string { return u.Why }
+
 // A Server answers operators. Gate and Log have to be given, and either Admit or Token
 // and Host: without them, it turns everybody away. The functions are called by many
 // goroutines; what they return is written as JSON. Those that are nil are not there.
@@ -85,7 +94,7 @@ type Server struct {
 	// Explain says what would happen. An error is about the question.
 	Explain func(Question) (any, error)
 	// Reload reads the policy again, and says what came of it. An error means that what was in
-	// force still is.
+	// force still is, but for an [Unavailable].
 	Reload func(ctx context.Context, why string) (any, error)
 	// Collect writes what else is counted.
 	Collect func(*Metrics)

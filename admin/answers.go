@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -169,6 +170,10 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
 	defer cancel()
 	told, err := s.Reload(ctx, "asked by "+r.Context().Value(visitorKey{}).(*visitor).who.String())
+	if other := (*Unavailable)(nil); errors.As(err, &other) {
+		fail(w, other.Status, other.Why, other.Hint)
+		return
+	}
 	if err != nil {
 		fail(w, http.StatusUnprocessableEntity, err.Error(), "correct it, and reload again; what was in force still is")
 		return

@@ -210,3 +210,26 @@ func TestMetricsAreWellFormedAndHoldNothingOfASandbox(t *testing.T) {
 		t.Error("a name that a sandbox chose is in them")
 	}
 }
+
+// TestAReloadThatCannotBeDoneIsNotThePolicysFault: nothing in it has to be corrected.
+func TestAReloadThatCannotBeDoneIsNotThePolicysFault(t *testing.T) {
+	w := newWorld(t)
+	w.listen(t)
+	var err error
+	w.Reload = func(context.Context, string) (any, error) { return nil, err }
+	for _, row := range []struct {
+		err    error
+		status int
+		hint   bool // to correct the policy
+	}{
+		{errors.New("line 3: no"), 422, true},
+		{&Unavailable{http.StatusServiceUnavailable, "egressd is stopping", ""}, 503, false},
+		{&Unavailable{http.StatusGatewayTimeout, "the reload goes on", "egressd status"}, 504, false},
+	} {
+		err = row.err
+		status, text := w.ask(t, "POST", "/v1/reload", "", nil)
+		if status != row.status || !strings.Contains(text, err.Error()) || strings.Contains(text, "correct it") != row.hint {
+			t.Errorf("%v: %d %s", err, status, text)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		}
 	}()
 	d.own.Store(&[]netip.AddrPort{})
-	d.operator.orders = make(chan order)
+	d.operator.orders, d.operator.ended = make(chan order), make(chan struct{})
 	d.alarms.Rate, d.alarms.Most = 1, 10
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ type operator struct {
 	at       atomic.Pointer[[]netip.AddrPort] // over TCP, where it listens
 	now      atomic.Pointer[inForce]          // what the goroutine that reloads has put in force
 	orders   chan order
+	ended    chan struct{} // is closed once nobody takes orders
 	stopping atomic.Bool
 
 	mu   sync.Mutex // guards what follows
@@ -192,13 +193,22 @@ func (d *Daemon) missing() (why []string) {
 	return why
 }
 
+// isEnding notes that no order is taken any more.
+func (o *operator) isEnding() {
+	if !o.stopping.Swap(true) {
+		close(o.ended)
+	}
+}
+
 // reloadFor has the policy read again, as SIGHUP does, and waits for what came of it.
 func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
 	a := order{why, make(chan error, 1)}
 	select {
 	case d.operator.orders <- a:
+	case <-d.operator.ended:
+		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping, and reads no policy any more", Hint: "egressd serve, which reads it at its start"}
 	case <-ctx.Done():
-		return nil, errors.New("egressd is busy with another reload")
+		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with another reload", Hint: "egressd reload, once more"}
 	}
 	select {
 	case err := <-a.told:
@@ -207,7 +217,7 @@ func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
 		}
 		return map[string]any{"reloaded": true, "policy": d.Gate.Digest()}, nil
 	case <-ctx.Done():
-		return nil, errors.New("the reload goes on; what came of it is in the log")
+		return nil, &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "the reload goes on; what comes of it is in the log", Hint: "egressd status"}
 	}
 }
 

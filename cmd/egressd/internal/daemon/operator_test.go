@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/policy"
 )
@@ -99,5 +101,29 @@ func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
 	}
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("there is a socket")
+	}
+}
+
+func TestAReloadIsRefusedOnceNobodyTakesOrders(t *testing.T) {
+	d := &Daemon{}
+	d.operator.orders, d.operator.ended = make(chan order), make(chan struct{})
+	busy, cancel := context.WithCancel(t.Context())
+	cancel()
+	var why *admin.Unavailable
+	if _, err := d.reloadFor(busy, "test"); !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "busy") {
+		t.Errorf("while another goes on: %v", err)
+	}
+	waits := make(chan error, 1)
+	go func() { _, err := d.reloadFor(t.Context(), "test"); waits <- err }()
+	d.operator.isEnding()
+	d.operator.isEnding()
+	if err := <-waits; !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "stopping") {
+		t.Errorf("at the end: %v", err)
+	}
+	d.operator.ended = nil
+	late, cancel := context.WithCancel(t.Context())
+	go func() { <-d.operator.orders; cancel() }()
+	if _, err := d.reloadFor(late, "test"); !errors.As(err, &why) || why.Status != 504 {
+		t.Errorf("one that goes on: %v", err)
 	}
 }

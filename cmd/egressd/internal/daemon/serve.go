@@ -101,7 +101,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // its tunnels, and last the log.
 func (d *Daemon) stop(drain time.Duration) error {
 	d.notify(sd.SdNotifyStopping)
-	d.operator.stopping.Store(true)
+	d.operator.isEnding()
 	fmt.Fprintf(d.Talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
