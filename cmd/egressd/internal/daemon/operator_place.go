@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/durable"
@@ -28,7 +30,7 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	}
 	path = filepath.Clean(path)
 	if taken := d.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {
-		err := OwnFolder(filepath.Dir(path))
+		err := OwnFolder(filepath.Dir(path), os.Geteuid())
 		if err == nil {
 			err = onlyOwners(path)
 		}
@@ -40,7 +42,7 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	if err := makeOwnFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	if err := OwnFolder(filepath.Dir(path)); err != nil {
+	if err := OwnFolder(filepath.Dir(path), os.Geteuid()); err != nil {
 		return nil, err
 	}
 	l, err := openSocket("unix", path, path, ofOwner)
@@ -56,7 +58,7 @@ func onlyOwners(path string) error {
 	if err != nil {
 		return err
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode()&fs.ModeSocket == 0 || info.Mode().Perm()&^ofOwner != 0 || !isOwn(owner) {
+	if info.Mode()&fs.ModeSocket == 0 || info.Mode().Perm()&^ofOwner != 0 || !isOf(info, os.Geteuid()) {
 		return fmt.Errorf("others may connect to it (%s); SocketMode=0600 and SocketUser= in the socket unit", info.Mode())
 	}
 	return nil
@@ -71,46 +73,69 @@ func makeOwnFolder(path string) error {
 	return MakeFolder(path)
 }
 
-// OwnFolder refuses a folder in which somebody else than root and this user can put anything,
-// or to which a link of somebody else leads.
-func OwnFolder(path string) error {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
+// linksMost is how many links may lead to a folder, as in Linux.
+const linksMost = 40
+
+// OwnFolder refuses a folder in which somebody else than root and a user can put anything, or
+// to which a link of somebody else leads, directly or by other links.
+func OwnFolder(path string, user int) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is no absolute path", path)
 	}
-	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; ; rest = rest[1:] {
 		info, err := os.Lstat(at)
 		if err != nil {
 			return err
 		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); info.Mode()&fs.ModeSymlink != 0 && (!ok || !isOwn(owner)) {
-			return fmt.Errorf("%s is a link of another user", at)
-		}
-		if at == filepath.Dir(at) {
-			break
-		}
-	}
-	for at := real; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		if err != nil {
+		if err := onlyOfUser(at, info, user, len(rest) > 0); err != nil {
 			return err
 		}
-		owner, ok := info.Sys().(*syscall.Stat_t)
-		sticky := at != real && info.Mode()&fs.ModeSticky != 0 // others cannot replace what is ours in it
-		switch {
-		case !ok || !isOwn(owner):
-			return fmt.Errorf("%s belongs to another user", at)
-		case info.Mode().Perm()&0o022 != 0 && !sticky:
-			return fmt.Errorf("others may write in %s; give it a folder of its own, with mode 0700", at)
+		for len(rest) > 0 && (rest[0] == "" || rest[0] == ".") {
+			rest = rest[1:]
 		}
-		if at == filepath.Dir(at) {
-			return nil
+		if len(rest) == 0 {
+			return onlyOfUser(at, info, user, false)
 		}
+		next := filepath.Join(at, rest[0]) // also of "..": at is no link
+		if info, err = os.Lstat(next); err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if !isOf(info, user) {
+			return fmt.Errorf("%s is a link of another user", next)
+		}
+		to, err := os.Readlink(next)
+		if links++; err != nil || links > linksMost {
+			return errors.Join(fmt.Errorf("too many links lead to %s", path), err)
+		}
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = slices.Concat(rest[:1], strings.Split(to, "/"), rest[1:])
 	}
 }
 
-func isOwn(owner *syscall.Stat_t) bool {
-	return owner.Uid == 0 || int64(owner.Uid) == int64(os.Geteuid())
+// onlyOfUser refuses a folder that is another user's, or in which others can put anything. Of
+// those above what is looked for, others may write in sticky ones: they cannot replace
+// what is the user's there.
+func onlyOfUser(path string, info fs.FileInfo, user int, above bool) error {
+	switch {
+	case !isOf(info, user):
+		return fmt.Errorf("%s belongs to another user", path)
+	case info.Mode().Perm()&0o022 != 0 && !(above && info.Mode()&fs.ModeSticky != 0):
+		return fmt.Errorf("others may write in %s; give it a folder of its own, with mode 0700", path)
+	}
+	return nil
+}
+
+// isOf reports whether a file belongs to root or a user.
+func isOf(info fs.FileInfo, user int) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (owner.Uid == 0 || int64(owner.Uid) == int64(user))
 }
 
 // tokenStart tells those who look for secrets what a token is. 260 bits follow.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
@@ -25,7 +26,8 @@ func operatorFindings(c *config.Config) []Symptom {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		return []Symptom{{Check: check, Says: folder + " is made by the next egressd serve"}}
 	}
-	if err := daemon.OwnFolder(folder); err != nil {
+	user := userOf(socket, folder)
+	if err := daemon.OwnFolder(folder, user); err != nil {
 		return []Symptom{{check, "the socket of listen.admin could be replaced: " + err.Error(), "listen: {admin: \"unix:${XDG_RUNTIME_DIR}/egressd/admin.sock\"} in " + c.Path}}
 	}
 	info, err := os.Lstat(socket)
@@ -37,7 +39,27 @@ func operatorFindings(c *config.Config) []Symptom {
 	case info.Mode()&fs.ModeSocket == 0 || info.Mode().Perm()&0o077 != 0:
 		return []Symptom{{check, fmt.Sprintf("%s is not a socket of its owner alone (%s)", socket, info.Mode()), "restart egressd serve, which makes it anew"}}
 	}
-	return []Symptom{{Check: check, Says: socket + " is its owner's alone"}}
+	return []Symptom{{Check: check, Says: fmt.Sprintf("%s is its owner's alone (uid %d)", socket, user)}}
+}
+
+// userOf is the user that egressd serve seems to be: this one, but where that is root whoever
+// has the first of some files.
+func userOf(paths ...string) int {
+	if os.Geteuid() == 0 {
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil {
+				return ownerOf(info)
+			}
+		}
+	}
+	return os.Geteuid()
+}
+
+func ownerOf(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
 }
 
 // tokenFinding is about the token of a listener over TCP.
@@ -52,6 +74,8 @@ func tokenFinding(check string, c *config.Config) Symptom {
 		return Symptom{Check: check, Says: path + ", the token, is made by the next egressd serve"}
 	case err != nil:
 		return Symptom{check, err.Error(), "egressd doctor as the user of egressd serve"}
+	case ownerOf(info) != 0 && ownerOf(info) != userOf(filepath.Dir(path)):
+		return Symptom{check, fmt.Sprintf("another user has the token of listen.admin: %s belongs to uid %d", path, ownerOf(info)), "rm " + path + ", and restart egressd serve, which makes another"}
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
 		return Symptom{check, fmt.Sprintf("others may have the token of listen.admin: %s has mode %s", path, info.Mode()), "rm " + path + ", and restart egressd serve, which makes another"}
 	}

@@ -34,6 +34,8 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 			}
 			return errors.Join(err, os.Chmod(socket, 0o600))
 		}, "is its owner's alone", false},
+		{"unix:" + socket, func() error { return os.Chown(folder, 1234, 1234) }, "belongs to another user", true},
+		{"unix:" + socket, func() error { return os.Chown(socket, 1234, 1234) }, "is its owner's alone (uid 1234)", false},
 		{"unix:" + socket, func() error { return os.Chmod(socket, 0o660) }, "is not a socket of its owner alone", true},
 		{"unix:" + socket, func() error { return os.Chmod(folder, 0o777) }, "could be replaced: others may write in " + folder, true},
 		{"127.0.0.1:9464", func() error { return nil }, "the token, is made by the next", false},
@@ -41,6 +43,8 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 			return errors.Join(os.MkdirAll(filepath.Dir(token), 0o700), os.WriteFile(token, nil, 0o600))
 		}, "takes the token in " + token, false},
 		{"127.0.0.1:9464", func() error { return os.Chmod(token, 0o644) }, "others may have the token", true},
+		{"127.0.0.1:9464", func() error { return os.Chown(token, 1234, 1234) }, "belongs to uid 1234", true},
+		{"127.0.0.1:9464", func() error { return errors.Join(os.Chmod(token, 0o600), os.Chown(filepath.Dir(token), 1234, 1234)) }, "takes the token in " + token, false},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
