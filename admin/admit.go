@@ -32,7 +32,7 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool
 		return s.refuse(w, r, v, http.StatusForbidden, "a request of a page in a browser", "curl, or egressd status")
 	case s.Admit != nil:
 		return v.proven.Load()
-	case s.Host == "" || r.Host != s.Host:
+	case !s.isAsked(r.Host):
 		return s.refuse(w, r, v, http.StatusMisdirectedRequest, "a request for another host", "http://"+s.Host+"/, as listen.admin says")
 	case !s.shows(r.Header):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="egressd"`)
@@ -40,6 +40,15 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool
 	}
 	v.proven.Store(true)
 	return true
+}
+
+// isAsked reports whether a Host field is that of s. Clients may leave the port 80 out, or
+// nothing but the colon (RFC 9110, sections 4.2.3 and 7.2).
+func (s *Server) isAsked(host string) bool {
+	if address, usual := strings.CutSuffix(s.Host, ":80"); usual && (host == address || host == address+":") {
+		return true
+	}
+	return s.Host != "" && host == s.Host
 }
 
 // fromBrowser reports whether a browser sent a request for a page: it says so, and no page

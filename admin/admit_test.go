@@ -199,3 +199,26 @@ func (w *world) raw(t *testing.T, text string) string {
 	got, _ := io.ReadAll(bufio.NewReader(c)) // which a reset may end
 	return string(got)
 }
+
+func TestTheUsualPortMayBeLeftOut(t *testing.T) {
+	for _, row := range []struct {
+		at, host string
+		is       bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"127.0.0.1:80", "127.0.0.1", true},
+		{"127.0.0.1:80", "127.0.0.1:", true},
+		{"[::1]:80", "[::1]", true},
+		{"127.0.0.1:80", "", false},
+		{"127.0.0.1:80", "127.0.0.1:8080", false},
+		{"127.0.0.1:80", "127.0.0.2", false},
+		{"127.0.0.1:80", "localhost", false},
+		{"127.0.0.1:8080", "127.0.0.1", false},
+		{"127.0.0.1:8080", "127.0.0.1:80", false},
+		{"", "", false},
+	} {
+		if is := (&Server{Host: row.at}).isAsked(row.host); is != row.is {
+			t.Errorf("at %q, Host %q: %t", row.at, row.host, is)
+		}
+	}
+}
