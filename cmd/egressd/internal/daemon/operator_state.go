@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -131,13 +132,13 @@ func (d *Daemon) collect(m *admin.Metrics) {
 	m.Only("egressd_policy_in_force_seconds", admin.Gauge, "How long the policy has been in force.", time.Since(now.since).Seconds())
 	m.Only("egressd_policy_reloads_total", admin.Counter, "How often the policy was read again.", float64(now.reloads))
 	m.Only("egressd_policy_reloads_failed_total", admin.Counter, "How often it could not be put in force.", float64(now.failed))
-	state := now.show()
+	bundles := byLabel(now.show().Bundles)
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
-	for _, b := range state.Bundles {
+	for _, b := range bundles {
 		m.Sample(truth(b.Stale != ""), "bundle", b.Source)
 	}
 	m.Family("egressd_bundle_heard_seconds", admin.Gauge, "How long ago the server of a bundle was heard.")
-	for _, b := range state.Bundles {
+	for _, b := range bundles {
 		if !b.Heard.IsZero() {
 			m.Sample(time.Since(b.Heard).Seconds(), "bundle", b.Source)
 		}
@@ -146,6 +147,24 @@ func (d *Daemon) collect(m *admin.Metrics) {
 	for _, s := range d.sinksBehind(now.config) {
 		m.Sample(float64(s.behind), "sink", s.name)
 	}
+}
+
+// byLabel has one bundle for each label, which leaves out what may be secret of a URL: stale
+// where one of them is, and heard when the one was that was not heard for longest. A series
+// that stands twice has the whole page refused.
+func byLabel(bundles []bundleState) (all []bundleState) {
+	for _, b := range bundles {
+		i := slices.IndexFunc(all, func(one bundleState) bool { return one.Source == b.Source })
+		if i < 0 {
+			all = append(all, b)
+			continue
+		}
+		all[i].Stale = cmp.Or(all[i].Stale, b.Stale)
+		if all[i].Heard.IsZero() || !b.Heard.IsZero() && b.Heard.Before(all[i].Heard) {
+			all[i].Heard = b.Heard
+		}
+	}
+	return all
 }
 
 func truth(is bool) float64 {

@@ -176,3 +176,17 @@ func TestNobodyElsesLinkLeadsToTheOperatorsFolder(t *testing.T) {
 		t.Error("another's folder is a user's own")
 	}
 }
+
+func TestBundlesOfOneLabelAreOneSeries(t *testing.T) {
+	early, late := time.Unix(1000, 0), time.Unix(2000, 0)
+	got := byLabel([]bundleState{
+		{Source: "a", Heard: late}, {Source: "b", Stale: "old"}, {Source: "a", Stale: "too old", Heard: early}, {Source: "a"}, {Source: "b", Heard: late},
+	})
+	want := []bundleState{{Source: "a", Stale: "too old", Heard: early}, {Source: "b", Stale: "old", Heard: late}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if all := byLabel(nil); len(all) != 0 {
+		t.Errorf("of none: %+v", all)
+	}
+}
