@@ -13,7 +13,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Wrong tries are slow, a few at a time; others are turned away at once. One with the
+// Wrong tries wait, a few at a time, which bounds the goroutines that do; others are turned
+// away at once, and their number is not bounded: that nobody guesses the token is due to its
+// length. One with the
 // token is never slowed down by those without: who shares the loopback must not be able
 // to lock the operator out.
 const (

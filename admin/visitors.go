@@ -56,7 +56,8 @@ func (d *door) Accept() (net.Conn, error) {
 
 // A crowd is who is connected. Where there are too many, the one that came first of those
 // who have shown nothing gives way, so that nobody keeps the operator out by
-// connecting.
+// connecting and waiting. Who connects again and again slows the operator down: one that has
+// yet to show the token may give way, too.
 type crowd struct {
 	mu  sync.Mutex // guards what follows
 	all []*visitor // in the order in which they came

@@ -102,7 +102,8 @@ type OperatorNote struct {
 	Note    string
 }
 
-// NoteOperator records what was asked for by [KindAdmin].
+// NoteOperator records what was asked for by [KindAdmin]. The record is in the log when it
+// returns, and durable when the log is next synced.
 func (g *Gate) NoteOperator(o OperatorNote) error {
 	g.Settle()
 	e := encoder{b: make([]byte, 0, 256)}
