@@ -76,3 +76,23 @@ func TestASecondHelloNamesTheHostToo(t *testing.T) {
 		})
 	}
 }
+
+// TestAHelloThatOnlySomeServersReadReachesNone has hellos that GnuTLS reads, behind changes of
+// ciphers, where any port may carry any protocol.
+func TestAHelloThatOnlySomeServersReadReachesNone(t *testing.T) {
+	for _, ccs := range []string{"\x14\x03\x01\x00\x01\x01", strings.Repeat("\x14\x03\x03\x00\x01\x01", 2)} {
+		w, o := newWorld(t, openPolicy, nil), newWitness(t, "")
+		c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(ccs + hello(t, "base-evil"))
+		c.Conn.(*net.TCPConn).CloseWrite()
+		if said := c.rest(); said != string(accessDenied) {
+			t.Errorf("behind % x the client read %q", ccs, said)
+		}
+		if got := o.got(); got != "" {
+			t.Errorf("the upstream got %d bytes behind % x", len(got), ccs)
+			continue
+		}
+		if r := w.recorded(t, ended("not-tls")); r.Decision == nil || r.Decision.Class != "not-tls" {
+			t.Errorf("recorded %+v", r)
+		}
+	}
+}

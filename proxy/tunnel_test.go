@@ -84,7 +84,7 @@ func TestHostileHellosReachNobody(t *testing.T) {
 			continue
 		}
 		first := hello(t, name)
-		if first[0] != 22 && first[0] != 21 { // what is no TLS at all may pass on a port like these; the e2e suite tries it on 443
+		if !strings.Contains("\x16\x15\x80", first[:1]) { // what is no TLS at all may pass on a port like these; the e2e suite tries it on 443
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

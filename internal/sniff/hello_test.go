@@ -76,7 +76,7 @@ var fixtures = map[string]struct {
 	"frag-tcp-hdr":     {TLS, "evil.test"},
 	"rec-len-0":        {TLS, refused},
 	"rec-overlong":     {TLS, refused},
-	"sslv2-hello":      {Other, refused},
+	"sslv2-hello":      {TLS, refused},
 	"alert-first":      {TLS, refused},
 	"http-on-443":      {HTTP1, refused},
 	"ssh-on-443":       {SSH, refused},
@@ -326,5 +326,24 @@ func TestWhatOthersReadAsTLSIsTLS(t *testing.T) {
 	}
 	if read < 3 {
 		t.Errorf("crypto/tls reads %d of the hellos", read)
+	}
+}
+
+// TestWhatGnuTLSAndOpenSSLReadAsTLSIsTLS is the same of what crypto/tls does not read, and
+// servers of GnuTLS and OpenSSL do: changes of ciphers GnuTLS alone, SSLv2 both. No
+// name can be told from it, so parsing refuses it.
+func TestWhatGnuTLSAndOpenSSLReadAsTLSIsTLS(t *testing.T) {
+	ordinary := string(inRecords(hello{extensions: [][]byte{serverName("evil.test")}}.message(), 4096))
+	for _, first := range []string{
+		"\x14\x03\x00\x00\x01\x01" + ordinary,
+		"\x14\x03\x01\x00\x01\x01" + ordinary,
+		"\x14\x03\x03\x00\x01\x01\x14\x03\x03\x00\x01\x01" + ordinary,
+		"\x80\x38\x01\x03\x03\x00\x0f\x00\x00\x00\x20\x00\xc0\x2f\x00\xc0\x30\x00\x00\x9c\x00\x00\x2f\x00\x00\x35" + strings.Repeat("c", 32),
+	} {
+		if p := Detect([]byte(first)); p != TLS {
+			t.Errorf("% x… was detected as %s", first[:6], p)
+		}
+		checkName(t, "in one piece", refused)(ParseHello([]byte(first)))
+		checkName(t, "byte by byte", refused)(byteByByte(t, []byte(first)))
 	}
 }

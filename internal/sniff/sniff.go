@@ -18,12 +18,12 @@ type Protocol uint8
 
 const (
 	Undecided Protocol = iota // too few bytes to say
-	TLS                       // a TLS handshake record; the hello may still be malformed
+	TLS                       // what a server may read as a ClientHello, which may be malformed
 	HTTP1                     // a request line of HTTP/1, maybe malformed further on
 	HTTP2                     // the preface of cleartext HTTP/2
 	SSH                       // an SSH identification string
 	SOCKS5                    // the version byte of RFC 1928
-	Other                     // none of these; SSLv2 hellos are here too
+	Other                     // none of these
 )
 
 var protocolNames = [...]string{"undecided", "tls", "http/1", "http/2", "ssh", "socks5", "other"}
@@ -58,8 +58,13 @@ func Detect(b []byte) Protocol {
 	switch b[0] {
 	case recordAlert, recordHandshake:
 		return detectTLS(b)
+	case recordChangeCipherSpec:
+		return detectChange(b)
 	case 0x05:
 		return SOCKS5
+	}
+	if b[0]&0x80 != 0 {
+		return detectSSLv2(b)
 	}
 	if startsOrStarted(b, sshBanner) {
 		return onceSeen(b, sshBanner, SSH)
@@ -90,6 +95,53 @@ func detectTLS(b []byte) Protocol {
 	case warning && b[3] == 0 && b[4] == 2: // which is how long an alert is
 		return TLS
 	case !warning && b[5] == typeClientHello:
+		return TLS
+	}
+	return Other
+}
+
+// detectChange tells a ChangeCipherSpec record, which GnuTLS passes over in front of a hello.
+func detectChange(b []byte) Protocol {
+	header := [...]byte{recordChangeCipherSpec, 3, 0, 0, 1} // of any minor version
+	for i := range min(len(b), len(header)) {
+		if i != 2 && b[i] != header[i] {
+			return Other
+		}
+	}
+	if len(b) < len(header) {
+		return Undecided
+	}
+	return TLS
+}
+
+// detectSSLv2 tells a hello in the format of SSL 2.0 (RFC 5246, appendix E.2), which GnuTLS
+// and OpenSSL read for any version. It takes no more bytes than tell it from what is not,
+// such as options of Telnet or a call of ONC RPC, whose sender may wait for an answer.
+func detectSSLv2(b []byte) Protocol {
+	const shortest = 9 // the fields in front of the lists
+	switch {
+	case b[0]&0x7f > maxCiphertext>>8:
+		return Other
+	case len(b) < 2:
+		return Undecided
+	}
+	n := int(b[0]&0x7f)<<8 | int(b[1])
+	switch {
+	case n < shortest || n > maxCiphertext:
+		return Other
+	case len(b) < 3:
+		return Undecided
+	case b[2] != typeClientHello:
+		return Other
+	case len(b) < 4:
+		return Undecided
+	case b[3] == 3:
+		return TLS
+	case b[3] != 0: // SSL 2.0 itself is 0, 2
+		return Other
+	case len(b) < 5:
+		return Undecided
+	case b[4] == 2:
 		return TLS
 	}
 	return Other

@@ -22,7 +22,25 @@ func TestDetect(t *testing.T) {
 		{"an alert record", "\x15\x03\x01\x00\x02\x02\x28", TLS},
 		{"a record that is too long for an alert", "\x15\x03\x01\x00\x03\x02\x28", Other},
 		{"a length in the order of MongoDB", "\x16\x01\x00\x00\x01\x00\x00\x00", Other},
-		{"an SSLv2 hello", "\x80\x2e\x01\x00\x02", Other},
+		{"an SSLv2 hello", "\x80\x2e\x01\x00\x02", TLS},
+		{"a hello of TLS 1.2 in the format of SSLv2", "\x80\x2e\x01\x03", TLS},
+		{"the longest of those", "\xc8\x00\x01\x03", TLS},
+		{"half of one", "\x80\x2e\x01", Undecided},
+		{"another message of SSLv2", "\x80\x2e\x04", Other},
+		{"an SSLv2 hello of no version", "\x80\x2e\x01\x02", Other},
+		{"an SSLv2 hello of version 0.3", "\x80\x2e\x01\x00\x03", Other},
+		{"an SSLv2 hello without room for one", "\x80\x08", Other},
+		{"an SSLv2 hello that is longer than any record", "\xc8\x01", Other},
+		{"a call of ONC RPC", "\x80\x00", Other},
+		{"a frame of Thrift", "\x80\x01", Other},
+		{"a set of memcached", "\x80\x01\x00\x03", Other},
+		{"a request of MessagePack", "\x94\x00\x01\xa4ping", Other},
+		{"an answer of Telnet", "\xff", Other},
+		{"a change of ciphers", "\x14\x03\x01\x00\x01", TLS},
+		{"half of one", "\x14\x03\x09\x00", Undecided},
+		{"a change of ciphers of another major version", "\x14\x02", Other},
+		{"a long change of ciphers", "\x14\x03\x01\x01", Other},
+		{"an empty change of ciphers", "\x14\x03\x01\x00\x00", Other},
 		{"a SOCKS5 greeting", "\x05\x01\x00", SOCKS5},
 		{"a SOCKS4 request", "\x04\x01\x00\x50", Other},
 		{"an SSH banner", "SSH-2.0-OpenSSH_9.9\r\n", SSH},
@@ -78,7 +96,7 @@ func TestProtocolNames(t *testing.T) {
 
 // FuzzDetect: once decided, an answer stays, and DetectBytes always decide.
 func FuzzDetect(f *testing.F) {
-	for _, s := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.0", "SSH-2.0", "\x16\x03\x01", "\x05\x01", "X http://", "EHLO x\r\n"} {
+	for _, s := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.0", "SSH-2.0", "\x16\x03\x01", "\x05\x01", "X http://", "EHLO x\r\n", "\x80\x2e\x01\x03", "\x14\x03\x01\x00\x01\x01"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
