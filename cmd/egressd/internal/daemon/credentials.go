@@ -24,7 +24,7 @@ import (
 type credentials struct {
 	digest string
 	all    []*credential
-	over   time.Time // when another took its place; for tidy alone
+	over   time.Time // when another took its place; guarded by the keyring
 }
 
 // A credential is one rule's, as it was last read.
@@ -36,6 +36,7 @@ type credential struct {
 // A keyring holds the credentials of the policy in force, and while another is
 // being put in force, of both. It is safe for concurrent use.
 type keyring struct {
+	mu      sync.Mutex                     // held while held is changed
 	held    atomic.Pointer[[]*credentials] // the newest first
 	refresh sync.WaitGroup
 	stop    context.CancelFunc // of what reads the newest again
@@ -69,6 +70,8 @@ func (k *keyring) find(rule, digest string, dst policy.Destination) *secret.Secr
 
 // add makes set available beside what is held.
 func (k *keyring) add(set *credentials) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	held := []*credentials{set}
 	if before := k.held.Load(); before != nil {
 		held = append(held, *before...)
@@ -78,7 +81,14 @@ func (k *keyring) add(set *credentials) {
 
 // drop takes set back, whose policy was not put in force.
 func (k *keyring) drop(set *credentials) {
-	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), func(s *credentials) bool { return s == set })
+	k.without(func(s *credentials) bool { return s == set })
+}
+
+// without forgets the sets that are gone.
+func (k *keyring) without(gone func(*credentials) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), gone)
 	k.held.Store(&held)
 }
 
@@ -87,8 +97,11 @@ func (k *keyring) drop(set *credentials) {
 // ago still needs them. complain is told what could not be read.
 func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
 	k.close()
-	held := k.tidy(set)
-	k.forget = time.AfterFunc(decidedMost, func() { k.held.CompareAndSwap(held, &[]*credentials{set}) })
+	k.tidy(set)
+	k.forget = time.AfterFunc(decidedMost, func() { // whatever was added in between, and taken back
+		now := time.Now()
+		k.without(func(s *credentials) bool { return s.isOver(now) })
+	})
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	for _, one := range set.all {
@@ -99,19 +112,22 @@ func (k *keyring) keep(set *credentials, c *config.Config, complain func(error))
 }
 
 // tidy forgets what was replaced a while ago, however often there are other policies, and the
-// set before of the same policy. It returns what is held then.
-func (k *keyring) tidy(set *credentials) *[]*credentials {
+// set before of the same policy.
+func (k *keyring) tidy(set *credentials) {
 	now, digests := time.Now(), map[string]bool{}
-	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), func(s *credentials) bool {
+	k.without(func(s *credentials) bool {
 		again := digests[s.digest]
 		digests[s.digest] = true
 		if s != set && s.over.IsZero() {
 			s.over = now
 		}
-		return again || s != set && now.Sub(s.over) >= decidedMost
+		return again || s.isOver(now)
 	})
-	k.held.Store(&held)
-	return &held
+}
+
+// isOver reports whether nothing that was decided by the set's policy can need it any more.
+func (s *credentials) isOver(now time.Time) bool {
+	return !s.over.IsZero() && now.Sub(s.over) >= decidedMost
 }
 
 // close ends what reads credentials again.

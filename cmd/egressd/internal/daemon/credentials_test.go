@@ -157,6 +157,35 @@ func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
 	}
 }
 
+// TestCredentialsAreForgottenThoughAReloadFails has one fail while those before are still held,
+// and one that is under way when their time is over.
+func TestCredentialsAreForgottenThoughAReloadFails(t *testing.T) {
+	c := keyed(t, "command: [echo, a-long-key]")
+	for name, lasts := range map[string]time.Duration{"at once": 0, "later": 2 * decidedMost} {
+		synctest.Test(t, func(t *testing.T) {
+			var k keyring
+			defer k.close()
+			for _, digest := range []string{"sha256:1", "sha256:2"} {
+				set := &credentials{digest: digest}
+				k.add(set)
+				k.keep(set, c, nil)
+				time.Sleep(time.Second)
+			}
+			failing := &credentials{digest: "sha256:3"}
+			k.add(failing)
+			time.Sleep(lasts)
+			if held := *k.held.Load(); held[0] != failing {
+				t.Errorf("%s: what is about to be in force is not held", name)
+			}
+			k.drop(failing)
+			time.Sleep(decidedMost)
+			if held := *k.held.Load(); len(held) != 1 || held[0].digest != "sha256:2" {
+				t.Errorf("%s: the credentials of %d policies are held", name, len(held))
+			}
+		})
+	}
+}
+
 // TestACredentialThatCannotBeHad has errors that say where, and never what.
 func TestACredentialThatCannotBeHad(t *testing.T) {
 	for source, want := range map[string]string{
