@@ -65,12 +65,12 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	if !ok {
 		return
 	}
+	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
 	fd, err := duplicate(c)
 	if err != nil {
-		in.refuseUnseen(1) // too many descriptors
+		in.refuseOne(from, "egressd had no descriptor for the connection: "+err.Error())
 		return
 	}
-	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
 	if !in.loop.Post(func() { s.accepted(in, fd, from) }) {
 		syscall.Close(fd)
 	}

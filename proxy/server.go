@@ -251,16 +251,26 @@ func (in *listener) end() {
 // tell that it failed, and nothing has passed.
 func (in *listener) refuseUnseen(n int64) {
 	const why = "the listener ended before these connections were looked at: they were too many, or egressd had no descriptors left"
-	who, via := sandbox.Peer{Listener: in.name}, policy.ViaTransparent
-	if in.original == nil {
-		via = policy.ViaUnknown
-	}
+	who, via := sandbox.Peer{Listener: in.name}, in.via()
 	switch {
 	case n > 0:
 		_ = in.server.Gate.RefuseUnseen(who, via, n, why)
 	case n < 0:
 		_ = in.server.Gate.RefuseUnseen(who, via, 0, why+"; how many is not known")
 	}
+}
+
+// refuseOne records that a connection was refused before it was served.
+func (in *listener) refuseOne(from netip.AddrPort, why string) {
+	in.server.Gate.Refuse(sandbox.Peer{Listener: in.name, Addr: from}, in.via(), nil, policy.TooManyFlows, why)
+}
+
+// via is the way in as far as the listener tells it.
+func (in *listener) via() policy.Via {
+	if in.original == nil {
+		return policy.ViaUnknown
+	}
+	return policy.ViaTransparent
 }
 
 const acceptAtOnce = 64

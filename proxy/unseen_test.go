@@ -122,6 +122,47 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 	}
 }
 
+// TestWhatThereIsNoDescriptorForIsRecorded has connections accepted and nothing left to serve
+// them with, while the listener goes on. They are summed as other denials are.
+func TestWhatThereIsNoDescriptorForIsRecorded(t *testing.T) {
+	const many = 40
+	w := newWorld(t, openPolicy, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make([]net.Conn, many)
+	for i := range accepted {
+		beginOne(t, l)
+		if accepted[i], err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start.Do(w.prepare) // or wait for who does
+	in := &listener{server: w.Server, name: "given", original: func(int) (netip.AddrPort, error) { return netip.AddrPort{}, nil }, loop: w.loops[0]}
+	giveBack := takeDescriptors(t)
+	for _, c := range accepted {
+		w.acceptGiven(in, c)
+	}
+	giveBack()
+	w.Gate.Settle()
+	seen, records := int64(0), 0
+	w.count(t, func(r egress.Record) bool {
+		if r.Kind != egress.KindRefused {
+			return false
+		}
+		seen, records = seen+r.Times(), records+1
+		if r.Decision.Class != string(policy.TooManyFlows) || r.Via != string(policy.ViaTransparent) || !strings.Contains(r.Decision.Reason, "no descriptor for the connection") {
+			t.Errorf("%+v, %+v", r, r.Decision)
+		}
+		return false
+	})
+	if seen != many || records >= many {
+		t.Errorf("%d of %d connections are in %d records", seen, many, records)
+	}
+}
+
 // A triedListener says when somebody begins to accept from it.
 type triedListener struct {
 	net.Listener
