@@ -93,8 +93,9 @@ const (
 	recordChangeCipherSpec = 20
 	recordAlert            = 21
 
-	noRecord      = 0 // none: there are too few bytes to tell
-	tooLongRecord = 255
+	// No byte of the wire is one of these.
+	noRecord      = -1 // there are too few bytes to tell
+	tooLongRecord = -2
 )
 
 // maxCiphertext is the longest payload of a record of any version.
@@ -109,7 +110,7 @@ type records struct {
 
 // next takes from b as much as is of one record, and returns what of that is payload. begins
 // says that it is the first of its record, which may be empty.
-func (s *records) next(b []byte) (kind byte, payload []byte, begins bool, rest []byte) {
+func (s *records) next(b []byte) (kind int, payload []byte, begins bool, rest []byte) {
 	if s.left == 0 {
 		if s.n == recordHeader {
 			s.n = 0
@@ -126,5 +127,5 @@ func (s *records) next(b []byte) (kind byte, payload []byte, begins bool, rest [
 	}
 	k := min(s.left, len(b))
 	s.left -= k
-	return s.header[0], b[:k], begins, b[k:]
+	return int(s.header[0]), b[:k], begins, b[k:]
 }

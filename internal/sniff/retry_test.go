@@ -42,6 +42,7 @@ func TestARetryIsOverOnceTheServerHasAnswered(t *testing.T) {
 		"answers":                          {serverHello(strings.Repeat("r", 32), 4096), true},
 		"answers nearly like it":           {serverHello(retryRandom[:31]+"x", 3), true},
 		"another message":                  {inRecords([]byte{1, 0, 0, 0}, 4096), true},
+		"a record of type 0":               {append([]byte{0, 3, 3, 0, 1, 1}, serverHello(retryRandom, 4096)...), true},
 		"something else":                   {[]byte("220 mail.test ESMTP\r\n"), true},
 		"early application data":           {[]byte{23, 3, 3, 0, 1, 1}, true},
 	} {
@@ -79,6 +80,8 @@ func TestASecondHelloIsFoundWhereverItIs(t *testing.T) {
 		"with an empty record before": {append([]byte{22, 3, 3, 0, 0}, inRecords(second, 4096)...), true},
 		"another message":             {inRecords([]byte{16, 0, 0, 1, 0}, 4096), true},
 		"behind an unknown record":    {append([]byte{99, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
+		"behind one of type 255":      {append([]byte{255, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
+		"behind one of type 0":        {append([]byte{0, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
 		"a hello that is too long":    {inRecords(append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...), 4096), true},
 	} {
 		var r *Retry
