@@ -45,6 +45,9 @@ func Privileges(talk io.Writer) error {
 		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
 		return nil
 	}
+	if few, ok := errors.AsType[*fewSignals](err); ok {
+		return cli.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.hint)
+	}
 	if err != nil {
 		return unconfined("no new privileges", err)
 	}
@@ -99,7 +102,7 @@ func maySignal() error {
 	const pending, monotonic = 11, 1 // RLIMIT_SIGPENDING, CLOCK_MONOTONIC
 	var signals syscall.Rlimit
 	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
-		return fmt.Errorf("%d signals may be queued, and it takes %d: ulimit -i %d", signals.Cur, signalsFew, signalsFew)
+		return &fewSignals{fmt.Sprintf("%d signals may be queued, and it takes %d", signals.Cur, signalsFew), fmt.Sprintf("ulimit -i %d", signalsFew)}
 	}
 	var timer int32 // has its signal queued beforehand
 	_, _, errno := syscall.RawSyscall(syscall.SYS_TIMER_CREATE, monotonic, 0, uintptr(unsafe.Pointer(&timer)))
@@ -107,10 +110,15 @@ func maySignal() error {
 	case 0:
 		syscall.RawSyscall(syscall.SYS_TIMER_DELETE, uintptr(timer), 0, 0)
 	case syscall.EAGAIN:
-		return errors.New("all the signals that this user may queue are queued, by another of its programs (SigQ in /proc/PID/status)")
+		return &fewSignals{"all the signals that this user may queue are queued, by another of its programs", "end the program that has queued them; SigQ in /proc/PID/status says how many of its user are queued"}
 	}
 	return nil
 }
+
+// fewSignals says that no signal can be queued, and what to do about it.
+type fewSignals struct{ problem, hint string }
+
+func (e *fewSignals) Error() string { return e.problem }
 
 // signalsFew is more than there are threads when this is done.
 const signalsFew = 128

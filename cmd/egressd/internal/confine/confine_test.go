@@ -2,12 +2,15 @@ package confine
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
 
 // TestEveryThreadGainsNothing asks the kernel of each thread, one of which is in a call.
@@ -36,5 +39,29 @@ func TestEveryThreadGainsNothing(t *testing.T) {
 		if text, err := os.ReadFile(path); err == nil && !strings.Contains(string(text), "\nNoNewPrivs:\t1\n") {
 			t.Errorf("a thread can gain privileges: %s", path)
 		}
+	}
+}
+
+// TestAHintForTooFewSignals lets this process queue fewer than it takes.
+func TestAHintForTooFewSignals(t *testing.T) {
+	const pending = 11 // RLIMIT_SIGPENDING
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(pending, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = 100
+	if err := syscall.Setrlimit(pending, &few); err != nil {
+		t.Fatal(err)
+	}
+	err := Privileges(io.Discard)
+	if failed := syscall.Setrlimit(pending, &before); failed != nil {
+		t.Fatal(failed)
+	}
+	var says strings.Builder
+	code := cli.Report(&says, err)
+	const want = "egressd: error: confine egressd: no new privileges: 100 signals may be queued, and it takes 128\negressd: hint: ulimit -i 128\n"
+	if code != cli.ExitFailed || says.String() != want {
+		t.Errorf("exit code %d, and it said\n%swant\n%s", code, &says, want)
 	}
 }
