@@ -140,16 +140,17 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	}
 	var open sync.WaitGroup
 	var left atomic.Int32
+	all := make([]*listener, 0, len(s.loops))
 	for _, loop := range s.loops {
 		fd, err := duplicate(l)
 		if err != nil {
+			closeAll(all)
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		in := &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left}
-		if !s.admit(in) {
-			syscall.Close(fd)
-			break
-		}
+		all = append(all, &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
+	}
+	if !s.admit(all) {
+		closeAll(all)
 	}
 	leaveToLoops(l)
 	open.Wait()
@@ -187,16 +188,29 @@ func (s *Server) metered(m *relay.Meter, web bool) *relay.Limits {
 	return &l.other
 }
 
-func (s *Server) admit(in *listener) bool {
+// admit has the listeners of one socket begin, unless the server stops. All of them count
+// before one can end: who ends last says what still waits.
+func (s *Server) admit(all []*listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stopping {
+	if s.stopping {
+		return false
+	}
+	for _, in := range all {
 		in.open.Add(1)
 		in.left.Add(1)
-		s.listeners = append(s.listeners, in)
+	}
+	s.listeners = append(s.listeners, all...)
+	for _, in := range all {
 		in.loop.Post(in.begin)
 	}
-	return !s.stopping
+	return true
+}
+
+func closeAll(all []*listener) {
+	for _, in := range all {
+		syscall.Close(in.fd)
+	}
 }
 
 func (s *Server) prepare() {

@@ -5,11 +5,14 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -121,6 +124,67 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 		t.Errorf("%d records say so", n)
 	}
 }
+
+// TestALoopThatCannotListenLeavesItToTheOthers has the first of two loops fail to watch a
+// listener before the second has come to it: what waits is served, and not refused.
+func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
+	const many = 5
+	w := newWorld(t, openPolicy, func(s *Server) { s.looksAt, s.Loops = 1, 2 })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range many {
+		beginOne(t, l)
+	}
+	to := w.named(t, "evil.test", "22")
+	w.start.Do(w.prepare) // or wait for who does
+	var open sync.WaitGroup
+	var left atomic.Int32
+	all := make([]*listener, 0, 2)
+	for _, loop := range w.loops {
+		fd, err := duplicate(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		how := func(int) (netip.AddrPort, error) { return to, nil }
+		all = append(all, &listener{server: w.Server, name: "captured", original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
+	}
+	goOn, ended := make(chan bool), make(chan bool)
+	w.loops[1].Post(func() { <-goOn })
+	first := all[0]
+	held := make(chan error)
+	first.loop.Post(func() {
+		held <- first.loop.WatchListener(first.fd, deaf{}) // so that it fails the next time
+		<-held
+	})
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+	w.admit(all)
+	close(held)
+	first.loop.Post(func() { close(ended) })
+	<-ended
+	close(goOn)
+	w.settle()
+	unseen := int64(0)
+	w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
+	w.count(t, func(r egress.Record) bool {
+		if r.Kind == egress.KindRefused && strings.Contains(r.Decision.Reason, "looked at") {
+			unseen += r.Times()
+		}
+		return false
+	})
+	if unseen != 0 {
+		t.Errorf("%d connections are recorded as refused", unseen)
+	}
+}
+
+// deaf does nothing about what it is told.
+type deaf struct{}
+
+func (deaf) Ready(relay.Events) {}
 
 // TestWhatThereIsNoDescriptorForIsRecorded has connections accepted and nothing left to serve
 // them with, while the listener goes on. They are summed as other denials are.
