@@ -50,7 +50,9 @@ var (
 // bucketsMost is more than there are bounds.
 const bucketsMost = 16
 
-// counters count what a gate has recorded. Nothing waits for them; the zero value is ready.
+// counters count what a gate records, before it is in the log: what the log then fails to take is
+// counted too, and so are repeats whose sum is still to be written. Nothing waits for them; the zero
+// value is ready.
 type counters struct {
 	decisions [len(countedVias)][len(countedActions)][len(countedClasses)]atomic.Int64
 	ended     atomic.Int64 // flows

@@ -261,8 +261,8 @@ func (in *listener) end() {
 }
 
 // refuseUnseen records what has come to a listener that has ended and was not accepted:
-// how many, or -1 where that is not known. The log is what it is then: there is nobody to
-// tell that it failed, and nothing has passed.
+// how many, which may be 0, or -1 where that is not known. A log that fails is not reported:
+// nobody waits for it, and nothing has passed.
 func (in *listener) refuseUnseen(n int64) {
 	const why = "the listener ended before these connections were looked at: they were too many, or egressd had no descriptors left"
 	who, via := sandbox.Peer{Listener: in.name}, in.via()

@@ -350,8 +350,9 @@ func (t *Tunnel) finish(why Why) {
 	t.keeper.Ended(End{Up: t.up.count, Down: t.down.count, Why: why})
 }
 
-// brokenOff reports whether the upstream is to see a reset: where nothing was said to it,
-// and where the client broke off. An orderly end would keep the local port from the next
+// brokenOff reports whether the upstream is to see a reset: where the client's first bytes, or
+// those that were followed, did not go to it, and where the client broke off, or had ended both
+// ways when something broke. An orderly end would keep the local port from the next
 // connection to the same place for a minute (TIME-WAIT), at no cost to the client.
 func (t *Tunnel) brokenOff(why Why) bool {
 	switch why {
