@@ -48,7 +48,7 @@ func anyPolicyOfInput(rt *rapid.T) string {
 		`"b" in input.http.headers["x-a"]`, `count(input.http.headers) == 1`, `not input.http`,
 		`input.usage.bytes_up > 5`, `input.usage.flows_open > 5`, `input.time > 1795000000000000000`, `time.now_ns() > 1795000000000000000`,
 		`input.stage == "tls"`, `input.stage == "http"`, `input.stage == "address"`, `input.dns.type == "A"`,
-		`some part; input[part].port == 80`, `contains(json.marshal(input), "b.test")`, `object.get(input, ["destination", "port"], 0) == 80`,
+		`count({part | input[part].port == 80}) == 1`, `contains(json.marshal(input), "b.test")`, `object.get(input, ["destination", "port"], 0) == 80`,
 	})
 	member := rapid.SampledFrom([]string{
 		`{"rule": "r"}`, `{"rule": "r", "max_bytes_up": 10}`, `{"rule": "r", "reason": input.destination.host}`,
