@@ -93,17 +93,7 @@ func TestACaptureIsDecidedThoughTheServerStops(t *testing.T) {
 // when the server stops: a program may have begun them right before its end.
 func TestWhatWaitsAtTheEndIsDecided(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := w.named(t, "evil.test", "22")
-	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
-	denied := func(r egress.Record) bool {
-		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
-	}
-	beginOne(t, l)
-	w.recorded(t, denied)
+	l, denied := w.captures(t)
 	goOn := make(chan bool)
 	w.hold(goOn)
 	const many = 2000
@@ -127,4 +117,22 @@ func (s *Server) isStopping() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopping
+}
+
+// captures serves captured connections that go to a denied place, and returns where they
+// come in and what tells the records of their decisions. One has been denied by then.
+func (w *world) captures(t *testing.T) (net.Listener, func(egress.Record) bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := w.named(t, "evil.test", "22")
+	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
+	denied := func(r egress.Record) bool {
+		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
+	}
+	beginOne(t, l)
+	w.recorded(t, denied)
+	return l, denied
 }

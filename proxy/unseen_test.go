@@ -34,17 +34,7 @@ func TestWhatIsNotLookedAtIsRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, openPolicy, func(s *Server) { s.looksAt, s.Loops = row.looksAt, row.loops })
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			to := w.named(t, "evil.test", "22")
-			go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
-			denied := func(r egress.Record) bool {
-				return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
-			}
-			beginOne(t, l)
-			w.recorded(t, denied)
+			l, denied := w.captures(t)
 			goOn := make(chan bool)
 			w.hold(goOn)
 			for range many {
