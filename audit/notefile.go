@@ -139,6 +139,16 @@ func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64,
 	return readNotesOf(f, do)
 }
 
+// readNewest is readNotes for who needs the last note alone.
+func readNewest(path string, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+	f, err := openFile(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return readNewestOf(f, do)
+}
+
 // A namedReader is a file, or a part of one.
 type namedReader interface {
 	io.Reader
@@ -147,24 +157,53 @@ type namedReader interface {
 
 // readNotesOf is readNotes for a file that is open.
 func readNotesOf(f namedReader, do func(n []byte, c *checkpoint) error) (size int64, err error) {
-	path, r := f.Name(), newNoteReader(f)
+	r := newNoteReader(f)
 	for {
 		at := r.at
 		n, err := r.next()
 		if err == io.EOF || err == errTornNote {
 			return r.at, nil
 		}
-		if err != nil {
-			return 0, &DamageError{path, at, err.Error()}
-		}
-		c, err := readNote(n)
 		if err == nil {
-			err = do(n, c)
+			err = readInto(n, do)
 		}
 		if err != nil {
-			return 0, &DamageError{path, at, err.Error()}
+			return 0, &DamageError{f.Name(), at, err.Error()}
 		}
 	}
+}
+
+// readNewestOf is readNotesOf for who needs the last note alone: those before it are
+// not looked into.
+func readNewestOf(f namedReader, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+	r := newNoteReader(f)
+	var newest []byte
+	var at int64
+	for {
+		before := r.at
+		n, err := r.next()
+		if err == io.EOF || err == errTornNote {
+			break
+		}
+		if err != nil {
+			return 0, &DamageError{f.Name(), before, err.Error()}
+		}
+		newest, at = append(newest[:0], n...), before
+	}
+	if newest != nil {
+		if err := readInto(newest, do); err != nil {
+			return 0, &DamageError{f.Name(), at, err.Error()}
+		}
+	}
+	return r.at, nil
+}
+
+func readInto(n []byte, do func(n []byte, c *checkpoint) error) error {
+	c, err := readNote(n)
+	if err != nil {
+		return err
+	}
+	return do(n, c)
 }
 
 // originOf returns the origin of the log in dir.

@@ -200,7 +200,7 @@ func (r *remains) sealOf(number int) (last *checkpoint, err error) {
 		return nil, err
 	}
 	defer p.Close()
-	_, err = readNotesOf(p, func(_ []byte, c *checkpoint) error {
+	_, err = readNewestOf(p, func(_ []byte, c *checkpoint) error {
 		last = c
 		return nil
 	})

@@ -162,9 +162,9 @@ func (r *resumption) beginAnew() (begun bool, err error) {
 
 // readNoteFile reads the checkpoints of a segment as far as they matter here. Only
 // the audit reads all of them.
-func (r *resumption) readNoteFile(number int) error {
+func (r *resumption) readNoteFile(number int) (err error) {
 	path := notePath(r.dir, number)
-	size, err := readNotes(path, func(n []byte, c *checkpoint) error {
+	see := func(n []byte, c *checkpoint) error {
 		if before := r.newest; c.segment != number || before != nil && (c.size < before.size || before.sealed || c.origin != before.origin) {
 			return errors.New("the checkpoints are not in order")
 		}
@@ -173,7 +173,15 @@ func (r *resumption) readNoteFile(number int) error {
 			r.due = c.next
 		}
 		return nil
-	})
+	}
+	var size int64
+	if r.options.Brief {
+		size, err = readNewest(path, see)
+	}
+	if err == nil && r.due == "" { // nor does the last one name it
+		r.newest = nil
+		size, err = readNotes(path, see)
+	}
 	r.notes = noteFile{path: path, size: size}
 	return err
 }
