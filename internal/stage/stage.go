@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"os"
 	slash "path"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -32,9 +32,9 @@ func init() {
 
 // run is the process that sandbox.NewJail has started. It makes its network, hands
 // the sockets out, gives up all that it could undo this with, and becomes the
-// program. Nothing of egressd stays inside.
+// program. Nothing of egressd stays inside. It is on one thread, to which its privileges
+// belong: initialisers are, and to say so again starts another thread.
 func run(socket string) {
-	runtime.LockOSThread() // privileges belong to a thread
 	control, err := strconv.Atoi(socket)
 	if err != nil {
 		os.Exit(exitSetup)
@@ -131,11 +131,19 @@ func build(plan Plan) (Report, []int, error) {
 }
 
 func (s *inside) receive(into any) error {
+	await(s.control)
 	text, _, err := Receive(s.control)
 	if err != nil || len(text) == 0 {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
 	}
 	return json.Unmarshal(text, into)
+}
+
+// await waits until something can be read. Go's scheduler does not hear of it, and so
+// starts no thread to take over from this one: there is nothing else to do.
+func await(fd int) {
+	there := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&there)), 1, 0, 0, 0, 0)
 }
 
 // handOut sends the report with the sockets, and keeps none.
