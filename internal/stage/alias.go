@@ -25,8 +25,9 @@ type mounted struct {
 // point in one place the kernel lets nobody rename or remove in another.
 func withAliases(paths []string, mounts []mounted) []string {
 	all := append([]string(nil), paths...)
+	seen := plain{}
 	for _, path := range paths {
-		way, err := trail(path)
+		way, err := seen.trail(path)
 		if err != nil {
 			continue
 		}

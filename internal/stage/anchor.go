@@ -20,8 +20,9 @@ import (
 // Paths that do not exist are passed over.
 func anchor(paths []string) error {
 	var trails []string
+	seen := plain{}
 	for _, path := range paths {
-		way, err := trail(path)
+		way, err := seen.trail(path)
 		if err != nil {
 			continue
 		}
@@ -57,9 +58,15 @@ func keepLink(path string) error {
 // linksMost is how many symbolic links the kernel follows in one path.
 const linksMost = 40
 
+// plain are paths that are there and no symbolic links, as far as was looked: most paths
+// of one call begin with the same folders.
+type plain map[string]bool
+
 // trail returns the symbolic links that path leads through, each by a path without
 // any other, and behind them what it leads to.
-func trail(path string) (way []string, err error) {
+func trail(path string) (way []string, err error) { return plain{}.trail(path) }
+
+func (p plain) trail(path string) (way []string, err error) {
 	if !slash.IsAbs(path) {
 		dir, err := os.Getwd()
 		if err != nil {
@@ -75,11 +82,16 @@ func trail(path string) (way []string, err error) {
 		}
 		name, more, _ := strings.Cut(rest, "/")
 		next := slash.Join(at, name) // at has no links, so that .. is what it says
+		if p[next] {
+			at, rest = next, more
+			continue
+		}
 		info, err := os.Lstat(next)
 		if err != nil {
 			return nil, err
 		}
 		if info.Mode()&os.ModeSymlink == 0 {
+			p[next] = true
 			at, rest = next, more
 			continue
 		}

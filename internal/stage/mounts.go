@@ -68,6 +68,7 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 	if err != nil {
 		return err
 	}
+	p.Doors = slices.DeleteFunc(p.Doors, isMissing) // what comes later is not hidden either
 	for _, path := range p.Doors {
 		if err := hide(path); err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
@@ -140,6 +141,11 @@ func hide(path string) error {
 		return unix.Mount("tmpfs", path, "tmpfs", bare|unix.MS_RDONLY, "size=4k,mode=0555")
 	}
 	return unix.Mount("/dev/null", path, "", unix.MS_BIND, "")
+}
+
+func isMissing(path string) bool {
+	err := unix.Access(path, unix.F_OK)
+	return err == unix.ENOENT || err == unix.ENOTDIR
 }
 
 // bare is what mounts of ours are, and stay.

@@ -331,8 +331,9 @@ type keptFiles struct {
 
 func filesOf(paths []string) keptFiles {
 	all := keptFiles{map[string]bool{}, map[fileID]bool{}}
+	seen := plain{}
 	for _, path := range paths {
-		if way, err := trail(path); err == nil {
+		if way, err := seen.trail(path); err == nil {
 			all.paths[way[len(way)-1]] = true
 		}
 		var file unix.Stat_t
