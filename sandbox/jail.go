@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -109,19 +108,15 @@ func NewJail(o JailOptions) (*Jail, error) {
 		return nil, &SetupError{Step: "user namespace", Err: err}
 	}
 	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
-	if err := j.send(stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices}); err != nil {
+	if err := j.send(&stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices}); err != nil {
 		j.Close()
 		return nil, &SetupError{Step: "control socket", Err: err}
 	}
 	return j, nil
 }
 
-func (j *Jail) send(message any) error {
-	text, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
-	return stage.Send(int(j.control.Fd()), text)
+func (j *Jail) send(message stage.Message) error {
+	return stage.Send(int(j.control.Fd()), stage.Pack(message))
 }
 
 // Sockets waits until the jail stands and returns what it hands out. The error is
@@ -142,7 +137,7 @@ func (j *Jail) stands() (report stage.Report, fds []int, err error) {
 		err = &SetupError{Step: "control socket", Err: err}
 	case len(text) == 0:
 		err = &SetupError{Step: "namespaces", Err: errors.New("the process that makes them ended")}
-	case json.Unmarshal(text, &report) != nil || len(report.Sockets) != len(fds):
+	case stage.Unpack(text, &report) != nil || len(report.Sockets) != len(fds):
 		err = &SetupError{Step: "control socket", Err: errors.New("a report that cannot be read")}
 	case report.Err != "":
 		err = &SetupError{Step: report.Step, Err: errors.New(report.Err)}
@@ -174,7 +169,7 @@ func (j *Jail) unsent(step string, err error) error {
 // error is an [*ExecError] where it is p's fault, else a [*SetupError].
 func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 	j.program = p.Argv[0]
-	if err := j.send(p); err != nil {
+	if err := j.send(&p); err != nil {
 		return nil, j.unsent("prepare the program", err)
 	}
 	f, err := j.answer("prepare the program")
@@ -190,7 +185,8 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 // Exec starts what was prepared. Its errors are those of Prepare.
 func (j *Jail) Exec() error {
 	j.mounts, _ = os.Open("/proc/" + strconv.Itoa(j.pid) + "/ns/mnt")
-	if err := j.send(true); err != nil {
+	goOn := stage.Word(true)
+	if err := j.send(&goOn); err != nil {
 		return &SetupError{Step: "start the program", Err: err}
 	}
 	_, err := j.answer("start the program") // there is none where execve closed the socket
@@ -208,7 +204,7 @@ func (j *Jail) answer(step string) (*stage.Failure, error) {
 		return nil, nil
 	}
 	var f stage.Failure
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := stage.Unpack(text, &f); err != nil {
 		return nil, &SetupError{Step: step, Err: err}
 	}
 	switch {

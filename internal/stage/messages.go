@@ -26,7 +26,7 @@ type ExecError struct {
 
 func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 
-// Messages on the control socket, one JSON object each: a Plan is answered by a
+// Messages on the control socket: a Plan is answered by a
 // Report, which comes with the sockets, a [Program], and the word to go on, by a Failure.
 type (
 	// A Plan says what the network of a jail is like.

@@ -4,7 +4,6 @@
 package stage
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -98,11 +97,6 @@ func (s *inside) run() error {
 // beforehand does what depends on nothing, while the process outside initialises itself.
 func beforehand() {
 	_ = LoopbackUp() // MakeNetwork does it again, and says what is wrong with it
-	// The types of messages take longest the first time.
-	_ = json.Unmarshal([]byte("{}"), new(Plan))
-	_ = json.Unmarshal([]byte("{}"), new(Program))
-	_, _ = json.Marshal(Report{Sockets: make([]SocketKind, 1)})
-	_, _ = json.Marshal(Failure{Attempts: make([]Attempt, 1)})
 }
 
 // build makes everything that is inside.
@@ -130,13 +124,13 @@ func build(plan Plan) (Report, []int, error) {
 	return report, fds, hideHelpers()
 }
 
-func (s *inside) receive(into any) error {
+func (s *inside) receive(into Message) error {
 	await(s.control)
 	text, _, err := Receive(s.control)
 	if err != nil || len(text) == 0 {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
 	}
-	return json.Unmarshal(text, into)
+	return Unpack(text, into)
 }
 
 // await waits until something can be read. Go's scheduler does not hear of it, and so
@@ -148,11 +142,7 @@ func await(fd int) {
 
 // handOut sends the report with the sockets, and keeps none.
 func (s *inside) handOut(report Report, fds []int) error {
-	text, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
-	err = syscall.Sendmsg(s.control, append([]byte{0}, text...), syscall.UnixRights(fds...), nil, 0)
+	err := syscall.Sendmsg(s.control, append([]byte{0}, Pack(&report)...), syscall.UnixRights(fds...), nil, 0)
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
@@ -161,14 +151,10 @@ func (s *inside) handOut(report Report, fds []int) error {
 
 // report sends what was tried, and waits for the word to go on.
 func (s *inside) report(all []Attempt) error {
-	text, err := json.Marshal(Failure{Attempts: all})
-	if err != nil {
+	if err := Send(s.control, Pack(&Failure{Attempts: all})); err != nil {
 		return err
 	}
-	if err := Send(s.control, text); err != nil {
-		return err
-	}
-	var goOn bool
+	var goOn Word
 	return s.receive(&goOn)
 }
 
@@ -176,20 +162,18 @@ func (s *inside) report(all []Attempt) error {
 func (s *inside) tell(err error) {
 	var setup *SetupError
 	var program *ExecError
-	var message any
+	var message Message
 	switch {
 	case errors.As(err, &program):
-		message = Failure{Problem: program.Problem, Missing: program.Missing}
+		message = &Failure{Problem: program.Problem, Missing: program.Missing}
 	case s.begun:
-		message = Failure{Problem: err.Error(), Setup: true}
+		message = &Failure{Problem: err.Error(), Setup: true}
 	case errors.As(err, &setup):
-		message = Report{Step: setup.Step, Err: setup.Err.Error()}
+		message = &Report{Step: setup.Step, Err: setup.Err.Error()}
 	default:
-		message = Report{Step: "namespaces", Err: err.Error()}
+		message = &Report{Step: "namespaces", Err: err.Error()}
 	}
-	if text, err := json.Marshal(message); err == nil {
-		_ = Send(s.control, text)
-	}
+	_ = Send(s.control, Pack(message))
 }
 
 // Find looks the program up by the PATH that it will have, as a shell does.
