@@ -39,10 +39,23 @@ type outcome struct {
 var begun = begin(os.Args)
 
 func begin(args []string) chan outcome {
+	roomForMain(len(args))
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
 	return launch(args[0])
+}
+
+// roomForMain has the stack of the goroutine that initialises, and runs main, be as large
+// as either needs, while there is nothing on it: else it is copied whenever it has become
+// too small, with all that calls it by then.
+//
+//go:noinline
+func roomForMain(n int) {
+	if n < 0 {
+		var room [100 << 10]byte
+		os.Stderr.Write(room[:])
+	}
 }
 
 // Start starts the inside of a jail, or returns what was started ahead. It is not
