@@ -7,21 +7,22 @@
 package hostaddr
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // A Watcher holds the host's unicast addresses. It is safe for concurrent use.
 type Watcher struct {
-	addrs atomic.Pointer[[]netip.Addr]
-	fd    int
-	epoll int
-	stop  [2]int // a pipe whose closing ends the wait
-	done  chan struct{}
+	addrs  atomic.Pointer[[]netip.Addr]
+	socket *os.File
+	done   chan struct{}
 }
 
 // Groups of rtnetlink(7) that tell of addresses that come and go.
@@ -38,22 +39,20 @@ func Watch() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	w := &Watcher{fd: fd, epoll: -1, stop: [2]int{-1, -1}, done: make(chan struct{})}
+	w := &Watcher{socket: os.NewFile(uintptr(fd), "rtnetlink"), done: make(chan struct{})}
+	var raw syscall.RawConn
 	err = syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: groupLink | groupIPv4 | groupIPv6})
 	if err == nil {
-		err = syscall.Pipe2(w.stop[:], syscall.O_CLOEXEC)
-	}
-	if err == nil {
-		err = w.prepare()
+		raw, err = w.socket.SyscallConn()
 	}
 	if err == nil {
 		err = w.read()
 	}
 	if err != nil {
-		w.release()
+		w.socket.Close()
 		return nil, fmt.Errorf("host addresses: %w", err)
 	}
-	go w.follow()
+	go w.follow(raw)
 	return w, nil
 }
 
@@ -62,31 +61,8 @@ func (w *Watcher) Addrs() []netip.Addr { return *w.addrs.Load() }
 
 // Close stops following.
 func (w *Watcher) Close() {
-	syscall.Close(w.stop[1])
-	w.stop[1] = -1
+	w.socket.Close()
 	<-w.done
-	w.release()
-}
-
-func (w *Watcher) release() {
-	for _, fd := range []int{w.fd, w.epoll, w.stop[0], w.stop[1]} {
-		if fd >= 0 {
-			syscall.Close(fd)
-		}
-	}
-}
-
-func (w *Watcher) prepare() (err error) {
-	if w.epoll, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
-		return err
-	}
-	for _, fd := range []int{w.fd, w.stop[0]} {
-		ev := syscall.EpollEvent{Events: syscall.EPOLLIN | syscall.EPOLLHUP, Fd: int32(fd)}
-		if err := syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (w *Watcher) read() error {
@@ -107,39 +83,37 @@ func (w *Watcher) read() error {
 	return nil
 }
 
-// readAgain is when a list that could not be read is tried again, in
-// milliseconds.
-const readAgain = 1000
+// readAgain is when a list that could not be read is tried again.
+const readAgain = time.Second
 
 // follow reads the list anew whenever the kernel says that something changed.
 // What it says is not looked at: a message may have been lost.
-func (w *Watcher) follow() {
+func (w *Watcher) follow(raw syscall.RawConn) {
 	defer close(w.done)
-	events := make([]syscall.EpollEvent, 2)
-	wait := -1
 	for {
-		n, err := syscall.EpollWait(w.epoll, events, wait)
-		if err != nil && err != syscall.EINTR {
-			return
+		if err := raw.Read(drain); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // it was closed
 		}
-		for _, ev := range events[:max(n, 0)] {
-			if int(ev.Fd) == w.stop[0] {
-				return
-			}
-		}
-		w.drain()
-		wait = -1
+		var again time.Time
 		if w.read() != nil {
-			wait = readAgain
+			again = time.Now().Add(readAgain)
 		}
+		_ = w.socket.SetReadDeadline(again)
 	}
 }
 
-func (w *Watcher) drain() {
+// drain takes what is there, and reports whether there was anything.
+func drain(fd uintptr) (some bool) {
 	buf := make([]byte, 8<<10)
 	for {
-		if _, _, err := syscall.Recvfrom(w.fd, buf, 0); err != nil && err != syscall.ENOBUFS {
-			return
+		switch _, _, err := syscall.Recvfrom(int(fd), buf, 0); err {
+		case nil, syscall.ENOBUFS:
+			some = true
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return some
+		default:
+			return true
 		}
 	}
 }
