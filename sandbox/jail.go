@@ -6,8 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/internal/ahead"
 	"github.com/egressd/egressd/internal/stage"
@@ -230,22 +234,77 @@ func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 			go j.mounts.Close()
 		}
 	}()
-	options := 0
 	if stopped != nil {
-		options = syscall.WUNTRACED
+		defer j.watchStops(stopped)()
 	}
+	if status, err := j.await(); !errors.Is(err, errors.ErrUnsupported) {
+		return status, err
+	}
+	status, _, err := j.reap(0) // before Linux 5.3
+	return status, err
+}
+
+// await waits for the program's end without a thread.
+func (j *Jail) await() (status syscall.WaitStatus, err error) {
+	fd, err := unix.PidfdOpen(j.pid, 0)
+	if err != nil || syscall.SetNonblock(fd, true) != nil {
+		return 0, errors.ErrUnsupported
+	}
+	f := os.NewFile(uintptr(fd), "program")
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, errors.ErrUnsupported
+	}
+	var failed error
+	err = raw.Read(func(uintptr) bool {
+		var over bool
+		status, over, failed = j.reap(syscall.WNOHANG)
+		return over || failed != nil
+	})
+	if err != nil && failed == nil {
+		return 0, errors.ErrUnsupported // it cannot be polled
+	}
+	return status, failed
+}
+
+// reap takes the status of the program, if it is over.
+func (j *Jail) reap(options int) (status syscall.WaitStatus, over bool, err error) {
 	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(j.pid, &status, options, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			return 0, err
-		case status.Stopped():
-			stopped()
-		default:
-			return status, nil
+		pid, err := syscall.Wait4(j.pid, &status, options, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			return status, pid == j.pid, err
 		}
+	}
+}
+
+// watchStops calls stopped each time the program is stopped, until done is called.
+func (j *Jail) watchStops(stopped func()) (done func()) {
+	changed := make(chan os.Signal, 1)
+	over := make(chan struct{})
+	signal.Notify(changed, syscall.SIGCHLD)
+	select {
+	case changed <- syscall.SIGCHLD: // what came before is not told
+	default:
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-changed:
+			case <-over:
+				return
+			}
+			var info unix.Siginfo
+			if unix.Waitid(unix.P_PID, j.pid, &info, unix.WSTOPPED|unix.WNOHANG, nil) == nil && info.Signo != 0 {
+				stopped()
+			}
+		}
+	})
+	return func() {
+		signal.Stop(changed)
+		close(over)
+		watching.Wait()
 	}
 }
 
