@@ -144,8 +144,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err := confine.Guard(); err != nil {
 		return err
 	}
-	r.serving.Go(func() { r.waysOut() })
-	r.serving.Go(func() { r.signals() })
+	r.serving.Go(func() { r.waysOut(); r.signals() })
 	r.Daemon, err = daemon.New(r.talk, r.config(), daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
 	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
@@ -174,12 +173,11 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // files, while that is put into force. Most often that is all there is to do before the
 // program starts.
 func (r *runner) furnish() (err error) {
-	program := sync.OnceValue(r.outline)
-	r.serving.Go(func() { program() })
+	r.program = r.outline()
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
 	}
-	if r.program = program(); !r.Config.MayInspect() {
+	if !r.Config.MayInspect() {
 		r.ready = true
 		r.keepIndex() // nothing that takes long is to come
 		if r.tried, r.unready = r.jail.Prepare(r.program); r.unready != nil {
