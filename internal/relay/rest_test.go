@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"net"
+	"syscall"
+	"testing"
+)
+
+// A told handler passes on what it is told, as long as there is room.
+type told chan Events
+
+func (t told) Ready(e Events) {
+	select {
+	case t <- e:
+	default:
+	}
+}
+
+// TestALoopRestsUntilThereIsAConnection: it hears of listeners, of what is posted and of
+// time in either way of waiting.
+func TestALoopRestsUntilThereIsAConnection(t *testing.T) {
+	loop, err := NewLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- loop.Run() }()
+	rests := func() bool {
+		answer := make(chan bool)
+		loop.Post(func() { answer <- loop.resting != nil })
+		return <-answer
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	waits := make(told, 100)
+	loop.Post(func() { loop.WatchListener(int(f.Fd()), waits) })
+	if !rests() {
+		t.Error("a loop that has only a listener does not rest")
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	<-waits
+	loop.Post(func() { loop.Forget(int(f.Fd())) })
+
+	tick := make(chan struct{})
+	after := func() { loop.After(1, func() { tick <- struct{}{} }) }
+	loop.Post(after)
+	<-tick
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[0])
+	over := make(told, 100)
+	loop.Post(func() { loop.WatchEnd(fds[0], over) })
+	if rests() {
+		t.Error("a loop that has a connection rests")
+	}
+	syscall.Close(fds[1])
+	for e := range over {
+		if e&syscall.EPOLLHUP != 0 {
+			break
+		}
+	}
+	loop.Post(after)
+	<-tick
+	loop.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
