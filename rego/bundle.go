@@ -67,10 +67,14 @@ type BundleKey struct {
 // It refuses what it would have to pass over or to guess: files outside of the roots of the
 // manifest, data that OPA would not load, another version of Rego, compiled
 // policies, patches, names and entries that readers of tar files take in different
-// ways. A bundle has at most 16 MiB, 64 MiB unpacked, and 10,000 files.
+// ways. A bundle has at most 16 MiB, 64 MiB unpacked, 10,000 files, and a million values
+// in its data.
 func ReadBundle(tarball []byte, key *BundleKey, now time.Time) (*Bundle, error) {
 	files, err := unpack(tarball)
 	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	if err = files.countValues(); err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
 	b := &Bundle{}
