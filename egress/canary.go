@@ -241,5 +241,24 @@ func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
 	return f.refusal(*f.decision)
 }
 
+var heldBack = policy.Decision{
+	Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin,
+	Reason: "too much of what the sandbox sends is held back to be searched for canaries",
+}
+
+// Overfull refuses a flow of which more would have to be held back than there is room for.
+// From then on it can only be closed, and its close record says so.
+func (f *Flow) Overfull() *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if passes(f.decision.Verdict) {
+		d := heldBack
+		d.Policy = f.decision.Policy
+		f.decision = &d
+		f.noteDenial()
+	}
+	return f.refusal(*f.decision)
+}
+
 // Guarded reports whether there are canaries.
 func (f *Flow) Guarded() bool { return f.gate.canaries.Load() != nil }

@@ -81,7 +81,9 @@ func (e cutShort) Unwrap() error { return e.error }
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *webVisit) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(), x.mayGoUp)
+	packed := v.server.packed.lease(x.flow.Sandbox())
+	defer packed.end()
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(packed), x.mayGoUp)
 	x.end.Up += n
 	var cut cutShort
 	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way

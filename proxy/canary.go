@@ -49,18 +49,20 @@ type leavingBody struct {
 	flow   *egress.Flow
 	guard  *egress.Guard
 	packed bool
+	room   *lease // of whole
 	begun  bool
 	whole  []byte // of one that is packed
 }
 
 // leavingBody returns what looks at the body of a request of a flow, or nil where
-// there are no canaries. coding are the values of Content-Encoding.
-func bodyLeaving(flow *egress.Flow, coding []string) leaving {
+// there are no canaries. coding are the values of Content-Encoding, and room is what a
+// body that is held back takes; whoever calls it ends that.
+func bodyLeaving(flow *egress.Flow, coding []string, room *lease) leaving {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
 	}
-	return &leavingBody{flow: flow, guard: guard, packed: slices.ContainsFunc(coding, canUnpack)}
+	return &leavingBody{flow: flow, guard: guard, packed: slices.ContainsFunc(coding, canUnpack), room: room}
 }
 
 func canUnpack(coding string) bool {
@@ -78,6 +80,9 @@ func (l *leavingBody) part(b []byte) ([]byte, error) {
 	}
 	if !l.packed {
 		return l.guard.Pass(b)
+	}
+	if !l.room.more(int64(len(b))) {
+		return nil, l.flow.Overfull()
 	}
 	if l.whole = append(l.whole, b...); len(l.whole) <= packedMost {
 		return nil, nil
@@ -117,6 +122,7 @@ func (l *leavingBody) unpack() ([]byte, error) {
 	}
 	whole := l.whole
 	l.whole = nil
+	l.room.free()
 	return l.guard.Pass(whole)
 }
 

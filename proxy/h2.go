@@ -20,12 +20,12 @@ import (
 // Bounds of one inspected HTTP/2 connection. What floods beyond them (resets,
 // CONTINUATION, SETTINGS, PING) the library ends by itself.
 const (
-	streamsMost    = 128
-	frameMost      = 16 << 10
-	malformedMost  = 64 // records of what could not be read; then the connection ends
-	uploadBuffer   = 1 << 20
-	dynamicTable   = 4 << 10
-	uploadOfStream = 512 << 10
+	streamsMost   = 128
+	frameMost     = 16 << 10
+	malformedMost = 64      // records of what could not be read; then the connection ends
+	uploadBuffer  = 1 << 20 // or less: see room
+	dynamicTable  = 4 << 10
+	leastWindow   = 64 << 10 // of a connection, in each direction
 )
 
 // An h2Visit is one client that speaks HTTP/2 in an inspected tunnel. Each of
@@ -38,6 +38,7 @@ type h2Visit struct {
 	dialling chan struct{}       // has room for one, who may touch what follows, also while a connection is made
 	conn     *http2.ClientConn   // to the upstream
 	old      []*http2.ClientConn // that take no more requests, and may not be through with all they had
+	windows  *lease              // of conn
 
 	state     sync.Mutex // guards what follows
 	malformed int
@@ -79,14 +80,17 @@ func (s *Server) serveH2(i *inside, client, far *tls.Conn) {
 	if far != nil && v.speak(far) != nil {
 		i.broken = i.flow.Failed(policy.NetworkTLS, "")
 	}
+	held := s.windows.lease(i.flow.Sandbox())
+	defer held.end()
+	window := int32(held.part(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
 		MaxConcurrentStreams:         streamsMost,
 		MaxReadFrameSize:             frameMost,
 		MaxDecoderHeaderTableSize:    dynamicTable,
 		IdleTimeout:                  s.limits.Idle,
 		WriteByteTimeout:             s.limits.Idle,
-		MaxUploadBufferPerConnection: uploadBuffer,
-		MaxUploadBufferPerStream:     uploadOfStream,
+		MaxUploadBufferPerConnection: window,
+		MaxUploadBufferPerStream:     window / 2,
 		CountError:                   v.unreadable,
 	}
 	watched := watchHeads(client, s.limits.HeadBytes, v.unreadable)

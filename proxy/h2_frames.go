@@ -13,6 +13,7 @@ import (
 // sandbox would hold gigabytes. Nothing else that the upstream sends is changed.
 type smallFrames struct {
 	*tls.Conn
+	closed func() // told when it is, as often as that may be
 
 	head     [frameHeadSize]byte
 	have     int // of head
@@ -26,6 +27,12 @@ func (c *smallFrames) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.see(b[:n])
 	return n, err
+}
+
+// Close implements [net.Conn].
+func (c *smallFrames) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // see is given everything that the upstream sends, in pieces of any size.

@@ -20,14 +20,16 @@ import (
 
 // A stream is one request, from its head to the end of its response.
 type stream struct {
-	flow   *egress.Flow
-	target http1.Target
-	fields http1.Fields
-	secret *secret.Secret
-	answer *streamAnswer
-	head   int64        // bytes of its head, as HTTP/1 would have them
-	up     atomic.Int64 // bytes of its body
-	end    egress.End
+	flow    *egress.Flow
+	target  http1.Target
+	fields  http1.Fields
+	secret  *secret.Secret
+	answer  *streamAnswer
+	windows *lease       // of the connection that it goes over, or nil
+	packed  *lease       // of its body, or nil
+	head    int64        // bytes of its head, as HTTP/1 would have them
+	up      atomic.Int64 // bytes of its body
+	end     egress.End
 
 	exceeded atomic.Bool // its body was more than may go up, or held what may not
 }
@@ -64,6 +66,8 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
 	defer func() {
+		st.windows.end()
+		st.packed.end()
 		st.end.Up = st.head + st.up.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(relay.IdleTooLong)
@@ -194,7 +198,8 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 	st.countHead(pr.In, fields)
 	if pr.Out.Body != nil {
 		body := pr.Out.Body
-		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"]); l != nil {
+		st.packed = v.server.packed.lease(st.flow.Sandbox())
+		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"], st.packed); l != nil {
 			body = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
 		}
 		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}

@@ -7,29 +7,33 @@ import (
 	"crypto/tls"
 	"net/http"
 	"slices"
+	"sync"
 
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/policy"
 )
 
-// What an upstream may send before a client takes it: it is held in memory.
-// Streams that nobody reads share the connection's part, so that is more than
-// a few of them can use up.
+// What an upstream may send before a client takes it: it is held in memory, and
+// less where the sandbox has many connections. Streams that nobody reads share the
+// connection's part, so that is more than a few of them can use up.
 const (
-	downloadOfStream = 512 << 10
-	downloadBuffer   = 8 << 20
+	downloadBuffer  = 8 << 20
+	downloadStreams = 16 // that use it up
 )
 
 // speak begins HTTP/2 with the upstream.
 func (v *h2Visit) speak(far *tls.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
+	held := v.server.windows.lease(v.flow.Sandbox())
+	window := int(held.part(downloadBuffer, leastWindow))
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
-		MaxReceiveBufferPerConnection: downloadBuffer,
-		MaxReceiveBufferPerStream:     downloadOfStream,
+		MaxReceiveBufferPerConnection: window,
+		MaxReceiveBufferPerStream:     max(window/downloadStreams, frameMost),
 	}})
 	if err != nil {
+		held.end()
 		return err
 	}
 	t.DisableCompression = true
@@ -38,7 +42,8 @@ func (v *h2Visit) speak(far *tls.Conn) error {
 	t.MaxReadFrameSize = frameMost
 	t.WriteByteTimeout = v.server.limits.Idle
 	t.StrictMaxConcurrentStreams = true
-	v.conn, err = t.NewClientConn(&smallFrames{Conn: far})
+	v.windows = held
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.end)})
 	return err
 }
 
@@ -74,8 +79,10 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-v.dialling }()
-	defer ctx.Value(streamKey{}).(*stream).flow.Over(v.flow)
+	st := ctx.Value(streamKey{}).(*stream)
+	defer st.flow.Over(v.flow)
 	if v.conn != nil && v.conn.ReserveNewRequest() {
+		st.goesOver(v.windows)
 		return v.conn, nil
 	}
 	if v.ended() {
@@ -89,7 +96,16 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 	if v.speak(far) != nil || !v.conn.ReserveNewRequest() {
 		return nil, v.flow.Failed(policy.NetworkTLS, "")
 	}
+	st.goesOver(v.windows)
 	return v.conn, nil
+}
+
+// goesOver notes the windows of the connection that a stream uses. What came on it is held
+// until the stream ends, also when the connection has.
+func (st *stream) goesOver(windows *lease) {
+	st.windows.end()
+	windows.share()
+	st.windows = windows
 }
 
 // oldMost bounds the connections of one tunnel that take no more requests.

@@ -91,6 +91,8 @@ type Server struct {
 	loops    []*relay.Loop
 	readers  headReaders
 	buffers  sync.Pool     // of *[bodyBuffer]byte
+	windows  room          // of HTTP/2 inside tunnels
+	packed   room          // of bodies that are searched before they go on
 	open     places        // connections
 	outside  places        // those of TLS listeners, around the ones that are inside
 	lingers  time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
@@ -218,6 +220,8 @@ func (s *Server) prepare() {
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
+	s.windows.fill(windowsOfSandbox)
+	s.packed.fill(packedOfSandbox)
 	for _, p := range []*places{&s.open, &s.outside} {
 		p.server, p.most, p.shares = s, s.limits.Connections, map[sandbox.Holder]*share{}
 	}
