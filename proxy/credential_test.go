@@ -315,7 +315,7 @@ func TestACredentialOfAWebSocketIsStruckOut(t *testing.T) {
 		}
 		defer conn.Close()
 		got := r.Header.Get("Authorization")
-		fmt.Fprintf(buf, "HTTP/1.1 101 Hi\r\nConnection: upgrade\r\nUpgrade: websocket\r\nX-Echo: %s\r\n\r\n[%s]", got, got[:len(got)-4])
+		fmt.Fprintf(buf, "%sX-Echo: %s\r\n\r\n[%s]", strings.TrimSuffix(switched, "\r\n"), got, got[:len(got)-4])
 		buf.Flush()
 		fmt.Fprintf(buf, "%s%v.", got[len(got)-4:], r.Header["Sec-Websocket-Extensions"])
 		buf.Flush()

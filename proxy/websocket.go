@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"crypto/sha1"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
@@ -21,11 +23,21 @@ var upgradeFields = http1.Fields{{Name: "Connection", Value: "Upgrade"}, {Name: 
 func asksWebSocket(req *http1.Request, body http1.Framing) bool {
 	f := req.Fields
 	return req.Method == "GET" && req.Minor == 1 && body.Kind == http1.BodyNone &&
-		f.HasToken("Connection", "Upgrade") && onlyWebSocket(f) && f.Has("Sec-WebSocket-Key")
+		f.HasToken("Connection", "Upgrade") && onlyWebSocket(f) && len(f.Values(webSocketKey)) == 1
 }
 
-func switchesToWebSocket(resp *http1.Response) bool {
-	return resp.Fields.HasToken("Connection", "Upgrade") && onlyWebSocket(resp.Fields)
+const (
+	webSocketKey  = "Sec-WebSocket-Key"
+	webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11" // RFC 6455 §1.3
+)
+
+// switchesToWebSocket reports whether a response agrees to the WebSocket that req opens: it
+// says so of that one, as what merely repeats fields, or a status that it is told, cannot.
+func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
+	accepts := resp.Fields.Values("Sec-WebSocket-Accept")
+	sum := sha1.Sum([]byte(strings.TrimSpace(req.Fields.Get(webSocketKey)) + webSocketGUID))
+	return resp.Fields.HasToken("Connection", "Upgrade") && onlyWebSocket(resp.Fields) &&
+		len(accepts) == 1 && strings.TrimSpace(accepts[0]) == base64.StdEncoding.EncodeToString(sum[:])
 }
 
 func onlyWebSocket(f http1.Fields) bool {

@@ -123,6 +123,7 @@ func TestOtherUpgradesGoNoFurther(t *testing.T) {
 		{"Connection: Upgrade", "Upgrade: websocket, foo", key},
 		{"Connection: Upgrade", "Upgrade: websocket", "Upgrade: foo", key},
 		{"Connection: Upgrade", "Upgrade: websocket"},
+		{"Connection: Upgrade", "Upgrade: websocket", key, key},
 		{"Connection: close", "Upgrade: websocket", key},
 	} {
 		c := w.inside(t, "allowed.test", inside.port)
@@ -150,6 +151,9 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 		{"unasked", switched, nil},
 		{"to another protocol", strings.Replace(switched, "websocket", "foo", 1), webSocketFields},
 		{"to two", strings.Replace(switched, "Upgrade: websocket", "Upgrade: websocket\r\nUpgrade: foo", 1), webSocketFields},
+		{"for another key", strings.Replace(switched, "s3pPL", "s3pPM", 1), webSocketFields},
+		{"for no key", strings.Replace(switched, "Sec-WebSocket-Accept", "Sec-WebSocket-Other", 1), webSocketFields},
+		{"for two keys", strings.Replace(switched, "Sec-WebSocket-Accept", "Sec-WebSocket-Accept: dGVzdA==\r\nSec-WebSocket-Accept", 1), webSocketFields},
 		{"without Connection", strings.Replace(switched, "Connection: Upgrade\r\n", "", 1), webSocketFields},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
