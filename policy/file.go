@@ -20,8 +20,8 @@ type File struct {
 
 	// Allow, Deny and Ask are the rules. Their order means nothing: the most
 	// specific pattern decides, and at a tie deny beats ask beats allow. An
-	// empty file allows nothing. An ask is refused, since nobody can answer in
-	// this version.
+	// empty file allows nothing. An ask is put to a person where egressd serve has a
+	// listen.admin, and refused where nobody can answer.
 	Allow, Deny, Ask []Rule
 
 	// Ceiling, where Ceiled is set, is what the layers below the organisation may
@@ -338,6 +338,11 @@ type Limits struct {
 	// without an end. Default: 24h.
 	TunnelLifetime time.Duration
 
+	// AskWait is how long a connection or request is held for a person where a rule
+	// asks one; then it is refused with ask-timeout, and its client may come again. From
+	// 1s to 10m, or 0: none is held. Default: 30s.
+	AskWait time.Duration
+
 	// DNSQueriesPerSecond is how many questions one sandbox may ask listen.dns
 	// over a longer time, and five times as many at once; more are refused with
 	// dns-budget. Default: 200.
@@ -361,7 +366,7 @@ func defaults() File {
 			Connections: 20000, FlowsPerSandbox: 4096,
 			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
 			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
-			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour,
+			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour, AskWait: 30 * time.Second,
 			DNSQueriesPerSecond: 200, DNSNameBytes: 4096,
 		},
 	}

@@ -211,6 +211,7 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
 		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
 		"tunnel_lifetime":   r.lifetime("limits.tunnel_lifetime", &l.TunnelLifetime),
+		"ask_wait":          r.askWait("limits.ask_wait", &l.AskWait),
 
 		"dns_queries_per_second": number(r, "limits.dns_queries_per_second", &l.DNSQueriesPerSecond, 1, 1<<20),
 		"dns_name_bytes":         number(r, "limits.dns_name_bytes", &l.DNSNameBytes, 64, 1<<30),

@@ -34,7 +34,7 @@ func TestTheSampleFile(t *testing.T) {
 	want := Limits{
 		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, HeadTimeout: 5 * time.Second,
 		HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
-		TunnelLifetime: 2 * time.Hour, DNSQueriesPerSecond: 50, DNSNameBytes: 1024,
+		TunnelLifetime: 2 * time.Hour, AskWait: 90 * time.Second, DNSQueriesPerSecond: 50, DNSNameBytes: 1024,
 	}
 	if diff := cmp.Diff(want, f.Limits); diff != "" {
 		t.Error(diff)
@@ -72,7 +72,7 @@ func TestAFileThatSaysNothingHasTheDefaults(t *testing.T) {
 	}
 	l := f.Limits
 	if l.HeadBytes != 64<<10 || l.HelloBytes != 64<<10 || l.HelloTimeout != 10*time.Second || l.HeadTimeout != 10*time.Second ||
-		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.TunnelLifetime != 24*time.Hour || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
+		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.TunnelLifetime != 24*time.Hour || l.AskWait != 30*time.Second || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
 		t.Errorf("the limits are %+v", l)
 	}
 	if f.Default != Deny || f.Audit.Durability != "disk" || f.TLS.ECH != "refuse" || f.Listen.Proxy[0] != "127.0.0.1:3128" || f.Upstream.DNS[0] != "system" {
@@ -161,6 +161,10 @@ var badFiles = []struct {
 	{"a tunnel without an end", "version: 1\nlimits: {tunnel_lifetime: 0}", `limits.tunnel_lifetime cannot be "0"; write a duration from 5s to 720h`},
 	{"a lifetime of moments", "version: 1\nlimits: {tunnel_lifetime: 4s}", `limits.tunnel_lifetime cannot be "4s"`},
 	{"a lifetime of months", "version: 1\nlimits: {tunnel_lifetime: 721h}", `limits.tunnel_lifetime cannot be "721h"`},
+	{"a person who is waited for too long", "version: 1\nlimits: {ask_wait: 11m}", `limits.ask_wait cannot be "11m"; write 0, or a duration from 1s to 10m`},
+	{"less than a moment for a person", "version: 1\nlimits: {ask_wait: 900ms}", `limits.ask_wait cannot be "900ms"`},
+	{"a list where a wait belongs", "version: 1\nlimits: {ask_wait: []}", `limits.ask_wait is a list`},
+	{"a wait of another name", "version: 1\nlimits: {ask_waits: 1s}", `ask_wait`},
 	{"a list where a lifetime belongs", "version: 1\nlimits: {tunnel_lifetime: [1h]}", `limits.tunnel_lifetime is a list; write a duration from 5s to 720h`},
 	{"a bad pattern", "version: 1\nallow: ['https://a.test/']", `f:2:9: allow[0]: "https://a.test/" is not a pattern`},
 	{"a rule without a host", "version: 1\nallow: [{methods: [GET]}]", `f:2:9: allow[0] has no host; add "host: example.com"`},

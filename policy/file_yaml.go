@@ -278,6 +278,19 @@ func (r *reader) lifetime(what string, into *time.Duration) func(*yaml.Node) {
 	return r.durationWithin(what, into, 5*time.Second, 30*24*time.Hour, "a duration from 5s to 720h")
 }
 
+// askWait reads how long a person is waited for; 0 is not at all.
+func (r *reader) askWait(what string, into *time.Duration) func(*yaml.Node) {
+	const wanted = "0, or a duration from 1s to 10m"
+	within := r.durationWithin(what, into, time.Second, 10*time.Minute, wanted)
+	return func(n *yaml.Node) {
+		if n.Kind == yaml.ScalarNode && (n.Value == "0" || n.Value == "0s") {
+			*into = 0
+			return
+		}
+		within(n)
+	}
+}
+
 func (r *reader) durationWithin(what string, into *time.Duration, least, most time.Duration, wanted string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode {

@@ -98,7 +98,7 @@ func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d D
 
 // hold returns d where the ceiling has room for it, and a denial where not.
 func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
-	room := heard(ctx, c.Evaluator, r)
+	room := heard(ctx, c.Evaluator, r.unapproved()) // an answer opens nothing that is not let be opened
 	switch {
 	case room.Verdict == Allow, room.Verdict == Inspect:
 		room.AnyProtocol, room.ECH, room.Inject = d.AnyProtocol, d.ECH, "" // it is about requests alone

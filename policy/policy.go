@@ -15,6 +15,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
@@ -92,6 +94,9 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		d = agree(d, r, looks)
 	}
 	d.Policy = p.digest
+	if d.Verdict < Inspect {
+		d.Question = "" // it stands on none that was answered
+	}
 	return d
 }
 
@@ -131,7 +136,8 @@ func (p *Policy) withoutInspection(d Decision, r *Request) Decision {
 // first one's words stand, and an option holds only where both give it. What
 // an Abstain still needs to see is kept: the request may yet be refused. Of two
 // credentials that of the stricter goes with the request, else that of the first.
-// Of two budgets the smaller counts, and a mark that one of them asks for stands.
+// Of two budgets the smaller counts, a mark that one of them asks for stands, and what was
+// approved for either.
 func combine(a, b Decision) Decision {
 	if a.Verdict == Abstain || b.Verdict < a.Verdict {
 		a, b = b, a
@@ -146,9 +152,23 @@ func combine(a, b Decision) Decision {
 	}
 	a.Spend(b.MaxBytesUp, b.BudgetRule, b.BudgetLayer)
 	a.Log = a.Log || b.Log
+	a.Question = bothQuestions(a.Question, b.Question)
 	a.Needs |= b.Needs
 	if a.AllowedIf == nil && a.Verdict > Ask {
 		a.AllowedIf = b.AllowedIf
 	}
 	return a
+}
+
+// bothQuestions joins the ids of questions, each once.
+func bothQuestions(a, b string) string {
+	switch {
+	case a == "" || a == b:
+		return b
+	case b == "":
+		return a
+	}
+	all := append(strings.Fields(a), strings.Fields(b)...)
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
 }

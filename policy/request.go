@@ -127,6 +127,37 @@ type Request struct {
 	Process     *Process
 	Usage       *Usage // nil where nobody counted: a policy that reads it then fails
 	Time        time.Time
+
+	// Approved are the rules that ask about the request and that a person has answered
+	// with yes. They count as rules that allow, and nothing else does.
+	Approved []Approval
+}
+
+// An Approval is the answer of a person to a rule that asks.
+type Approval struct {
+	Layer    Layer
+	Rule     string
+	Question string // its id, for [Decision].Question
+}
+
+// ApprovedBy returns the id of the question by which what a rule asks is approved, or "".
+func (r *Request) ApprovedBy(layer Layer, rule string) (question string) {
+	for i := range r.Approved {
+		if a := &r.Approved[i]; a.Layer == layer && a.Rule == rule {
+			return a.Question
+		}
+	}
+	return ""
+}
+
+// unapproved is r where nobody has answered anything.
+func (r *Request) unapproved() *Request {
+	if r.Approved == nil {
+		return r
+	}
+	c := *r
+	c.Approved = nil
+	return &c
 }
 
 // A Stage says how much of a request is known.

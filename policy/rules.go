@@ -82,7 +82,7 @@ func restricting(d Decision) Decision {
 	if d.Verdict != Allow && d.Verdict != Inspect {
 		return d
 	}
-	left := Decision{Verdict: Abstain, Log: d.Log}
+	left := Decision{Verdict: Abstain, Log: d.Log, Question: d.Question}
 	left.Spend(d.MaxBytesUp, d.BudgetRule, d.BudgetLayer)
 	if d.Verdict == Inspect {
 		left.Needs, left.AllowedIf = d.Needs, d.AllowedIf
@@ -137,9 +137,18 @@ func (s *search) at(r *Request, port uint16) Decision {
 	return s.nothing(r)
 }
 
+// effect is what a rule comes to for a request: where a person has approved what it asks,
+// it allows that.
+func (s *search) effect(r *Request, by *rule) Verdict {
+	if by.effect == Ask && r.ApprovedBy(s.rules.layer, by.id) != "" {
+		return Allow
+	}
+	return by.effect
+}
+
 // seen returns the first rule that is about the request, or nil and the allow
 // that came nearest. A WebSocket goes on to the first allow that lets it, as
-// long as no deny or ask stands before that one.
+// long as no deny or ask stands before that one, also where that is approved.
 func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
@@ -181,14 +190,19 @@ type outlook struct {
 	first    *rule // the one to name: the loosest, of those the first
 	ends     bool  // the last rule has no condition
 	needs    Needs
+	question string // those whose answers it rests on
 }
 
-func (s *search) outlook(port uint16) (o outlook) {
+func (s *search) outlook(r *Request, port uint16) (o outlook) {
 	s.each(port, func(candidate *rule) bool {
-		if o.first == nil || candidate.effect > o.first.effect {
+		effect := s.effect(r, candidate)
+		if o.first == nil || effect > s.effect(r, o.first) {
 			o.first = candidate
 		}
-		o.possible |= 1 << candidate.effect
+		o.possible |= 1 << effect
+		if effect != candidate.effect {
+			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, candidate.id))
+		}
 		o.needs |= candidate.needs()
 		o.ends = !candidate.conditional()
 		return !o.ends
@@ -199,7 +213,7 @@ func (s *search) outlook(port uint16) (o outlook) {
 // unseen decides without the request: by the first rule without a condition
 // if all rules before it say the same, else that it depends.
 func (s *search) unseen(r *Request, port uint16) Decision {
-	o := s.outlook(port)
+	o := s.outlook(r, port)
 	switch {
 	case o.ends:
 	case o.possible.has(Allow) && s.silence == silent, s.silence == exhaustive && o.possible != 0:
@@ -213,7 +227,9 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 	}
 	switch {
 	case !o.possible.has(Allow), o.possible == 1<<Allow && o.needs&NeedsCredential == 0:
-		return s.decide(r, port, o.first)
+		d := s.decide(r, port, o.first)
+		d.Question = bothQuestions(d.Question, o.question)
+		return d
 	case o.possible == 1<<Allow:
 		return s.inspect(o, "a rule adds a credential to requests to "+whereTo(r))
 	}
@@ -223,14 +239,17 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 }
 
 func (s *search) inspect(o outlook, why string) Decision {
-	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why}
+	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why, Question: o.question}
 }
 
 // decide is the decision of a rule.
 func (s *search) decide(r *Request, port uint16, by *rule) Decision {
-	d := Decision{Verdict: by.effect, Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
-	switch by.effect {
+	d := Decision{Verdict: s.effect(r, by), Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
+	switch d.Verdict {
 	case Allow:
+		if by.effect == Ask {
+			d.Question = r.ApprovedBy(d.Layer, d.Rule)
+		}
 		d.AnyProtocol, d.ECH, d.Upgrade = by.options.anyProtocol, by.options.ech, s.upgrades(by)
 		if by.injects && !r.inClear() {
 			d.Inject = by.id

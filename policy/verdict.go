@@ -52,7 +52,9 @@ const (
 	MalformedRequest Class = "malformed-request"
 	MalformedHost    Class = "malformed-host"
 	UnknownSandbox   Class = "unknown-sandbox"
-	AskRejected      Class = "ask-rejected"
+	AskPending       Class = "ask-pending"  // a person is asked, and has not answered yet
+	AskTimeout       Class = "ask-timeout"  // nor in the time for which a flow is held
+	AskRejected      Class = "ask-rejected" // a person said no, or nobody can be asked
 	TooManyFlows     Class = "too-many-flows"
 	ByteBudget       Class = "byte-budget" // more was to go up than a rule lets through
 	PolicyNotLoaded  Class = "policy-not-loaded"
@@ -128,6 +130,11 @@ type Decision struct {
 	Inject string
 
 	Policy string // digest of the policy that decided, "sha256:…"
+
+	// Question holds the ids of the questions to a person that the decision stands on,
+	// a space between two: of those that were answered with yes where it lets pass, else of
+	// the one that has to be.
+	Question string
 
 	// Shadow is what the policy's shadow would have decided, where that differs:
 	// see [Policy.Compare]. It is for the record, and no reply mentions it.

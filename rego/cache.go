@@ -25,6 +25,9 @@ func appendKey(key []byte, r *policy.Request, known, unknown fields) (_ []byte, 
 	key = appendWho(key, r, known)
 	key = appendWhere(key, &r.Destination, known)
 	key = appendWhat(key, r, known)
+	for _, a := range r.Approved {
+		key = appendText(appendText(appendText(key, string(a.Layer)), a.Rule), a.Question)
+	}
 	return key, len(key) <= maxKeyBytes
 }
 

@@ -22,6 +22,7 @@ type opinion struct {
 	inject                    string
 	maxBytesUp                int64
 	log                       bool
+	question                  string // of an ask that counts as an allow: a person has answered it
 
 	needs policy.Needs // not 0: depends on the request
 	words string       // what it asks of the request
@@ -174,6 +175,7 @@ func conditions(allow []opinion) policy.Needs {
 // decide makes one decision out of all opinions. Any that holds may have it marked.
 func (e *Evaluator) decide(r *policy.Request, os *opinions) (policy.Decision, error) {
 	d, err := e.verdict(r, os)
+	d.Question = answered(os.allow)
 	d.Log = marked(os.deny) || marked(os.ask) || marked(os.allow)
 	return d, err
 }
@@ -183,6 +185,7 @@ func marked(all []opinion) bool {
 }
 
 func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, error) {
+	e.approve(r, os)
 	if e.bare && slices.ContainsFunc(os.allow, opinion.gives) {
 		return policy.Decision{}, fmt.Errorf("a member gives ech, tls, upgrade or inject, which it cannot here")
 	}
@@ -206,6 +209,36 @@ func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, e
 	}
 	d := e.say(policy.Allow, "", by, "allows this")
 	return e.loosen(d, r, os)
+}
+
+// approve has each ask that a person has answered with yes be an allow. One that depends on
+// what is not known yet stays what it is.
+func (e *Evaluator) approve(r *policy.Request, os *opinions) {
+	if len(r.Approved) == 0 {
+		return
+	}
+	asked := os.ask
+	os.ask = nil
+	for _, o := range asked {
+		question := r.ApprovedBy(e.layer, o.rule)
+		if question == "" || o.needs != 0 {
+			os.ask = append(os.ask, o)
+			continue
+		}
+		os.allow = append(os.allow, opinion{rule: o.rule, reason: o.reason, maxBytesUp: o.maxBytesUp, log: o.log, question: question}) // and loosens nothing else
+	}
+}
+
+// answered are the questions that a person has answered with yes, a space between two.
+func answered(allow []opinion) string {
+	var all []string
+	for _, o := range allow {
+		if o.question != "" {
+			all = append(all, o.question)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
 }
 
 func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does string) policy.Decision {
