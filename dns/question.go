@@ -28,6 +28,7 @@ var refusals = map[policy.Class]how{
 	policy.DNSTypeDenied:    {dns.RcodeRefused, dns.ExtendedErrorCodeFiltered},
 	policy.DNSBudget:        {dns.RcodeRefused, dns.ExtendedErrorCodeOther},
 	policy.AuditUnavailable: {dns.RcodeServerFailure, dns.ExtendedErrorCodeOther},
+	policy.AskRejected:      {dns.RcodeRefused, dns.ExtendedErrorCodeProhibited},
 	policy.AddressDenied:    {dns.RcodeRefused, dns.ExtendedErrorCodeFiltered},
 	policy.NetworkDNS:       {dns.RcodeServerFailure, edeNetworkError},
 }

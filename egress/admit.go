@@ -21,18 +21,19 @@ func (f *Flow) takeSlot() (held place, ok bool) {
 
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
-	if f.decide(ctx, f.request) != nil {
-		return f.denied(ctx)
+	calm := context.WithoutCancel(ctx)
+	if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+		return f.denied(calm, refusal)
 	}
 	if !f.request.Destination.Addr.IsValid() {
-		if refusal := f.resolve(ctx); refusal != nil {
+		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if f.decide(ctx, f.request) != nil {
-			return f.denied(ctx)
+		if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+			return f.denied(calm, refusal)
 		}
 	}
-	f.compare(ctx, f.request)
+	f.compare(calm, f.request)
 	return f.recordDecision()
 }
 
@@ -44,7 +45,7 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 		f.decision = d
 		return f.refusal(*d)
 	}
-	d := f.policy.Decide(ctx, r)
+	d := f.asks(f.policy.Decide(ctx, f.approved(r)), r)
 	if f.opaque && d.Verdict == policy.Inspect {
 		d = tooLateToLook(d)
 	}

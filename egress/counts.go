@@ -16,7 +16,7 @@ var (
 	countedClasses = [...]string{"", // of what is allowed
 		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.AddressDenied),
 		string(policy.NameMismatch), string(policy.NoServerName), string(policy.NotTLS), string(policy.ECHRefused),
-		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskRejected),
+		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskPending), string(policy.AskTimeout), string(policy.AskRejected),
 		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),
 		string(policy.DNSTypeDenied), string(policy.DNSBudget), string(policy.Canary), string(policy.UDPDenied),
 		string(policy.ResponseRefused), string(policy.CredentialUnavailable), string(policy.CertificateRefused),

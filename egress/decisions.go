@@ -16,6 +16,7 @@ type decisions struct {
 // A decisionKey is all of a decision that allows.
 type decisionKey struct {
 	rule, reason, policy string
+	question             string
 	layer                policy.Layer
 	verdict              policy.Verdict
 	needs                policy.Needs
@@ -37,7 +38,7 @@ func (s *decisions) of(d policy.Decision) *policy.Decision {
 		own := d
 		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Question, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

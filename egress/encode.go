@@ -3,6 +3,7 @@ package egress
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/policy"
@@ -26,7 +27,9 @@ type recordOf struct {
 const (
 	rawMost  = 256
 	pathMost = 1536
-	listMost = 16
+
+	methodMost = 64
+	listMost   = 16
 )
 
 // append writes one record of f to the log.
@@ -198,7 +201,7 @@ func (e *encoder) http(h *policy.HTTPRequest, status int) {
 		return
 	}
 	e.open("http")
-	e.cut("method", h.Method, 64)
+	e.cut("method", h.Method, methodMost)
 	e.cut("path", h.Path, pathMost)
 	if status != 0 {
 		e.num("status", int64(status))
@@ -249,6 +252,7 @@ func (e *encoder) decision(d *policy.Decision) {
 	}
 	e.flag("log", d.Log)
 	e.str("policy", d.Policy)
+	e.list("question", strings.Fields(d.Question))
 	e.close()
 }
 

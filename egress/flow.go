@@ -165,6 +165,7 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	refusal := f.decide(ctx, r)
 	f.compareBeside(ctx, r)
 	if refusal != nil {
+		refusal = f.askLater(ctx, r, refusal)
 		f.noteDenial()
 		if s := f.sighted(); s != nil {
 			f.sight(*s)
@@ -195,7 +196,7 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 		return f.refusal(gone)
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return f.refusal(*f.decision)
-	case f.policy != f.gate.policy.Load():
+	case f.policy != f.gate.policy.Load(), f.lapsed():
 		r := f.asked()
 		r.Usage = nil
 		return f.decide(ctx, r)
@@ -247,6 +248,7 @@ func (f *Flow) Close(end End) {
 	if waits == nil {
 		f.gate.remove(f)
 	}
+	f.gate.desk.left(f.id)
 	f.slot().ended()
 	if conn != nil {
 		conn.Close()

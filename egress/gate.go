@@ -80,6 +80,7 @@ type Gate struct {
 	canaries atomic.Pointer[secret.Canaries]
 	counts   counters
 	stays    openStays
+	desk     desk  // what people are asked
 	asker    Asker // the resolver, where it is one and in time; nil else
 	asks     asks
 
@@ -136,6 +137,7 @@ func New(c Config) *Gate {
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.asker = asker
 	}
+	g.desk.ended = g.lapse
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }
@@ -168,7 +170,8 @@ func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool,
 // Open decides whether peer may do what r asks, up to the addresses that its
 // destination resolves to, and records the decision before it returns. The
 // error is always a [*Refusal]. A caller that goes away does not keep the
-// record from being written.
+// record from being written; where a person is asked, the end of ctx ends the waiting
+// for that, and nothing else.
 func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
 	f := g.newFlow(peer, r)
 	if refusal := f.open(ctx, peer); refusal != nil {
@@ -198,13 +201,15 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 	if !ok {
 		return f.refuse(tooManyFlows)
 	}
+	id := f.id
 	if refusal := f.admit(ctx); refusal != nil {
+		f.gate.desk.left(id)
 		f.slot().giveBack(held)
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
 	f.gate.add(f)
-	if refusal := f.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
+	if refusal := f.current(context.WithoutCancel(ctx)); refusal != nil { // the policy may have changed before the flow could be found
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 		return refusal
 	}
@@ -244,6 +249,7 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 		return err
 	}
 	g.policy.Store(p)
+	g.review(ctx, p)
 	for _, f := range g.openFlows() {
 		before := f.Budget()
 		switch {

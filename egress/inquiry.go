@@ -156,8 +156,8 @@ func (i *Inquiry) decideName(ctx context.Context) *Refusal {
 	default:
 		return i.refuse(typeDenied)
 	}
-	if f.decide(ctx, f.request) != nil {
-		return f.denied(ctx)
+	if refusal := f.decide(ctx, f.request); refusal != nil {
+		return f.denied(ctx, refusal)
 	}
 	return nil
 }
@@ -260,8 +260,8 @@ func (i *Inquiry) networkRefusal(err error) *Refusal {
 // judge decides what the name turned out to be.
 func (i *Inquiry) judge(ctx context.Context) (Answer, *Refusal) {
 	f := i.flow
-	if f.decide(ctx, f.request) != nil {
-		return Answer{}, f.denied(ctx)
+	if refusal := f.decide(ctx, f.request); refusal != nil {
+		return Answer{}, f.denied(ctx, refusal)
 	}
 	if !i.recorded {
 		f.compare(ctx, f.request)

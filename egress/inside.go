@@ -21,6 +21,8 @@ func (f *Flow) Inspected() bool {
 // destination and addresses, and recorded, before it returns. The error is
 // always a [*Refusal].
 //
+// Where a person is asked, the end of ctx ends the waiting for that, and nothing else.
+//
 // The new flow is closed on its own, and cut on its own when a later policy
 // refuses it. It outlives neither f's permission nor f's connection.
 func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error) {
@@ -32,13 +34,16 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 	if !ok {
 		return nil, inner.refuse(tooManyFlows)
 	}
+	id := inner.id
+	f.gate.desk.inherit(f.id, id)
 	if refusal := inner.admitRequest(ctx); refusal != nil {
+		f.gate.desk.left(id)
 		inner.slot().giveBack(held)
 		return nil, refusal
 	}
 	inner.Over(f)
 	inner.gate.add(inner)
-	if refusal := inner.current(ctx); refusal != nil { // the policy may have changed before the flow could be found
+	if refusal := inner.current(context.WithoutCancel(ctx)); refusal != nil { // the policy may have changed before the flow could be found
 		inner.Close(End{Outcome: string(refusal.Decision.Class)})
 		return nil, refusal
 	}
@@ -47,7 +52,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 
 // inner makes the flow of a request inside f, which has to be still allowed.
 func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusal) {
-	refusal := f.current(ctx)
+	refusal := f.current(context.WithoutCancel(ctx))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := *f.request
@@ -72,10 +77,11 @@ func (f *Flow) Over(tunnel *Flow) {
 }
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
-	if f.decide(ctx, f.request) != nil {
-		return f.denied(ctx)
+	calm := context.WithoutCancel(ctx)
+	if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+		return f.denied(calm, refusal)
 	}
-	f.compare(ctx, f.request)
+	f.compare(calm, f.request)
 	return f.recordDecision()
 }
 

@@ -106,6 +106,7 @@ type RecordDecision struct {
 	AllowedIf []string `json:"allowed_if,omitempty"`
 	Log       bool     `json:"log,omitempty"` // a rule asked for the record to be marked
 	Policy    string   `json:"policy,omitempty"`
+	Question  []string `json:"question,omitempty"` // to a person: those that were answered with yes, or the one that is not
 }
 
 // RecordShadow is what the policy in shadow would have decided, where that differs

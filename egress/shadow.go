@@ -15,11 +15,15 @@ func (f *Flow) compare(ctx context.Context, r *policy.Request) {
 	if f.policy.Shadow() == nil {
 		return
 	}
-	f.decision = f.gate.shared.of(f.policy.Compare(ctx, r, *f.decision))
+	f.decision = f.gate.shared.of(f.policy.Compare(ctx, f.approved(r), *f.decision))
 }
 
-// denied compares what the policy refuses, and records it.
-func (f *Flow) denied(ctx context.Context) *Refusal {
+// denied compares what the policy refuses, and records it. Nothing is to be recorded of what
+// has to be decided once more.
+func (f *Flow) denied(ctx context.Context, refusal *Refusal) *Refusal {
+	if refusal == wouldWait {
+		return wouldWait
+	}
 	f.compare(ctx, f.request)
 	return f.refuse(*f.decision)
 }
@@ -87,7 +91,7 @@ func (f *Flow) compareBeside(ctx context.Context, r *policy.Request) {
 		return
 	}
 	c := f.gate.compared.begin(f)
-	p, decided, asked := f.policy, f.decision, *r
+	p, decided, asked := f.policy, f.decision, *f.approved(r)
 	go func() { // ends when Compare's time is over
 		d := p.Compare(ctx, &asked, *decided)
 		f.mu.Lock()

@@ -16,7 +16,7 @@ type slot struct {
 	shadow   egress.RecordShadow
 	signal   egress.RecordSignal
 	bytes    egress.RecordBytes
-	lists    [4][]string
+	lists    [5][]string
 }
 
 // A canonical reads lines in the one form that egressd writes: members in
@@ -28,7 +28,7 @@ type canonical struct {
 	at      int
 	escapes bool // there is a backslash somewhere in the line
 	bad     bool // the line is of another form
-	room    *[4][]string
+	room    *[5][]string
 	date    string // the last one that was read
 	day     int64  // the Unix time at which it begins
 }
@@ -43,7 +43,7 @@ var (
 	dnsMembers       = []string{"name", "type"}
 	processMembers   = []string{"pid", "exe", "argv"}
 	containerMembers = []string{"id", "name", "image", "project", "service"}
-	decisionMembers  = []string{"action", "rule", "layer", "reason", "class", "allowed_if", "log", "policy"}
+	decisionMembers  = []string{"action", "rule", "layer", "reason", "class", "allowed_if", "log", "policy", "question"}
 	shadowMembers    = []string{"action", "rule", "layer", "reason", "class", "inspect", "policy"}
 	signalMembers    = []string{"what", "name", "where", "encoding"}
 	bytesMembers     = []string{"up", "down"}
@@ -240,6 +240,8 @@ func (c *canonical) readDecision(d *egress.RecordDecision) {
 			d.Log = c.flag()
 		case "policy":
 			d.Policy = c.text()
+		case "question":
+			d.Question = c.list(4)
 		}
 	}
 }

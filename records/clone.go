@@ -87,7 +87,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns those that r has.
-func lists(r *egress.Record) (all [4]*[]string) {
+func lists(r *egress.Record) (all [5]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -98,7 +98,7 @@ func lists(r *egress.Record) (all [4]*[]string) {
 		all[2] = &r.Process.Argv
 	}
 	if r.Decision != nil {
-		all[3] = &r.Decision.AllowedIf
+		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
 	}
 	return all
 }

@@ -26,6 +26,7 @@ var eveSignatures = map[policy.Class]int64{
 	policy.MalformedHost: 11, policy.UnknownSandbox: 12, policy.AskRejected: 13, policy.TooManyFlows: 14, policy.ByteBudget: 15,
 	policy.PolicyNotLoaded: 16, policy.PolicyError: 17, policy.AuditUnavailable: 18, policy.DNSTypeDenied: 19, policy.DNSBudget: 20,
 	policy.UDPDenied: 21, policy.ResponseRefused: 22, policy.CredentialUnavailable: 23, policy.CertificateRefused: 24, policy.Canary: 25,
+	policy.AskPending: 26, policy.AskTimeout: 27,
 }
 
 // eveOther is the number of a class that has none, and of a signal.

@@ -1,0 +1,220 @@
+package egress
+
+import (
+	"context"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// AskPeople says whether there is somebody who can answer what the policy asks, and for how
+// long a flow is held until then; for 0 none is. Before it was called nobody can, and what
+// would have to be asked is refused.
+func (g *Gate) AskPeople(can bool, wait time.Duration) {
+	g.desk.wait.Store(int64(wait))
+	g.desk.open.Store(can)
+	g.desk.look()
+}
+
+// decideAsking is decide where one can wait: for a person, where the policy asks one. ctx is
+// for that alone, and ends it where the client has left.
+func (f *Flow) decideAsking(ctx context.Context, r *policy.Request) *Refusal {
+	calm := context.WithoutCancel(ctx)
+	patience := time.Duration(f.gate.desk.wait.Load())
+	late := time.Now().Add(patience)
+	for range askRounds {
+		refusal := f.decide(calm, r)
+		switch {
+		case refusal == nil || f.decision.Verdict != policy.Ask || !f.gate.desk.open.Load():
+			return refusal
+		case f.hurried:
+			return wouldWait
+		}
+		if d := f.ask(ctx, r, late); d != nil {
+			f.decision = d
+			return f.refusal(*d)
+		}
+	}
+	return f.decide(calm, r)
+}
+
+// ask puts to a person what the policy asks, and returns nil once the policy is to decide
+// again, or the refusal.
+func (f *Flow) ask(ctx context.Context, r *policy.Request, late time.Time) *policy.Decision {
+	t, refused := f.bringUp(ctx, r, true)
+	if refused != nil {
+		return refused
+	}
+	defer t.leave()
+	asked := *f.decision
+	asked.Question = t.q.id.String()
+	timeout := time.NewTimer(time.Until(late))
+	defer timeout.Stop()
+	for {
+		state, until, changed := t.look()
+		switch {
+		case f.policy != f.gate.policy.Load(), state == askApproved:
+			return nil
+		case state == askRejected:
+			return unanswered(asked, policy.AskRejected, "; a person has rejected that until "+until.UTC().Format(time.TimeOnly)+" UTC")
+		case !f.gate.desk.open.Load():
+			return unanswered(asked, policy.AskRejected, nobodyAnswers)
+		case state == askGone || !t.held:
+			return unanswered(asked, policy.AskPending, "; nobody has answered yet")
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return unanswered(asked, policy.AskTimeout, "; nobody has answered in time")
+		case <-ctx.Done():
+			return unanswered(asked, policy.AskTimeout, "; the client left before anybody had answered")
+		case <-f.gate.life.Done():
+			d := stopping
+			d.Policy = asked.Policy
+			return &d
+		}
+	}
+}
+
+// bringUp brings the flow to its question, and records one that is new, or returns why it
+// cannot be asked.
+func (f *Flow) bringUp(ctx context.Context, r *policy.Request, hold bool) (*ticket, *policy.Decision) {
+	k := f.askKey(context.WithoutCancel(ctx), r)
+	if len(k.method) > methodMost || len(k.path) > pathMost {
+		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
+	}
+	t := f.gate.desk.come(k, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
+	switch {
+	case t == nil:
+		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
+	case t.new && f.recordQuestion(t.q.id, r) != nil:
+		t.leave()
+		f.gate.desk.drop(t.q.id)
+		return nil, &unavailable
+	}
+	return t, nil
+}
+
+// askLater has what the policy asks once a tunnel stands be listed, and refuses it: what is
+// first known on an event loop is not held. A person can answer before the client comes again.
+// f.mu is held.
+func (f *Flow) askLater(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {
+	if f.decision.Verdict != policy.Ask || !f.gate.desk.open.Load() {
+		return refusal
+	}
+	t, d := f.bringUp(ctx, r, false)
+	if d == nil {
+		asked := *f.decision
+		asked.Question = t.q.id.String()
+		d = unanswered(asked, policy.AskPending, "; nobody has answered yet")
+		if state, _, _ := t.look(); state == askRejected {
+			d = unanswered(asked, policy.AskRejected, "; a person has rejected that")
+		}
+	}
+	f.decision = d
+	return f.refusal(*d)
+}
+
+// askKey is what is to be answered: whether such a request may be made, or, where the rule
+// asks whatever the request is, whether the place may be reached.
+func (f *Flow) askKey(ctx context.Context, r *policy.Request) askKey {
+	k := askKey{
+		sandbox: r.Sandbox.Name, stay: r.Sandbox.Stay, layer: f.decision.Layer, rule: f.decision.Rule,
+		host: r.Destination.Host, port: r.Destination.Port,
+	}
+	if r.HTTP == nil {
+		return k
+	}
+	any := *f.approved(r)
+	any.HTTP = nil
+	if d := f.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != k.rule || d.Layer != k.layer {
+		k.method, k.path = r.HTTP.Method, r.HTTP.Path
+	}
+	return k
+}
+
+// recordQuestion records that a person is asked. What passes by the answer is recorded after it.
+func (f *Flow) recordQuestion(id ID, r *policy.Request) error {
+	d := *f.decision
+	d.Question = id.String()
+	asked := &Flow{gate: f.gate, id: id, began: f.began, src: f.src, request: r, decision: &d}
+	kind := KindOpen
+	if r.HTTP != nil {
+		kind = KindRequest
+	}
+	_, err := asked.append(recordOf{kind: kind})
+	return err
+}
+
+// nobodyAnswers is why what the policy asks is refused at once.
+const nobodyAnswers = "; nobody can answer: people are asked by egressd serve with a listen.admin"
+
+// unanswered is the refusal of what the policy asks.
+func unanswered(d policy.Decision, class policy.Class, why string) *policy.Decision {
+	d.Class = class
+	d.Reason = clipped(d.Reason, 2*rawMost-len(why)) + why
+	return &d
+}
+
+func clipped(s string, most int) string { return s[:min(len(s), max(most, 0))] }
+
+// asks says what becomes of what the policy asks and nobody has answered.
+func (f *Flow) asks(d policy.Decision, r *policy.Request) policy.Decision {
+	switch {
+	case d.Verdict != policy.Ask:
+		return d
+	case r.DNS != nil:
+		return *unanswered(d, policy.AskRejected, "; nobody is asked about a name by itself: go through the proxy")
+	case !f.gate.desk.open.Load():
+		return *unanswered(d, policy.AskRejected, nobodyAnswers)
+	}
+	d.Class = policy.AskPending
+	return d
+}
+
+// approved is r with what a person has approved of it.
+func (f *Flow) approved(r *policy.Request) *policy.Request {
+	all := f.gate.desk.approvals(f.id, r)
+	if all == nil {
+		return r
+	}
+	c := *r
+	c.Approved = all
+	return &c
+}
+
+// lapsed reports whether the flow stands on an answer that does not count any more. f.mu is held.
+func (f *Flow) lapsed() bool {
+	return f.decision.Question != "" && !f.gate.desk.stand(f.decision.Question, f.id)
+}
+
+// lapse cuts the flows that cannot do without an answer that has ended.
+func (g *Gate) lapse(ID) {
+	for _, f := range g.openFlows() {
+		f.mu.Lock()
+		stands := f.decision.Question == ""
+		f.mu.Unlock()
+		if !stands && f.current(context.Background()) != nil {
+			f.cut()
+		}
+	}
+}
+
+// review forgets the questions that the policy does not ask any more, and the answers to
+// them, and has the flows that wait ask it again.
+func (g *Gate) review(ctx context.Context, p *policy.Policy) {
+	all, _, _, _ := g.desk.all()
+	for _, q := range all {
+		r := q.request
+		r.Time = time.Now()
+		for _, a := range g.desk.approvals(0, &r) {
+			if a.Question != q.id.String() {
+				r.Approved = append(r.Approved, a)
+			}
+		}
+		if d := p.Decide(ctx, &r); d.Verdict != policy.Ask || d.Rule != q.key.rule || d.Layer != q.key.layer {
+			g.desk.drop(q.id)
+		}
+	}
+	g.desk.look()
+}

@@ -1,0 +1,338 @@
+package egress
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// How many questions there are, and for how long. Who asks is the adversary: what it asks
+// about must leave room for what others do.
+const (
+	asksOfOne    = 16               // questions of one sandbox that nobody has answered
+	asksMost     = 512              // of all sandboxes
+	answeredMost = 1024             // that count
+	heldOfOne    = 64               // flows of one sandbox that wait for an answer
+	heldMost     = 512              // of all sandboxes
+	askListed    = 10 * time.Minute // for which a question is listed that nobody asks any more
+	askRounds    = 4                // questions that one flow can bring up one after the other
+)
+
+// How long an answer counts.
+const (
+	ApprovedFor = time.Hour
+	RejectedFor = 10 * time.Minute
+	AnswerMost  = 24 * time.Hour
+)
+
+// An askKey is what one question is about. All flows that agree in it wait for one answer.
+type askKey struct {
+	sandbox string
+	stay    uint32
+	layer   policy.Layer
+	rule    string
+	host    string
+	port    uint16
+	method  string // and path: "" where the rule asks whatever the request is
+	path    string
+}
+
+// covers reports whether an answer to k is one to a request.
+func (k *askKey) covers(r *policy.Request) bool {
+	return k.sandbox == r.Sandbox.Name && k.stay == r.Sandbox.Stay && k.host == r.Destination.Host && k.port == r.Destination.Port &&
+		(k.method == "" || r.HTTP != nil && k.method == r.HTTP.Method && k.path == r.HTTP.Path)
+}
+
+// place is what all requests to one place agree in.
+func (k *askKey) place() askKey {
+	return askKey{sandbox: k.sandbox, stay: k.stay, host: k.host, port: k.port}
+}
+
+// An askState is what has become of a question.
+type askState string
+
+const (
+	askPending  askState = "pending"
+	askApproved askState = "approved"
+	askRejected askState = "rejected"
+	askGone     askState = "gone" // and in no list any more
+)
+
+// A question is one that a person is to answer, or has answered. All of it is guarded by the
+// lock of its desk, but what is said not to change.
+type question struct {
+	id      ID // does not change, as key, request, reason and began
+	key     askKey
+	request policy.Request // that first brought it up, without what is in no record
+	reason  string
+	began   time.Time
+
+	state   askState
+	asked   int64 // flows that came to it
+	held    int   // flows that wait
+	last    time.Time
+	until   time.Time     // it is forgotten, or no longer counts
+	once    map[ID]bool   // of an approval for the flows that waited: those
+	waiting map[ID]bool   // flows
+	changed chan struct{} // is closed when state changes, or who waits has to look again
+	timer   *time.Timer
+}
+
+// A desk has the questions of all sandboxes. It decides nothing: an approval is for the
+// policy to look at. The zero value is ready, and at it nobody answers.
+type desk struct {
+	open    atomic.Bool  // somebody can answer
+	answers atomic.Int64 // approvals there are: where there is none, no lock is taken
+	wait    atomic.Int64 // how long a flow is held, in nanoseconds
+	ended   func(ID)     // is told when an approval is over
+
+	mu      sync.Mutex // guards what follows
+	byID    map[ID]*question
+	byKey   map[askKey]*question
+	places  map[askKey][]*question // approvals, by place
+	pending map[askOwner]*asksOf
+	held    int // flows
+	version uint64
+	changed chan struct{} // is closed when version changes
+}
+
+// An askOwner is whose questions are counted together.
+type askOwner struct {
+	sandbox string
+	stay    uint32
+}
+
+// asksOf are the questions of one sandbox.
+type asksOf struct {
+	open, held int
+	turned     int64 // flows whose question found no room
+	last       time.Time
+}
+
+func (k *askKey) owner() askOwner { return askOwner{k.sandbox, k.stay} }
+
+// A ticket is one flow at a question.
+type ticket struct {
+	desk *desk
+	q    *question
+	flow ID
+	new  bool // the flow has brought it up
+	held bool // the flow may wait
+}
+
+// come brings a flow to the question with that key, which is made, with that id, where there
+// is none. It returns nil where there is no room for one more.
+func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hold bool) *ticket {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	d.ready()
+	of := d.of(k.owner(), now)
+	q := d.byKey[k]
+	fresh := q == nil
+	if fresh {
+		if !d.room(of) {
+			of.turned++
+			of.last = now
+			d.tell()
+			return nil
+		}
+		q = &question{id: id, key: k, request: *shownOf(r), reason: reason, began: now, state: askPending, waiting: map[ID]bool{}, changed: make(chan struct{})}
+		d.byID[id], d.byKey[k] = q, q
+		of.open++
+		d.tell()
+	}
+	q.asked++
+	q.last = now
+	if q.state == askPending {
+		d.forgetAt(q, now.Add(askListed))
+	}
+	t := &ticket{desk: d, q: q, flow: flow, new: fresh}
+	if hold && q.state == askPending && d.wait.Load() > 0 && of.held < heldOfOne && d.held < heldMost && !q.waiting[flow] {
+		t.held = true
+		q.held++
+		of.held++
+		d.held++
+		q.waiting[flow] = true
+	}
+	return t
+}
+
+// leave ends a flow's waiting.
+func (t *ticket) leave() {
+	d, q := t.desk, t.q
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !t.held {
+		return
+	}
+	t.held = false
+	q.held--
+	d.held--
+	delete(q.waiting, t.flow)
+	d.pending[q.key.owner()].held--
+	d.dropOwner(q.key.owner())
+}
+
+// look returns what has become of the question, and what is closed when that changes.
+func (t *ticket) look() (askState, time.Time, <-chan struct{}) {
+	t.desk.mu.Lock()
+	defer t.desk.mu.Unlock()
+	return t.q.state, t.q.until, t.q.changed
+}
+
+// room reports whether a sandbox may have one more question, and makes room among those of
+// who has most where there is none. d.mu is held.
+func (d *desk) room(of *asksOf) bool {
+	if of.open >= asksOfOne {
+		return false
+	}
+	all := 0
+	var most *asksOf
+	var owner askOwner
+	for o, one := range d.pending {
+		all += one.open
+		if most == nil || one.open > most.open {
+			most, owner = one, o
+		}
+	}
+	if all < asksMost {
+		return true
+	}
+	if most.open <= of.open+1 {
+		return false
+	}
+	var newest *question
+	for _, q := range d.byID {
+		if q.state == askPending && q.key.owner() == owner && (newest == nil || q.id > newest.id) {
+			newest = q
+		}
+	}
+	d.forget(newest)
+	return true
+}
+
+// of are the questions of one sandbox. d.mu is held.
+func (d *desk) of(o askOwner, now time.Time) *asksOf {
+	of := d.pending[o]
+	if of == nil {
+		d.sweepOwners(now)
+		of = new(asksOf)
+		d.pending[o] = of
+	}
+	return of
+}
+
+// sweepOwners forgets, where there are many, who has nothing open. d.mu is held.
+func (d *desk) sweepOwners(now time.Time) {
+	if len(d.pending) < asksMost {
+		return
+	}
+	for o, of := range d.pending {
+		if of.open == 0 && of.held == 0 {
+			delete(d.pending, o)
+		}
+	}
+}
+
+// dropOwner forgets a sandbox of which nothing is to be told. d.mu is held.
+func (d *desk) dropOwner(o askOwner) {
+	if of := d.pending[o]; of != nil && of.open == 0 && of.held == 0 && of.turned == 0 {
+		delete(d.pending, o)
+	}
+}
+
+// ready makes what the zero value has not. d.mu is held.
+func (d *desk) ready() {
+	if d.byID == nil {
+		d.byID, d.byKey = map[ID]*question{}, map[askKey]*question{}
+		d.places, d.pending = map[askKey][]*question{}, map[askOwner]*asksOf{}
+		d.changed = make(chan struct{})
+	}
+}
+
+// tell has those look again who follow the list. d.mu is held.
+func (d *desk) tell() {
+	d.version++
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// wake has the flows that wait for q look again. d.mu is held.
+func (d *desk) wake(q *question) {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// forgetAt has q forgotten at a time. d.mu is held.
+func (d *desk) forgetAt(q *question, at time.Time) {
+	q.until = at
+	if q.timer != nil {
+		q.timer.Reset(time.Until(at))
+		return
+	}
+	q.timer = time.AfterFunc(time.Until(at), func() { d.over(q) })
+}
+
+// over forgets a question whose time has come.
+func (d *desk) over(q *question) {
+	d.mu.Lock()
+	switch {
+	case d.byID[q.id] != q:
+		d.mu.Unlock()
+		return
+	case q.held > 0: // somebody waits still
+		d.forgetAt(q, time.Now().Add(askListed))
+		d.mu.Unlock()
+		return
+	case time.Now().Before(q.until): // it was given more time meanwhile
+		d.forgetAt(q, q.until)
+		d.mu.Unlock()
+		return
+	}
+	was := q.state
+	d.forget(q)
+	d.mu.Unlock()
+	if was == askApproved {
+		d.ended(q.id)
+	}
+}
+
+// forget removes a question. d.mu is held; where it was approved, d.ended has to be called
+// without.
+func (d *desk) forget(q *question) {
+	q.timer.Stop()
+	d.unplace(q)
+	delete(d.byID, q.id)
+	if d.byKey[q.key] == q {
+		delete(d.byKey, q.key)
+	}
+	d.settled(q)
+	q.state = askGone
+	d.wake(q)
+	d.tell()
+}
+
+// settled takes q from those that nobody has answered. d.mu is held.
+func (d *desk) settled(q *question) {
+	if q.state == askPending {
+		d.pending[q.key.owner()].open--
+		d.dropOwner(q.key.owner())
+	}
+}
+
+// unplace has q count as an approval no more. d.mu is held.
+func (d *desk) unplace(q *question) {
+	if q.state != askApproved {
+		return
+	}
+	place := q.key.place()
+	d.places[place] = slices.DeleteFunc(d.places[place], func(other *question) bool { return other == q })
+	if len(d.places[place]) == 0 {
+		delete(d.places, place)
+	}
+	d.answers.Add(-1)
+}

@@ -1,0 +1,156 @@
+package egress
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// asks brings one flow of a sandbox to the desk.
+func (d *desk) asks(sandbox, host string, n int) *ticket {
+	k := askKey{sandbox: sandbox, rule: "r", host: host, port: 443}
+	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Destination: policy.Destination{Host: host, Port: 443}}
+	return d.come(k, ID(n), ID(1<<20+n), &r, "", true)
+}
+
+func newDesk(wait time.Duration) *desk {
+	d := &desk{ended: func(ID) {}}
+	d.open.Store(true)
+	d.wait.Store(int64(wait))
+	return d
+}
+
+// TestNobodyTakesTheListFromOthers: one sandbox asks ten thousand things, and the questions of
+// another, those before and those after, are there and can be answered.
+func TestNobodyTakesTheListFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(time.Minute)
+		before := d.asks("good", "before.test", 1)
+		away := 0
+		for i := range 10_000 {
+			if d.asks("bad", fmt.Sprintf("h%d.test", i), 100+i) == nil {
+				away++
+			}
+		}
+		after := d.asks("good", "after.test", 20_000)
+		if before == nil || after == nil || !before.held || !after.held {
+			t.Fatalf("%v, %v", before, after)
+		}
+		all, turned, _, _ := d.all()
+		if len(all) != asksOfOne+2 || away != 10_000-asksOfOne || turned[askOwner{"bad", 0}].turned != int64(away) || len(turned) != 1 {
+			t.Errorf("%d questions, %d turned away, %v", len(all), away, turned)
+		}
+		if err := d.answer(after.q.id, true, time.Hour, false); err != nil {
+			t.Error(err)
+		}
+		if state, _, _ := after.look(); state != askApproved {
+			t.Errorf("it is %s", state)
+		}
+	})
+}
+
+// TestTheWholeListIsShared: sandboxes beyond number have a question each, and who has many gives way.
+func TestTheWholeListIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(0)
+		for i := range asksMost {
+			d.asks(fmt.Sprintf("s%d", i/asksOfOne), fmt.Sprintf("h%d.test", i), 1+i)
+		}
+		for i := range asksMost / asksOfOne * (asksOfOne / 2) {
+			if d.asks(fmt.Sprintf("late%d", i), "a.test", 10_000+i) == nil {
+				t.Fatalf("sandbox %d finds no room for one question", i)
+			}
+		}
+		if all, _, _, _ := d.all(); len(all) != asksMost {
+			t.Errorf("%d questions", len(all))
+		}
+		kept := map[string]int{}
+		for _, q := range d.byID {
+			kept[q.key.sandbox]++
+		}
+		if kept["s0"] < asksOfOne/2-1 || d.byID[1] == nil {
+			t.Errorf("sandbox s0 has %d left, its first: %v", kept["s0"], d.byID[1] != nil)
+		}
+	})
+}
+
+// TestWhoWaitsIsCounted: of one sandbox, and of all.
+func TestWhoWaitsIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(time.Minute)
+		var all []*ticket
+		come := func(sandbox string, n int) {
+			if c := d.asks(sandbox, "a.test", n); c != nil {
+				all = append(all, c)
+			}
+		}
+		for i := range 10 * heldOfOne {
+			come("one", i)
+		}
+		if d.held != heldOfOne {
+			t.Errorf("%d of one sandbox are held", d.held)
+		}
+		for i := range 2 * heldMost {
+			come(fmt.Sprint(i%100), 10_000+i)
+		}
+		if d.held != heldMost {
+			t.Errorf("%d of all are held", d.held)
+		}
+		for _, c := range all {
+			c.leave()
+		}
+		if d.held != 0 {
+			t.Errorf("%d are held when all have left", d.held)
+		}
+		for o, of := range d.pending {
+			if of.held != 0 {
+				t.Errorf("%v: %d are held when all have left", o, of.held)
+			}
+		}
+	})
+}
+
+// TestQuestionsAreForgotten when nobody asks them any more, as answers when their time is over.
+func TestQuestionsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(0)
+		var ended []ID
+		d.ended = func(id ID) { ended = append(ended, id) }
+		there := func() (ids []ID) {
+			all, _, _, _ := d.all()
+			for _, q := range all {
+				ids = append(ids, q.id)
+			}
+			return ids
+		}
+		d.asks("one", "a.test", 1)
+		d.asks("one", "b.test", 2)
+		time.Sleep(askListed - time.Second)
+		d.asks("one", "b.test", 3) // comes to the one before
+		time.Sleep(2 * time.Second)
+		if got := there(); fmt.Sprint(got) != "["+ID(2).String()+"]" {
+			t.Errorf("there are %v", got)
+		}
+		if err := d.answer(1, true, time.Hour, false); err != ErrNoQuestion {
+			t.Errorf("what is forgotten is answered: %v", err)
+		}
+		if err := d.answer(2, true, time.Hour, false); err != nil {
+			t.Fatal(err)
+		}
+		r := policy.Request{Sandbox: policy.Sandbox{Name: "one"}, Destination: policy.Destination{Host: "b.test", Port: 443}}
+		time.Sleep(time.Hour - time.Second)
+		if len(d.approvals(9, &r)) != 1 || !d.stand(ID(2).String(), 9) {
+			t.Error("it does not count as long as it should")
+		}
+		time.Sleep(2 * time.Second)
+		if d.approvals(9, &r) != nil || d.stand(ID(2).String(), 9) || len(there()) != 0 || len(ended) != 1 {
+			t.Errorf("it counts still, or is there: %v; ended %v", there(), ended)
+		}
+		if len(d.byKey)+len(d.places)+len(d.pending) != 0 || d.answers.Load() != 0 {
+			t.Errorf("left behind: %v %v %v %d", d.byKey, d.places, d.pending, d.answers.Load())
+		}
+	})
+}
