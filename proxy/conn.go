@@ -42,7 +42,7 @@ type opening struct {
 	head      []byte    // of the request, while it is incomplete
 	door      door      // how to answer
 	rest      []byte    // what came behind the head
-	cancel    func()    // gives the connect up, while one is under way
+	cancel    func()    // gives up what is under way: the connect, or before that the waiting for a person
 	hello     *sniff.Assembler
 	retry     *retry   // of the hello that has passed, or nil
 	front     *front   // of a TLS listener, or nil
@@ -150,8 +150,11 @@ func (c *conn) ask(r policy.Request) {
 		c.decided(flow, err)
 		return
 	}
+	ctx, leave := context.WithCancel(context.Background())
+	c.cancel = leave
 	c.server.running.Go(func() {
-		flow, err := gate.Open(context.Background(), peer, r)
+		flow, err := gate.Open(ctx, peer, r)
+		leave()
 		if !loop.Post(func() { c.decided(flow, err) }) && err == nil {
 			flow.Close(egress.End{Outcome: "cut"})
 		}
@@ -160,6 +163,9 @@ func (c *conn) ask(r policy.Request) {
 
 // decided starts to connect, and to wait for the record, side by side.
 func (c *conn) decided(flow *egress.Flow, err error) {
+	if c.opening != nil {
+		c.cancel = nil
+	}
 	switch {
 	case c.over && err == nil: // the client left in the meantime
 		flow.Close(egress.End{Outcome: string(relay.FirstEnded)})

@@ -99,7 +99,7 @@ func (v *h2Visit) open(st *stream, r *http.Request) *egress.Refusal {
 	if err != nil {
 		return refuseMalformed(v.server.Gate, v.peer, v.via, nil, err)
 	}
-	flow, err := v.flow.Request(context.Background(), &policy.HTTPRequest{
+	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
 		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: headerOf(st.fields),
 		BodySize: r.ContentLength, Authority: authority(r.Host),
 	})

@@ -114,7 +114,9 @@ func (v *webVisit) serve() bool {
 		v.refuse(v.inside.broken, x)
 		return false
 	}
-	if x.flow, err = v.open(x); err != nil {
+	x.flow, err = v.open(x)
+	v.deadline(v.server.limits.Head) // a person may have been waited for
+	if err != nil {
 		v.refuse(asRefusal(err), x)
 		return false
 	}

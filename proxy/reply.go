@@ -32,6 +32,8 @@ var answers = map[policy.Class]answer{
 	policy.NoServerName:     {403, false, socksRefused},
 	policy.NotTLS:           {403, false, socksRefused},
 	policy.ECHRefused:       {403, false, socksRefused},
+	policy.AskPending:       {403, true, socksRefused},
+	policy.AskTimeout:       {403, true, socksRefused},
 	policy.AskRejected:      {403, false, socksRefused},
 	policy.PolicyNotLoaded:  {403, false, socksRefused},
 	policy.PolicyError:      {403, false, socksRefused},
@@ -64,6 +66,7 @@ func answerTo(class policy.Class) answer {
 }
 
 const (
+	askMessage     = "Waiting for a person to approve this. Try again in 15 s."
 	policyMessage  = "Blocked by egress policy. This is a policy decision, not a network failure: do not retry and do not look for another route."
 	requestMessage = "The request could not be understood, so it was not passed on."
 	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
@@ -75,6 +78,8 @@ func (a answer) message() string {
 	switch {
 	case a.status == 407:
 		return whoMessage
+	case a.waits():
+		return askMessage
 	case a.status == 403:
 		return policyMessage
 	case a.status < 429:
@@ -85,6 +90,9 @@ func (a answer) message() string {
 		return networkMessage
 	}
 }
+
+// waits reports whether a person has still to say whether it may pass.
+func (a answer) waits() bool { return a.status == 403 && a.retry }
 
 // A reader is who reads a reply, as far as its form depends on that.
 type reader struct{ agent, accept string }
@@ -128,7 +136,7 @@ func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, bo
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
 	}
 	add("Proxy-Status", "egressd; error="+proxyError(a, class)+`; details="`+string(class)+"; "+r.ID.String()+`"`)
-	if a.status == 403 {
+	if a.status == 403 && !a.waits() {
 		add("X-Proxy-Error", "blocked-by-allowlist")
 	}
 	if a.status == 407 {
@@ -136,6 +144,9 @@ func replyParts(r *egress.Refusal, a answer, to reader) (fields http1.Fields, bo
 	}
 	if a.status == 429 || a.status == 503 {
 		add("Retry-After", "5")
+	}
+	if a.waits() {
+		add("Retry-After", "15")
 	}
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
@@ -258,8 +269,12 @@ func problem(r *egress.Refusal, a answer) []byte {
 }
 
 // fix is the command that would open the way, where offering it is right: not
-// for private addresses, and not against a rule that somebody wrote.
+// for private addresses, and not against a rule that somebody wrote. What a person has to
+// say is said by a command, too.
 func fix(r *egress.Refusal) string {
+	if answerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
+		return "egressd approve " + r.Decision.Question
+	}
 	if r.Decision.Class != policy.DefaultDeny {
 		return ""
 	}

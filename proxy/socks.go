@@ -150,6 +150,7 @@ func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Reque
 		return err
 	}
 	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	v.deadline(v.server.limits.Head) // a person may have been waited for
 	if err != nil {
 		_, err = w.Write(socksDoor{}.refusal(asRefusal(err)))
 		return err
