@@ -148,6 +148,8 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("GET /v1/policy", s.policy)
 	m.HandleFunc("POST /v1/explain", s.explain)
 	m.HandleFunc("POST /v1/reload", s.reload)
+	m.HandleFunc("GET /v1/questions", s.questions)
+	m.HandleFunc("POST /v1/questions/{id}/{answer}", s.answer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recovered(w)
 		h := w.Header()

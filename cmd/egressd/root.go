@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/askcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/containercmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
@@ -71,6 +72,9 @@ func addCommands(root *cobra.Command) {
 		admincmd.NewPs(),
 		admincmd.NewCut(),
 		admincmd.NewReload(),
+		askcmd.NewQuestions(),
+		askcmd.NewApprove(),
+		askcmd.NewReject(),
 		doctorcmd.NewSelftest(),
 		doctorcmd.New(),
 		initcmd.New(),

@@ -34,6 +34,8 @@ type operator struct {
 	ended    chan struct{} // is closed once nobody takes orders
 	stopping atomic.Bool
 
+	nobodyAnswers func() // is called once the listener is not served any more
+
 	mu   sync.Mutex // guards what follows
 	lost []string   // listeners that are no longer served
 }
@@ -132,7 +134,9 @@ func (d *Daemon) serveOperator() {
 	if o.listener == nil {
 		return
 	}
+	o.nobodyAnswers = d.answering()
 	o.serving.Go(func() {
+		defer o.nobodyAnswers()
 		if err := o.server.Serve(o.listener); !errors.Is(err, http.ErrServerClosed) {
 			fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", o.name, err)
 		}
@@ -153,6 +157,9 @@ func (d *Daemon) endOperator() {
 	o := &d.operator
 	if o.listener == nil {
 		return
+	}
+	if o.nobodyAnswers != nil {
+		o.nobodyAnswers()
 	}
 	if o.token != "" {
 		_ = os.Remove(o.token) // the next start makes another

@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// longestPoll is how long who follows the questions is kept waiting for one.
+const longestPoll = readTimeout - 2*time.Second
+
+// questions lists what people are asked, with after=VERSION once that has changed.
+func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
+	text := r.URL.Query().Get("after")
+	if text == "" {
+		write(w, http.StatusOK, s.Gate.Asks(context.Background(), ^uint64(0)))
+		return
+	}
+	after, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "after is the version of a list", "/v1/questions, whose version is the one to give")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), longestPoll)
+	defer cancel()
+	write(w, http.StatusOK, s.Gate.Asks(ctx, after))
+}
+
+// An Answer is what was said to a question, and what is listed of it since.
+type Answer struct {
+	Answer   string     `json:"answer"` // approve, reject
+	Question egress.Ask `json:"question"`
+}
+
+// answer answers a question: by approve or reject, for=DURATION, and once=true.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	const list = "egressd questions"
+	what := r.PathValue("answer")
+	counts, once, err := terms(r, what)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error(), "egressd approve ID --for 1h, or egressd reject ID")
+		return
+	}
+	id, ok := egress.ParseID(r.PathValue("id"))
+	q, found := s.Gate.Ask(id)
+	if !ok || !found {
+		fail(w, http.StatusNotFound, egress.ErrNoQuestion.Error(), list)
+		return
+	}
+	if s.record(w, r, answered(what, counts, once, &q)) {
+		return
+	}
+	if what == "approve" {
+		err = s.Gate.Approve(id, counts, once)
+	} else {
+		err = s.Gate.Reject(id, counts)
+	}
+	switch {
+	case errors.Is(err, egress.ErrNoQuestion):
+		fail(w, http.StatusNotFound, err.Error(), list)
+		return
+	case err != nil:
+		fail(w, http.StatusConflict, err.Error(), "egressd approve "+id.String()+" --for 5m")
+		return
+	}
+	if now, found := s.Gate.Ask(id); found {
+		q = now
+	}
+	write(w, http.StatusOK, Answer{what, q})
+}
+
+// terms reads what an answer is to be, and for how long.
+func terms(r *http.Request, what string) (counts time.Duration, once bool, err error) {
+	switch what {
+	case "approve":
+		counts = egress.ApprovedFor
+	case "reject":
+		counts = egress.RejectedFor
+	default:
+		return 0, false, fmt.Errorf("an answer is approve or reject")
+	}
+	q := r.URL.Query()
+	if text := q.Get("for"); text != "" {
+		counts, err = time.ParseDuration(text)
+		if err != nil || counts < time.Second || counts > egress.AnswerMost {
+			return 0, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
+		}
+	}
+	switch text := q.Get("once"); {
+	case text == "true" && what == "approve":
+		once = true
+	case text != "" && text != "false":
+		return 0, false, fmt.Errorf("once is true or false, and for what is approved")
+	}
+	return counts, once, nil
+}
+
+// answered is the record of an answer. What the sandbox chose comes last, and is cut.
+func answered(what string, counts time.Duration, once bool, q *egress.Ask) string {
+	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
+	if once {
+		text += ", for the flows that wait now"
+	}
+	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
+	if q.Method != "" {
+		text += ", " + q.Method + " " + q.Path[:min(len(q.Path), 256)]
+	}
+	return text
+}

@@ -1,0 +1,158 @@
+package askcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/egress"
+	"github.com/spf13/cobra"
+)
+
+// NewApprove returns egressd approve.
+func NewApprove() *cobra.Command {
+	o := answerOptions{what: "approve", counts: egress.ApprovedFor}
+	cmd := o.command()
+	cmd.Use = "approve ID…"
+	cmd.Short = "Let pass what a rule asks people about"
+	cmd.Long = `Approve answers questions with yes, at the listen.admin of egressd serve, and records who
+did. What the question is about passes for an hour, or as long as --for says: that
+sandbox, that host and port, that rule, and, where the question names a request,
+that method and path; nothing else. The rest of the policy still decides. When the
+time is over, or after egressd reject, what is open by it is cut. Nothing is
+written into the policy, and no answer outlives egressd serve, or a policy in
+which the rule does not ask any more.
+
+Exit codes: 0 all are approved; 1 there was no such question, or nobody answers.`
+	cmd.Example = "  egressd questions\n  egressd approve 01KB6ZQ4SZ\n  egressd approve 01KB6ZQ4SZ --once"
+	cmd.Flags().BoolVar(&o.once, "once", false, "for the connections and requests that wait now, and for no other; they are cut at the end of --for, too")
+	return cmd
+}
+
+// NewReject returns egressd reject.
+func NewReject() *cobra.Command {
+	o := answerOptions{what: "reject", counts: egress.RejectedFor}
+	cmd := o.command()
+	cmd.Use = "reject ID…"
+	cmd.Short = "Refuse what a rule asks people about"
+	cmd.Long = `Reject answers questions with no, at the listen.admin of egressd serve, and records who
+did. What waits is refused, and so is what comes in the next ten minutes, or as
+long as --for says, without asking again. What was approved is taken back, and
+what is open by it is cut. Nothing is written into the policy.
+
+Exit codes: 0 all are rejected; 1 there was no such question, or nobody answers.`
+	cmd.Example = "  egressd questions\n  egressd reject 01KB6ZQ4SZ --for 8h"
+	return cmd
+}
+
+type answerOptions struct {
+	what   string
+	config string
+	counts time.Duration
+	once   bool
+	json   bool
+}
+
+func (o *answerOptions) command() *cobra.Command {
+	cmd := &cobra.Command{
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return o.complete(cmd.Context(), args, prefix), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer counts, from 1s to 24h")
+	return cmd
+}
+
+func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string) error {
+	if len(ids) == 0 {
+		return cli.Misused(fmt.Errorf("there is nothing to %s", o.what), "egressd questions, then egressd "+o.what+" ID")
+	}
+	if o.counts < time.Second || o.counts > egress.AnswerMost {
+		return cli.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd "+o.what+" "+cli.ShellWord(ids[0])+" --for 8h; a rule in the policy counts for longer")
+	}
+	for i, id := range ids {
+		ids[i] = strings.ToUpper(id)
+		if _, ok := egress.ParseID(ids[i]); !ok {
+			return cli.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
+		}
+	}
+	c, err := admincmd.Dial(o.config)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, id := range ids {
+		var done admin.Answer
+		status, err := c.Ask(ctx, http.MethodPost, "/v1/questions/"+id+"/"+o.what+"?"+o.terms(), &done)
+		switch {
+		case err != nil && (status == http.StatusNotFound || status == http.StatusConflict):
+			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd questions")
+			failed = true
+		case err != nil:
+			return err
+		case o.json:
+			if err := cli.PrintJSON(w, done); err != nil {
+				return err
+			}
+		default:
+			fmt.Fprintf(talk, "egressd: %s\n", said(&done))
+		}
+	}
+	if failed {
+		return cli.Status(cli.ExitFailed)
+	}
+	return nil
+}
+
+func (o *answerOptions) terms() string {
+	q := url.Values{"for": {o.counts.String()}}
+	if o.once {
+		q.Set("once", "true")
+	}
+	return q.Encode()
+}
+
+// said repeats what was answered, in words that show what that is about.
+func said(a *admin.Answer) string {
+	q := &a.Question
+	what := "what rule " + cli.Word(q.Rule) + " asks about"
+	if q.Method != "" {
+		what = cli.Word(requestOf(q))
+	}
+	return fmt.Sprintf("%s: %s at %s, for sandbox %s, by %s", stateText(q), what, cli.Word(placeOf(q)), cli.Word(q.Sandbox), cli.Word(programOf(q)))
+}
+
+// complete lists the questions that can be answered.
+func (o *answerOptions) complete(ctx context.Context, args []string, prefix string) (found []string) {
+	c, err := admincmd.Dial(o.config)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var all egress.Asks
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
+		return nil
+	}
+	given := " " + strings.ToUpper(strings.Join(args, " ")) + " "
+	for i := range all.Questions {
+		q := &all.Questions[i]
+		if strings.HasPrefix(q.ID, strings.ToUpper(prefix)) && !strings.Contains(given, " "+q.ID+" ") {
+			found = append(found, cobra.CompletionWithDesc(q.ID, cli.Word(q.State+" "+placeOf(q)+" "+requestOf(q))))
+		}
+	}
+	return found
+}
