@@ -23,7 +23,7 @@ func (f *File) Doubts(others ...*File) []Problem {
 	w := warnings{file: f}
 	if f.Default == Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if f.kind == userFile && !slices.ContainsFunc(append(others, f), (*File).Opens) {
+	} else if f.kind == userFile && len(f.Ask) == 0 && !slices.ContainsFunc(append(others, f), (*File).Opens) {
 		w.say(place{1, 1}, "0 rules allow anything, so everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -220,6 +221,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	cli.Field(&b, "class", d.Class)
 	cli.Field(&b, "reason", d.Reason)
 	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
+	cli.Field(&b, "question", questionText(d))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
 		cli.Field(&b, "shadow", logs.ShadowText(s.Shadow))
@@ -319,4 +321,16 @@ func fixFor(r *egress.Record) string {
 
 func fixText(host, flow string) string {
 	return "egressd allow " + cli.PatternWord(host) + " --from " + flow + " --save"
+}
+
+// questionText says which questions to a person the decision stands on, or which has to be answered.
+func questionText(d *egress.RecordDecision) string {
+	text := strings.Join(d.Question, " ")
+	switch {
+	case text != "" && d.Action == "allow":
+		return text + ", approved; egressd log kind:admin says by whom"
+	case text != "" && d.Class != string(policy.AskRejected):
+		return text + "; egressd approve " + text
+	}
+	return text
 }
