@@ -146,6 +146,7 @@ func TestQuestionsAreForgotten(t *testing.T) {
 			t.Error("it does not count as long as it should")
 		}
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if d.approvals(9, &r) != nil || d.stand(ID(2).String(), 9) || len(there()) != 0 || len(ended) != 1 {
 			t.Errorf("it counts still, or is there: %v; ended %v", there(), ended)
 		}

@@ -24,6 +24,8 @@ func TestAnApprovalLiftsOneRule(t *testing.T) {
 		{"and the address is private", `ask: [{host: a.test, id: x}]`, "a.test:443 => 10.0.0.1", []Approval{{User, "x", one}}, Deny, "baseline", ""},
 		{"and some requests are denied", "ask: [{host: a.test, id: x}]\ndeny: [{host: a.test, methods: [POST], id: y}]", "a.test:443",
 			[]Approval{{User, "x", one}}, Inspect, "x", one},
+		{"beside an allow of some requests", "ask: [{host: a.test, id: x}]\nallow: [{host: a.test, methods: [GET], id: y}]", "a.test:443",
+			[]Approval{{User, "x", one}}, Allow, "y", one},
 		{"a request that is denied", "ask: [{host: a.test, id: x}]\ndeny: [{host: a.test, methods: [POST], id: y}]", "POST https://a.test/",
 			[]Approval{{User, "x", one}}, Deny, "y", ""},
 		{"one of two kinds of requests", "ask: [{host: a.test, methods: [POST], id: x}, {host: a.test, methods: [PUT], id: y}]\nallow: [a.test]", "PUT https://a.test/",
