@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// TestQuestionsAreAnswered over TCP: each answer is in the log with who gave it, and what is no
+// answer changes nothing.
+func TestQuestionsAreAnswered(t *testing.T) {
+	w := newWorld(t)
+	asks := opinion(func(*policy.Request) policy.Decision {
+		return policy.Decision{Verdict: policy.Ask, Class: policy.AskRejected, Rule: "r", Layer: policy.User, Reason: "why"}
+	})
+	if err := w.Gate.SetPolicy(t.Context(), policy.New(asks), "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.Gate.AskPeople(true, 0)
+	w.listen(t)
+	list := func(query string) (a egress.Asks) {
+		status, text := w.ask(t, http.MethodGet, "/v1/questions"+query, "", nil)
+		if err := json.Unmarshal([]byte(text), &a); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
+		}
+		return a
+	}
+	before := list("")
+	followed := make(chan egress.Asks, 1)
+	go func() { followed <- list("?after=" + jsonText(before.Version)) }()
+	dst, _ := policy.ParseDestination("93.184.216.34:443")
+	if _, err := w.Gate.Open(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaConnect, Destination: dst}); err == nil {
+		t.Fatal("it passes")
+	}
+	select {
+	case a := <-followed:
+		if len(a.Questions) != 1 || !a.Open || a.Questions[0].Host != "93.184.216.34" || a.Questions[0].State != "pending" {
+			t.Fatalf("who follows is told %+v", a)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("who follows is told nothing")
+	}
+	id := list("").Questions[0].ID
+	for path, want := range map[string]int{
+		"/v1/questions/" + id + "/approve?for=25h":          http.StatusBadRequest,
+		"/v1/questions/" + id + "/approve?for=-1s":          http.StatusBadRequest,
+		"/v1/questions/" + id + "/approve?once=maybe":       http.StatusBadRequest,
+		"/v1/questions/" + id + "/reject?once=true":         http.StatusBadRequest,
+		"/v1/questions/" + id + "/delete":                   http.StatusBadRequest,
+		"/v1/questions/0000000000/approve":                  http.StatusNotFound,
+		"/v1/questions/" + id + "/approve?once=true&for=1m": http.StatusConflict,
+	} {
+		if status, text := w.ask(t, http.MethodPost, path, "", nil); status != want {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if q := list("").Questions[0]; q.State != "pending" {
+		t.Errorf("it is %s", q.State)
+	}
+	if status, _ := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/approve", "", func(r *http.Request) { r.Header.Del("Authorization") }); status != http.StatusUnauthorized {
+		t.Errorf("without the token it is answered %d", status)
+	}
+	for _, row := range [][2]string{{"approve?for=2h", "approved"}, {"reject", "rejected"}} {
+		status, text := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/"+row[0], "", nil)
+		if status != http.StatusOK || !strings.Contains(text, `"state":"`+row[1]+`"`) || list("").Questions[0].State != row[1] {
+			t.Errorf("%s: %d %s", row[0], status, text)
+		}
+	}
+	var notes []string
+	for _, r := range w.records(t, egress.KindAdmin) {
+		if r.Kind == egress.KindAdmin && strings.Contains(r.Note, " question ") && !strings.Contains(r.Note, "for the flows that wait now") {
+			notes = append(notes, r.Note)
+		}
+	}
+	if len(notes) != 2 || !strings.HasPrefix(notes[0], "approve question "+id+", for 2h0m0s: sandbox default, 93.184.216.34:443, rule r (user), asked by the token") || !strings.HasPrefix(notes[1], "reject question "+id) {
+		t.Errorf("the log has %q", notes)
+	}
+}
+
+func jsonText(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
