@@ -109,7 +109,7 @@ type askOwner struct {
 type asksOf struct {
 	open, held int
 	turned     int64 // flows whose question found no room
-	last       time.Time
+	last, told time.Time // when the last was, and when who follows was last told
 }
 
 func (k *askKey) owner() askOwner { return askOwner{k.sandbox, k.stay} }
@@ -137,7 +137,10 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 		if !d.room(of) {
 			of.turned++
 			of.last = now
-			d.tell()
+			if now.Sub(of.told) >= time.Second { // who follows the list is not to be kept busy
+				of.told = now
+				d.tell()
+			}
 			return nil
 		}
 		q = &question{id: id, key: k, request: *shownOf(r), reason: reason, began: now, state: askPending, waiting: map[ID]bool{}, changed: make(chan struct{})}

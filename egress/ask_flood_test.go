@@ -29,11 +29,15 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(time.Minute)
 		before := d.asks("good", "before.test", 1)
+		version := d.version
 		away := 0
 		for i := range 10_000 {
 			if d.asks("bad", fmt.Sprintf("h%d.test", i), 100+i) == nil {
 				away++
 			}
+		}
+		if changes := d.version - version; changes > asksOfOne+1 {
+			t.Errorf("who follows the list is told %d times in a moment", changes)
 		}
 		after := d.asks("good", "after.test", 20_000)
 		if before == nil || after == nil || !before.held || !after.held {
