@@ -108,7 +108,7 @@ type askOwner struct {
 // asksOf are the questions of one sandbox.
 type asksOf struct {
 	open, held int
-	turned     int64 // flows whose question found no room
+	turned     int64     // flows whose question found no room
 	last, told time.Time // when the last was, and when who follows was last told
 }
 
