@@ -23,14 +23,25 @@ import (
 // where nothing can be added to it, and that of [CheckGrant] for a pattern.
 // name is used in messages only.
 func AllowText(name string, text []byte, patterns ...Pattern) ([]byte, error) {
-	e, err := newListEdit(name, text)
-	if err != nil {
-		return nil, err
-	}
 	for _, p := range patterns {
 		if err := CheckGrant(p); err != nil {
 			return nil, err
 		}
+	}
+	return addToList(name, text, "allow", patterns)
+}
+
+// DenyText is [AllowText] for the list "deny", to which any pattern may be added.
+func DenyText(name string, text []byte, patterns ...Pattern) ([]byte, error) {
+	return addToList(name, text, "deny", patterns)
+}
+
+func addToList(name string, text []byte, into string, patterns []Pattern) ([]byte, error) {
+	e, err := newListEdit(name, text, into)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range patterns {
 		e.values = append(e.values, p.String())
 	}
 	attempts := 0
@@ -43,26 +54,27 @@ func AllowText(name string, text []byte, patterns ...Pattern) ([]byte, error) {
 		}
 	}
 	at := placeOf(e.place())
-	return nil, FileError{{name, at.line, at.column, "nothing can be added to the list allow as it is written here; write the line into the file by hand"}}
+	return nil, FileError{{name, at.line, at.column, "nothing can be added to the list " + into + " as it is written here; write the line into the file by hand"}}
 }
 
 // maxAttempts bounds how many places for the new lines are tried.
 const maxAttempts = 500
 
-// A listEdit adds values to the list "allow" in the text of a file. The YAML
+// A listEdit adds values to one list in the text of a file. The YAML
 // library tells where a node begins and not where it ends, so places for the
 // new text are tried, the likely one first, until the result reads as the old
 // text with the values behind its own.
 type listEdit struct {
 	name      string
 	text      []byte
+	into      string // the key of the list
 	eol       string
 	root      *yaml.Node
-	key, list *yaml.Node // nil where the file has no key "allow"
+	key, list *yaml.Node // nil where the file has no such key
 	values    []string
 }
 
-func newListEdit(name string, text []byte) (*listEdit, error) {
+func newListEdit(name string, text []byte, into string) (*listEdit, error) {
 	r := &reader{name: name}
 	root := r.document(text)
 	if root != nil && root.Kind != yaml.MappingNode {
@@ -71,17 +83,17 @@ func newListEdit(name string, text []byte) (*listEdit, error) {
 	if len(r.problems) > 0 {
 		return nil, r.problems.sorted()
 	}
-	e := &listEdit{name: name, text: bytes.Clone(text), eol: "\n", root: root}
+	e := &listEdit{name: name, text: bytes.Clone(text), into: into, eol: "\n", root: root}
 	if bytes.Contains(text, []byte("\r\n")) {
 		e.eol = "\r\n"
 	}
-	e.key, e.list = allowOf(root)
+	e.key, e.list = listOf(root, into)
 	return e, nil
 }
 
-func allowOf(root *yaml.Node) (key, list *yaml.Node) {
+func listOf(root *yaml.Node, name string) (key, list *yaml.Node) {
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value == "allow" {
+		if root.Content[i].Value == name {
 			return root.Content[i], root.Content[i+1]
 		}
 	}
@@ -103,18 +115,18 @@ func (e *listEdit) isMeant(candidate []byte) bool {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return false
 	}
-	wantRest, want := meaning(e.root)
+	wantRest, want := e.meaning(e.root)
 	for _, v := range e.values {
 		want = append(want, outline(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}))
 	}
-	rest, items := meaning(root)
+	rest, items := e.meaning(root)
 	return slices.Equal(rest, wantRest) && slices.Equal(items, want)
 }
 
-// meaning outlines the items of the list "allow", and the keys and values of
+// meaning outlines the items of the list, and the keys and values of
 // the rest of the file.
-func meaning(root *yaml.Node) (rest, items []string) {
-	key, list := allowOf(root)
+func (e *listEdit) meaning(root *yaml.Node) (rest, items []string) {
+	key, list := listOf(root, e.into)
 	for _, n := range root.Content {
 		if n != key && n != list {
 			rest = append(rest, outline(n))
@@ -181,12 +193,12 @@ func (e *listEdit) emptied(yield func([]byte) bool) {
 
 // intoRoot begins the list in a file that is one pair of braces.
 func (e *listEdit) intoRoot(yield func([]byte) bool) {
-	yield(splice(e.text, e.offset(e.root)+1, "allow: ["+e.inline()+"], "))
+	yield(splice(e.text, e.offset(e.root)+1, e.into+": ["+e.inline()+"], "))
 }
 
 // newSection begins the list behind the last line of the document.
 func (e *listEdit) newSection(yield func([]byte) bool) {
-	block := append([]string{spaces(e.root.Column-1) + "allow:"}, e.lines(e.margin())...)
+	block := append([]string{spaces(e.root.Column-1) + e.into + ":"}, e.lines(e.margin())...)
 	for line := bytes.Count(bytes.TrimRight(e.text, " \r\n"), []byte("\n")) + 1; line > 0; line-- {
 		if !yield(e.insert(e.text, line, block)) {
 			return

@@ -41,6 +41,9 @@ type Environment struct {
 	// Nothing else is loosened: what a rule refuses, what the list of a sandbox
 	// leaves out, what has no room in a ceiling, and the baseline.
 	Learn bool
+
+	// Grants are lines that count beside those of the file for a while.
+	Grants []Grant
 }
 
 // compilerVersion stands in digests. It changes whenever the same text comes
@@ -65,10 +68,7 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.runTests(p); err != nil {
-		return nil, err
-	}
-	if err := f.runOthersTests(&env, p); err != nil {
+	if err := f.test(&env, presets, p); err != nil {
 		return nil, err
 	}
 	if !env.shadowed() {
@@ -80,6 +80,22 @@ func (f *File) Compile(env Environment) (*Policy, error) {
 		return nil, err
 	}
 	return p.WithShadow(other), nil
+}
+
+// test runs the tests of all files against p, as if it withheld nothing for a while: they are
+// about what the files say.
+func (f *File) test(env *Environment, presets []*File, p *Policy) (err error) {
+	if lasting := withoutDenials(env.Grants); len(lasting) < len(env.Grants) {
+		other := *env
+		other.Grants = lasting
+		if p, err = f.assemble(&other, presets); err != nil {
+			return err
+		}
+	}
+	if err := f.runTests(p); err != nil {
+		return err
+	}
+	return f.runOthersTests(env, p)
 }
 
 // names reports whether a source of Rego is in shadow, or in force.
@@ -99,6 +115,9 @@ func (f *File) assemble(env *Environment, presets []*File) (*Policy, error) {
 	texts = append(texts, env.Texts...)
 	if env.Learn {
 		texts = append(texts, []byte(LearnRule))
+	}
+	for i := range env.Grants {
+		texts = append(texts, env.Grants[i].text())
 	}
 	p.slow, p.digest = env.slow(), f.digest(presets, texts)
 	return p, nil
@@ -147,8 +166,9 @@ func specialPatterns(list []Rule) []Pattern {
 	return slices.DeleteFunc(patterns(list), public)
 }
 
-// topRules is the opinion of the lists at the top of the file and its presets.
-func (f *File) topRules(presets []*File) *rules {
+// topRules is the opinion of the lists at the top of the file and its presets, with what is
+// granted beside them.
+func (f *File) topRules(presets []*File, grants []Grant) *rules {
 	rs := &rules{own: newIndex(), layer: f.kind.layer()}
 	if f.Default == Allow {
 		rs.silence = permissive
@@ -157,6 +177,7 @@ func (f *File) topRules(presets []*File) *rules {
 	rs.own.addAll(f.UnsafeAllow, Allow, f.ech())
 	rs.own.addAll(f.Deny, Deny, false)
 	rs.own.addAll(f.Ask, Ask, false)
+	rs.addGrants(grants, f.ech())
 	rs.own.finish()
 	if len(presets) == 0 {
 		return rs
@@ -169,7 +190,7 @@ func (f *File) topRules(presets []*File) *rules {
 	return rs
 }
 
-func (f *File) sandboxLayer() sandboxLayer {
+func (f *File) sandboxLayer(grants []Grant) sandboxLayer {
 	layer := make(sandboxLayer, len(f.Sandboxes))
 	if len(f.Sandboxes) == 0 {
 		layer["default"] = &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
@@ -180,6 +201,7 @@ func (f *File) sandboxLayer() sandboxLayer {
 		rs := &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
 		if s.Narrowed {
 			rs.silence = exhaustive
+			rs.addOwnGrants(grants, s.Name)
 		}
 		rs.own.addAll(s.Allow, Allow, false)
 		rs.own.addAll(s.Deny, Deny, false)

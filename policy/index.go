@@ -39,6 +39,9 @@ type rule struct {
 	id      string
 	reason  string // never empty for an allow
 	at      place
+
+	sandbox string      // whom alone it is for, or ""
+	over    func() bool // reports that it is none any more; nil for never
 }
 
 // options are what an allow loosens beside the destination.
@@ -188,6 +191,11 @@ func (ix *index) wider(prefix netip.Prefix) *bucket {
 		}
 	}
 	return ix.any
+}
+
+// stands reports whether there is such a rule for a sandbox.
+func (r *rule) stands(who string) bool {
+	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
 }
 
 func (r *rule) conditional() bool { return len(r.methods) > 0 || len(r.paths) > 0 }

@@ -218,14 +218,14 @@ func (f *File) stack(env *Environment, presets []*File) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := []Evaluator{f.topRules(presets)}
+	own := []Evaluator{f.topRules(presets, env.Grants)}
 	if f.kind == organisationFile {
 		above, own = own, nil
 	}
 	p.evaluators = append(p.evaluators, above...)
 	p.below = append(own, projects.opening()...)
 	p.narrowing = projects.closed()
-	p.evaluators = append(p.evaluators, f.sandboxLayer())
+	p.evaluators = append(p.evaluators, f.sandboxLayer(env.Grants))
 	if len(l.Narrowing) > 0 {
 		p.narrowing = append(p.narrowing, narrowLayer(l.Narrowing))
 	}
@@ -244,7 +244,7 @@ func (f *File) lines() ([]Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Evaluator{f.topRules(presets)}, nil
+	return []Evaluator{f.topRules(presets, nil)}, nil
 }
 
 // projects is the opinion of all projects. One opens nothing without a ceiling.

@@ -135,7 +135,10 @@ func (rs *rules) opinions(ctx context.Context, r *Request) (all []Opinion) {
 // deny or ask about what it resolved to.
 func (rs *rules) standings(r *Request) (all []Standing) {
 	dst := &r.Destination
-	all = rs.own.find(dst.Host, dst.Addr).standings(r, netip.Addr{})
+	if rs.first != nil {
+		all = rs.first.find(dst.Host, dst.Addr).standings(r, netip.Addr{})
+	}
+	all = append(all, rs.own.find(dst.Host, dst.Addr).standings(r, netip.Addr{})...)
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
 			all = append(all, rs.own.find("", addr).standings(r, addr)...)
@@ -152,7 +155,7 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 		var before *rule
 		for i := range b.rules {
 			c := &b.rules[i]
-			if !c.ports.has(r.Destination.Port) || resolved.IsValid() && c.effect == Allow {
+			if !c.ports.has(r.Destination.Port) || !c.stands(r.Sandbox.Name) || resolved.IsValid() && c.effect == Allow {
 				continue
 			}
 			pattern := b.pattern

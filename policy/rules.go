@@ -12,6 +12,7 @@ import (
 // rules is the [Evaluator] of lists of rules. The most specific rule that is
 // about a request decides it.
 type rules struct {
+	first   *index // asked before own, whatever that says; nil where there is nothing
 	own     *index
 	presets *index // asked where own is silent; nil where there are none
 	layer   Layer
@@ -38,17 +39,17 @@ func (rs *rules) Evaluate(_ context.Context, r *Request) (Decision, error) {
 	if r.DNS != nil {
 		return rs.atSomePort(r), nil
 	}
-	dst := &r.Destination
 	d := rs.asked(r)
-	rs.resolvedTo(dst, func(s search) { d = combine(d, restricting(s.at(r, dst.Port))) })
+	rs.resolvedTo(r, func(s search) { d = combine(d, restricting(s.at(r, r.Destination.Port))) })
 	return d, nil
 }
 
-// resolvedTo calls yield with a search for each address and alias that dst was
-// resolved to, and for the IPv4 address in each.
-func (rs *rules) resolvedTo(dst *Destination, yield func(search)) {
+// resolvedTo calls yield with a search for each address and alias that the destination of r
+// was resolved to, and for the IPv4 address in each.
+func (rs *rules) resolvedTo(r *Request, yield func(search)) {
+	dst := &r.Destination
 	about := func(alias string, addr netip.Addr) {
-		yield(search{rules: rs, buckets: rs.find(alias, addr), silence: permissive, resolved: true})
+		yield(search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(alias, addr), silence: permissive, resolved: true})
 	}
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
@@ -68,13 +69,13 @@ func (rs *rules) resolvedTo(dst *Destination, yield func(search)) {
 
 // asked judges the host that was asked for.
 func (rs *rules) asked(r *Request) Decision {
-	s := rs.searchFor(&r.Destination)
+	s := rs.searchFor(r)
 	return s.at(r, r.Destination.Port)
 }
 
 // searchFor finds the rules about the host that was asked for.
-func (rs *rules) searchFor(dst *Destination) search {
-	return search{rules: rs, buckets: rs.find(dst.Host, dst.Addr), silence: rs.silence}
+func (rs *rules) searchFor(r *Request) search {
+	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr), silence: rs.silence}
 }
 
 // restricting takes from an opinion what it allows. A budget stays, and a mark.
@@ -90,10 +91,13 @@ func restricting(d Decision) Decision {
 	return left
 }
 
-func (rs *rules) find(name string, addr netip.Addr) (b [2]*bucket) {
-	b[0] = rs.own.find(name, addr)
+func (rs *rules) find(name string, addr netip.Addr) (b [3]*bucket) {
+	if rs.first != nil {
+		b[0] = rs.first.find(name, addr)
+	}
+	b[1] = rs.own.find(name, addr)
 	if rs.presets != nil {
-		b[1] = rs.presets.find(name, addr)
+		b[2] = rs.presets.find(name, addr)
 	}
 	return b
 }
@@ -101,7 +105,8 @@ func (rs *rules) find(name string, addr netip.Addr) (b [2]*bucket) {
 // A search goes through the rules for one host, the most specific first.
 type search struct {
 	rules    *rules
-	buckets  [2]*bucket // where to begin, in the file's own rules and in the presets
+	who      string     // the sandbox
+	buckets  [3]*bucket // where to begin: in what comes first, in the file's own rules and in the presets
 	silence  silence
 	resolved bool // the host was not asked for, but is what was asked for resolved to
 }
@@ -114,7 +119,7 @@ func (s *search) each(port uint16, yield func(*rule) bool) {
 				break
 			}
 			for i := range b.rules {
-				if b.rules[i].ports.has(port) && !yield(&b.rules[i]) {
+				if b.rules[i].ports.has(port) && b.rules[i].stands(s.who) && !yield(&b.rules[i]) {
 					return
 				}
 			}

@@ -6,10 +6,10 @@ import "slices"
 // may be reached in any way. That has to be one port for all of it: for the name,
 // and for every address and alias that it resolved to.
 func (rs *rules) atSomePort(r *Request) Decision {
-	name := rs.searchFor(&r.Destination)
+	name := rs.searchFor(r)
 	ports := name.boundaries(nil)
 	var found []search
-	rs.resolvedTo(&r.Destination, func(s search) {
+	rs.resolvedTo(r, func(s search) {
 		if s.empty() { // nothing is said about it at any port
 			return
 		}
