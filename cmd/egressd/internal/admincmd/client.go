@@ -25,12 +25,12 @@ import (
 
 const (
 	answerWithin = 20 * time.Second
-	reloadWithin = 3 * time.Minute // in which bundles may be fetched
+	changeWithin = 3 * time.Minute // in which bundles may be fetched
 	answerMost   = 4 << 20
 )
 
-// A client asks the operator's listener of one policy.
-type client struct {
+// A Client asks the operator's listener of one policy.
+type Client struct {
 	base  string // of URLs
 	at    string // for people
 	token string
@@ -38,8 +38,8 @@ type client struct {
 	path  string // of the policy file
 }
 
-// dial finds the listener of a policy. It connects to nothing yet.
-func dial(path string) (*client, error) {
+// Dial finds the listener of a policy. It connects to nothing yet.
+func Dial(path string) (*Client, error) {
 	cfg, err := config.Load(path)
 	if err != nil {
 		return nil, cli.Unsure(err)
@@ -49,7 +49,7 @@ func dial(path string) (*client, error) {
 		return nil, cli.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
 			`listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
 	}
-	c := &client{base: "http://" + name, at: name, path: cfg.Path}
+	c := &Client{base: "http://" + name, at: name, path: cfg.Path}
 	to := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", name)
 	}
@@ -68,7 +68,7 @@ func dial(path string) (*client, error) {
 	return c, nil
 }
 
-func (c *client) readToken(cfg *config.Config) error {
+func (c *Client) readToken(cfg *config.Config) error {
 	path, err := cfg.OperatorToken()
 	if err != nil {
 		return err
@@ -84,21 +84,23 @@ func (c *client) readToken(cfg *config.Config) error {
 	return nil
 }
 
-// ask sends a request and reads the answer into v, whatever its status is; other answers
-// than those of wanted are errors.
-func (c *client) ask(ctx context.Context, method, path string, v any, wanted ...int) (int, error) {
-	within := answerWithin
-	if method == http.MethodPost {
-		within = reloadWithin
+// Ask is [Client.Send] of a request without a body.
+func (c *Client) Ask(ctx context.Context, method, path string, v any, wanted ...int) (int, error) {
+	return c.Send(ctx, method, path, nil, v, wanted...)
+}
+
+// Send sends a request with body as JSON, unless that is nil, and reads the answer into v,
+// whatever its status is; other answers than those of wanted are errors.
+func (c *Client) Send(ctx context.Context, method, path string, body, v any, wanted ...int) (int, error) {
+	within := changeWithin
+	if method == http.MethodGet {
+		within = answerWithin
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
+	r, err := c.request(ctx, method, path, body)
 	if err != nil {
 		return 0, err
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {
@@ -124,8 +126,29 @@ func (c *client) ask(ctx context.Context, method, path string, v any, wanted ...
 	return answer.StatusCode, cli.Failed(errors.New(why.Error), why.Hint)
 }
 
+func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return r, nil
+}
+
 // explain says why nobody answered.
-func (c *client) explain(err error) error {
+func (c *Client) explain(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err

@@ -44,7 +44,7 @@ type psOptions struct {
 }
 
 func (o *psOptions) run(ctx context.Context, w io.Writer) error {
-	c, err := dial(o.config)
+	c, err := Dial(o.config)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (o *psOptions) run(ctx context.Context, w io.Writer) error {
 	}
 	for after := ""; ; {
 		var page admin.Page
-		if _, err := c.ask(ctx, http.MethodGet, "/v1/flows?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
+		if _, err := c.Ask(ctx, http.MethodGet, "/v1/flows?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
 			return err
 		}
 		for i := range page.Flows {
@@ -116,7 +116,7 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 			return cli.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
 		}
 	}
-	c, err := dial(config)
+	c, err := Dial(config)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 		var done struct {
 			Cut string `json:"cut"`
 		}
-		status, err := c.ask(ctx, http.MethodDelete, "/v1/flows/"+id, &done)
+		status, err := c.Ask(ctx, http.MethodDelete, "/v1/flows/"+id, &done)
 		switch {
 		case err != nil && status == http.StatusNotFound:
 			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd ps")

@@ -33,7 +33,7 @@ Exit codes: 0 it is in force; 1 it is not, or nobody answers.`,
 }
 
 func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) error {
-	c, err := dial(config)
+	c, err := Dial(config)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) 
 		Reloaded bool   `json:"reloaded"`
 		Policy   string `json:"policy"`
 	}
-	if _, err := c.ask(ctx, http.MethodPost, "/v1/reload", &told); err != nil {
+	if _, err := c.Ask(ctx, http.MethodPost, "/v1/reload", &told); err != nil {
 		return err
 	}
 	if asJSON {

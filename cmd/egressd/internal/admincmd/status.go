@@ -65,20 +65,20 @@ type policyView struct {
 }
 
 func status(ctx context.Context, w io.Writer, config string, asJSON bool) error {
-	c, err := dial(config)
+	c, err := Dial(config)
 	if err != nil {
 		return err
 	}
 	var s statusView
-	if _, err := c.ask(ctx, http.MethodGet, "/readyz", &s.Readiness, http.StatusServiceUnavailable); err != nil {
+	if _, err := c.Ask(ctx, http.MethodGet, "/readyz", &s.Readiness, http.StatusServiceUnavailable); err != nil {
 		return err
 	}
 	var page admin.Page
-	if _, err := c.ask(ctx, http.MethodGet, "/v1/flows?limit=1", &page); err != nil {
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/flows?limit=1", &page); err != nil {
 		return err
 	}
 	s.Open = page.Open
-	if _, err := c.ask(ctx, http.MethodGet, "/v1/policy", &s.Policy); err != nil {
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/policy", &s.Policy); err != nil {
 		return err
 	}
 	var p policyView
