@@ -59,6 +59,18 @@ func (o Operator) String() string {
 	return fmt.Sprintf("uid %d, pid %d", o.UID, o.PID)
 }
 
+// Note is the record of what the operator is about to do.
+func (o Operator) Note(what string) egress.OperatorNote {
+	note := egress.OperatorNote{Src: o.Addr, Note: what + ", asked by " + o.String()}
+	if o.PID > 0 {
+		note.Process = &policy.Process{PID: o.PID}
+	}
+	return note
+}
+
+// asking is who sent a request that was let in.
+func asking(r *http.Request) Operator { return r.Context().Value(visitorKey{}).(*visitor).who }
+
 // A Question is what Explain answers.
 type Question struct {
 	Request string `json:"request"` // a URL, or HOST[:PORT]
@@ -96,6 +108,8 @@ type Server struct {
 	// Reload reads the policy again, and says what came of it. An error means that what was in
 	// force still is, but for an [Unavailable].
 	Reload func(ctx context.Context, why string) (any, error)
+	// Grants change what is in force for a while; nil where nothing can.
+	Grants Granting
 	// Collect writes what else is counted.
 	Collect func(*Metrics)
 	// Complain is told of what went wrong here.
@@ -150,6 +164,9 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("POST /v1/reload", s.reload)
 	m.HandleFunc("GET /v1/questions", s.questions)
 	m.HandleFunc("POST /v1/questions/{id}/{answer}", s.answer)
+	m.HandleFunc("GET /v1/grants", s.grants)
+	m.HandleFunc("POST /v1/grants", s.grant)
+	m.HandleFunc("DELETE /v1/grants/{id}", s.revoke)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recovered(w)
 		h := w.Header()
@@ -184,12 +201,7 @@ func (s *Server) complain(err error) {
 
 // record writes what an operator is about to do. What it returns has been answered.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, what string) (done bool) {
-	who := r.Context().Value(visitorKey{}).(*visitor).who
-	note := egress.OperatorNote{Src: who.Addr, Note: what + ", asked by " + who.String()}
-	if who.PID > 0 {
-		note.Process = &policy.Process{PID: who.PID}
-	}
-	if err := s.Gate.NoteOperator(note); err != nil {
+	if err := s.Gate.NoteOperator(asking(r).Note(what)); err != nil {
 		fail(w, http.StatusServiceUnavailable, "what cannot be recorded is not done: "+err.Error(), "free space for the audit log")
 		return true
 	}

@@ -128,18 +128,7 @@ func (s *Server) policy(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	const hint = `curl -H 'Content-Type: application/json' -d '{"request":"https://example.com/"}'`
 	var q Question
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "the question is not application/json", hint)
-		return
-	}
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	if err := d.Decode(&q); err != nil {
-		fail(w, http.StatusBadRequest, "the question cannot be read: "+err.Error(), hint)
-		return
-	}
-	if _, err := d.Token(); err != io.EOF {
-		fail(w, http.StatusBadRequest, "something follows the question", hint)
+	if !decode(w, r, &q, "question", hint) {
 		return
 	}
 	if s.Explain == nil {
@@ -152,6 +141,26 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	write(w, http.StatusOK, a)
+}
+
+// decode reads the body of a request, which is one JSON object, strictly. What it reports as
+// false has been answered; what is what the body is called.
+func decode(w http.ResponseWriter, r *http.Request, into any, what, hint string) bool {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, "the "+what+" is not application/json", hint)
+		return false
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		fail(w, http.StatusBadRequest, "the "+what+" cannot be read: "+err.Error(), hint)
+		return false
+	}
+	if _, err := d.Token(); err != io.EOF {
+		fail(w, http.StatusBadRequest, "something follows the "+what, hint)
+		return false
+	}
+	return true
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +178,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout + writeTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
 	defer cancel()
-	told, err := s.Reload(ctx, "asked by "+r.Context().Value(visitorKey{}).(*visitor).who.String())
+	told, err := s.Reload(ctx, "asked by "+asking(r).String())
 	if other := (*Unavailable)(nil); errors.As(err, &other) {
 		fail(w, other.Status, other.Why, other.Hint)
 		return
