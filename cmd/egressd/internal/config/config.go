@@ -6,6 +6,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,6 +44,8 @@ type Config struct {
 
 	Rules []*rego.Evaluator // what the file names under rego, in force; none before it is compiled, and where it names nothing
 	Parts []RegoPart        // what each of rules is made of
+
+	env *policy.Environment // of which the policy was compiled; nil before
 }
 
 // A NotFoundError says that there is no policy file in any of the places.
@@ -122,5 +125,18 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 	if err != nil {
 		return nil, cli.Misused(err, "correct "+fileOf(err, c.Path)+", then egressd check URL")
 	}
+	c.env = &env
 	return p, nil
+}
+
+// Granting makes the policy of a configuration that has been compiled once more, with lines
+// that count beside those of its file for a while. It reads nothing: what has changed on disk
+// since is not in it.
+func (c *Config) Granting(grants []policy.Grant) (*policy.Policy, error) {
+	if c.env == nil {
+		return nil, errors.New("the policy has not been compiled")
+	}
+	env := *c.env
+	env.Grants = grants
+	return c.File.Compile(env)
 }

@@ -97,11 +97,7 @@ func (k *keyring) without(gone func(*credentials) bool) {
 // ago still needs them. complain is told what could not be read.
 func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
 	k.close()
-	k.tidy(set)
-	k.forget = time.AfterFunc(decidedMost, func() { // whatever was added in between, and taken back
-		now := time.Now()
-		k.without(func(s *credentials) bool { return s.isOver(now) })
-	})
+	k.replace(set)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	for _, one := range set.all {
@@ -109,6 +105,31 @@ func (k *keyring) keep(set *credentials, c *config.Config, complain func(error))
 			k.refresh.Go(func() { one.follow(ctx, c, complain) })
 		}
 	}
+}
+
+// replace forgets all but set, which was added, in a while. What is read again still is.
+func (k *keyring) replace(set *credentials) {
+	k.tidy(set)
+	if k.forget != nil {
+		k.forget.Stop()
+	}
+	k.forget = time.AfterFunc(decidedMost, func() { // whatever was added in between, and taken back
+		now := time.Now()
+		k.without(func(s *credentials) bool { return s.isOver(now) })
+	})
+}
+
+// addAs makes what is held for the policy with the digest before available to another with
+// the same rules for credentials, which are one and the same: what is read again is for both.
+func (k *keyring) addAs(before, digest string) *credentials {
+	set := &credentials{digest: digest}
+	if held := k.held.Load(); held != nil {
+		if i := slices.IndexFunc(*held, func(s *credentials) bool { return s.digest == before }); i >= 0 {
+			set.all = (*held)[i].all
+		}
+	}
+	k.add(set)
+	return set
 }
 
 // tidy forgets what was replaced a while ago, however often there are other policies, and the

@@ -73,6 +73,7 @@ type Daemon struct {
 	containers   *containers // nil where no sandbox is told by its container
 	stays        stays
 	operator     operator
+	grants       granting
 
 	alarms   tokens.Bucket  // that the operator is told of
 	policy   *policy.Policy // in force
@@ -114,7 +115,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		}
 	}()
 	d.own.Store(&[]netip.AddrPort{})
-	d.operator.orders, d.operator.ended = make(chan order), make(chan struct{})
+	d.operator.orders, d.operator.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
 	d.alarms.Rate, d.alarms.Most = 1, 10
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (d *Daemon) listenForOperator() error {
 	o.name = name
 	o.server = &admin.Server{
 		Gate: d.Gate, Log: d.Log, Complain: d.Complain,
-		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect,
+		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d},
 	}
 	if d.tailor.Explain != nil {
 		o.server.Explain = d.explain

@@ -22,6 +22,9 @@ type inForce struct {
 	rejected *rejected
 	reloads  int // that were asked for, or that changes brought
 	failed   int // of them
+
+	grants  []*grant // beside the file
+	granted int      // how many there were
 }
 
 // rejected is the last change of the policy that was not put in force.
@@ -132,6 +135,7 @@ func (d *Daemon) collect(m *admin.Metrics) {
 	m.Only("egressd_policy_in_force_seconds", admin.Gauge, "How long the policy has been in force.", time.Since(now.since).Seconds())
 	m.Only("egressd_policy_reloads_total", admin.Counter, "How often the policy was read again.", float64(now.reloads))
 	m.Only("egressd_policy_reloads_failed_total", admin.Counter, "How often it could not be put in force.", float64(now.failed))
+	d.collectGrants(m, now)
 	bundles := byLabel(now.show().Bundles)
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
 	for _, b := range bundles {

@@ -47,6 +47,8 @@ type change struct {
 	canaries  *secret.Canaries
 	sinks     []sink.Config
 	witnesses []sink.Witness
+	grants    []*grant
+	dropped   []droppedGrant
 }
 
 // apply makes everything that can fail before it puts any of it in force. In
@@ -79,6 +81,7 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 	if next.policy, err = d.compile(c); err != nil {
 		return nil, err
 	}
+	next.policy, next.grants, next.dropped = d.beside(ctx, c, next.policy)
 	if next.entries, err = c.Entries(); err != nil {
 		return nil, err
 	}
@@ -126,6 +129,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	d.Gate.SetCanaries(next.canaries)
 	d.policy = next.policy
 	d.putInForce(next.policy, next.config, done+": "+why)
+	d.settle(next)
 	d.attest()
 	d.adopt(next.config)
 	d.stays.trust(next.with)

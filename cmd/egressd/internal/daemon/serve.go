@@ -72,6 +72,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	defer rest()
 	for {
 		d.age(ctx)
+		d.expire(ctx)
 		d.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -87,6 +88,9 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case a := <-d.arrivals:
 			d.arrive(ctx, a)
 		case <-d.ageing():
+		case do := <-d.grants.turns:
+			do(ctx)
+		case <-d.nextEnd():
 		case <-alive:
 			d.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:
@@ -115,6 +119,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	d.filter.Shutdown()
 	d.Serving.Wait()
 	d.endOperator()
+	d.endGrants()
 	err := d.Gate.Note("stop", note)
 	d.sinks.Stop(sinksDrain)
 	return err

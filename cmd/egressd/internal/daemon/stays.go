@@ -77,6 +77,13 @@ func (s *stays) reserve(name string, network uint64) error {
 	return nil
 }
 
+// has reports whether a sandbox of that name has handed a network in, which it has still.
+func (s *stays) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of[name] > 0
+}
+
 // giveBack undoes reserve, and reports whether it was the last of its sandbox.
 func (s *stays) giveBack(name string, network uint64) (last bool) {
 	s.mu.Lock()

@@ -176,9 +176,9 @@ func (s *Status) follow(r *egress.Record) {
 	}
 	done, _, _ := strings.Cut(r.Note, " ")
 	switch done {
-	case "loaded", "reloaded", "renewed":
+	case "loaded", "reloaded", "renewed", "grants:":
 		s.Policy, s.Since, s.Source, s.Failed = r.Decision.Policy, r.Time, r.Note, nil
-		if s.Rejected != nil && done != "renewed" { // which does not read the file
+		if s.Rejected != nil && done != "renewed" && done != "grants:" { // which do not read the file
 			s.Rejected.Current = false
 		}
 	case "rejected":
