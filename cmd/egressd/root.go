@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/containercmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/grantcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/initcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
@@ -81,7 +82,9 @@ func addCommands(root *cobra.Command) {
 		newEnvCommand(),
 		policycmd.NewCheck(),
 		logcmd.NewWhy(),
-		newAllowCommand(),
+		grantcmd.NewAllow(),
+		grantcmd.NewDeny(),
+		grantcmd.NewGrants(),
 		newSuggestCommand(),
 		newReplayCommand(),
 		logcmd.New(),

@@ -29,8 +29,8 @@ sandboxes are looked at every two seconds. Bundles that it fetches are looked
 for again as the file says, and on SIGHUP. Listeners, limits and the log's
 folder are read at the start only.
 
-At listen.admin an operator can ask how it is: see egressd status, ps, cut and
-reload.
+At listen.admin an operator can ask how it is, and allow and deny hosts for a
+while: see egressd status, ps, cut, reload, allow, deny and grants.
 
 A listener that the service manager has opened (LISTEN_FDS) is taken from it, by
 its address; NOTIFY_SOCKET and WATCHDOG_USEC are served. egressd init systemd

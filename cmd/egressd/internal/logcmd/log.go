@@ -87,7 +87,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 
 func (o *logOptions) summarise(log *logs.Reader, f *records.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
-	view := overview{Overview: found, flags: o.Flags(), top: o.top}
+	view := overview{Overview: found, flags: o.Answering(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err

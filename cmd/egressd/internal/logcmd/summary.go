@@ -57,7 +57,7 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 	if err != nil {
 		return err
 	}
-	s := summarised(&overview{Overview: found, flags: o.Flags(), top: o.top})
+	s := summarised(&overview{Overview: found, flags: o.Answering(), top: o.top})
 	out := bufio.NewWriter(stdout)
 	switch {
 	case o.json:

@@ -104,7 +104,7 @@ func TestFixIsOfferedOnlyForPublicHostsThatNoRuleSpeaksOf(t *testing.T) {
 		r.Decision.Class, r.Dst.Class = row.class, row.space
 		want := ""
 		if row.want != "" {
-			want = "egressd allow " + row.want + " --from A --save"
+			want = "egressd allow " + row.want + " --from A"
 		}
 		if got := fixFor(r); got != want {
 			t.Errorf("fix for %s of %q (%s) is %q, want %q", row.class, row.host, row.space, got, want)
@@ -121,10 +121,10 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 		port uint16
 		want string
 	}{
-		{"a.test", 80, "egressd allow a.test --from A --save"},
-		{"a.test", 8443, "egressd allow a.test:8443 --from A --save"},
-		{"2606:4700::1111", 22, "egressd allow '[2606:4700::1111]:22' --from A --save"},
-		{"a.test", 0, "egressd allow a.test --from A --save"}, // a question has no port
+		{"a.test", 80, "egressd allow a.test --from A"},
+		{"a.test", 8443, "egressd allow a.test:8443 --from A"},
+		{"2606:4700::1111", 22, "egressd allow '[2606:4700::1111]:22' --from A"},
+		{"a.test", 0, "egressd allow a.test --from A"}, // a question has no port
 	} {
 		r := opened("A", row.host, "deny")
 		r.Dst.Port = row.port
@@ -145,7 +145,7 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 func TestFixIsThatOfTheLastRefusal(t *testing.T) {
 	last, first := opened("B", "a.test", "deny"), opened("A", "a.test", "deny")
 	last.Time = last.Time.Add(time.Second)
-	o := overview{Overview: &records.Overview{}, flags: " --config x"}
+	o := overview{Overview: &records.Overview{}, flags: " --save --config x"}
 	o.Add(last)
 	o.Add(first)
 	if got, want := remark(o.Section("deny")[0], o.flags), "egressd allow a.test --from B --save --config x"; got != want {

@@ -81,7 +81,7 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		return err
 	}
 	if story.Fix != "" {
-		story.Fix += o.Flags()
+		story.Fix += o.Answering()
 	}
 	if o.around {
 		if err := story.link(log); err != nil {
@@ -258,7 +258,11 @@ func (s *Story) printFix(b *strings.Builder, policyPath string) {
 		return
 	}
 	cli.Field(b, "fix", s.Fix)
-	cli.Field(b, "", "adds a line to "+policyPath+", if this is meant to pass")
+	what := "lets it pass for an hour, and with --save adds a line to "
+	if strings.Contains(s.Fix, " --save") {
+		what = "adds a line to "
+	}
+	cli.Field(b, "", what+policyPath+", if this is meant to pass")
 }
 
 func askedText(r *egress.Record) string {
@@ -308,7 +312,8 @@ func (s *Story) endText() string {
 	}
 }
 
-// fixFor returns the command that would allow what r refused, or "" where none
+// fixFor returns the command that would allow what r refused, up to the flags of
+// [logs.Source.Answering], or "" where none
 // may be offered: a tool that always prints the command that opens the hole
 // trains people to paste it.
 func fixFor(r *egress.Record) string {
@@ -320,7 +325,7 @@ func fixFor(r *egress.Record) string {
 }
 
 func fixText(host, flow string) string {
-	return "egressd allow " + cli.PatternWord(host) + " --from " + flow + " --save"
+	return "egressd allow " + cli.PatternWord(host) + " --from " + flow
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.

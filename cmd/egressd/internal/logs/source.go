@@ -118,5 +118,17 @@ func (s *Source) Flags() string {
 	if s.Dir != "" {
 		text += " --dir " + cli.ShellWord(s.Dir)
 	}
+	if s.Run != "" {
+		text += " --run " + cli.ShellWord(s.Run)
+	}
 	return text
+}
+
+// Answering are the flags of egressd allow, behind the id of a refusal: where a daemon can be
+// asked to let it pass for a while, it is.
+func (s *Source) Answering() string {
+	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.File.Listen.Admin != "" {
+		return s.Flags()
+	}
+	return " --save" + s.Flags()
 }

@@ -1,0 +1,256 @@
+// Package grantcmd has the commands that let sandboxes reach one more host, or one less, for
+// a while or in the policy file: allow, deny and grants.
+package grantcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/records"
+	"github.com/spf13/cobra"
+)
+
+// usualTime is for how long a host is granted where nobody says.
+const usualTime = time.Hour
+
+// NewAllow returns egressd allow.
+func NewAllow() *cobra.Command {
+	o := options{verdict: "allow"}
+	cmd := &cobra.Command{
+		Use:   "allow HOST[:PORT]…",
+		Short: "Let sandboxes reach one more host",
+		Long: `Allow lets sandboxes reach more hosts: for a while, or with --save for good.
+
+For a while, egressd serve is asked at listen.admin. It puts the policy in force
+as if the hosts stood in the list allow of the file, and answers once it has.
+When the time is over, or the grant is taken back with egressd grants revoke,
+what is open only because of it is cut. Grants are not kept: they end with
+egressd serve. A reload leaves those that the new policy has room for.
+
+With --save, each is written into the file as a line behind the others, which
+needs no daemon. Everything else in the file stays as it is, and the change is
+shown on standard error.
+
+What comes out is compiled first, with the tests that are in the file. Where a
+rule still refuses what was to be allowed, that is said, and what would change
+nothing is not done.
+
+HOST means ports 80 and 443, HOST:PORT one port, *.HOST every host below it, as
+in the file. What only unsafe_allow opens is refused, and so is whatever is
+wider than the domain of one registrant.
+
+With --from, HOST has to be what the request of that id asked for, and that
+request must have been refused because no rule speaks of its destination: not
+by a rule, and not for a private or metadata address. Then it is for the sandbox
+of that request alone, as with --sandbox; a saved line is for all.`,
+		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
+  egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
+  egressd allow pkgs.corp.example --from 01KB6ZQ4 --save`,
+	}
+	o.addFlags(cmd, "allow")
+	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
+	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return o.CompleteIDs(cmd, nil, word)
+	})
+	return cmd
+}
+
+// NewDeny returns egressd deny.
+func NewDeny() *cobra.Command {
+	o := options{verdict: "deny"}
+	cmd := &cobra.Command{
+		Use:   "deny HOST[:PORT]…",
+		Short: "Keep sandboxes from one more host",
+		Long: `Deny keeps sandboxes from hosts, and cuts what is open to them: for a while, or
+with --save for good.
+
+For a while, egressd serve is asked at listen.admin. It answers once the policy
+is in force and all is cut. Nothing in the file is more specific than what is
+denied so, and its tests do not hold it up. It ends with its time, with egressd
+grants revoke, and with egressd serve.
+
+With --save, each is written into the list deny of the file, which needs no
+daemon. There the most specific line decides: what a longer one still allows is
+said. The tests in the file have to stay green.
+
+HOST means ports 80 and 443, HOST:PORT one port, HOST:* all of them, *.HOST
+every host below it, '*:*' everything.`,
+		Example: `  egressd deny pastebin.com:*
+  egressd deny '*.example.com' --for 20m --sandbox ci
+  egressd deny pastebin.com --save`,
+	}
+	o.addFlags(cmd, "deny")
+	return cmd
+}
+
+type options struct {
+	logs.Source
+	verdict       string
+	from, sandbox string
+	lasts         time.Duration
+	save, json    bool
+}
+
+func (o *options) addFlags(cmd *cobra.Command, what string) {
+	logs.AddFlags(cmd, &o.Source)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long, at most 24h")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that it is for (default: all of them)")
+	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.Config))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.contradiction(cmd.Flags().Changed("for")); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+	}
+}
+
+// contradiction says which flags do not go together.
+func (o *options) contradiction(timed bool) error {
+	switch {
+	case o.save && timed:
+		return cli.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
+	case o.save && o.sandbox != "":
+		return cli.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+cli.ShellWord(o.sandbox)+" by hand")
+	}
+	return nil
+}
+
+func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
+	patterns, err := o.parse(args)
+	if err != nil {
+		return err
+	}
+	if !o.save {
+		return o.ask(ctx, stdout, stderr, patterns)
+	}
+	a, err := newAddition(o.Config, o.verdict)
+	if err != nil {
+		return err
+	}
+	if o.from != "" {
+		who, err := o.answered(a.config, patterns)
+		if err != nil {
+			return err
+		}
+		a.answers(who)
+	}
+	if err := a.add(patterns); err != nil {
+		return err
+	}
+	return o.finish(a, stdout, stderr)
+}
+
+// parse reads the arguments, and refuses what no command may add.
+func (o *options) parse(args []string) ([]policy.Pattern, error) {
+	if len(args) == 0 {
+		return nil, cli.Misused(fmt.Errorf("there is nothing to %s", o.verdict), o.line("example.com"))
+	}
+	var patterns []policy.Pattern
+	for _, arg := range args {
+		p, err := policy.ParsePattern(arg)
+		var wrong *policy.PatternError
+		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
+			return nil, cli.Misused(err, o.line(cli.PatternWord(wrong.Hint)))
+		}
+		if err != nil {
+			return nil, cli.Misused(err, o.line("example.com")+", or example.com:8443")
+		}
+		if o.verdict == "allow" {
+			err = policy.CheckGrant(p)
+		}
+		if err != nil {
+			return nil, cli.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
+		}
+		if !slices.Contains(patterns, p) {
+			patterns = append(patterns, p)
+		}
+	}
+	return patterns, nil
+}
+
+// line is the command for other hosts.
+func (o *options) line(hosts string) string {
+	line := "egressd " + o.verdict + " " + hosts
+	if o.save {
+		line += " --save"
+	}
+	return line
+}
+
+// saving is the command line that does what this one asks for, for good.
+func (o *options) saving(patterns []policy.Pattern) string {
+	line := "egressd " + o.verdict
+	for _, p := range patterns {
+		line += " " + cli.PatternWord(p.String())
+	}
+	if o.from != "" {
+		line += " --from " + cli.ShellWord(o.from)
+	}
+	return line + " --save" + o.Flags()
+}
+
+// answered finds the refusal that a grant answers, and refuses the grant where it does not.
+func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*logcmd.Story, error) {
+	source := o.Source
+	if source.Dir == "" && source.Run == "" {
+		dir, err := c.AuditDir()
+		if err != nil {
+			return nil, err
+		}
+		source.Dir = dir
+	}
+	log, err := source.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	s, err := logcmd.FindStory(log, strings.ToUpper(o.from))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range patterns {
+		if err := answeredBy(s, p); err != nil {
+			return nil, cli.Failed(err, "egressd why "+s.Flow+o.Flags())
+		}
+	}
+	return s, nil
+}
+
+// answeredBy says why allowing p does not answer the story, or nil: it has to
+// be just what was refused.
+func answeredBy(s *logcmd.Story, p policy.Pattern) error {
+	if s.Record() == nil || s.Decision.Action == "allow" {
+		return fmt.Errorf("%s was not refused", s.Flow)
+	}
+	host := records.RefusedHost(s.Record())
+	if host == "" {
+		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, records.Why(s.Record()))
+	}
+	for _, text := range []string{host, records.Destination(s.Record())} {
+		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, records.Destination(s.Record()), p)
+}
+
+func patternTexts(patterns []policy.Pattern) []string {
+	texts := make([]string, len(patterns))
+	for i, p := range patterns {
+		texts[i] = p.String()
+	}
+	return texts
+}
