@@ -22,12 +22,12 @@ type retry struct {
 func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
 	c.retry = &retry{claim: claim}
 	j, farewell := c.Follow(true, behind)
-	if j != relay.Follow {
+	if j != relay.Follow && j != relay.Await {
 		return j, farewell
 	}
 	c.share = c.place.share
 	c.tunnel.Limit(c.flow.Budget())
-	return relay.Follow, nil
+	return j, nil
 }
 
 // Follow implements [relay.Follower]: it judges a second ClientHello. It runs on the loop.
@@ -40,6 +40,8 @@ func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
 	}
 	hello, err := c.retry.Client(next)
 	switch {
+	case errors.Is(err, sniff.ErrShort) && c.retry.Keeps():
+		return relay.Await, nil
 	case errors.Is(err, sniff.ErrShort):
 		return relay.Follow, nil
 	case errors.Is(err, sniff.ErrNoTLS):

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // retryRequest is the beginning of a HelloRetryRequest (RFC 8446, section 4.1.4).
@@ -75,6 +76,19 @@ func TestASecondHelloNamesTheHostToo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnUnfinishedSecondHelloIsNotKeptForLong, though its tunnel may idle for a quarter of an hour.
+func TestAnUnfinishedSecondHelloIsNotKeptForLong(t *testing.T) {
+	honest := hello(t, "base-allowed")
+	o := newOrigin(t, func(c net.Conn) {
+		io.ReadFull(c, make([]byte, len(honest)))
+		io.WriteString(c, retryRequest)
+		io.Copy(io.Discard, c)
+	})
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Hello = 2 * time.Second })
+	w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(honest).expect(retryRequest).send(honest[:len(honest)-1]).rest()
+	w.recorded(t, ended("first-bytes-late"))
 }
 
 // TestAHelloThatOnlySomeServersReadReachesNone has hellos that GnuTLS reads, behind changes of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"testing"
+	"time"
 )
 
 // A follower says of what passes what says does.
@@ -94,6 +95,60 @@ func TestWhatAFollowerRefusesGoesNowhere(t *testing.T) {
 			}
 			if rest, _ := io.ReadAll(w.client); string(rest) != "bye" {
 				t.Errorf("the client got %q", rest)
+			}
+		})
+	}
+}
+
+// TestWhatIsAwaitedHasToComeInTime, counted from when it was awaited first.
+func TestWhatIsAwaitedHasToComeInTime(t *testing.T) {
+	for says, row := range map[string]struct {
+		then Judgement // of a byte that comes later
+		late bool
+	}{
+		"more is awaited":  {Await, true},
+		"more is followed": {Follow, true},
+		"it came":          {Pass, false},
+	} {
+		t.Run(says, func(t *testing.T) {
+			w, _ := follow(t, func(_ bool, next []byte) Judgement {
+				if string(next) == "a" {
+					return Await
+				}
+				return row.then
+			})
+			later := func(d time.Duration) (over bool) {
+				looked := make(chan bool)
+				w.loop.Post(func() {
+					w.loop.began = w.loop.began.Add(-d)
+					w.loop.instant += instant(d / time.Millisecond)
+					w.tunnel.checkTime()
+					looked <- w.tunnel.over
+				})
+				return <-looked
+			}
+			pass := func(b string) {
+				io.WriteString(w.client, b)
+				if _, err := io.ReadFull(w.upstream, make([]byte, len(b))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := io.ReadFull(w.upstream, make([]byte, len("first"))); err != nil {
+				t.Fatal(err)
+			}
+			pass("a")
+			if later(generous.First / 2) {
+				t.Fatal("over at half of the time")
+			}
+			pass("b")
+			if over := later(generous.First - generous.First/4); over != row.late {
+				t.Fatalf("over %v, when it should be %v", over, row.late)
+			}
+			if !row.late {
+				return
+			}
+			if e := w.end(t); e.Why != FirstLate {
+				t.Errorf("ended %+v", e)
 			}
 		})
 	}

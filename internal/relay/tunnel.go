@@ -15,6 +15,7 @@ const (
 	Pass                    // these and all later bytes may go
 	Take                    // the keeper has taken both descriptors over; the tunnel is no more
 	Follow                  // as Pass, and the keeper, a [Follower], looks at what comes next
+	Await                   // as Follow, of something that has to be whole within Limits.First of the first Await
 )
 
 // A Keeper is who a tunnel belongs to.
@@ -34,7 +35,7 @@ type Follower interface {
 	Keeper
 	// Follow looks at the next bytes, which go up to the upstream, or down to the
 	// client, before they are passed on. It is called until it says something else
-	// than Follow: Pass, or Refuse, after which they go nowhere, and farewell is sent to the
+	// than Follow or Await: Pass, or Refuse, after which they go nowhere, and farewell is sent to the
 	// client. next is valid during the call only.
 	Follow(up bool, next []byte) (j Judgement, farewell []byte)
 }
@@ -53,7 +54,7 @@ const (
 	Broken      Why = "reset"            // one side broke off
 	IdleTooLong Why = "idle-timeout"     // nothing moved for the idle time
 	TooOld      Why = "lifetime"         // it has lasted as long as a tunnel may
-	FirstLate   Why = "first-bytes-late" // the client's first bytes were not complete in time
+	FirstLate   Why = "first-bytes-late" // the client's first bytes, or what was awaited, were not complete in time
 	Refused     Why = "refused"          // the keeper refused the first bytes, or those that it followed
 	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
 	WasCut      Why = "cut"
@@ -62,7 +63,7 @@ const (
 
 // Limits bound a tunnel in time and size.
 type Limits struct {
-	First      time.Duration // until the client's first bytes are judged; as all of these, at most 49 days
+	First      time.Duration // until the client's first bytes are judged, and what is awaited; as all of these, at most 49 days
 	FirstBytes int           // most bytes held for that
 	Idle       time.Duration // without a byte either way
 	Life       time.Duration // from Carry to the end, whatever moves; 0 ends the tunnel at once
@@ -91,6 +92,7 @@ type side struct {
 	hangup   bool // an end may be waiting behind the last bytes: read until nothing comes
 	shut     bool // its sending half has been shut down
 	followed bool // the keeper, a Follower, looks at what comes from it
+	awaited  bool // and has kept some of it, which it does not for long
 }
 
 // A stream is the bytes of one direction.
@@ -120,7 +122,7 @@ type Tunnel struct {
 	up, down         stream  // up.rest holds the client's first bytes while they are judged
 	client, upstream side
 	begun            instant
-	born             instant // when the time for the first bytes began to run
+	born             instant // when the time for the first bytes, or for what is awaited, began to run
 	moved            instant // when a byte last did
 	judged           bool
 	started          bool
@@ -268,9 +270,9 @@ func (t *Tunnel) judge(first []byte) {
 func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
 	t.up.rest = nil
 	switch verdict {
-	case Pass, Follow:
+	case Pass, Follow, Await:
 		t.judged = true
-		t.following(verdict == Follow)
+		t.following(verdict)
 		if !t.fits(len(first)) {
 			t.exceed()
 			return
@@ -290,7 +292,15 @@ func (t *Tunnel) refuse(farewell []byte) {
 	t.finish(Refused)
 }
 
-func (t *Tunnel) following(looks bool) { t.client.followed, t.upstream.followed = looks, looks }
+// following notes what the keeper wants to see from now on.
+func (t *Tunnel) following(verdict Judgement) {
+	if verdict == Await && !t.client.awaited {
+		t.born = t.loop.instant
+	}
+	looks := verdict != Pass
+	t.client.followed, t.upstream.followed = looks, looks
+	t.client.awaited = looks && (verdict == Await || t.client.awaited)
+}
 
 // follow has the keeper look at bytes of s, and reports whether they may go.
 func (t *Tunnel) follow(s *stream, next []byte) bool {
@@ -300,9 +310,8 @@ func (t *Tunnel) follow(s *stream, next []byte) bool {
 		return false
 	}
 	switch verdict, farewell := keeper.Follow(s == &t.up, next); verdict {
-	case Follow:
-	case Pass:
-		t.following(false)
+	case Follow, Await, Pass:
+		t.following(verdict)
 	default:
 		t.refuse(farewell)
 		return false
@@ -326,7 +335,7 @@ func (t *Tunnel) passFirst(first []byte) {
 // checkTime ends a tunnel whose time is over.
 func (t *Tunnel) checkTime() {
 	now := t.loop.instant
-	waiting := !t.judged && (t.up.rest != nil || !t.limits.ServerFirst || t.down.count == 0)
+	waiting := t.client.awaited || !t.judged && (t.up.rest != nil || !t.limits.ServerFirst || t.down.count == 0)
 	switch {
 	case waiting && now.since(t.born) >= t.limits.First:
 		t.finish(FirstLate)

@@ -13,8 +13,7 @@ type Retry struct {
 	assembler      Assembler
 }
 
-// maxSecond bounds the records of a second hello: one that is kept waits for no less time
-// than the connection may be idle.
+// maxSecond bounds the records of a second hello, each of which is kept twice.
 const maxSecond = 16 << 10
 
 // AllowsRetry reports whether a server that speaks a version that h offers may ask for
@@ -56,6 +55,9 @@ func asksForRetry(b []byte) bool {
 	b = b[min(len(b), messageHeader+2):]
 	return string(b) == retryRandom[:len(b)]
 }
+
+// Keeps reports whether r keeps a part of a second hello. A caller gives that a time limit.
+func (r *Retry) Keeps() bool { return len(r.second) > 0 }
 
 // Client takes what the client sent next, and returns the second hello once b completes
 // it. Until then the error is ErrShort; it is [ErrNoTLS] where what was sent ends all TLS, and
