@@ -45,6 +45,7 @@ type opening struct {
 	cancel    func()    // gives up what is under way: the connect, or before that the waiting for a person
 	hello     *sniff.Assembler
 	retry     *retry   // of the hello that has passed, or nil
+	word      *word    // that may be all that the client says, or nil
 	front     *front   // of a TLS listener, or nil
 	captured  *capture // nil where the client knows of the proxy
 }
@@ -228,10 +229,14 @@ func (c *conn) connected(upstream int, err error) {
 	c.carry(upstream)
 }
 
+// clientFirst reports whether nothing passes before the client's first bytes were judged
+// (decision 4).
+func (c *conn) clientFirst() bool {
+	return web(c.flow.Destination().Port) && !c.flow.AnyProtocol() || c.flow.Inspected()
+}
+
 func (c *conn) carry(upstream int) {
-	port := c.flow.Destination().Port
-	web := (port == 443 || port == 80) && !c.flow.AnyProtocol() || c.flow.Inspected()
-	limits := c.server.metered(c.flow.Meter(), web)
+	limits := c.server.metered(c.flow.Meter(), c.clientFirst())
 	c.upstream = upstream
 	first := c.rest
 	c.rest = nil
@@ -283,8 +288,11 @@ func (c *conn) Ended(e relay.End) {
 		c.flow.Exceeded()
 	}
 	outcome := string(e.Why)
-	if c.opening != nil && c.refused != nil {
-		outcome = string(c.refused.Decision.Class)
+	if c.opening != nil {
+		c.word.forget(c.loop)
+		if c.refused != nil {
+			outcome = string(c.refused.Decision.Class)
+		}
 	}
 	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
 	c.leave()
@@ -295,6 +303,7 @@ func (c *conn) Ended(e relay.End) {
 func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
 	c.over = true
 	c.loop.Stop(c.late)
+	c.word.forget(c.loop)
 	c.loop.Forget(c.fd)
 	first := bytes.Clone(b)
 	client, err := netConn(c.fd)

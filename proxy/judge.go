@@ -18,11 +18,12 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // First implements [relay.Keeper]: it judges a tunnel's first bytes against
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
+	first = c.word.before(first)
 	protocol := detect(first, c.flow.Destination().Port)
 	spoken := c.tunnel.Down() > 0
 	switch {
 	case protocol == sniff.Undecided:
-		return relay.More, nil
+		return c.heardWord(first)
 	case protocol == sniff.TLS:
 		return c.judgeTLS(first)
 	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
@@ -50,6 +51,8 @@ func detect(first []byte, port uint16) sniff.Protocol {
 	}
 	line, _, whole := bytes.Cut(first, []byte("\n"))
 	switch {
+	case bytes.IndexByte(line, 0) >= 0: // as in git's own protocol, whose client waits for an answer
+		return sniff.Other
 	case bytes.HasSuffix(line, []byte(" HTTP/1.1\r")), bytes.HasSuffix(line, []byte(" HTTP/1.0\r")):
 		return sniff.HTTP1
 	case whole || len(first) > 8<<10:
@@ -81,8 +84,8 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	case err != nil:
 		c.refused = asRefusal(err)
 		return relay.Refuse, accessDenied
-	case c.flow.Inspected() && spoken: // what the upstream said in clear is no part of TLS
-		c.refused = c.flow.Failed(policy.NotTLS, "the destination spoke before the client did")
+	case c.flow.Inspected() && (spoken || c.word.passed()): // what was said in clear is no part of TLS
+		c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
 		return relay.Refuse, accessDenied
 	case c.flow.Inspected():
 		c.takeTLS(first, claim.ALPN)
@@ -96,6 +99,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 // pass lets the first bytes go, and what comes behind them, as far as the policy
 // lets anything go up.
 func (c *conn) pass() (relay.Judgement, []byte) {
+	c.word.forget(c.loop)
 	c.share, c.opening = c.place.share, nil
 	c.tunnel.Limit(c.flow.Budget())
 	return relay.Pass, nil
@@ -132,7 +136,7 @@ func (c *conn) takeHTTP(first []byte) {
 	host, via := c.flow.Destination(), c.door.via()
 	relay.Reset(c.upstream) // nothing was said on it
 	c.loop.CloseFD(c.upstream)
-	c.flow.Close(egress.End{Outcome: "http"})
+	c.flow.Close(egress.End{Up: c.word.size(), Outcome: "http"})
 	c.toGoroutine(first, func(h *hosted) {
 		h.within, h.via = &host, via
 		c.server.serveHTTP(h)

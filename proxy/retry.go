@@ -30,8 +30,12 @@ func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judg
 	return j, nil
 }
 
-// Follow implements [relay.Follower]: it judges a second ClientHello. It runs on the loop.
+// Follow implements [relay.Follower]: it judges a second ClientHello, and what follows a
+// [word]. It runs on the loop.
 func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
+	if c.retry == nil {
+		return c.followWord(up, next), nil
+	}
 	if !up {
 		if c.retry.Server(next) {
 			return c.pass()

@@ -100,6 +100,64 @@ func TestWhatAFollowerRefusesGoesNowhere(t *testing.T) {
 	}
 }
 
+// TestAFollowerHasBytesHeldAgain, and First judges those that are, and what comes behind them, in the
+// time that first bytes have.
+func TestAFollowerHasBytesHeldAgain(t *testing.T) {
+	w, f := follow(t, func(_ bool, next []byte) Judgement {
+		if string(next) == "a" {
+			return Follow
+		}
+		return More
+	})
+	read := make([]byte, 10)
+	io.WriteString(w.client, "a")
+	if _, err := io.ReadFull(w.upstream, read[:6]); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan string, 9)
+	w.loop.Post(func() {
+		f.keeper.judge = func(first []byte) (Judgement, []byte) {
+			held <- string(first)
+			if string(first) == "bc" {
+				return Pass, nil
+			}
+			return More, nil
+		}
+	})
+	w.later(generous.First - generous.First/4)
+	io.WriteString(w.client, "b")
+	if got := <-held; got != "b" {
+		t.Fatalf("judged %q", got)
+	}
+	if w.later(generous.First / 2) {
+		t.Fatal("over in less than the time for first bytes")
+	}
+	io.WriteString(w.upstream, "down")
+	if _, err := io.ReadFull(w.client, read[:4]); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(w.client, "c")
+	if got := <-held; got != "bc" {
+		t.Fatalf("judged %q", got)
+	}
+	io.WriteString(w.client, "d")
+	if _, err := io.ReadFull(w.upstream, read[:3]); err != nil || string(read[:3]) != "bcd" {
+		t.Errorf("the upstream got %q, %v", read[:3], err)
+	}
+}
+
+// later looks at the tunnel as if d had passed, and reports whether it is over.
+func (w *world) later(d time.Duration) (over bool) {
+	looked := make(chan bool)
+	w.loop.Post(func() {
+		w.loop.began = w.loop.began.Add(-d)
+		w.loop.instant += instant(d / time.Millisecond)
+		w.tunnel.checkTime()
+		looked <- w.tunnel.over
+	})
+	return <-looked
+}
+
 // TestWhatIsAwaitedHasToComeInTime, counted from when it was awaited first.
 func TestWhatIsAwaitedHasToComeInTime(t *testing.T) {
 	for says, row := range map[string]struct {
@@ -117,16 +175,6 @@ func TestWhatIsAwaitedHasToComeInTime(t *testing.T) {
 				}
 				return row.then
 			})
-			later := func(d time.Duration) (over bool) {
-				looked := make(chan bool)
-				w.loop.Post(func() {
-					w.loop.began = w.loop.began.Add(-d)
-					w.loop.instant += instant(d / time.Millisecond)
-					w.tunnel.checkTime()
-					looked <- w.tunnel.over
-				})
-				return <-looked
-			}
 			pass := func(b string) {
 				io.WriteString(w.client, b)
 				if _, err := io.ReadFull(w.upstream, make([]byte, len(b))); err != nil {
@@ -137,11 +185,11 @@ func TestWhatIsAwaitedHasToComeInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			pass("a")
-			if later(generous.First / 2) {
+			if w.later(generous.First / 2) {
 				t.Fatal("over at half of the time")
 			}
 			pass("b")
-			if over := later(generous.First - generous.First/4); over != row.late {
+			if over := w.later(generous.First - generous.First/4); over != row.late {
 				t.Fatalf("over %v, when it should be %v", over, row.late)
 			}
 			if !row.late {

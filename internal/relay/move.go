@@ -42,6 +42,9 @@ func (t *Tunnel) carry(s *stream, from, to *side) bool {
 		if !ok {
 			return false
 		}
+		if s == &t.up && !t.judged {
+			return true // the client's bytes are held again
+		}
 		budget -= n
 		t.loop.moved += n
 	}
@@ -90,7 +93,7 @@ func (t *Tunnel) fetch(s *stream, from, to *side) (int, bool) {
 		return 0, false
 	}
 	if from.followed && !t.follow(s, t.loop.buffer[:n]) {
-		return 0, false
+		return 0, !t.over
 	}
 	sent, errno := writeFD(int(to.fd), t.loop.buffer[:n])
 	if errno == syscall.EAGAIN {

@@ -36,7 +36,8 @@ type Follower interface {
 	// Follow looks at the next bytes, which go up to the upstream, or down to the
 	// client, before they are passed on. It is called until it says something else
 	// than Follow or Await: Pass, or Refuse, after which they go nowhere, and farewell is sent to the
-	// client. next is valid during the call only.
+	// client, or, of bytes that go up, More: then they, and what comes behind them, are first bytes again, which First
+	// judges. next is valid during the call only.
 	Follow(up bool, next []byte) (j Judgement, farewell []byte)
 }
 
@@ -302,21 +303,40 @@ func (t *Tunnel) following(verdict Judgement) {
 	t.client.awaited = looks && (verdict == Await || t.client.awaited)
 }
 
-// follow has the keeper look at bytes of s, and reports whether they may go.
+// follow has the keeper look at bytes of s, and reports whether they may go. Where they
+// may not, they are taken care of, and the tunnel may be over.
 func (t *Tunnel) follow(s *stream, next []byte) bool {
 	keeper, ok := t.keeper.(Follower)
 	if !ok {
 		t.refuse(nil)
 		return false
 	}
-	switch verdict, farewell := keeper.Follow(s == &t.up, next); verdict {
-	case Follow, Await, Pass:
+	verdict, farewell := keeper.Follow(s == &t.up, next)
+	switch {
+	case verdict == Follow || verdict == Await || verdict == Pass:
 		t.following(verdict)
+		return true
+	case verdict == More && s == &t.up:
+		t.following(Pass)
+		t.judged, t.born = false, t.loop.instant
+		if t.judge(next); !t.over {
+			t.wait() // for what was not read yet
+		}
 	default:
 		t.refuse(farewell)
-		return false
 	}
-	return true
+	return false
+}
+
+// Again has the keeper judge once more what the client has sent, where it said More.
+func (t *Tunnel) Again() {
+	if t.over || t.judged || t.up.rest == nil {
+		return
+	}
+	t.judge(*t.up.rest)
+	if !t.over {
+		t.step()
+	}
 }
 
 // passFirst sends the judged bytes at once where it may: they stand in the

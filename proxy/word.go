@@ -1,0 +1,91 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+)
+
+// A word is the few bytes with which a client began, and after which it sent nothing more,
+// such as JDWP-Handshake: they may begin a request of HTTP or a ClientHello, and may be all that the
+// client says before it is answered. Where the rules let any protocol pass, they go on after a
+// pause. What follows is held again as soon as it tells what they began, and judged together with them: they are
+// too few for a server to act on as either.
+//
+// A nil word is none.
+type word struct {
+	pause *relay.Timer
+	over  bool   // the pause is
+	sent  []byte // went to the upstream
+}
+
+// wordPause is how long a client may say nothing before what it has begun with is a word.
+const wordPause = time.Second
+
+// heardWord judges first bytes that are too few to tell what they begin.
+func (c *conn) heardWord(first []byte) (relay.Judgement, []byte) {
+	switch {
+	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
+		return relay.More, nil
+	case c.word == nil:
+		w := new(word)
+		w.pause = c.loop.After(min(wordPause, c.server.limits.Hello/2), func() {
+			w.over = true
+			c.tunnel.Again()
+		})
+		c.word = w
+		return relay.More, nil
+	case !c.word.over || c.word.passed():
+		return relay.More, nil
+	}
+	if err := c.flow.Narrow(context.Background(), func(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }); err != nil {
+		c.refused = asRefusal(err)
+		return relay.Refuse, nil
+	}
+	c.word.sent = slices.Clone(first)
+	c.tunnel.Limit(c.flow.Budget())
+	return relay.Follow, nil
+}
+
+// followWord lets what follows a word pass for as long as that tells nothing more.
+func (c *conn) followWord(up bool, next []byte) relay.Judgement {
+	if !up {
+		return relay.Follow
+	}
+	all := c.word.before(next)
+	if sniff.Detect(all) != sniff.Undecided {
+		return relay.More
+	}
+	c.word.sent = all
+	return relay.Follow
+}
+
+// before returns all that the client has sent, of which b has not passed.
+func (w *word) before(b []byte) []byte {
+	if !w.passed() {
+		return b
+	}
+	return slices.Concat(w.sent, b)
+}
+
+// passed reports whether w went to the upstream.
+func (w *word) passed() bool { return w != nil && w.sent != nil }
+
+// size is how many bytes went to the upstream.
+func (w *word) size() int64 {
+	if w == nil {
+		return 0
+	}
+	return int64(len(w.sent))
+}
+
+// forget is for when the client's first bytes have been judged.
+func (w *word) forget(loop *relay.Loop) {
+	if w != nil {
+		loop.Stop(w.pause)
+	}
+}
