@@ -19,7 +19,7 @@ type inForce struct {
 	config   *config.Config
 	since    time.Time
 	source   string
-	rejected *rejected
+	rejected *config.Rejection
 	reloads  int // that were asked for, or that changes brought
 	failed   int // of them
 
@@ -27,23 +27,16 @@ type inForce struct {
 	granted int      // how many there were
 }
 
-// rejected is the last change of the policy that was not put in force.
-type rejected struct {
-	Time    time.Time `json:"time"`
-	Reason  string    `json:"reason"`
-	Current bool      `json:"current"` // nothing was put in force since
-}
-
 // A policyState is what egressd policy status says of a policy, in its words. What it reads
 // from the log is left out.
 type policyState struct {
-	OK       bool          `json:"ok"`
-	Running  bool          `json:"running"`
-	Policy   string        `json:"policy,omitempty"`
-	Since    time.Time     `json:"since,omitzero"`
-	Source   string        `json:"source,omitempty"`
-	Rejected *rejected     `json:"rejected,omitempty"`
-	Bundles  []bundleState `json:"bundles"`
+	OK       bool              `json:"ok"`
+	Running  bool              `json:"running"`
+	Policy   string            `json:"policy,omitempty"`
+	Since    time.Time         `json:"since,omitzero"`
+	Source   string            `json:"source,omitempty"`
+	Rejected *config.Rejection `json:"rejected,omitempty"`
+	Bundles  []bundleState     `json:"bundles"`
 }
 
 type bundleState struct {
@@ -84,7 +77,7 @@ func (d *Daemon) reloaded(err error) {
 	next.reloads++
 	if err != nil {
 		next.failed++
-		next.rejected = &rejected{time.Now().UTC(), clipped(err.Error()), true}
+		next.rejected = &config.Rejection{Time: time.Now().UTC(), Reason: clipped(err.Error()), Current: true}
 	}
 	d.operator.now.Store(&next)
 }

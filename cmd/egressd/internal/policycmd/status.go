@@ -51,22 +51,15 @@ type policyStatusOptions struct {
 
 // A Status is what is known of the policy and of what it is made of.
 type Status struct {
-	OK       bool           `json:"ok"`
-	Running  bool           `json:"running"`
-	Policy   string         `json:"policy,omitempty"` // digest of the one in force, or that was when egressd ended
-	Since    time.Time      `json:"since,omitzero"`
-	Source   string         `json:"source,omitempty"` // how it came into force
-	Rejected *rejection     `json:"rejected,omitempty"`
-	Failed   *failures      `json:"failed,omitempty"`
-	File     string         `json:"file_error,omitempty"` // why the policy file cannot be read now
-	Bundles  []bundleStatus `json:"bundles"`
-}
-
-// A rejection is the last change of the policy that was not put in force.
-type rejection struct {
-	Time    time.Time `json:"time"`
-	Reason  string    `json:"reason"`
-	Current bool      `json:"current"` // nothing was put in force since
+	OK       bool              `json:"ok"`
+	Running  bool              `json:"running"`
+	Policy   string            `json:"policy,omitempty"` // digest of the one in force, or that was when egressd ended
+	Since    time.Time         `json:"since,omitzero"`
+	Source   string            `json:"source,omitempty"` // how it came into force
+	Rejected *config.Rejection `json:"rejected,omitempty"`
+	Failed   *failures         `json:"failed,omitempty"`
+	File     string            `json:"file_error,omitempty"` // why the policy file cannot be read now
+	Bundles  []bundleStatus    `json:"bundles"`
 }
 
 // failures are the decisions that the policy in force could not make: it denied
@@ -183,7 +176,7 @@ func (s *Status) follow(r *egress.Record) {
 		}
 	case "rejected":
 		_, reason, _ := strings.Cut(r.Note, " ")
-		s.Rejected = &rejection{Time: r.Time, Reason: reason, Current: true}
+		s.Rejected = &config.Rejection{Time: r.Time, Reason: reason, Current: true}
 	}
 }
 
