@@ -134,7 +134,7 @@ func sayFindings(w io.Writer, all []Symptom, asJSON bool) error {
 func machineFindings() []Symptom {
 	tried, redirected, err := selftest(false)
 	if err != nil {
-		return []Symptom{{"sandbox", err.Error(), sandboxFix()}}
+		return []Symptom{{"sandbox", exits.NoSandbox(err).Error(), sandboxFix()}}
 	}
 	all := []Symptom{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
 	if err := exits.Escaped(tried); err != nil {
@@ -151,8 +151,12 @@ func machineFindings() []Symptom {
 	return all
 }
 
-// sandboxFix is for the first setting of the kernel that forbids user namespaces.
+// sandboxFix is for the first thing that forbids user namespaces: egressd itself, or a setting
+// of the kernel.
 func sandboxFix() string {
+	if path := exits.Unreadable(); path != "" {
+		return "chmod a+r " + path
+	}
 	for _, s := range []struct{ path, forbids, fix string }{
 		{"/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=15000"},
 		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},

@@ -5,6 +5,7 @@ package exits
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 
@@ -43,10 +44,27 @@ func AsSandbox(err error) error {
 func NoSandbox(err error) error {
 	hint := "egressd serve, and proxy variables, for a sandbox that something else makes"
 	var setup *sandbox.SetupError
+	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
+		return cli.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
+	}
 	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
 		hint = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
 	}
 	return cli.Failed(err, hint)
+}
+
+// Unreadable returns the path of this program where this process may execute, but not read
+// it, and else an empty one.
+func Unreadable() string {
+	f, err := os.Open("/proc/self/exe")
+	if err == nil {
+		f.Close()
+	}
+	path, _ := os.Executable()
+	if !errors.Is(err, syscall.EACCES) {
+		return ""
+	}
+	return path
 }
 
 // NotStarted says whose fault it is that a program was not started, and what to type next.
