@@ -440,6 +440,12 @@ func TestARunReachesNoOperator(t *testing.T) {
 	if strings.Contains(e.out, token) || strings.Contains(e.out, `"status"`) || !strings.Contains(e.talk, "1 denied: 127.0.0.1") {
 		t.Errorf("exit %d, %q, %q", e.code, e.out, e.talk)
 	}
+	other := filepath.Join(d.dir, "other.yaml") // says nothing of a listener
+	must(t, os.WriteFile(other, []byte("version: 1\nunsafe_allow: ['127.0.0.0/8:*']\n"), 0o600))
+	e = d.tell(t, nil, "run", "--config", other, "--host-port", "9464", "--", "sh", "-c", script)
+	if strings.Contains(e.out, token) || strings.Contains(e.out, "Bearer") || strings.Contains(e.out, `"error"`) || !strings.Contains(e.talk, "1 denied: 127.0.0.1") {
+		t.Errorf("by another policy: exit %d, %q, %q", e.code, e.out, e.talk)
+	}
 	d.stop(t)
 	d.writeConfig(t, withAdmin(socketOfOperator, "allow: [allowed.test]\n"))
 	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))

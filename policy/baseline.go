@@ -20,7 +20,8 @@ type BaselineOptions struct {
 	Listeners func() []netip.AddrPort
 
 	// Operator returns where only an operator may connect to egressd, as Listeners
-	// does. Nothing opens it. Nil: nowhere.
+	// does. Nothing opens it. It is asked for special-purpose addresses and the host's own alone, and
+	// may look into a folder. Nil: nowhere.
 	Operator func() []netip.AddrPort
 
 	// Exceptions open special-purpose space, each for just what it names:
@@ -178,7 +179,7 @@ func (b *Baseline) refusedAddr(addr netip.Addr, to wanted) AddressClass {
 		class, embedded = AddrSelf, EmbeddedIPv4(addr).IsValid()
 	}
 	local := own || class == AddrLoopback || class == AddrUnspecified
-	if isListener(b.operator(), addr, local, to) || isListener(b.listeners(), addr, local, to) && !b.namesListener(addr, to) {
+	if class != "" && isListener(b.operator(), addr, local, to) || isListener(b.listeners(), addr, local, to) && !b.namesListener(addr, to) {
 		return AddrSelf
 	}
 	if class == "" {

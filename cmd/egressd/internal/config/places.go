@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 )
@@ -138,6 +140,34 @@ func OperatorTokens() (string, error) {
 		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
 	}
 	return filepath.Join(filepath.Dir(log), "admin"), nil
+}
+
+// OperatorsNow are where the operator's listeners of this user are, of any daemon: each that is
+// over TCP has its token in the folder of tokens for as long as it is there.
+func OperatorsNow() (all []netip.AddrPort) {
+	dir, err := OperatorTokens()
+	if err != nil {
+		return nil
+	}
+	files, _ := os.ReadDir(dir) // most often there is none
+	for _, f := range files {
+		if at, ok := operatorOf(f.Name()); ok {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// operatorOf is the address that the token in a file of that name is for.
+func operatorOf(name string) (netip.AddrPort, bool) {
+	name, ok := strings.CutSuffix(name, ".token")
+	dash := strings.LastIndexByte(name, '-')
+	if !ok || dash < 0 {
+		return netip.AddrPort{}, false
+	}
+	addr, err := netip.ParseAddr(name[:dash])
+	port, bad := strconv.ParseUint(name[dash+1:], 10, 16)
+	return netip.AddrPortFrom(addr, uint16(port)), err == nil && bad == nil
 }
 
 // RunsDir is where the folders of runs are: beside the log of the daemon, which

@@ -241,6 +241,8 @@ func (r *runner) change(c *config.Config) error {
 	}
 	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
 	c.Learn = r.learn
+	own := c.OperatorAt()
+	c.Operator = func() []netip.AddrPort { return append(config.OperatorsNow(), own...) }
 	if err := allowHostPorts(c.File, name, r.given); err != nil {
 		return err
 	}
