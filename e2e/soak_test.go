@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// soakVariable says how long TestSoak lasts, "1h", instead of some seconds, and, where the
-// machine has other things to do, how many uses of egressd there are in a second instead
-// of 300: "1h@150". Each round is a minute then.
+// soakVariable says how long TestSoak lasts, "1h", instead of some seconds. Each round is a
+// minute then, and there are as many as it takes for a million uses of egressd in each hour. Where the machine
+// has other things to do, it says how many there are in a second instead of 330, "1h@150", and
+// what they come to does not matter.
 const soakVariable = "EGRESSD_E2E_SOAK"
 
 const forcedCollection = "GC forced" // says the runtime when it collects because it has not for two minutes
@@ -35,6 +36,7 @@ type soak struct {
 	least  int           // uses in a round
 	lasts  time.Duration // a round, at least
 	pace   time.Duration // from one use to the next
+	total  int64         // uses, at least
 	quiet  state         // before the first one
 }
 
@@ -67,7 +69,8 @@ func TestSoak(t *testing.T) {
 	var states []state
 	var calm state
 	was, may := &s.quiet, 16
-	for n, used := 0, time.Duration(0); n < 2 || used < s.length; n++ {
+	used := time.Duration(0)
+	for n := 0; n < 2 || used < s.length || s.serial.Load() < s.total; n++ {
 		began := time.Now()
 		s.round(t)
 		states = append(states, s.rest(t, was, may))
@@ -79,6 +82,7 @@ func TestSoak(t *testing.T) {
 			calm = s.calm(t)
 		}
 	}
+	t.Logf("%d uses in %v, without the minutes of calm", s.serial.Load(), used.Round(time.Second))
 	s.expectSameMemory(t, states)
 	s.expectCalm(t, &calm)
 	s.stop(t)
@@ -89,13 +93,16 @@ func newSoak(t *testing.T) *soak {
 	t.Helper()
 	s := &soak{least: 420, pace: time.Millisecond}
 	if text := os.Getenv(soakVariable); text != "" {
-		long, rate, _ := strings.Cut(text, "@")
+		long, rate, slower := strings.Cut(text, "@")
 		length, err := time.ParseDuration(long)
-		uses, errRate := strconv.Atoi(firstSet(rate, "300"))
+		uses, errRate := strconv.Atoi(firstSet(rate, "330"))
 		if err := errors.Join(err, errRate); err != nil {
 			t.Fatal(err)
 		}
 		s.length, s.lasts, s.pace = length, time.Minute, time.Second/time.Duration(uses)
+		if !slower {
+			s.total = int64(length.Hours() * 1e6)
+		}
 	}
 	trace := 300 // ms
 	if s.lasts > 0 {
@@ -135,7 +142,8 @@ func (s *soak) round(t *testing.T) {
 	tick := time.NewTicker(s.pace)
 	defer tick.Stop()
 	var uses atomic.Int64
-	for range 8 {
+	const users = 8
+	for range users {
 		using.Go(func() {
 			for uses.Add(1) <= int64(s.least) || time.Since(begin) < s.lasts {
 				<-tick.C
@@ -147,6 +155,7 @@ func (s *soak) round(t *testing.T) {
 		})
 	}
 	using.Wait()
+	t.Logf("%d uses at a time in %v", users, time.Since(begin).Round(time.Millisecond))
 	s.lingering.Wait()
 	close(over)
 	watching.Wait()
