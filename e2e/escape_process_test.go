@@ -140,6 +140,33 @@ func TestSignalsAreLeftToOthers(t *testing.T) {
 	}
 }
 
+// sends is Python that has as many descriptors under way as it may until there is a file "over".
+const sends = `
+import array, errno, os, socket, time
+all, null = [], os.open("/dev/null", os.O_RDONLY)
+try:
+    while True:
+        all.append(socket.socketpair())
+        all[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 253))])
+except OSError as e: print("sent", e.errno == errno.ETOOMANYREFS)
+open("full", "w").close()
+while not os.path.exists("over"): time.sleep(0.05)
+`
+
+// TestDescriptorsUnderWayStopNoOther has the program have as many descriptors under way as its
+// user may (unix(7), ETOOMANYREFS) while another run of that user starts.
+func TestDescriptorsUnderWayStopNoOther(t *testing.T) {
+	d := newDaemon(t, runPolicy)
+	if err := os.WriteFile(filepath.Join(d.dir, "sends.py"), []byte(sends), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const both = `prlimit --nofile=1000 "$@" & n=0; until test -e full || [ $((n+=1)) -gt 600 ]; do sleep 0.05; done; prlimit --nofile=1000 timeout -k 1 20 "$@"; code=$?; touch over; wait; exit $code`
+	r := d.runFrom(t, "user", both, `test -e full && { curl -sS -m9 http://a.allowed.test/x; echo started; exit; }; exec python3 sends.py`)
+	if r.code != 0 || !strings.Contains(r.out, "started\n") || !strings.Contains(r.out, "sent True\n") || !strings.Contains(r.out, "GET /x") {
+		t.Errorf("exit %d, printed %q %q", r.code, r.out, r.talk)
+	}
+}
+
 // TestEscapesByExhaustion has the program use up what egressd needs. What passes
 // afterwards is decided as ever.
 func TestEscapesByExhaustion(t *testing.T) {

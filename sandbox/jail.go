@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -141,12 +142,37 @@ func (j *Jail) stands() (report stage.Report, fds []int, err error) {
 		err = &SetupError{Step: "control socket", Err: err}
 	case len(text) == 0:
 		err = &SetupError{Step: "namespaces", Err: errors.New("the process that makes them ended")}
-	case stage.Unpack(text, &report) != nil || len(report.Sockets) != len(fds):
+	case stage.Unpack(text, &report) != nil:
 		err = &SetupError{Step: "control socket", Err: errors.New("a report that cannot be read")}
 	case report.Err != "":
 		err = &SetupError{Step: report.Step, Err: errors.New(report.Err)}
+	default:
+		fds, err = j.taken(report, fds)
 	}
 	return report, fds, err
+}
+
+// taken returns the descriptors of a report: those that came with it, or that the inside has
+// held for this process to take.
+func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
+	if len(report.Held) > 0 {
+		there, err := unix.PidfdOpen(j.pid, 0)
+		if err != nil {
+			return nil, &SetupError{Step: "process", Err: err}
+		}
+		defer unix.Close(there)
+		for _, fd := range report.Held {
+			got, err := unix.PidfdGetfd(there, int(fd), 0)
+			if err != nil {
+				return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
+			}
+			fds = append(fds, got)
+		}
+	}
+	if len(report.Sockets) != len(fds) {
+		return nil, &SetupError{Step: "control socket", Err: errors.New("a report without its sockets")}
+	}
+	return fds, nil
 }
 
 func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {

@@ -42,7 +42,8 @@ type (
 	Report struct {
 		Sockets    []SocketKind // in the order of the descriptors that come with it
 		Redirected bool
-		Step, Err  string // what went wrong, instead
+		Held       []uint32 // descriptors of this process that could not come with it, to be taken from there until a Program is sent
+		Step, Err  string   // what went wrong, instead
 	}
 	// A Failure is what came of a Program, whether or not it failed.
 	Failure struct {

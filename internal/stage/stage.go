@@ -51,7 +51,8 @@ const exitSetup = 125
 
 type inside struct {
 	control int
-	begun   bool // the jail stands
+	begun   bool  // the jail stands
+	held    []int // what the other end takes, see handOut
 	mounts  *mountTable
 }
 
@@ -75,6 +76,7 @@ func (s *inside) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
+	closeAll(s.held)
 	program.devices = append(plan.Devices, terminals()...)
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
 	if err := s.rearrange(plan, &program); err != nil {
@@ -140,13 +142,26 @@ func await(fd int) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&there)), 1, 0, 0, 0, 0)
 }
 
-// handOut sends the report with the sockets, and keeps none.
+// handOut sends the report with the sockets, and keeps none but where others of this user
+// have as many descriptors under way as may be (ETOOMANYREFS; unix(7)), such as a program in another
+// jail: then the other end takes the sockets from here.
 func (s *inside) handOut(report Report, fds []int) error {
 	err := syscall.Sendmsg(s.control, append([]byte{0}, Pack(&report)...), syscall.UnixRights(fds...), nil, 0)
+	if errors.Is(err, syscall.ETOOMANYREFS) {
+		s.held = fds
+		for _, fd := range fds {
+			report.Held = append(report.Held, uint32(fd))
+		}
+		return Send(s.control, Pack(&report))
+	}
+	closeAll(fds)
+	return err
+}
+
+func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-	return err
 }
 
 // report sends what was tried, and waits for the word to go on.

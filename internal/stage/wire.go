@@ -129,6 +129,11 @@ func (p *Plan) fields(w *wire) {
 func (r *Report) fields(w *wire) {
 	each(w, &r.Sockets, func(k *SocketKind) { w.string((*string)(k)) })
 	w.flags(&r.Redirected)
+	each(w, &r.Held, func(fd *uint32) {
+		n := uint64(*fd)
+		w.number(&n)
+		*fd = uint32(n)
+	})
 	w.string(&r.Step)
 	w.string(&r.Err)
 }
