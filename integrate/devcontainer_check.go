@@ -30,7 +30,7 @@ var engines = []string{"docker-in-docker", "docker-outside-of-docker", "docker-f
 
 func (d *DevContainer) check(at string, said map[string]any) error {
 	c := &checker{DevContainer: *d, at: at}
-	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.collect, c.arguments, c.mounts, c.kept, c.variables} {
+	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
@@ -340,6 +340,8 @@ func (c *checker) expanded(text string) string {
 			b.WriteString(value)
 		case "localWorkspaceFolder":
 			b.WriteString(c.Folder)
+		case "localWorkspaceFolderBasename":
+			b.WriteString(filepath.Base(c.Folder))
 		}
 		text = after
 	}
