@@ -15,7 +15,6 @@
 package relay
 
 import (
-	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -200,11 +199,11 @@ func (l *Loop) Watch(fd int, h Handler) error {
 		w.handler = h
 		return nil
 	}
+	l.resting = nil
 	return l.add(fd, h, interest)
 }
 
 func (l *Loop) add(fd int, h Handler, events uint32) error {
-	l.resting = nil
 	w := l.at(fd)
 	w.generation++
 	w.seen = 0
@@ -220,14 +219,15 @@ func (l *Loop) add(fd int, h Handler, events uint32) error {
 // several loops on one listener only one of them is woken.
 func (l *Loop) WatchListener(fd int, h Handler) error {
 	const exclusive = 1 << 28
-	rests := l.resting
-	defer func() { l.resting = rests }()
 	return l.add(fd, h, syscall.EPOLLIN|exclusive)
 }
 
 // WatchEnd tells h when both halves of fd are over, which may be more than
 // once, until [Loop.Forget]. Bytes are not its business.
-func (l *Loop) WatchEnd(fd int, h Handler) error { return l.add(fd, h, edgeTriggered) }
+func (l *Loop) WatchEnd(fd int, h Handler) error {
+	l.resting = nil
+	return l.add(fd, h, edgeTriggered)
+}
 
 // Forget stops telling anyone about fd and leaves it open: for a descriptor
 // that moves to another owner.
@@ -284,51 +284,6 @@ func (l *Loop) Run() error {
 		l.runBusy()
 		l.runTimers()
 	}
-}
-
-// wait first looks without giving up the processor, which under load is all
-// it takes, and blocks only when nothing is there.
-func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
-	if n := l.look(events); n > 0 || len(l.busy) > 0 {
-		return n, nil
-	}
-	if l.resting != nil {
-		return l.rest(events)
-	}
-	n2, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
-	if errors.Is(err, syscall.EINTR) {
-		return 0, nil
-	}
-	return n2, err
-}
-
-// look returns how many events are there.
-func (l *Loop) look(events []syscall.EpollEvent) int {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
-}
-
-// rest waits as wait does, until there is the first connection: by Go's poller, so that a
-// loop for which nothing ever comes takes no thread. To make one, and to end it, is a tenth
-// of what egressd takes to begin a short run.
-func (l *Loop) rest(events []syscall.EpollEvent) (n int, err error) {
-	var until time.Time
-	if wait := l.timers.waitFor(time.Now()); wait >= 0 {
-		until = time.Now().Add(time.Duration(wait) * time.Millisecond)
-	}
-	if err = l.idle.SetReadDeadline(until); err == nil {
-		err = l.resting.Read(func(uintptr) bool {
-			n = l.look(events)
-			return n > 0
-		})
-	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		l.resting = nil // wait does without
-	}
-	return n, nil
 }
 
 func (l *Loop) dispatch(ev syscall.EpollEvent) {
