@@ -152,7 +152,9 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	stands := sync.OnceValue(r.furnish) // not before: what is to be hidden has to be there
+	mayInspect := r.Config.MayInspect() // which nobody else reads once it is put into force
+	// Not before: what is to be hidden has to be there.
+	stands := sync.OnceValue(func() error { return r.furnish(mayInspect) })
 	go stands()
 	p, err := r.Begin(ctx)
 	if err != nil {
@@ -172,12 +174,12 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // furnish does what needs the jail to stand, and knows nothing of the policy but its
 // files, while that is put into force. Most often that is all there is to do before the
 // program starts.
-func (r *runner) furnish() (err error) {
+func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
 	}
-	if !r.Config.MayInspect() {
+	if !mayInspect {
 		r.ready = true
 		r.keepIndex() // nothing that takes long is to come
 		if r.tried, r.unready = r.jail.Prepare(r.program); r.unready != nil {
