@@ -107,8 +107,8 @@ func (l *tunnelList) remove(t *Tunnel) {
 // one goroutine that calls Run.
 type Loop struct {
 	epoll, wake int
-	idle        *os.File        // epoll, for Go's poller to wait for
-	resting     syscall.RawConn // of idle; nil once there was a connection
+	idle        *os.File        // epoll once more, for Go's poller to wait for; nil once there was a connection
+	resting     syscall.RawConn // of idle, or nil
 	watched     []*watchedBlock // by descriptor
 	timers      timerHeap
 	began, now  time.Time
@@ -141,10 +141,7 @@ func NewLoop() (*Loop, error) {
 	}
 	now := time.Now()
 	l := &Loop{epoll: epoll, wake: int(wake), began: now, now: now, buffer: make([]byte, bufferSize)}
-	if syscall.SetNonblock(epoll, true) == nil { // else os.NewFile does not have it polled
-		l.idle = os.NewFile(uintptr(epoll), "epoll")
-		l.resting, _ = l.idle.SyscallConn()
-	}
+	l.idle, l.resting = polled(epoll)
 	ev := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(wake)}
 	if err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, l.wake, &ev); err != nil {
 		l.release()
@@ -199,7 +196,7 @@ func (l *Loop) Watch(fd int, h Handler) error {
 		w.handler = h
 		return nil
 	}
-	l.resting = nil
+	l.wakeUp()
 	return l.add(fd, h, interest)
 }
 
@@ -225,7 +222,7 @@ func (l *Loop) WatchListener(fd int, h Handler) error {
 // WatchEnd tells h when both halves of fd are over, which may be more than
 // once, until [Loop.Forget]. Bytes are not its business.
 func (l *Loop) WatchEnd(fd int, h Handler) error {
-	l.resting = nil
+	l.wakeUp()
 	return l.add(fd, h, edgeTriggered)
 }
 
@@ -356,10 +353,7 @@ func (l *Loop) release() {
 	for _, p := range l.pipes {
 		p.close()
 	}
-	if l.idle != nil {
-		l.idle.Close()
-	} else {
-		syscall.Close(l.epoll)
-	}
+	l.wakeUp()
+	syscall.Close(l.epoll)
 	syscall.Close(l.wake)
 }

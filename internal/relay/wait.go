@@ -48,7 +48,37 @@ func (l *Loop) rest(events []syscall.EpollEvent) (n int, err error) {
 		})
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		l.resting = nil // wait does without
+		l.wakeUp() // wait does without
 	}
 	return n, nil
+}
+
+// polled hands a descriptor of its own for an epoll to Go's poller, or none where that
+// takes none.
+func polled(epoll int) (*os.File, syscall.RawConn) {
+	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(epoll), syscall.F_DUPFD_CLOEXEC, 0)
+	if errno != 0 {
+		return nil, nil
+	}
+	if syscall.SetNonblock(int(fd), true) != nil { // else os.NewFile does not have it polled
+		syscall.Close(int(fd))
+		return nil, nil
+	}
+	f := os.NewFile(fd, "epoll")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, nil
+	}
+	return f, raw
+}
+
+// wakeUp has the loop rest no more. Its epoll must not stay in the one of Go's poller:
+// whatever is added to an epoll that is itself waited for takes a lock that the whole
+// machine has one of, and any program can hold that for milliseconds.
+func (l *Loop) wakeUp() {
+	if l.idle != nil {
+		l.idle.Close()
+		l.idle, l.resting = nil, nil
+	}
 }
