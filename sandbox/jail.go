@@ -35,12 +35,15 @@ import (
 // The program is killed when this process is, and what it has started loses
 // its network then, since all of it ends here.
 //
-// The methods are for one goroutine.
+// The methods are for one goroutine, but for Signal.
 type Jail struct {
 	pid     int
 	control *os.File
 	program string
 	mounts  *os.File // its mount namespace, see Wait; may be nil
+
+	life   sync.Mutex // guards what follows
+	reaped bool       // so that its number may be another process's
 }
 
 // JailOptions say what a jail is like.
@@ -164,15 +167,23 @@ func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
 		for _, fd := range report.Held {
 			got, err := unix.PidfdGetfd(there, int(fd), 0)
 			if err != nil {
+				closeAll(fds)
 				return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
 			}
 			fds = append(fds, got)
 		}
 	}
 	if len(report.Sockets) != len(fds) {
+		closeAll(fds)
 		return nil, &SetupError{Step: "control socket", Err: errors.New("a report without its sockets")}
 	}
 	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
 }
 
 func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
@@ -246,8 +257,14 @@ func (j *Jail) answer(step string) (*stage.Failure, error) {
 	return &f, nil
 }
 
-// Signal sends the program a signal.
-func (j *Jail) Signal(s syscall.Signal) { _ = syscall.Kill(j.pid, s) }
+// Signal sends the program a signal, if it has not ended. It is safe for concurrent use.
+func (j *Jail) Signal(s syscall.Signal) {
+	j.life.Lock()
+	defer j.life.Unlock()
+	if !j.reaped {
+		_ = syscall.Kill(j.pid, s)
+	}
+}
 
 // Wait waits for the program's end. Each time it is stopped, and not ended,
 // stopped is called, which may be nil.
@@ -266,14 +283,17 @@ func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 	if status, err := j.await(); !errors.Is(err, errors.ErrUnsupported) {
 		return status, err
 	}
-	status, _, err := j.reap(0) // before Linux 5.3
-	return status, err
+	return j.awaitBlocked()
 }
 
 // await waits for the program's end without a thread.
 func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	fd, err := unix.PidfdOpen(j.pid, 0)
-	if err != nil || syscall.SetNonblock(fd, true) != nil {
+	if err != nil {
+		return 0, errors.ErrUnsupported
+	}
+	if syscall.SetNonblock(fd, true) != nil { // else os.NewFile does not have it polled
+		unix.Close(fd)
 		return 0, errors.ErrUnsupported
 	}
 	f := os.NewFile(uintptr(fd), "program")
@@ -285,7 +305,7 @@ func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	var failed error
 	err = raw.Read(func(uintptr) bool {
 		var over bool
-		status, over, failed = j.reap(syscall.WNOHANG)
+		status, over, failed = j.reap()
 		return over || failed != nil
 	})
 	if err != nil && failed == nil {
@@ -294,12 +314,27 @@ func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	return status, failed
 }
 
-// reap takes the status of the program, if it is over.
-func (j *Jail) reap(options int) (status syscall.WaitStatus, over bool, err error) {
+// awaitBlocked is await before Linux 5.3.
+func (j *Jail) awaitBlocked() (syscall.WaitStatus, error) {
 	for {
-		pid, err := syscall.Wait4(j.pid, &status, options, nil)
+		if err := unix.Waitid(unix.P_PID, j.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return 0, err
+		}
+		if status, over, err := j.reap(); over || err != nil {
+			return status, err
+		}
+	}
+}
+
+// reap takes the status of the program, if it is over.
+func (j *Jail) reap() (status syscall.WaitStatus, over bool, err error) {
+	j.life.Lock()
+	defer j.life.Unlock()
+	for {
+		pid, err := syscall.Wait4(j.pid, &status, syscall.WNOHANG, nil)
 		if !errors.Is(err, syscall.EINTR) {
-			return status, pid == j.pid, err
+			j.reaped = pid == j.pid
+			return status, j.reaped, err
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Watcher struct {
 	addrs  atomic.Pointer[[]netip.Addr]
 	socket *os.File
+	stop   chan struct{} // is closed by Close
 	done   chan struct{}
 }
 
@@ -39,11 +40,14 @@ func Watch() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	w := &Watcher{socket: os.NewFile(uintptr(fd), "rtnetlink"), done: make(chan struct{})}
+	w := &Watcher{socket: os.NewFile(uintptr(fd), "rtnetlink"), stop: make(chan struct{}), done: make(chan struct{})}
 	var raw syscall.RawConn
 	err = syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: groupLink | groupIPv4 | groupIPv6})
 	if err == nil {
 		raw, err = w.socket.SyscallConn()
+	}
+	if err == nil {
+		err = w.socket.SetReadDeadline(time.Time{}) // which fails where the poller has not taken it
 	}
 	if err == nil {
 		err = w.read()
@@ -61,6 +65,7 @@ func (w *Watcher) Addrs() []netip.Addr { return *w.addrs.Load() }
 
 // Close stops following.
 func (w *Watcher) Close() {
+	close(w.stop)
 	w.socket.Close()
 	<-w.done
 }
@@ -91,8 +96,22 @@ const readAgain = time.Second
 func (w *Watcher) follow(raw syscall.RawConn) {
 	defer close(w.done)
 	for {
-		if err := raw.Read(drain); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return // it was closed
+		var failed error
+		err := raw.Read(func(fd uintptr) (some bool) {
+			some, failed = drain(fd)
+			return some || failed != nil
+		})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+		}
+		var pause time.Duration
+		if errors.Join(err, failed) != nil { // it says nothing any more: the list is read now and then
+			pause = readAgain
+		}
+		select {
+		case <-w.stop:
+			return
+		case <-time.After(pause):
 		}
 		var again time.Time
 		if w.read() != nil {
@@ -103,7 +122,7 @@ func (w *Watcher) follow(raw syscall.RawConn) {
 }
 
 // drain takes what is there, and reports whether there was anything.
-func drain(fd uintptr) (some bool) {
+func drain(fd uintptr) (some bool, err error) {
 	buf := make([]byte, 8<<10)
 	for {
 		switch _, _, err := syscall.Recvfrom(int(fd), buf, 0); err {
@@ -111,9 +130,9 @@ func drain(fd uintptr) (some bool) {
 			some = true
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			return some
+			return some, nil
 		default:
-			return true
+			return some, err
 		}
 	}
 }
