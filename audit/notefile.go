@@ -130,23 +130,24 @@ func linked(f *os.File, path string) error {
 
 // readNotes reads the notes of a file, without their signatures being checked. It
 // returns how many bytes they take.
-func readNotes(path string, do func(n []byte, c *checkpoint) error) (size int64, err error) {
-	f, err := openFile(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	return readNotesOf(f, do)
+func readNotes(path string, do seeNote) (size int64, err error) {
+	return readFileOf(path, readNotesOf, do)
 }
 
 // readNewest is readNotes for who needs the last note alone.
-func readNewest(path string, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+func readNewest(path string, do seeNote) (size int64, err error) {
+	return readFileOf(path, readNewestOf, do)
+}
+
+type seeNote = func(n []byte, c *checkpoint) error
+
+func readFileOf(path string, read func(namedReader, seeNote) (int64, error), do seeNote) (size int64, err error) {
 	f, err := openFile(path)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	return readNewestOf(f, do)
+	return read(f, do)
 }
 
 // A namedReader is a file, or a part of one.
@@ -156,7 +157,7 @@ type namedReader interface {
 }
 
 // readNotesOf is readNotes for a file that is open.
-func readNotesOf(f namedReader, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+func readNotesOf(f namedReader, do seeNote) (size int64, err error) {
 	r := newNoteReader(f)
 	for {
 		at := r.at
@@ -175,7 +176,7 @@ func readNotesOf(f namedReader, do func(n []byte, c *checkpoint) error) (size in
 
 // readNewestOf is readNotesOf for who needs the last note alone: those before it are
 // not looked into.
-func readNewestOf(f namedReader, do func(n []byte, c *checkpoint) error) (size int64, err error) {
+func readNewestOf(f namedReader, do seeNote) (size int64, err error) {
 	r := newNoteReader(f)
 	var newest []byte
 	var at int64
@@ -198,7 +199,7 @@ func readNewestOf(f namedReader, do func(n []byte, c *checkpoint) error) (size i
 	return r.at, nil
 }
 
-func readInto(n []byte, do func(n []byte, c *checkpoint) error) error {
+func readInto(n []byte, do seeNote) error {
 	c, err := readNote(n)
 	if err != nil {
 		return err
