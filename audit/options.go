@@ -42,8 +42,8 @@ type Options struct {
 
 	// Brief is for a log that is opened all the time, for a record or two. Open looks for
 	// the last files and lists none, so it costs the same however many there are; reads
-	// of the segments that are sealed only the last seal, since what is wrong with them,
-	// or missing, is for Verify; syncs nothing that was synced before it was signed; and makes
+	// of the segments that are sealed only the last seal, and of the one that is not only
+	// its last checkpoint, since what is wrong with the others, or missing, is for Verify; syncs nothing that was synced before it was signed; and makes
 	// beside that the key that takes over when the log is closed.
 	Brief bool
 
