@@ -224,20 +224,37 @@ func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy)
 	if err != nil {
 		with, kept, dropped = oneByOne(c, p, kept, dropped)
 	}
-	effective := slices.DeleteFunc(slices.Clone(kept), func(g *grant) bool {
-		shut := d.shutTo(ctx, c, with, g)
-		if shut != nil {
-			dropped = append(dropped, droppedGrant{g, whyText(shut)})
-		}
-		return shut != nil
-	})
-	if len(effective) == len(kept) {
+	effective, shut := d.opening(ctx, c, kept)
+	if len(shut) == 0 {
 		return with, kept, dropped
 	}
-	if without, err := c.Granting(rulesOf(effective)); err == nil {
-		return without, effective, dropped
+	without, err := c.Granting(rulesOf(effective))
+	if err != nil {
+		return with, kept, dropped // lines that open nothing, and are there
 	}
-	return with, kept, dropped // lines that open nothing
+	return without, effective, append(dropped, shut...)
+}
+
+// opening tells the grants that a configuration has room for from those that open nothing beside
+// it. What is denied for a while is left out: it may end before what it keeps shut.
+func (d *Daemon) opening(ctx context.Context, c *config.Config, grants []*grant) (effective []*grant, shut []droppedGrant) {
+	undenied, err := c.Granting(rulesOf(only(policy.Allow, grants)))
+	if err != nil {
+		return grants, nil
+	}
+	for _, g := range grants {
+		if why := d.shutTo(ctx, c, undenied, g); why != nil {
+			shut = append(shut, droppedGrant{g, whyText(why)})
+			continue
+		}
+		effective = append(effective, g)
+	}
+	return effective, shut
+}
+
+// only are the grants that allow, or those that deny.
+func only(effect policy.Verdict, grants []*grant) []*grant {
+	return slices.DeleteFunc(slices.Clone(grants), func(g *grant) bool { return g.rule.Effect != effect })
 }
 
 // A droppedGrant is one that a reload has no place for.

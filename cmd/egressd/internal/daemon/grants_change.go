@@ -224,8 +224,7 @@ type judgement struct {
 // same, is granted for the time that is asked for now.
 func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
 	j = &judgement{asking: a, who: sandboxesOf(d.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
-	denials := slices.DeleteFunc(slices.Clone(live), func(g *grant) bool { return g.rule.Effect == policy.Allow })
-	if j.before, err = d.Config.Granting(rulesOf(denials)); err != nil {
+	if j.before, err = d.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
 	for _, p := range a.patterns {

@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAReloadKeepsWhatIsDeniedForLess: a denial that ends earlier does not take a grant with it.
+func TestAReloadKeepsWhatIsDeniedForLess(t *testing.T) {
+	w := newGrantsWorld(t, "allow: [other.test]\n")
+	host := "a.test:" + silent(t)
+	w.gets(t, "allow", 2*time.Hour, host)
+	w.gets(t, "deny", time.Minute, host)
+	w.rewrite(t, "allow: [other.test, unrelated.test]\n")
+	if err := w.reload(t.Context(), "test", true); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := w.connect(t, host); status != 403 {
+		t.Errorf("while it is denied: %d", status)
+	}
+	w.pass(time.Minute)
+	w.expire(t.Context())
+	c, refused := w.tunnel(t, host)
+	if c == nil {
+		t.Fatalf("the denial has taken the grant with it: %s", refused)
+	}
+	c.Close()
+	if strings.Contains(w.talk.String(), "counts no longer") {
+		t.Errorf("it is said to be over:\n%s", w.talk.String())
+	}
+}
