@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 // TestAReloadKeepsWhatIsDeniedForLess: a denial that ends earlier does not take a grant with it.
@@ -28,5 +30,28 @@ func TestAReloadKeepsWhatIsDeniedForLess(t *testing.T) {
 	c.Close()
 	if strings.Contains(w.talk.String(), "counts no longer") {
 		t.Errorf("it is said to be over:\n%s", w.talk.String())
+	}
+}
+
+// TestAGrantIsBesideTheFileInForce has a reload fail after its policy is in force.
+func TestAGrantIsBesideTheFileInForce(t *testing.T) {
+	w := newGrantsWorld(t, "allow: [old.test]\n")
+	w.rewrite(t, "allow: [other.test]\ndeny: [old.test]\n")
+	next, err := w.prepare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := sandbox.Entry{Name: "twice"}
+	next.entries = append(next.entries, twice, twice)
+	if err := w.enforce(t.Context(), next, "reloaded", "test"); err == nil {
+		t.Fatal("two sandboxes of one name are in force")
+	}
+	inForce := w.Gate.Digest()
+	id := w.gets(t, "allow", time.Hour, "new.test").Grants[0].ID
+	if _, err := w.revoke(t.Context(), someone, id); err != nil {
+		t.Fatal(err)
+	}
+	if w.Gate.Digest() != inForce {
+		t.Error("a grant has put the file before in force")
 	}
 }

@@ -127,7 +127,8 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 		return err
 	}
 	d.Gate.SetCanaries(next.canaries)
-	d.policy = next.policy
+	before := d.Config.File
+	d.policy, d.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	d.putInForce(next.policy, next.config, done+": "+why)
 	d.settle(next)
 	d.attest()
@@ -146,7 +147,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 		d.Complain(err)
 	}
 	d.resolver.forwarder.Store(next.forwarder)
-	if now, before := next.config.File, d.Config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
+	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(d.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}
 	if err := d.sinks.Apply(next.sinks); err != nil {
@@ -155,7 +156,6 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	if err := d.anchors.Apply(next.config.File.Audit.Anchors, next.witnesses); err != nil {
 		d.Complain(err)
 	}
-	d.Config = next.config
 	fmt.Fprintf(d.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	if err := d.noteProjects(); err != nil {
 		d.Complain(err) // what the change itself is, is recorded
