@@ -186,7 +186,10 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 // current returns nil while the flow may go on. It decides again where the
 // policy in force is no longer the one that decided; a flow that was refused,
 // cut or closed stays so.
-func (f *Flow) current(ctx context.Context) *Refusal {
+func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
+
+// recheck is current, and with anew decides again whichever policy decided.
+func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -196,7 +199,7 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 		return f.refusal(gone)
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return f.refusal(*f.decision)
-	case f.policy != f.gate.policy.Load(), f.lapsed():
+	case anew, f.policy != f.gate.policy.Load(), f.lapsed():
 		r := f.asked()
 		r.Usage = nil
 		return f.decide(ctx, r)

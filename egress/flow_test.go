@@ -47,6 +47,36 @@ func TestAPolicyChangeCutsWhatItRefuses(t *testing.T) {
 	}
 }
 
+// TestRecheckCutsWhatThePolicyAllowsNoLonger has a rule end in the policy that is in force.
+func TestRecheckCutsWhatThePolicyAllowsNoLonger(t *testing.T) {
+	port := origin(t)
+	var over bool
+	w := newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
+		if over && r.Destination.Addr.String() == "127.0.0.2" {
+			return deny(r)
+		}
+		return allow(r)
+	})))
+	flows := map[string]*Flow{}
+	for _, host := range []string{"127.0.0.1", "127.0.0.2"} {
+		f, err := w.Open(t.Context(), peer, ask(t, host+":"+port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close(End{})
+		flows[host] = f
+	}
+	w.Recheck(t.Context())
+	if flows["127.0.0.2"].WasCut() {
+		t.Error("cut while the rule stands")
+	}
+	over = true
+	w.Recheck(t.Context())
+	if !flows["127.0.0.2"].WasCut() || flows["127.0.0.1"].WasCut() {
+		t.Errorf("cut: %t, and another: %t", flows["127.0.0.2"].WasCut(), flows["127.0.0.1"].WasCut())
+	}
+}
+
 func TestAFlowOpenedUnderTheOldPolicyIsDecidedAgainBeforeItDials(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))

@@ -250,16 +250,28 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 	}
 	g.policy.Store(p)
 	g.review(ctx, p)
+	g.decideOpen(func(f *Flow) *Refusal { return f.current(ctx) })
+	return nil
+}
+
+// Recheck decides every open flow again by the policy in force, as SetPolicy does: by its rules,
+// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being
+// opened may be missed: call it once more for those.
+func (g *Gate) Recheck(ctx context.Context) {
+	g.decideOpen(func(f *Flow) *Refusal { return f.recheck(ctx, true) })
+}
+
+// decideOpen cuts the open flows that decide refuses, and tells those that it gives another budget.
+func (g *Gate) decideOpen(decide func(*Flow) *Refusal) {
 	for _, f := range g.openFlows() {
 		before := f.Budget()
 		switch {
-		case f.current(ctx) != nil:
+		case decide(f) != nil:
 			f.cut()
 		case f.Budget() != before:
 			f.changed()
 		}
 	}
-	return nil
 }
 
 // RejectPolicy records that a new policy was refused and the one in force

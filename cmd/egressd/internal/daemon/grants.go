@@ -50,6 +50,7 @@ type granting struct {
 	clock func() time.Duration       // nil for the kernel's
 	turns chan func(context.Context) // what that goroutine is to do
 	again time.Duration              // not before then an end is tried once more that could not be put in force; only that goroutine's
+	ends  endings
 }
 
 // now is the time by which grants end: it goes on while the machine sleeps, and nobody sets it.
@@ -128,6 +129,7 @@ func (d *Daemon) regrant(ctx context.Context, grants []*grant, note string) erro
 	next.policy, next.since, next.source, next.grants = p, time.Now().UTC(), clipped("grants: "+note), grants
 	d.operator.now.Store(&next)
 	d.grants.again = 0
+	d.watchEnds()
 	d.attest()
 	d.sayEnded(before.grants, grants)
 	return nil
@@ -140,8 +142,8 @@ func unrecorded(err error) error {
 // retryEnd is how long an end waits that could not be put in force.
 const retryEnd = time.Second
 
-// expire takes out what has ended. An allow opens nothing from that moment on, whenever this is
-// called; what it does is cut the flows that are open, and say so.
+// expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever
+// this is called, and what it has let pass is cut (watchEnds).
 func (d *Daemon) expire(ctx context.Context) {
 	now, at := d.operator.now.Load(), d.grants.now()
 	if now == nil || len(now.grants) == 0 || at < d.grants.again {
@@ -301,6 +303,7 @@ func (d *Daemon) settle(next *change) {
 	before := now.grants
 	now.grants = next.grants
 	d.operator.now.Store(&now)
+	d.watchEnds()
 	d.sayEnded(before, next.grants)
 	for _, g := range next.dropped {
 		d.ended(g.grant, "counts no longer with the new policy ("+g.why+")")
@@ -309,6 +312,7 @@ func (d *Daemon) settle(next *change) {
 
 // endGrants says at the end that the grants end with the daemon.
 func (d *Daemon) endGrants() {
+	d.grants.ends.stop()
 	for _, g := range d.live() {
 		d.ended(g, "ends with egressd")
 	}
