@@ -81,6 +81,8 @@ type Reach struct {
 	Allowed, Refused int      // how many
 	Open, Shut       string   // the first of each
 	By, Why          Decision // about that
+	Asked            string   // the first that a person would be asked about
+	Asks             Decision // about that; its zero value where there is none
 }
 
 // Reach asks for what pattern holds, as a tunnel of who, until ctx is done.
@@ -115,6 +117,9 @@ func (p *Policy) reach(ctx context.Context, pattern Pattern, who Sandbox, more f
 			}
 		} else if r.Refused++; r.Refused == 1 {
 			r.Shut, r.Why = dst.String(), d
+		}
+		if d.Verdict == Ask && r.Asked == "" {
+			r.Asked, r.Asks = dst.String(), d
 		}
 		if !more(&r) {
 			break

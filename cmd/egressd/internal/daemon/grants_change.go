@@ -303,8 +303,11 @@ func (j *judgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *
 	changes := false
 	var shut policy.Reach
 	for _, who := range j.who {
-		r := after.Reach(ctx, g.rule.Pattern, who)
-		changes = changes || r.Allowed > j.before.Reach(ctx, g.rule.Pattern, who).Allowed
+		before, r := j.before.Reach(ctx, g.rule.Pattern, who), after.Reach(ctx, g.rule.Pattern, who)
+		changes = changes || r.Allowed > before.Allowed
+		if before.Asked != "" && r.Asked != before.Asked {
+			j.warn("rule %s asks a person about %s%s, and does not until the grant ends", before.Asks.Rule, before.Asked, j.to(d, who))
+		}
 		if r.Refused > 0 {
 			j.warn("%s stays refused%s: %s", r.Shut, j.to(d, who), whyText(&r))
 			shut = r
@@ -336,6 +339,8 @@ func wayOut(d *Daemon, r *policy.Reach) string {
 	switch {
 	case granted:
 		return "egressd grants revoke " + id
+	case r.Why.Verdict == policy.Ask:
+		return "egressd questions, which lists what rule " + r.Why.Rule + " asks, and egressd approve ID"
 	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
 		return "--sandbox " + r.Sandbox + ", for a grant to that one, whose own list does not have it"
 	case r.Why.Layer == policy.Organisation && d.Config.Organisation != nil:

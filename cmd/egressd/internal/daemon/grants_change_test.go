@@ -119,6 +119,26 @@ func TestWhatIsAskedForIsReadStrictly(t *testing.T) {
 	}
 }
 
+// TestAGrantBesideARuleThatAsks: one that is longer than the rule stands before it, which is said;
+// its own pattern is answered where questions are.
+func TestAGrantBesideARuleThatAsks(t *testing.T) {
+	w := newGrantsWorld(t, "ask: [\"*.a.test\", b.test]\nallow: [c.test]\n")
+	const says = "rule ask[0] asks a person about api.a.test:443, and does not until the grant ends"
+	if done := w.gets(t, "allow", time.Hour, "api.a.test:443"); !slices.Equal(done.Warnings, []string{says}) {
+		t.Errorf("warned of %q, want %q", done.Warnings, says)
+	}
+	if done := w.gets(t, "allow", time.Hour, "d.test"); len(done.Warnings) != 0 {
+		t.Errorf("of a host that no rule is about: %q", done.Warnings)
+	}
+	for pattern, rule := range map[string]string{"*.a.test": "ask[0]", "b.test": "ask[1]"} {
+		_, err := w.asks(t, "allow", time.Hour, pattern)
+		var why *admin.Unavailable
+		if !errors.As(err, &why) || !strings.HasPrefix(why.Hint, "egressd questions, ") || !strings.Contains(why.Hint, rule) || !strings.Contains(why.Hint, "egressd approve") {
+			t.Errorf("%s: %+v", pattern, err)
+		}
+	}
+}
+
 // TestWhatTakesTooLongToJudgeIsNotGranted: what was judged by then says nothing of the rest.
 func TestWhatTakesTooLongToJudgeIsNotGranted(t *testing.T) {
 	w := newGrantsWorld(t, "allow: [a.test]\n")
