@@ -27,7 +27,9 @@ func NewCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [-X METHOD] URL|HOST[:PORT]…",
 		Short: "Say what would happen to a request, without any traffic",
-		Long: `Check decides as serve would, and sends nothing: no connection, no DNS query.
+		Long: `Check decides as serve would by the files as they are now, and sends nothing:
+no connection, no DNS query. What a running serve has been told beside them
+does not count: see egressd grants and egressd questions.
 
 An https URL is judged as the tunnel that it goes through and, where a rule has
 that tunnel inspected, with its method and path, as an http URL always is. A
