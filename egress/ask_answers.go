@@ -145,11 +145,11 @@ func (d *desk) once(do func(*question)) {
 
 // all returns the questions, and how many are in no list, oldest first; and what is closed
 // when that changes.
-func (d *desk) all() (all []*question, turned map[askOwner]asksOf, version uint64, changed <-chan struct{}) {
+func (d *desk) all() (all []*question, turned map[string]asksOf, version uint64, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ready()
-	turned = map[askOwner]asksOf{}
+	turned = map[string]asksOf{}
 	for o, of := range d.pending {
 		if of.turned > 0 && time.Since(of.last) < askListed {
 			turned[o] = *of

@@ -93,26 +93,19 @@ type desk struct {
 	byID    map[ID]*question
 	byKey   map[askKey]*question
 	places  map[askKey][]*question // approvals, by place
-	pending map[askOwner]*asksOf
-	held    int // flows
+	pending map[string]*asksOf     // by the name of the sandbox
+	held    int                    // flows
 	version uint64
 	changed chan struct{} // is closed when version changes
 }
 
-// An askOwner is whose questions are counted together.
-type askOwner struct {
-	sandbox string
-	stay    uint32
-}
-
-// asksOf are the questions of one sandbox.
+// asksOf are the questions of one sandbox: of all networks that have had its name, or who
+// enters anew would be another each time.
 type asksOf struct {
 	open, held int
 	turned     int64     // flows whose question found no room
 	last, told time.Time // when the last was, and when who follows was last told
 }
-
-func (k *askKey) owner() askOwner { return askOwner{k.sandbox, k.stay} }
 
 // A ticket is one flow at a question.
 type ticket struct {
@@ -130,7 +123,7 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 	defer d.mu.Unlock()
 	now := time.Now()
 	d.ready()
-	of := d.of(k.owner(), now)
+	of := d.of(k.sandbox, now)
 	q := d.byKey[k]
 	fresh := q == nil
 	if fresh {
@@ -154,7 +147,7 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 		d.forgetAt(q, now.Add(askListed))
 	}
 	t := &ticket{desk: d, q: q, flow: flow, new: fresh}
-	if hold && q.state == askPending && d.wait.Load() > 0 && of.held < heldOfOne && d.held < heldMost && !q.waiting[flow] {
+	if hold && q.state == askPending && d.wait.Load() > 0 && d.place(of) && !q.waiting[flow] {
 		t.held = true
 		q.held++
 		of.held++
@@ -162,6 +155,13 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 		q.waiting[flow] = true
 	}
 	return t
+}
+
+// place reports whether one more flow of a sandbox may wait. Who has one that waits gets no
+// more than a quarter of what is free: the last places are for those who have none. d.mu is held.
+func (d *desk) place(of *asksOf) bool {
+	free := heldMost - d.held
+	return free > 0 && (of.held == 0 || of.held < min(heldOfOne, free/4))
 }
 
 // leave ends a flow's waiting.
@@ -176,8 +176,8 @@ func (t *ticket) leave() {
 	q.held--
 	d.held--
 	delete(q.waiting, t.flow)
-	d.pending[q.key.owner()].held--
-	d.dropOwner(q.key.owner())
+	d.pending[q.key.sandbox].held--
+	d.dropOwner(q.key.sandbox)
 }
 
 // look returns what has become of the question, and what is closed when that changes.
@@ -195,7 +195,7 @@ func (d *desk) room(of *asksOf) bool {
 	}
 	all := 0
 	var most *asksOf
-	var owner askOwner
+	var owner string
 	for o, one := range d.pending {
 		all += one.open
 		if most == nil || one.open > most.open {
@@ -210,7 +210,7 @@ func (d *desk) room(of *asksOf) bool {
 	}
 	var newest *question
 	for _, q := range d.byID {
-		if q.state == askPending && q.key.owner() == owner && (newest == nil || q.id > newest.id) {
+		if q.state == askPending && q.key.sandbox == owner && (newest == nil || q.id > newest.id) {
 			newest = q
 		}
 	}
@@ -219,7 +219,7 @@ func (d *desk) room(of *asksOf) bool {
 }
 
 // of are the questions of one sandbox. d.mu is held.
-func (d *desk) of(o askOwner, now time.Time) *asksOf {
+func (d *desk) of(o string, now time.Time) *asksOf {
 	of := d.pending[o]
 	if of == nil {
 		d.sweepOwners(now)
@@ -242,7 +242,7 @@ func (d *desk) sweepOwners(now time.Time) {
 }
 
 // dropOwner forgets a sandbox of which nothing is to be told. d.mu is held.
-func (d *desk) dropOwner(o askOwner) {
+func (d *desk) dropOwner(o string) {
 	if of := d.pending[o]; of != nil && of.open == 0 && of.held == 0 && of.turned == 0 {
 		delete(d.pending, o)
 	}
@@ -252,7 +252,7 @@ func (d *desk) dropOwner(o askOwner) {
 func (d *desk) ready() {
 	if d.byID == nil {
 		d.byID, d.byKey = map[ID]*question{}, map[askKey]*question{}
-		d.places, d.pending = map[askKey][]*question{}, map[askOwner]*asksOf{}
+		d.places, d.pending = map[askKey][]*question{}, map[string]*asksOf{}
 		d.changed = make(chan struct{})
 	}
 }
@@ -322,8 +322,8 @@ func (d *desk) forget(q *question) {
 // settled takes q from those that nobody has answered. d.mu is held.
 func (d *desk) settled(q *question) {
 	if q.state == askPending {
-		d.pending[q.key.owner()].open--
-		d.dropOwner(q.key.owner())
+		d.pending[q.key.sandbox].open--
+		d.dropOwner(q.key.sandbox)
 	}
 }
 

@@ -66,7 +66,7 @@ func (g *Gate) Asks(ctx context.Context, after uint64) Asks {
 			a.Questions = append(a.Questions, g.show(q))
 		}
 		for o, of := range turned {
-			a.Turned = append(a.Turned, Turned{o.sandbox, of.turned, of.last.UTC()})
+			a.Turned = append(a.Turned, Turned{o, of.turned, of.last.UTC()})
 		}
 		slices.SortFunc(a.Turned, func(a, b Turned) int { return cmp.Compare(a.Sandbox, b.Sandbox) })
 		return a
