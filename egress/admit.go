@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -22,14 +23,15 @@ func (f *Flow) takeSlot() (held place, ok bool) {
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+	var late time.Time
+	if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm, refusal)
 	}
 	if !f.request.Destination.Addr.IsValid() {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+		if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
 			return f.denied(calm, refusal)
 		}
 	}

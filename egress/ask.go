@@ -17,41 +17,55 @@ func (g *Gate) AskPeople(can bool, wait time.Duration) {
 }
 
 // decideAsking is decide where one can wait: for a person, where the policy asks one. ctx is
-// for that alone, and ends it where the client has left.
-func (f *Flow) decideAsking(ctx context.Context, r *policy.Request) *Refusal {
-	calm := context.WithoutCancel(ctx)
-	patience := time.Duration(f.gate.desk.wait.Load())
-	late := time.Now().Add(patience)
-	for range askRounds {
-		refusal := f.decide(calm, r)
-		switch {
-		case refusal == nil || f.decision.Verdict != policy.Ask || !f.gate.desk.open.Load():
-			return refusal
-		case f.hurried:
-			return wouldWait
+// for that alone, and ends it where the client has left. late is until when the flow waits in
+// all: the first wait sets it.
+func (f *Flow) decideAsking(ctx context.Context, r *policy.Request, late *time.Time) *Refusal {
+	refusal := f.decide(context.WithoutCancel(ctx), r)
+	switch {
+	case !f.mayAsk():
+		return refusal
+	case f.hurried:
+		return wouldWait
+	case late.IsZero():
+		*late = time.Now().Add(time.Duration(f.gate.desk.wait.Load()))
+	}
+	return f.askAll(ctx, r, refusal, *late)
+}
+
+// mayAsk reports whether the decision is one that a person can make.
+func (f *Flow) mayAsk() bool { return f.decision.Verdict == policy.Ask && f.gate.desk.open.Load() }
+
+// askAll asks one question after the other until the policy asks no more. A new policy in
+// force is no answer: it takes none of the questions that a flow may bring up.
+func (f *Flow) askAll(ctx context.Context, r *policy.Request, refusal *Refusal, late time.Time) *Refusal {
+	var t *ticket
+	defer func() { t.leave() }()
+	for rounds := 0; rounds < askRounds && f.mayAsk(); {
+		var d *policy.Decision
+		if t, d = f.bringUp(ctx, r, t, true); d == nil {
+			d = f.ask(ctx, t, late)
 		}
-		if d := f.ask(ctx, r, late); d != nil {
+		if d != nil {
 			f.decision = d
 			return f.refusal(*d)
 		}
+		if f.policy == f.gate.policy.Load() || !time.Now().Before(late) {
+			rounds++
+		}
+		refusal = f.decide(context.WithoutCancel(ctx), r)
 	}
-	return f.decide(calm, r)
+	return refusal
 }
 
-// ask puts to a person what the policy asks, and returns nil once the policy is to decide
-// again, or the refusal.
-func (f *Flow) ask(ctx context.Context, r *policy.Request, late time.Time) *policy.Decision {
-	t, refused := f.bringUp(ctx, r, true)
-	if refused != nil {
-		return refused
-	}
-	defer t.leave()
+// ask waits until a person has answered, and returns nil once the policy is to decide again,
+// or the refusal.
+func (f *Flow) ask(ctx context.Context, t *ticket, late time.Time) *policy.Decision {
 	asked := *f.decision
 	asked.Question = t.q.id.String()
 	timeout := time.NewTimer(time.Until(late))
 	defer timeout.Stop()
 	for {
-		state, until, changed := t.look()
+		state, until, held, changed := t.look()
 		switch {
 		case f.policy != f.gate.policy.Load(), state == askApproved:
 			return nil
@@ -59,7 +73,7 @@ func (f *Flow) ask(ctx context.Context, r *policy.Request, late time.Time) *poli
 			return unanswered(asked, policy.AskRejected, "; a person has rejected that until "+until.UTC().Format(time.TimeOnly)+" UTC")
 		case !f.gate.desk.open.Load():
 			return unanswered(asked, policy.AskRejected, nobodyAnswers)
-		case state == askGone || !t.held:
+		case state == askGone || !held:
 			return unanswered(asked, policy.AskPending, "; nobody has answered yet")
 		}
 		select {
@@ -77,13 +91,18 @@ func (f *Flow) ask(ctx context.Context, r *policy.Request, late time.Time) *poli
 }
 
 // bringUp brings the flow to its question, and records one that is new, or returns why it
-// cannot be asked.
-func (f *Flow) bringUp(ctx context.Context, r *policy.Request, hold bool) (*ticket, *policy.Decision) {
-	k := f.askKey(context.WithoutCancel(ctx), r)
+// cannot be asked. The flow stays at t, where it waits still, and leaves it for another.
+func (f *Flow) bringUp(ctx context.Context, r *policy.Request, t *ticket, hold bool) (*ticket, *policy.Decision) {
+	calm := context.WithoutCancel(ctx)
+	k := f.askKey(calm, r)
+	if t.waitsFor(&k) {
+		return t, nil
+	}
+	t.leave()
 	if len(k.method) > methodMost || len(k.path) > pathMost {
 		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
 	}
-	t := f.gate.desk.come(k, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
+	t = f.gate.desk.come(k, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
 	switch {
 	case t == nil:
 		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
@@ -91,6 +110,9 @@ func (f *Flow) bringUp(ctx context.Context, r *policy.Request, hold bool) (*tick
 		t.leave()
 		f.gate.desk.drop(t.q.id)
 		return nil, &unavailable
+	}
+	if p := f.gate.policy.Load(); t.new && p != f.policy {
+		f.gate.reviewOne(calm, p, t.q) // the review of that policy may have been before
 	}
 	return t, nil
 }
@@ -102,12 +124,12 @@ func (f *Flow) askLater(ctx context.Context, r *policy.Request, refusal *Refusal
 	if f.decision.Verdict != policy.Ask || !f.gate.desk.open.Load() {
 		return refusal
 	}
-	t, d := f.bringUp(ctx, r, false)
+	t, d := f.bringUp(ctx, r, nil, false)
 	if d == nil {
 		asked := *f.decision
 		asked.Question = t.q.id.String()
 		d = unanswered(asked, policy.AskPending, "; nobody has answered yet")
-		if state, _, _ := t.look(); state == askRejected {
+		if state, _, _, _ := t.look(); state == askRejected {
 			d = unanswered(asked, policy.AskRejected, "; a person has rejected that")
 		}
 	}
@@ -205,16 +227,26 @@ func (g *Gate) lapse(ID) {
 func (g *Gate) review(ctx context.Context, p *policy.Policy) {
 	all, _, _, _ := g.desk.all()
 	for _, q := range all {
-		r := q.request
-		r.Time = time.Now()
-		for _, a := range g.desk.approvals(0, &r) {
-			if a.Question != q.id.String() {
-				r.Approved = append(r.Approved, a)
-			}
-		}
-		if d := p.Decide(ctx, &r); d.Verdict != policy.Ask || d.Rule != q.key.rule || d.Layer != q.key.layer {
-			g.desk.drop(q.id)
-		}
+		g.reviewOne(ctx, p, q)
 	}
 	g.desk.look()
+}
+
+// reviewOne forgets a question that p does not ask, whatever is answered to the others that p
+// asks of its request: which of those answers count now says nothing about this one.
+func (g *Gate) reviewOne(ctx context.Context, p *policy.Policy, q *question) {
+	r := q.request
+	r.Time = time.Now()
+	for range othersMost {
+		d := p.Decide(ctx, &r)
+		switch {
+		case d.Verdict != policy.Ask:
+			g.desk.drop(q.id)
+			return
+		case d.Rule == q.key.rule && d.Layer == q.key.layer:
+			return
+		}
+		r.Approved = append(r.Approved, policy.Approval{Layer: d.Layer, Rule: d.Rule, Question: q.id.String()})
+	}
+	g.desk.drop(q.id)
 }

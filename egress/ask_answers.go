@@ -48,10 +48,11 @@ func (d *desk) answer(id ID, yes bool, counts time.Duration, once bool) error {
 	if yes && once {
 		q.once = maps.Clone(q.waiting)
 		delete(d.byKey, q.key) // who comes later asks anew
-	} else if d.byKey[q.key] == nil {
-		d.byKey[q.key] = q
 	}
 	d.forgetAt(q, time.Now().Add(counts))
+	if q.once == nil {
+		d.answersAll(q)
+	}
 	d.wake(q)
 	d.tell()
 	d.mu.Unlock()
@@ -59,6 +60,20 @@ func (d *desk) answer(id ID, yes bool, counts time.Duration, once bool) error {
 		d.ended(id) // who needed it and has it no more
 	}
 	return nil
+}
+
+// answersAll has the answer to q be that to whoever asks the same, also to those who do so at a
+// newer question that nobody has answered. d.mu is held.
+func (d *desk) answersAll(q *question) {
+	newer := d.byKey[q.key]
+	switch {
+	case newer == nil:
+		d.byKey[q.key] = q
+	case newer != q && newer.state == askPending:
+		d.forget(newer)
+		newer.state, newer.until = q.state, q.until // for the flows that wait there
+		d.byKey[q.key] = q
+	}
 }
 
 // drop forgets a question that the policy does not ask any more, or that is in no record.
@@ -167,10 +182,11 @@ func (d *desk) all() (all []*question, turned map[string]asksOf, version uint64,
 func shownOf(r *policy.Request) *policy.Request {
 	c := *r
 	c.Approved, c.Usage = nil, nil
+	c.Destination.Host = strings.Clone(c.Destination.Host)
 	if r.HTTP != nil {
 		c.HTTP = &policy.HTTPRequest{
 			Method: strings.Clone(r.HTTP.Method), Path: strings.Clone(r.HTTP.Path),
-			BodySize: r.HTTP.BodySize, Authority: r.HTTP.Authority, Upgrade: r.HTTP.Upgrade,
+			BodySize: r.HTTP.BodySize, Authority: strings.Clone(r.HTTP.Authority), Upgrade: r.HTTP.Upgrade,
 		}
 	}
 	return &c

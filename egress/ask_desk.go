@@ -2,6 +2,7 @@ package egress
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ const (
 	heldMost     = 512              // of all sandboxes
 	askListed    = 10 * time.Minute // for which a question is listed that nobody asks any more
 	askRounds    = 4                // questions that one flow can bring up one after the other
+	othersMost   = 64               // rules that ask about one request
 )
 
 // How long an answer counts.
@@ -44,6 +46,13 @@ type askKey struct {
 func (k *askKey) covers(r *policy.Request) bool {
 	return k.sandbox == r.Sandbox.Name && k.stay == r.Sandbox.Stay && k.host == r.Destination.Host && k.port == r.Destination.Port &&
 		(k.method == "" || r.HTTP != nil && k.method == r.HTTP.Method && k.path == r.HTTP.Path)
+}
+
+// kept is k in memory of its own: what a client sent is in a buffer that holds more.
+func (k askKey) kept() askKey {
+	k.sandbox, k.rule, k.host = strings.Clone(k.sandbox), strings.Clone(k.rule), strings.Clone(k.host)
+	k.method, k.path = strings.Clone(k.method), strings.Clone(k.path)
+	return k
 }
 
 // place is what all requests to one place agree in.
@@ -136,6 +145,7 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 			}
 			return nil
 		}
+		k = k.kept()
 		q = &question{id: id, key: k, request: *shownOf(r), reason: reason, began: now, state: askPending, waiting: map[ID]bool{}, changed: make(chan struct{})}
 		d.byID[id], d.byKey[k] = q, q
 		of.open++
@@ -164,8 +174,22 @@ func (d *desk) place(of *asksOf) bool {
 	return free > 0 && (of.held == 0 || of.held < min(heldOfOne, free/4))
 }
 
-// leave ends a flow's waiting.
+// waitsFor reports whether the flow is held at the question with that key, which nobody has
+// answered. t may be nil.
+func (t *ticket) waitsFor(k *askKey) bool {
+	if t == nil {
+		return false
+	}
+	t.desk.mu.Lock()
+	defer t.desk.mu.Unlock()
+	return t.held && t.q.state == askPending && t.q.key == *k
+}
+
+// leave ends a flow's waiting. t may be nil.
 func (t *ticket) leave() {
+	if t == nil {
+		return
+	}
 	d, q := t.desk, t.q
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,11 +204,12 @@ func (t *ticket) leave() {
 	d.dropOwner(q.key.sandbox)
 }
 
-// look returns what has become of the question, and what is closed when that changes.
-func (t *ticket) look() (askState, time.Time, <-chan struct{}) {
+// look returns what has become of the question, whether the flow may wait, and what is closed
+// when that changes.
+func (t *ticket) look() (state askState, until time.Time, held bool, changed <-chan struct{}) {
 	t.desk.mu.Lock()
 	defer t.desk.mu.Unlock()
-	return t.q.state, t.q.until, t.q.changed
+	return t.q.state, t.q.until, t.held, t.q.changed
 }
 
 // room reports whether a sandbox may have one more question, and makes room among those of
@@ -287,7 +312,7 @@ func (d *desk) over(q *question) {
 	case d.byID[q.id] != q:
 		d.mu.Unlock()
 		return
-	case q.held > 0: // somebody waits still
+	case q.held > 0 && q.state == askPending: // somebody waits still
 		d.forgetAt(q, time.Now().Add(askListed))
 		d.mu.Unlock()
 		return

@@ -50,7 +50,7 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 		if err := d.answer(after.q.id, true, time.Hour, false); err != nil {
 			t.Error(err)
 		}
-		if state, _, _ := after.look(); state != askApproved {
+		if state, _, _, _ := after.look(); state != askApproved {
 			t.Errorf("it is %s", state)
 		}
 	})

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -78,7 +79,8 @@ func (f *Flow) Over(tunnel *Flow) {
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	if refusal := f.decideAsking(ctx, f.request); refusal != nil {
+	var late time.Time
+	if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm, refusal)
 	}
 	f.compare(calm, f.request)
