@@ -67,6 +67,8 @@ func (f *Flow) ask(ctx context.Context, t *ticket, late time.Time) *policy.Decis
 	for {
 		state, until, held, changed := t.look()
 		switch {
+		case ctx.Err() != nil:
+			return unanswered(asked, policy.AskTimeout, clientLeft)
 		case f.policy != f.gate.policy.Load(), state == askApproved:
 			return nil
 		case state == askRejected:
@@ -81,7 +83,7 @@ func (f *Flow) ask(ctx context.Context, t *ticket, late time.Time) *policy.Decis
 		case <-timeout.C:
 			return unanswered(asked, policy.AskTimeout, "; nobody has answered in time")
 		case <-ctx.Done():
-			return unanswered(asked, policy.AskTimeout, "; the client left before anybody had answered")
+			return unanswered(asked, policy.AskTimeout, clientLeft)
 		case <-f.gate.life.Done():
 			d := stopping
 			d.Policy = asked.Policy
@@ -167,6 +169,9 @@ func (f *Flow) recordQuestion(id ID, r *policy.Request) error {
 	_, err := asked.append(recordOf{kind: kind})
 	return err
 }
+
+// clientLeft is why what nobody waits for any more is not done, also where it was approved then.
+const clientLeft = "; the client left before anybody had answered"
 
 // nobodyAnswers is why what the policy asks is refused at once.
 const nobodyAnswers = "; nobody can answer: people are asked by egressd serve with a listen.admin"

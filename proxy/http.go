@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -152,10 +151,12 @@ func (v *webVisit) awaitRequest() bool {
 // open has the request decided: by the gate, or within the tunnel's own flow.
 func (v *webVisit) open(x *exchange) (*egress.Flow, error) {
 	r := v.request(x)
+	there := v.present()
+	defer there.release()
 	if v.inside == nil {
-		return v.server.Gate.Open(context.Background(), v.peer, r)
+		return v.server.Gate.Open(there, v.peer, r)
 	}
-	flow, err := v.inside.flow.Request(context.Background(), r.HTTP)
+	flow, err := v.inside.flow.Request(there, r.HTTP)
 	if err == nil {
 		flow.OnCut(v.inside.cut) // its connections carry nothing else
 	}

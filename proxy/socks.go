@@ -141,7 +141,7 @@ func (v *socksVisit) unsupported(_ context.Context, w io.Writer, req *socks5.Req
 }
 
 // connect has the gate decide and moves the client to its loop.
-func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Request) error {
+func (v *socksVisit) connect(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	dst, err := socksDestination(&req.DstAddr)
 	if err != nil {
@@ -149,7 +149,9 @@ func (v *socksVisit) connect(ctx context.Context, w io.Writer, req *socks5.Reque
 		_, err = w.Write(socksDoor{}.refusal(refusal))
 		return err
 	}
-	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	there := v.present()
+	defer there.release()
+	flow, err := v.server.Gate.Open(there, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
 	v.deadline(v.server.limits.Head) // a person may have been waited for
 	if err != nil {
 		_, err = w.Write(socksDoor{}.refusal(asRefusal(err)))
