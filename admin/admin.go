@@ -199,11 +199,22 @@ func (s *Server) complain(err error) {
 	}
 }
 
+// complainOf complains of err, if it is one.
+func (s *Server) complainOf(err error) {
+	if err != nil {
+		s.complain(err)
+	}
+}
+
 // record writes what an operator is about to do. What it returns has been answered.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, what string) (done bool) {
 	if err := s.Gate.NoteOperator(asking(r).Note(what)); err != nil {
-		fail(w, http.StatusServiceUnavailable, "what cannot be recorded is not done: "+err.Error(), "free space for the audit log")
+		unrecorded(w, err)
 		return true
 	}
 	return false
+}
+
+func unrecorded(w http.ResponseWriter, err error) {
+	fail(w, http.StatusServiceUnavailable, "what cannot be recorded is not done: "+err.Error(), "free space for the audit log")
 }

@@ -53,13 +53,17 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, egress.ErrNoQuestion.Error(), list)
 		return
 	}
-	if s.record(w, r, answered(what, counts, once, &q)) {
+	if err := s.Gate.NoteOperator(answerNote(r, answered(what, counts, once, &q), &q)); err != nil {
+		unrecorded(w, err)
 		return
 	}
 	if what == "approve" {
 		err = s.Gate.Approve(id, counts, once)
 	} else {
 		err = s.Gate.Reject(id, counts)
+	}
+	if err != nil { // the record before says that it counts
+		s.complainOf(s.Gate.NoteOperator(asking(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
 	}
 	switch {
 	case errors.Is(err, egress.ErrNoQuestion):
@@ -101,15 +105,21 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	return counts, once, nil
 }
 
-// answered is the record of an answer. What the sandbox chose comes last, and is cut.
+// answered says what an answer is, and to what.
 func answered(what string, counts time.Duration, once bool, q *egress.Ask) string {
 	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
 	if once {
 		text += ", for the flows that wait now"
 	}
-	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
+	return text + fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
+}
+
+// answerNote is the record of an answer. What the sandbox chose comes behind who has given it,
+// quoted, and is cut: it could name somebody else.
+func answerNote(r *http.Request, what string, q *egress.Ask) egress.OperatorNote {
+	note := asking(r).Note(what)
 	if q.Method != "" {
-		text += ", " + q.Method + " " + q.Path[:min(len(q.Path), 256)]
+		note.Note += fmt.Sprintf(", to %q %q", q.Method, q.Path[:min(len(q.Path), 256)])
 	}
-	return text
+	return note
 }

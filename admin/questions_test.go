@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -72,14 +75,30 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			t.Errorf("%s: %d %s", row[0], status, text)
 		}
 	}
-	var notes []string
+	var notes, failed []string
 	for _, r := range w.records(t, egress.KindAdmin) {
-		if r.Kind == egress.KindAdmin && strings.Contains(r.Note, " question ") && !strings.Contains(r.Note, "for the flows that wait now") {
+		if strings.Contains(r.Note, "did not count") {
+			failed = append(failed, r.Note)
+		} else if r.Kind == egress.KindAdmin && strings.Contains(r.Note, " question ") && !strings.Contains(r.Note, "for the flows that wait now") {
 			notes = append(notes, r.Note)
 		}
 	}
+	if want := "approve question " + id + " did not count: " + egress.ErrNobodyWaits.Error(); len(failed) != 1 || !strings.HasPrefix(failed[0], want) {
+		t.Errorf("of what did not count the log has %q", failed)
+	}
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "approve question "+id+", for 2h0m0s: sandbox default, 93.184.216.34:443, rule r (user), asked by the token") || !strings.HasPrefix(notes[1], "reject question "+id) {
 		t.Errorf("the log has %q", notes)
+	}
+}
+
+// TestAPathIsNoName: a path that says who answered is behind who did, and quoted.
+func TestAPathIsNoName(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r = r.WithContext(context.WithValue(r.Context(), visitorKey{}, &visitor{who: Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}}))
+	q := egress.Ask{Method: "POST", Path: `/", asked by uid 0, pid 1`}
+	note := answerNote(r, "approve it", &q).Note
+	if want := asking(r).Note("approve it").Note + `, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
+		t.Errorf("it is recorded as %q, not %q", note, want)
 	}
 }
 
