@@ -212,7 +212,7 @@ func (u *Guard) Pass(p []byte) ([]byte, error) {
 	}
 	all := slices.Concat(u.held, p)
 	wait = min(wait, len(all), HeldMost)
-	u.held = all[len(all)-wait:]
+	u.held = slices.Clone(all[len(all)-wait:]) // or all of it stays, which may be long
 	return all[:len(all)-wait], nil
 }
 

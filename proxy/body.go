@@ -157,6 +157,7 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, 
 			if err := writePart(to, bw, cw, part, chunked); err != nil {
 				return total, err
 			}
+			strike.taken()
 			total += int64(len(part))
 		}
 		if ended {

@@ -7,8 +7,10 @@ import (
 	"compress/zlib"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/egress"
 )
@@ -21,6 +23,8 @@ type leaving interface {
 	part(b []byte) ([]byte, error)
 	// rest returns what was held back, when no more comes.
 	rest() ([]byte, error)
+	// taken is told that nobody needs any more what was returned.
+	taken()
 }
 
 // leave returns what may go on of a part that goes up. Of what goes down, or where
@@ -33,9 +37,25 @@ func (s *striker) leave(part []byte, last bool) ([]byte, error) {
 	if err != nil || !last {
 		return out, err
 	}
-	out = slices.Clone(out)
-	rest, err := s.leaving.rest()
-	return append(out, rest...), err
+	return withRest(s.leaving, out)
+}
+
+// withRest returns the last part and what was held back. A body that was held back as a
+// whole is not copied.
+func withRest(l leaving, part []byte) ([]byte, error) {
+	last := slices.Clone(part)
+	rest, err := l.rest()
+	if len(last) == 0 {
+		return rest, err
+	}
+	return append(last, rest...), err
+}
+
+// taken is told that what leave returned has gone on.
+func (s *striker) taken() {
+	if s != nil && s.leaving != nil {
+		s.leaving.taken()
+	}
 }
 
 const (
@@ -52,6 +72,7 @@ type leavingBody struct {
 	room   *lease // of whole
 	begun  bool
 	whole  []byte // of one that is packed
+	given  bool   // whole was returned, and not yet taken
 }
 
 // leavingBody returns what looks at the body of a request of a flow, or nil where
@@ -91,14 +112,23 @@ func (l *leavingBody) part(b []byte) ([]byte, error) {
 }
 
 func (l *leavingBody) rest() ([]byte, error) {
-	var out []byte
-	if l.packed {
-		var err error
-		if out, err = l.unpack(); err != nil {
-			return nil, err
-		}
+	if !l.packed {
+		return l.guard.Rest(), nil
 	}
-	return append(slices.Clone(out), l.guard.Rest()...), nil
+	out, err := l.unpack()
+	if err != nil {
+		return nil, err
+	}
+	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
+}
+
+// taken implements [leaving]. A body that was held back counts until then: how long its
+// upstream leaves it waiting is not for egressd to say.
+func (l *leavingBody) taken() {
+	if l.given {
+		l.given = false
+		l.room.free()
+	}
 }
 
 // unpack searches what a compressed body says, and lets it go on. What cannot be
@@ -121,8 +151,7 @@ func (l *leavingBody) unpack() ([]byte, error) {
 		break
 	}
 	whole := l.whole
-	l.whole = nil
-	l.room.free()
+	l.whole, l.given = nil, true
 	return l.guard.Pass(whole)
 }
 
@@ -134,37 +163,60 @@ func (s searcher) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// A guardedBody is the body of a request on HTTP/2, up to the first canary in it.
+// A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its
+// reader may be left waiting after the request is over: see drop.
 type guardedBody struct {
 	io.ReadCloser
-	leaving leaving
-	found   func() // told when one was
-	ready   []byte // and not yet read
+	found func() // told when one was
+
+	mu      sync.Mutex // guards what follows, and is not held while more is read
+	leaving leaving    // nil once it was dropped
+	ready   []byte     // and not yet read
 	err     error
 }
 
 func (b *guardedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
+		b.mu.Unlock()
 		n, err := b.ReadCloser.Read(p)
-		b.err = err
-		part, over := b.leaving.part(p[:n])
-		if over == nil && errors.Is(err, io.EOF) {
-			part = slices.Clone(part)
-			var rest []byte
-			rest, over = b.leaving.rest()
-			part = append(part, rest...)
-		}
-		if over != nil {
-			b.found()
-			b.err = over
-			return 0, over
-		}
-		b.ready = slices.Clone(part)
+		b.mu.Lock()
+		b.read(p[:n], err)
 	}
 	if len(b.ready) == 0 {
 		return 0, b.err
 	}
 	n := copy(p, b.ready)
-	b.ready = b.ready[n:]
+	if b.ready = b.ready[n:]; len(b.ready) == 0 {
+		b.ready = nil
+		b.leaving.taken()
+	}
 	return n, nil
+}
+
+// read takes what was read. b.mu is held.
+func (b *guardedBody) read(p []byte, err error) {
+	if b.leaving == nil {
+		return
+	}
+	part, over := b.leaving.part(p)
+	if over == nil && errors.Is(err, io.EOF) {
+		part, over = withRest(b.leaving, part)
+	}
+	if over != nil {
+		b.found()
+		part, err = nil, over
+	}
+	b.ready, b.err = part, err
+}
+
+// drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
+func (b *guardedBody) drop() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaving, b.ready, b.err = nil, nil, net.ErrClosed
 }

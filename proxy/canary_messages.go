@@ -68,6 +68,9 @@ func (l *leavingMessages) rest() ([]byte, error) {
 	return rest, nil
 }
 
+// taken implements [leaving]: what is held is short.
+func (l *leavingMessages) taken() {}
+
 // free is up to where the stream may go on as far as what it says is concerned.
 func (l *leavingMessages) free() int64 {
 	said := l.plain.Free()

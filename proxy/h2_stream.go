@@ -27,6 +27,7 @@ type stream struct {
 	answer  *streamAnswer
 	windows *lease       // of the connection that it goes over, or nil
 	packed  *lease       // of its body, or nil
+	guarded *guardedBody // its body where it is searched, or nil
 	head    int64        // bytes of its head, as HTTP/1 would have them
 	up      atomic.Int64 // bytes of its body
 	end     egress.End
@@ -67,6 +68,7 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 	defer v.streamEnded()
 	defer func() {
 		st.windows.end()
+		st.guarded.drop()
 		st.packed.end()
 		st.end.Up = st.head + st.up.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
@@ -200,7 +202,8 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 		body := pr.Out.Body
 		st.packed = v.server.packed.lease(st.flow.Sandbox())
 		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"], st.packed); l != nil {
-			body = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
+			st.guarded = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
+			body = st.guarded
 		}
 		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}
 	}

@@ -81,8 +81,7 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 	defer func() { <-v.dialling }()
 	st := ctx.Value(streamKey{}).(*stream)
 	defer st.flow.Over(v.flow)
-	if v.conn != nil && v.conn.ReserveNewRequest() {
-		st.goesOver(v.windows)
+	if v.conn != nil && v.conn.ReserveNewRequest() && st.goesOver(v.windows) {
 		return v.conn, nil
 	}
 	if v.ended() {
@@ -93,19 +92,22 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 		return nil, err
 	}
 	v.retire()
-	if v.speak(far) != nil || !v.conn.ReserveNewRequest() {
+	if v.speak(far) != nil || !v.conn.ReserveNewRequest() || !st.goesOver(v.windows) {
 		return nil, v.flow.Failed(policy.NetworkTLS, "")
 	}
-	st.goesOver(v.windows)
 	return v.conn, nil
 }
 
 // goesOver notes the windows of the connection that a stream uses. What came on it is held
-// until the stream ends, also when the connection has.
-func (st *stream) goesOver(windows *lease) {
+// until the stream ends, also when the connection has. Where that has closed meanwhile, it
+// reports that the stream cannot go over it.
+func (st *stream) goesOver(windows *lease) bool {
+	if !windows.share() {
+		return false
+	}
 	st.windows.end()
-	windows.share()
 	st.windows = windows
+	return true
 }
 
 // oldMost bounds the connections of one tunnel that take no more requests.

@@ -90,7 +90,11 @@ var testNames = []string{"allowed.test", "other.test", "opaque.test"}
 // secureOrigin serves handle over TLS, in HTTP/2 where h2 is true.
 func (p *pki) secureOrigin(t testing.TB, overH2 bool, handle http.HandlerFunc, change func(*tls.Config)) *origin {
 	t.Helper()
-	s := httptest.NewUnstartedServer(handle)
+	return p.serveOrigin(t, httptest.NewUnstartedServer(handle), overH2, change)
+}
+
+func (p *pki) serveOrigin(t testing.TB, s *httptest.Server, overH2 bool, change func(*tls.Config)) *origin {
+	t.Helper()
 	s.EnableHTTP2 = overH2
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{p.leaf(t, nil, testNames...)}}

@@ -69,11 +69,15 @@ func (l *lease) take(n int64) {
 	l.held += n
 }
 
-// share has the lease wait for one more end. It is called before the last one.
-func (l *lease) share() {
+// share has the lease wait for one more end, or reports that it has ended.
+func (l *lease) share() bool {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
+	if l.users == 0 {
+		return false
+	}
 	l.users++
+	return true
 }
 
 // free gives back what the lease has; it may take more later.

@@ -53,8 +53,27 @@ func TestARoomIsSharedOut(t *testing.T) {
 	if other.end(); other.more(1) {
 		t.Error("a lease that has ended takes more")
 	}
+	if a.share() || a.users != 0 {
+		t.Error("a lease that has ended is shared")
+	}
+	st := stream{windows: r.lease("b")}
+	if b := st.windows; st.goesOver(a) || st.windows != b || b.users != 1 {
+		t.Error("a stream goes over a connection that has closed")
+	}
 	if _, known := r.held["b"]; known {
 		t.Error("a sandbox that holds nothing is not forgotten")
+	}
+}
+
+// TestHowManyTunnelsHaveAll is what the manual says of windows.
+func TestHowManyTunnelsHaveAll(t *testing.T) {
+	r := room{most: windowsOfSandbox}
+	full := 0
+	for r.lease("a").part(downloadBuffer, leastWindow) == downloadBuffer && r.lease("a").part(uploadBuffer, leastWindow) == uploadBuffer {
+		full++
+	}
+	if full != 22 {
+		t.Errorf("%d tunnels have all", full)
 	}
 }
 

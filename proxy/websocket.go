@@ -148,6 +148,7 @@ func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes fu
 			if _, err := to.Write(part); err != nil {
 				return total, err
 			}
+			strike.taken()
 			total += int64(len(part))
 		}
 		if errors.Is(err, io.EOF) {

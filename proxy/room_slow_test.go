@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+)
+
+// slowOrigin is an origin for which the kernel and HTTP/2 take no more than some 200 KiB of
+// a body that its handler does not read.
+func (p *pki) slowOrigin(t *testing.T, overH2 bool, handle http.HandlerFunc) *origin {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handle)
+	s.Listener.Close()
+	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		failed := c.Control(func(fd uintptr) {
+			err = errors.Join(
+				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10),
+				syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1000), // or the sender takes megabytes
+			)
+		})
+		return errors.Join(failed, err)
+	}}
+	var err error
+	if s.Listener, err = small.Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.Config.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 16 << 10}
+	return p.serveOrigin(t, s, overH2, nil)
+}
+
+const slowPart = 700 << 10
+
+// TestWhatWaitsForItsUpstreamIsHeld: a body that was searched is in memory until its
+// upstream takes it.
+func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInsideWorld(t, canaryPolicy, nil)
+		guarded(t, w)
+		w.packed.narrow(2*slowPart + slowPart/2)
+		begun, read := make(chan struct{}), make(chan struct{})
+		o := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err != nil {
+				return // the one that is refused
+			}
+			begun <- struct{}{}
+			<-read
+			io.Copy(io.Discard, r.Body)
+		})
+		released := sync.OnceFunc(func() { close(read) })
+		t.Cleanup(released)
+		rt := w.visitor(t, overH2, "allowed.test", o.port)
+		post := func() chan reply {
+			answer := make(chan reply, 1)
+			go func() {
+				answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), bytes.NewReader(make([]byte, slowPart)), "Content-Encoding: gzip")
+			}()
+			return answer
+		}
+		first := post()
+		soon(t, "the first byte", begun)
+		second := post()
+		soon(t, "the first byte of the second", begun)
+		w.packed.holds(t, 2*slowPart)
+		(<-post()).refused(t, 429, policy.TooManyFlows)
+		w.recorded(t, ended(string(policy.TooManyFlows)))
+		released()
+		for _, answer := range []chan reply{first, second} {
+			if r := <-answer; r.StatusCode != 200 {
+				t.Error(r.all())
+			}
+		}
+		w.packed.empty(t, "after their end")
+		third := post()
+		soon(t, "the first byte of the third", begun)
+		if r := <-third; r.StatusCode != 200 {
+			t.Error(r.all())
+		}
+		if n := w.count(t, func(r egress.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
+			t.Errorf("%d were refused, want one", n)
+		}
+	})
+}
+
+// TestWhatNobodyWaitsForIsNotHeld: a client resets its stream, whose body waits.
+func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
+	w := newInsideWorld(t, canaryPolicy, nil)
+	guarded(t, w)
+	begun := make(chan struct{})
+	o := w.pki.slowOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		io.ReadFull(r.Body, make([]byte, 1))
+		close(begun)
+		<-r.Context().Done()
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", o.url("allowed.test", "/up"), bytes.NewReader(make([]byte, slowPart)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Encoding", "gzip")
+	rt, left := w.visitor(t, true, "allowed.test", o.port), make(chan error, 1)
+	go func() {
+		_, err := rt.RoundTrip(r)
+		left <- err
+	}()
+	soon(t, "the first byte", begun)
+	w.packed.holds(t, slowPart)
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	w.packed.empty(t, "after the stream was reset")
+}
+
+// TestADroppedBodyHoldsNothing, whoever still has it.
+func TestADroppedBodyHoldsNothing(t *testing.T) {
+	r := room{most: 1 << 20}
+	held := &leavingBody{given: true, room: r.lease("a")}
+	held.room.more(1000)
+	b := &guardedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), leaving: held, ready: make([]byte, 1000)}
+	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {
+		t.Fatal(n, err)
+	}
+	r.holds(t, 1000)
+	b.drop()
+	if n, err := b.Read(make([]byte, 100)); n != 0 || !errors.Is(err, net.ErrClosed) || b.ready != nil || b.leaving != nil {
+		t.Errorf("there is more: %d, %v", n, err)
+	}
+	held.room.end()
+	r.empty(t, "after its end")
+}
