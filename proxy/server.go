@@ -15,7 +15,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -115,21 +113,6 @@ type Server struct {
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("proxy: server closed")
 
-// A listener accepts for one loop, on a descriptor of its own. Every loop has
-// one for each socket that Serve was given, and the kernel wakes one of them.
-type listener struct {
-	server   *Server
-	name     string
-	original Original // nil where clients mean to come here
-	at       netip.AddrPort
-	fd       int
-	loop     *relay.Loop
-	open     *sync.WaitGroup
-	left     *atomic.Int32 // listeners of the same socket that have not ended
-	ended    bool          // on the loop
-	finding  atomic.Int64  // connections whose program is looked for
-}
-
 // Serve accepts from l, which the server owns from now on, until Shutdown.
 // name is what the configuration calls l: a sandbox may be known by it.
 func (s *Server) Serve(l net.Listener, name string) error { return s.serve(l, name, nil) }
@@ -209,12 +192,6 @@ func (s *Server) admit(all []*listener) bool {
 	return true
 }
 
-func closeAll(all []*listener) {
-	for _, in := range all {
-		syscall.Close(in.fd)
-	}
-}
-
 func (s *Server) prepare() {
 	s.limits = s.Limits.filled()
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
@@ -235,92 +212,6 @@ func (s *Server) prepare() {
 		s.loops = append(s.loops, loop)
 		s.running.Go(func() { loop.Run() })
 	}
-}
-
-func (in *listener) begin() {
-	if in.ended {
-		return
-	}
-	if err := in.loop.WatchListener(in.fd, in); err != nil {
-		in.end()
-	}
-}
-
-func (in *listener) end() {
-	if in.ended {
-		return
-	}
-	var unseen int64
-	if in.original != nil { // what has come until now is of somebody who may be gone
-		in.accept(cmp.Or(in.server.looksAt, backlogMost))
-		if in.left.Add(-1) == 0 {
-			unseen = backlogOf(in.fd)
-		}
-	}
-	in.ended = true
-	in.loop.Forget(in.fd)
-	in.loop.CloseFD(in.fd)
-	in.refuseUnseen(unseen)
-	in.open.Done()
-}
-
-// refuseUnseen records what has come to a listener that has ended and was not accepted:
-// how many, which may be 0, or -1 where that is not known. A log that fails is not reported:
-// nobody waits for it, and nothing has passed.
-func (in *listener) refuseUnseen(n int64) {
-	const why = "the listener ended before these connections were looked at: they were too many, or egressd had no descriptors left"
-	who, via := sandbox.Peer{Listener: in.name}, in.via()
-	switch {
-	case n > 0:
-		_ = in.server.Gate.RefuseUnseen(who, via, n, why)
-	case n < 0:
-		_ = in.server.Gate.RefuseUnseen(who, via, 0, why+"; how many is not known")
-	}
-}
-
-// refuseOne records that a connection was refused before it was served.
-func (in *listener) refuseOne(from netip.AddrPort, why string) {
-	in.server.Gate.Refuse(sandbox.Peer{Listener: in.name, Addr: from}, in.via(), nil, policy.TooManyFlows, why)
-}
-
-// via is the way in as far as the listener tells it.
-func (in *listener) via() policy.Via {
-	if in.original == nil {
-		return policy.ViaUnknown
-	}
-	return policy.ViaTransparent
-}
-
-const acceptAtOnce = 64
-
-// backlogMost is more than wait at a listener, by net.core.somaxconn, and bounds what comes in the
-// meantime.
-const backlogMost = 16 << 10
-
-// Ready accepts what waits.
-func (in *listener) Ready(relay.Events) { in.accept(acceptAtOnce) }
-
-// accept accepts what waits, up to a number of connections.
-func (in *listener) accept(most int) {
-	for range most {
-		fd, from, err := accept(in.fd)
-		switch {
-		case err == nil:
-			in.server.accepted(in, fd, from)
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			in.pause()
-			return
-		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
-		default:
-			return
-		}
-	}
-}
-
-// pause leaves connections waiting in the kernel until descriptors are free.
-func (in *listener) pause() {
-	in.loop.Forget(in.fd)
-	in.loop.After(100*time.Millisecond, in.begin)
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
