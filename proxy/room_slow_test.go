@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -16,16 +17,16 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// slowOrigin is an origin for which the kernel and HTTP/2 take no more than some 200 KiB of
-// a body that its handler does not read.
-func (p *pki) slowOrigin(t *testing.T, overH2 bool, handle http.HandlerFunc) *origin {
+// slowOrigin is an origin for which the kernel and HTTP/2 take no more than some 100 KiB of
+// a body that its handler does not read, until it is told to hurry.
+func (p *pki) slowOrigin(t *testing.T, overH2 bool, handle http.HandlerFunc) (o *origin, hurry func()) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handle)
 	s.Listener.Close()
 	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		failed := c.Control(func(fd uintptr) {
 			err = errors.Join(
-				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10),
+				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10),
 				syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1000), // or the sender takes megabytes
 			)
 		})
@@ -36,7 +37,22 @@ func (p *pki) slowOrigin(t *testing.T, overH2 bool, handle http.HandlerFunc) *or
 		t.Fatal(err)
 	}
 	s.Config.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 16 << 10}
-	return p.serveOrigin(t, s, overH2, nil)
+	var mu sync.Mutex
+	var all []*tls.Conn
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if secure, ok := c.(*tls.Conn); ok && state == http.StateNew {
+			all = append(all, secure)
+		}
+	}
+	return p.serveOrigin(t, s, overH2, nil), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range all {
+			c.NetConn().(*net.TCPConn).SetReadBuffer(1 << 20)
+		}
+	}
 }
 
 const slowPart = 700 << 10
@@ -49,7 +65,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		guarded(t, w)
 		w.packed.narrow(2*slowPart + slowPart/2)
 		begun, read := make(chan struct{}), make(chan struct{})
-		o := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
+		o, hurry := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err != nil {
 				return // the one that is refused
 			}
@@ -57,7 +73,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 			<-read
 			io.Copy(io.Discard, r.Body)
 		})
-		released := sync.OnceFunc(func() { close(read) })
+		released := sync.OnceFunc(func() { hurry(); close(read) })
 		t.Cleanup(released)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		post := func() chan reply {
@@ -83,6 +99,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		w.packed.empty(t, "after their end")
 		third := post()
 		soon(t, "the first byte of the third", begun)
+		hurry()
 		if r := <-third; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
@@ -97,7 +114,7 @@ func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
 	w := newInsideWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	begun := make(chan struct{})
-	o := w.pki.slowOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
+	o, _ := w.pki.slowOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		io.ReadFull(r.Body, make([]byte, 1))
 		close(begun)
 		<-r.Context().Done()
