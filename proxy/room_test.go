@@ -3,6 +3,7 @@ package proxy
 //lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -180,6 +181,8 @@ func TestWindowsOfOldConnections(t *testing.T) {
 		id := f.request()
 		f.respond(id, strings.Repeat("x", 10<<10), true)
 		f.WriteGoAway(id, http2.ErrCodeNo, nil)
+		c.(*tls.Conn).CloseWrite()
+		io.Copy(io.Discard, c) // or what has not been read there is lost with a reset
 	}, "h2")
 	tunnel := w.tunnel(t, "allowed.test", o.port, "h2")
 	s := startSpeaking(t, tunnel, http2.Setting{ID: http2.SettingInitialWindowSize})
