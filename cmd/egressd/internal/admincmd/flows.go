@@ -120,28 +120,13 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 	if err != nil {
 		return err
 	}
-	failed := false
-	for _, id := range ids {
-		var done struct {
-			Cut string `json:"cut"`
-		}
-		status, err := c.Ask(ctx, http.MethodDelete, "/v1/flows/"+id, &done)
-		switch {
-		case err != nil && status == http.StatusNotFound:
-			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd ps")
-			failed = true
-		case err != nil:
-			return err
-		case asJSON:
-			if err := cli.PrintJSON(w, done); err != nil {
-				return err
-			}
-		default:
-			fmt.Fprintf(talk, "egressd: %s is cut\n", id)
-		}
+	type answer struct {
+		Cut string `json:"cut"`
 	}
-	if failed {
-		return cli.Status(cli.ExitFailed)
+	each := Each[answer]{
+		Client: c, Method: http.MethodDelete, List: "egressd ps", JSON: asJSON,
+		Path: func(id string) string { return "/v1/flows/" + id },
+		Say:  func(id string, _ *answer) string { return id + " is cut" },
 	}
-	return nil
+	return each.Run(ctx, w, talk, ids)
 }

@@ -93,28 +93,12 @@ func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string
 	if err != nil {
 		return err
 	}
-	failed := false
-	for _, id := range ids {
-		var done admin.Answer
-		status, err := c.Ask(ctx, http.MethodPost, "/v1/questions/"+id+"/"+o.what+"?"+o.terms(), &done)
-		switch {
-		case err != nil && (status == http.StatusNotFound || status == http.StatusConflict):
-			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd questions")
-			failed = true
-		case err != nil:
-			return err
-		case o.json:
-			if err := cli.PrintJSON(w, done); err != nil {
-				return err
-			}
-		default:
-			fmt.Fprintf(talk, "egressd: %s\n", said(&done))
-		}
+	each := admincmd.Each[admin.Answer]{
+		Client: c, Method: http.MethodPost, List: "egressd questions", JSON: o.json,
+		Path: func(id string) string { return "/v1/questions/" + id + "/" + o.what + "?" + o.terms() },
+		Say:  func(_ string, done *admin.Answer) string { return said(done) },
 	}
-	if failed {
-		return cli.Status(cli.ExitFailed)
-	}
-	return nil
+	return each.Run(ctx, w, talk, ids)
 }
 
 func (o *answerOptions) terms() string {

@@ -117,28 +117,15 @@ func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all b
 			ids = append(ids, grants[i].ID)
 		}
 	}
-	failed := false
-	for _, id := range ids {
-		var done admin.Revoked
-		status, err := c.Ask(ctx, http.MethodDelete, "/v1/grants/"+url.PathEscape(strings.ToUpper(id)), &done)
-		switch {
-		case err != nil && status == http.StatusNotFound:
-			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), "egressd grants")
-			failed = true
-		case err != nil:
-			return err
-		case asJSON:
-			if err := cli.PrintJSON(w, done); err != nil {
-				return err
-			}
-		default:
-			fmt.Fprintf(talk, "egressd: %s is taken back: %s %s to %s\n", cli.Printable(done.Revoked.ID), done.Revoked.Verdict, cli.Printable(done.Revoked.Pattern), cli.Printable(whom(&done.Revoked)))
-		}
+	each := admincmd.Each[admin.Revoked]{
+		Client: c, Method: http.MethodDelete, List: "egressd grants", JSON: asJSON,
+		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
+		Say: func(_ string, done *admin.Revoked) string {
+			g := &done.Revoked
+			return fmt.Sprintf("%s is taken back: %s %s to %s", cli.Printable(g.ID), g.Verdict, cli.Printable(g.Pattern), cli.Printable(whom(g)))
+		},
 	}
-	if failed {
-		return cli.Status(cli.ExitFailed)
-	}
-	return nil
+	return each.Run(ctx, w, talk, ids)
 }
 
 // completeWithin is how long who presses a key waits.
