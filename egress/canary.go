@@ -229,14 +229,18 @@ func (u *Guard) Rest() []byte {
 // Caught refuses a flow that was about to carry a canary. From then on it can only be
 // closed, and its close record says so.
 func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
+	return f.endWith(holdsCanary, func() { f.sight(sighting{found, where}) })
+}
+
+// endWith refuses a flow that was let pass, once; first is done then, with f.mu held.
+func (f *Flow) endWith(d policy.Decision, first func()) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if passes(f.decision.Verdict) {
-		d := holdsCanary
 		d.Policy = f.decision.Policy
 		f.decision = &d
 		f.noteDenial()
-		f.sight(sighting{found, where})
+		first()
 	}
 	return f.refusal(*f.decision)
 }
@@ -249,15 +253,7 @@ var heldBack = policy.Decision{
 // Overfull refuses a flow of which more would have to be held back than there is room for.
 // From then on it can only be closed, and its close record says so.
 func (f *Flow) Overfull() *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if passes(f.decision.Verdict) {
-		d := heldBack
-		d.Policy = f.decision.Policy
-		f.decision = &d
-		f.noteDenial()
-	}
-	return f.refusal(*f.decision)
+	return f.endWith(heldBack, func() {})
 }
 
 // Guarded reports whether there are canaries.
