@@ -167,23 +167,17 @@ func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
 		for _, fd := range report.Held {
 			got, err := unix.PidfdGetfd(there, int(fd), 0)
 			if err != nil {
-				closeAll(fds)
+				stage.CloseAll(fds)
 				return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
 			}
 			fds = append(fds, got)
 		}
 	}
 	if len(report.Sockets) != len(fds) {
-		closeAll(fds)
+		stage.CloseAll(fds)
 		return nil, &SetupError{Step: "control socket", Err: errors.New("a report without its sockets")}
 	}
 	return fds, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
 }
 
 func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {

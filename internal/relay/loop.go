@@ -196,7 +196,7 @@ func (l *Loop) Watch(fd int, h Handler) error {
 		w.handler = h
 		return nil
 	}
-	l.wakeUp()
+	l.endRest()
 	return l.add(fd, h, interest)
 }
 
@@ -222,7 +222,7 @@ func (l *Loop) WatchListener(fd int, h Handler) error {
 // WatchEnd tells h when both halves of fd are over, which may be more than
 // once, until [Loop.Forget]. Bytes are not its business.
 func (l *Loop) WatchEnd(fd int, h Handler) error {
-	l.wakeUp()
+	l.endRest()
 	return l.add(fd, h, edgeTriggered)
 }
 
@@ -353,7 +353,7 @@ func (l *Loop) release() {
 	for _, p := range l.pipes {
 		p.close()
 	}
-	l.wakeUp()
+	l.endRest()
 	syscall.Close(l.epoll)
 	syscall.Close(l.wake)
 }

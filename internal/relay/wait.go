@@ -15,7 +15,7 @@ func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
 		return n, nil
 	}
 	if l.resting != nil {
-		return l.rest(events)
+		return l.rest(events), nil
 	}
 	n2, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
 	if errors.Is(err, syscall.EINTR) {
@@ -36,21 +36,22 @@ func (l *Loop) look(events []syscall.EpollEvent) int {
 // rest waits as wait does, until there is the first connection: by Go's poller, so that a
 // loop for which nothing ever comes takes no thread. To make one, and to end it, is a tenth
 // of what egressd takes to begin a short run.
-func (l *Loop) rest(events []syscall.EpollEvent) (n int, err error) {
+func (l *Loop) rest(events []syscall.EpollEvent) (n int) {
 	var until time.Time
 	if wait := l.timers.waitFor(time.Now()); wait >= 0 {
 		until = time.Now().Add(time.Duration(wait) * time.Millisecond)
 	}
-	if err = l.idle.SetReadDeadline(until); err == nil {
+	err := l.idle.SetReadDeadline(until)
+	if err == nil {
 		err = l.resting.Read(func(uintptr) bool {
 			n = l.look(events)
 			return n > 0
 		})
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		l.wakeUp() // wait does without
+		l.endRest() // wait does without
 	}
-	return n, nil
+	return n
 }
 
 // polled hands a descriptor of its own for an epoll to Go's poller, or none where that
@@ -73,10 +74,10 @@ func polled(epoll int) (*os.File, syscall.RawConn) {
 	return f, raw
 }
 
-// wakeUp has the loop rest no more. Its epoll must not stay in the one of Go's poller:
+// endRest has the loop rest no more. Its epoll must not stay in the one of Go's poller:
 // whatever is added to an epoll that is itself waited for takes a lock that the whole
 // machine has one of, and any program can hold that for milliseconds.
-func (l *Loop) wakeUp() {
+func (l *Loop) endRest() {
 	if l.idle != nil {
 		l.idle.Close()
 		l.idle, l.resting = nil, nil

@@ -74,7 +74,7 @@ func (s *inside) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
-	closeAll(s.held)
+	CloseAll(s.held)
 	program.devices = append(plan.Devices, terminals()...)
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
 	if err := s.rearrange(plan, &program); err != nil {
@@ -152,11 +152,12 @@ func (s *inside) handOut(report Report, fds []int) error {
 		}
 		return Send(s.control, Pack(&report))
 	}
-	closeAll(fds)
+	CloseAll(fds)
 	return err
 }
 
-func closeAll(fds []int) {
+// CloseAll closes descriptors.
+func CloseAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
