@@ -65,7 +65,8 @@ var floors = map[string][]string{
 
 	"e2e": {"internal/*", "policy", "egress"},
 
-	"internal/stage": {"internal/ahead"},
+	"internal/ahead": {"internal/threads"},
+	"internal/stage": {"internal/ahead", "internal/threads"},
 }
 
 // owners says which one package imports each third-party module; what belongs to
@@ -108,9 +109,10 @@ var guests = map[string]string{
 // light says of packages that are to be initialised early what they may import, and
 // nothing else. TestTheInsideOfAJailWaitsForNothing of cmd/egressd has what that is for.
 var light = map[string][]string{
-	"internal/ahead": {"os", "runtime", "strconv", "syscall"},
+	"internal/ahead":   {"os", "runtime", "strconv", "syscall", module + "internal/threads"},
+	"internal/threads": {"strconv", "syscall", "unsafe"},
 	"internal/stage": {"bufio", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
-		"golang.org/x/sys/unix", module + "internal/ahead"},
+		"golang.org/x/sys/unix", module + "internal/ahead", module + "internal/threads"},
 }
 
 // dialers are the names by which the standard library opens connections or

@@ -3,9 +3,12 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -70,6 +73,33 @@ func TestAStartThatIsKilledLeavesNothingBehind(t *testing.T) {
 		waitFor(t, "the end of all that was begun", func() bool { return len(markedProcesses(t, d)) == 0 })
 	}
 	d.said(t, 0, "run", "-q", "--config", config, "--", "true")
+}
+
+// TestRunIsAwakeAgain looks at how much longer than it asks for each thread of run sleeps once its
+// program has run for a moment: no longer than any other program's.
+func TestRunIsAwakeAgain(t *testing.T) {
+	d, config, _ := indexed(t)
+	cmd := exec.Command(os.Getenv(binaryVariable), "run", "-q", "--config", config, "--", "sh", "-c", "echo begun; exec sleep 600")
+	cmd.Env = markedEnv(d)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	if _, err := io.ReadFull(out, make([]byte, len("begun\n"))); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "threads that sleep as long as they ask for", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", cmd.Process.Pid))
+		asleep := func(thread string) bool {
+			slack, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
+			return err != nil || string(slack) != "50000\n"
+		}
+		return err == nil && len(threads) > 1 && !slices.ContainsFunc(threads, asleep)
+	})
 }
 
 func markedEnv(d *daemon) []string {

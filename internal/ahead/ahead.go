@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+
+	"github.com/egressd/egressd/internal/threads"
 )
 
 // Argument is the first argument of a process that is the inside of a jail. The
@@ -43,7 +45,7 @@ func begin(args []string) chan outcome {
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
-	return launch(args[0])
+	return launch(args[0], threads.Doze)
 }
 
 // roomForMain has the stack of the goroutine that initialises, and runs main, be as large
@@ -64,24 +66,26 @@ func Start() (Process, error) {
 	ready := begun
 	begun = nil
 	if ready == nil {
-		ready = launch(os.Args[0])
+		ready = launch(os.Args[0], func() {})
 	}
 	o := <-ready
 	return o.Process, o.err
 }
 
-// launch has a thread of its own start the process, which is called name. The kernel
-// kills that when the thread ends: it does not before this process does.
-func launch(name string) chan outcome {
+// launch has a thread of its own start the process, which is called name, and call done then. The kernel
+// kills that process when the thread ends: it does not before this process does.
+func launch(name string, done func()) chan outcome {
 	ready := make(chan outcome, 1)
 	go func() {
 		runtime.LockOSThread()
 		p, err := start(name)
 		ready <- outcome{p, err}
+		done()
 		if err == nil {
 			select {}
 		}
 	}()
+	go func() {}() // another thread takes the goroutine that was begun last only after a while (runqgrab of package runtime)
 	return ready
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/internal/ahead"
+	"github.com/egressd/egressd/internal/threads"
 )
 
 // The inside is over before the rest of the program is initialised, which takes longer
@@ -40,6 +41,7 @@ func run(socket string) {
 		os.Exit(exitSetup) // not started by package ahead, and in no jail
 	}
 	unix.CloseOnExec(control)
+	threads.Doze()
 	s := &inside{control: control}
 	s.tell(s.run())
 	os.Exit(exitSetup)
@@ -90,6 +92,7 @@ func (s *inside) run() error {
 	if err := s.report(attempts(program)); err != nil {
 		return err
 	}
+	threads.WakeThis()
 	err = syscall.Exec(path, program.Argv, program.Env)
 	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
 }

@@ -9,10 +9,10 @@ import (
 	"math"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/confined"
+	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -45,8 +45,8 @@ func Privileges(talk io.Writer) error {
 		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
 		return nil
 	}
-	if few, ok := errors.AsType[*fewSignals](err); ok {
-		return cli.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.hint)
+	if few, ok := errors.AsType[*threads.FewSignals](err); ok {
+		return cli.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.Hint)
 	}
 	if err != nil {
 		return unconfined("no new privileges", err)
@@ -96,44 +96,11 @@ func Memory() error {
 	return nil
 }
 
-// maySignal returns an error where no signals can be queued: the runtime has each thread
-// make a call by one, and tries for ever.
-func maySignal() error {
-	const pending, monotonic = 11, 1 // RLIMIT_SIGPENDING, CLOCK_MONOTONIC
-	var signals syscall.Rlimit
-	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
-		return &fewSignals{fmt.Sprintf("%d signals may be queued, and it takes %d", signals.Cur, signalsFew), fmt.Sprintf("ulimit -i %d", signalsFew)}
-	}
-	var timer int32 // has its signal queued beforehand
-	_, _, errno := syscall.RawSyscall(syscall.SYS_TIMER_CREATE, monotonic, 0, uintptr(unsafe.Pointer(&timer)))
-	switch errno {
-	case 0:
-		syscall.RawSyscall(syscall.SYS_TIMER_DELETE, uintptr(timer), 0, 0)
-	case syscall.EAGAIN:
-		return &fewSignals{"all the signals that this user may queue are queued, by another of its programs", "end the program that has queued them; SigQ in /proc/PID/status says how many of its user are queued"}
-	}
-	return nil
-}
-
-// fewSignals says that no signal can be queued, and what to do about it.
-type fewSignals struct{ problem, hint string }
-
-func (e *fewSignals) Error() string { return e.problem }
-
-// signalsFew is more than there are threads when this is done.
-const signalsFew = 128
-
 // gainNothing keeps every thread, and all that they start, from gaining
 // privileges by execve(2).
 func gainNothing() error {
 	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
-	if err := maySignal(); err != nil {
-		return err
-	}
-	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, noNewPrivs, 1, 0); errno != 0 {
-		return errno
-	}
-	return nil
+	return threads.Each(syscall.SYS_PRCTL, noNewPrivs, 1)
 }
 
 // WarnRoot speaks up where a flaw in egressd would be root's.

@@ -110,8 +110,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	defer unfollow()
 	if r.beside == nil {
 		r.serving.Go(func() { r.FollowBundles(following) })
-		r.serving.Go(func() { r.tidy(following) })
 	}
+	r.serving.Go(func() { r.tidy(following) })
 	code, err := r.wait(signals)
 	unfollow()
 	switch {
