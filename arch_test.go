@@ -111,7 +111,7 @@ var guests = map[string]string{
 var light = map[string][]string{
 	"internal/ahead":   {"os", "runtime", "strconv", "syscall", module + "internal/threads"},
 	"internal/threads": {"strconv", "syscall", "unsafe"},
-	"internal/stage": {"bufio", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
+	"internal/stage": {"bufio", "bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
 		"golang.org/x/sys/unix", module + "internal/ahead", module + "internal/threads"},
 }
 

@@ -3,7 +3,9 @@ package sandbox
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 )
@@ -47,6 +49,45 @@ func TestAddressesThatAJailSendsTo(t *testing.T) {
 	} {
 		if got := IsAttempted(netip.MustParseAddrPort(text)); got != want {
 			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// TestAJailHasTheNetworkThatIsWanted: its own, none that was made before it was known what is wanted.
+func TestAJailHasTheNetworkThatIsWanted(t *testing.T) {
+	for _, o := range []JailOptions{
+		{IPv4: netip.MustParseAddr("100.127.0.1"), IPv6: netip.MustParseAddr("2d00:6567:7265:7373::1")},
+		{IPv4: netip.MustParseAddr("100.127.0.1"), IPv6: netip.MustParseAddr("2d00:6567:7265:7373::1"), Redirect: true},
+		{IPv4: netip.MustParseAddr("100.127.9.9")},
+	} {
+		j, err := NewJail(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(j.Close)
+		sockets, err := j.Sockets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(sockets.Close)
+		if sockets.Redirected != o.Redirect {
+			t.Errorf("%+v: redirected: %v", o, sockets.Redirected)
+		}
+		four, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/fib_trie", j.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		six, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/if_inet6", j.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []string{"100.127.0.1\n", "100.127.9.9\n"} {
+			if got := strings.Contains(string(four), "|-- "+a); got != (a == o.IPv4.String()+"\n") {
+				t.Errorf("%+v: has %q: %v", o, a, got)
+			}
+		}
+		if got := strings.Contains(string(six), "2d006567726573730000000000000001"); got != o.IPv6.IsValid() {
+			t.Errorf("%+v: IPv6 addresses %q", o, six)
 		}
 	}
 }

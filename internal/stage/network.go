@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -15,6 +16,41 @@ var (
 	loopback4 = [4]byte{127, 0, 0, 1}
 	loopback6 = [16]byte{15: 1}
 )
+
+// usual is what the network of most jails is like, as the range of synthetic addresses
+// has it where nothing else is configured.
+var usual = Plan{IPv4: []byte{100, 127, 0, 1}, IPv6: []byte{0x2d, 0, 'e', 'g', 'r', 'e', 's', 's', 15: 1}}
+
+// A network is what was made of a plan.
+type network struct {
+	plan             Plan
+	ipv6, redirected bool
+	err              error // a *SetupError
+}
+
+// newNetwork makes the network of this thread's namespace.
+func newNetwork(plan Plan) network {
+	n := network{plan: plan, redirected: plan.Redirect}
+	if n.ipv6, n.err = MakeNetwork(plan); n.err != nil {
+		return n
+	}
+	if err := Capture(plan, n.ipv6, &n.redirected); err != nil {
+		n.err = &SetupError{"packet filter", err}
+	}
+	return n
+}
+
+// as returns the network, or what was wrong with it, where it is as a plan has it; else
+// another one, in a namespace of its own.
+func (n network) as(plan Plan) network {
+	if bytes.Equal(n.plan.IPv4, plan.IPv4) && bytes.Equal(n.plan.IPv6, plan.IPv6) && n.plan.Redirect == plan.Redirect {
+		return n
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return network{err: &SetupError{"network namespace", err}}
+	}
+	return newNetwork(plan)
+}
 
 // MakeNetwork gives the namespace its loopback, the sandbox's own addresses on it,
 // and routes that have every address end there. It reports whether there is IPv6.

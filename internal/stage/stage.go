@@ -58,12 +58,12 @@ type inside struct {
 
 // run returns only where the program could not be started.
 func (s *inside) run() error {
-	beforehand()
+	early := newNetwork(usual) // while the process outside initialises itself
 	var plan Plan
 	if err := s.receive(&plan); err != nil {
 		return err
 	}
-	report, fds, err := build(plan)
+	report, fds, err := build(plan, early.as(plan))
 	if err != nil {
 		return err
 	}
@@ -97,24 +97,14 @@ func (s *inside) run() error {
 	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
 }
 
-// beforehand does what depends on nothing, while the process outside initialises itself.
-func beforehand() {
-	_ = LoopbackUp() // MakeNetwork does it again, and says what is wrong with it
-}
-
-// build makes everything that is inside.
-func build(plan Plan) (Report, []int, error) {
-	var report Report
-	ipv6, err := MakeNetwork(plan)
-	if err != nil {
-		return report, nil, err
-	}
-	report.Redirected = plan.Redirect
-	if err := Capture(plan, ipv6, &report.Redirected); err != nil {
-		return report, nil, &SetupError{"packet filter", err}
+// build makes everything that is inside but for the network.
+func build(plan Plan, net network) (Report, []int, error) {
+	report := Report{Redirected: net.redirected}
+	if net.err != nil {
+		return report, nil, net.err
 	}
 	var fds []int
-	for _, p := range jailSockets(plan, ipv6, !report.Redirected) {
+	for _, p := range jailSockets(plan, net.ipv6, !net.redirected) {
 		fd, err := p.Open()
 		if err != nil {
 			return report, nil, &SetupError{"socket " + string(p.Kind), err}

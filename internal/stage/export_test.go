@@ -1,0 +1,3 @@
+package stage
+
+var Usual = usual
