@@ -47,7 +47,13 @@ func (l *Log) armEpoch() {
 // disk is destroyed by it: its epoch ends. Where that fails it stays, and the next
 // start destroys it.
 func (l *Log) resign() {
-	if l.notary == nil || l.options.Ephemeral {
+	if l.notary == nil {
+		return
+	}
+	l.signing.Lock()
+	l.notary.leaving = true
+	l.signing.Unlock()
+	if l.options.Ephemeral {
 		_ = l.notarize() // an error is the log's
 		return
 	}
@@ -56,6 +62,34 @@ func (l *Log) resign() {
 	}
 	if err := l.endEpoch(); err != nil && l.options.Trouble != nil {
 		l.options.Trouble(fmt.Errorf("end the epoch of the audit log's key: %w", err))
+	}
+}
+
+// signAhead signs the checkpoint that resign is going to write, if all that is written
+// becomes durable. Else nobody sees it.
+func (l *Log) signAhead() {
+	if l.notary == nil || l.lasts() != nil {
+		return
+	}
+	n := l.notary
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	l.mu.Lock()
+	failed, waiting, m := l.err, len(l.sealed), l.writtenMark
+	l.mu.Unlock()
+	if failed != nil || waiting > 0 || n.adopting || !n.due(&m) {
+		return
+	}
+	c := n.checkpoint(&m)
+	if !l.options.Ephemeral {
+		next, err := n.propose()
+		if err != nil {
+			return
+		}
+		c.next = next
+	}
+	if s, err := n.signNote(c); err == nil {
+		n.ahead = s
 	}
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -125,4 +126,36 @@ func TestBriefLooksAtWhatItGoesOnWith(t *testing.T) {
 	if _, err := Open(dir, Options{Brief: true}); !errors.As(err, &refusal) {
 		t.Errorf("it was opened: %v", err)
 	}
+}
+
+// TestTheLastCheckpointIsSaid: to who needs it elsewhere, once what it is of is durable, and not where there
+// is nothing new to say.
+func TestTheLastCheckpointIsSaid(t *testing.T) {
+	for name, o := range map[string]Options{"ephemeral": {Ephemeral: true}, "with keys that stay": {}} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "audit")
+			var said [][]byte
+			o.Last = func(note []byte) { said = append(said, bytes.Clone(note)) }
+			l := create(t, dir, o)
+			appendTo(t, l, named("x"))
+			if _, err := l.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+			appendTo(t, l, named("y"))
+			closeLog(t, l)
+			if len(said) != 1 || !bytes.Equal(said[0], l.Newest()) {
+				t.Fatalf("it said %q, and the last one is %q", said, l.Newest())
+			}
+			if c, err := readNote(said[0]); err != nil || c.size != 2 {
+				t.Errorf("it is of %+v, %v", c, err)
+			}
+		})
+	}
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := create(t, dir, Options{Ephemeral: true, Last: func(note []byte) { t.Errorf("it said %q", note) }})
+	appendTo(t, l, named("x"))
+	if _, err := l.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
 }

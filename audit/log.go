@@ -327,6 +327,7 @@ func (l *Log) Close() error {
 	l.signTimer.Stop()
 	l.epochTimer.Stop()
 	close(l.quit)
+	l.signAhead() // while the last records are being synced
 	<-l.stopped
 	close(l.signQuit)
 	<-l.signStopped

@@ -48,6 +48,8 @@ type notary struct {
 	adopting bool                   // the next epoch's key is due
 	proposed func() (string, error) // waits for the key of the next epoch; nil where nobody makes it
 	used     bool                   // the key of this epoch has signed something that is not its end
+	ahead    *signedNote            // what is likely to be written next, or nil
+	leaving  bool                   // the next checkpoint that is no seal is the last one
 	gone     bool                   // the log is closed, and the keys are wiped
 }
 
@@ -122,23 +124,49 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 			return err
 		}
 	}
-	note, err := n.keys.now.signNote(c)
-	if err != nil {
-		return fmt.Errorf("sign a checkpoint: %w", err)
+	s := n.ahead
+	if n.ahead = nil; s == nil || !s.says(c) {
+		if s, err = n.signNote(c); err != nil {
+			return fmt.Errorf("sign a checkpoint: %w", err)
+		}
 	}
-	before, err := n.beforeFirst(c)
-	if err != nil {
-		return fmt.Errorf("sign a checkpoint: %w", err)
+	written := func() {
+		if n.leaving && !c.sealed && n.options.Last != nil {
+			n.options.Last(s.note)
+		}
 	}
-	if err := n.file.append(append(before, note...)); err != nil {
+	if err := n.file.append(append(s.before, s.note...), written); err != nil {
 		return err
 	}
-	n.newest, n.note, n.adopting, n.used = c, note, handover, !handover
+	n.newest, n.note, n.adopting, n.used = s.checkpoint, s.note, handover, !handover
 	n.signed.Store(c.size)
 	if n.options.Anchor != nil {
-		n.options.Anchor(note)
+		n.options.Anchor(s.note)
 	}
 	return nil
+}
+
+// A signedNote is a checkpoint that nobody has seen yet.
+type signedNote struct {
+	*checkpoint
+	note   []byte
+	before []byte // see beforeFirst
+}
+
+func (n *notary) signNote(c *checkpoint) (*signedNote, error) {
+	note, err := n.keys.now.signNote(c)
+	if err != nil {
+		return nil, err
+	}
+	before, err := n.beforeFirst(c)
+	return &signedNote{c, note, before}, err
+}
+
+// says reports whether s says what c does, but for the time.
+func (s *signedNote) says(c *checkpoint) bool {
+	other := *c
+	other.time = s.time
+	return s.text() == other.text()
 }
 
 // beforeFirst returns the note of no records, with its empty line, that the log has to

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/signal"
@@ -234,5 +235,34 @@ func TestWhatATornSegmentEndsWith(t *testing.T) {
 		if r := s.verify(t); r.Code != Tampered {
 			t.Errorf("%d bytes instead of %d: %+v", len(content), len(torn), r)
 		}
+	}
+}
+
+// TestNothingIsSignedThatWasNotSynced: the checkpoint that is signed while the last records are synced
+// is shown to nobody where they could not be.
+func TestNothingIsSignedThatWasNotSynced(t *testing.T) {
+	for name, o := range map[string]Options{"ephemeral": {Ephemeral: true}, "with keys that stay": {}} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "audit")
+			o.Last = func(note []byte) { t.Errorf("it said %q", note) }
+			l := create(t, dir, o)
+			wait(t, l, appendTo(t, l, named("synced")))
+			newest, err := l.Checkpoint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			appendTo(t, l, named("not synced"))
+			breakDescriptor(t, l, pipe(t))
+			if err := l.Close(); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("closed with %v", err)
+			}
+			if !bytes.Equal(l.Newest(), newest) {
+				t.Errorf("the newest is %q", l.Newest())
+			}
+			notes, err := os.ReadFile(notePath(dir, 1))
+			if err != nil || !bytes.HasSuffix(notes, append(newest, '\n')) {
+				t.Errorf("there are %q, %v", notes, err)
+			}
+		})
 	}
 }

@@ -38,10 +38,11 @@ func (n *noteFile) create() (err error) {
 	return nil
 }
 
-// append makes a note durable.
-func (n *noteFile) append(note []byte) error {
+// append makes a note durable, and calls written before it waits for that.
+func (n *noteFile) append(note []byte, written func()) error {
 	whole := append(slices.Clone(note), '\n')
 	if n.f == nil {
+		written()
 		return n.replace(whole)
 	}
 	err := linked(n.f, n.path)
@@ -49,6 +50,7 @@ func (n *noteFile) append(note []byte) error {
 		_, err = n.f.Write(whole)
 	}
 	if err == nil {
+		written()
 		err = syncData(n.f)
 	}
 	if err != nil {

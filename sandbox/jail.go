@@ -272,7 +272,8 @@ func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 		}
 	}()
 	if stopped != nil {
-		defer j.watchStops(stopped)()
+		done := j.watchStops(stopped)
+		defer func() { go done() }() // which waits until no signal is on its way
 	}
 	if status, err := j.await(); !errors.Is(err, errors.ErrUnsupported) {
 		return status, err

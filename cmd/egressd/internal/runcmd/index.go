@@ -26,6 +26,7 @@ type runIndex struct {
 	vouching sync.Mutex // is held over vouch
 	vouched  bool       // for the run
 
+	ended  chan error  // what came of its end; nil where nobody has begun to record it
 	held   atomic.Bool // it is opened, and stays open, for as long as the program may be over at once
 	turn   sync.Mutex  // guards what follows, and the opening
 	log    *audit.Log  // while it is held
@@ -43,7 +44,7 @@ const (
 func (r *runner) signRun(o *audit.Options) {
 	r.index.keys = o.Keys
 	o.Ephemeral = true
-	o.Vouch = r.index.vouch
+	o.Vouch, o.Last = r.index.vouch, r.index.endSoon
 }
 
 // vouch puts the key of the run's log into the index, once.
@@ -116,9 +117,28 @@ func (r *runner) hideKeys(c *config.Config, runs string) {
 // attestRun puts the last checkpoint of a run's log into the index, so that its end
 // cannot be cut off.
 func (r *runner) attestRun() {
-	if err := r.index.end(string(r.Log.Newest())); err != nil {
+	err := r.index.hasEnded(r.Log)
+	if err != nil {
 		r.Complain(fmt.Errorf("record the end of the run's log: the index of runs: %w", err))
 	}
+}
+
+// endSoon is end beside the log of the run, whose last checkpoint becomes durable at the same time: the
+// index has it whole. Nobody is told that the run is over before both are.
+func (x *runIndex) endSoon(checkpoint []byte) {
+	if x.ended == nil {
+		x.ended = make(chan error, 1)
+		text := string(checkpoint)
+		go func() { x.ended <- x.end(text) }()
+	}
+}
+
+// hasEnded waits for endSoon, or is end where the log that was closed made no checkpoint then.
+func (x *runIndex) hasEnded(l *audit.Log) error {
+	if x.ended != nil {
+		return <-x.ended
+	}
+	return x.end(string(l.Newest()))
 }
 
 // end closes what hold has opened. A run that nobody has vouched for has no end in the

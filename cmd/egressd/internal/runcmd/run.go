@@ -91,7 +91,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.waysOut = sync.OnceValue(func() []string { return places.DoorsBut(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
-	defer func() { r.signals().release() }()
+	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -110,6 +110,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	defer unfollow()
 	if r.beside == nil {
 		r.serving.Go(func() { r.FollowBundles(following) })
+		r.serving.Go(func() { _ = r.index.vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	r.serving.Go(func() { r.tidy(following) })
 	code, err := r.wait(signals)
