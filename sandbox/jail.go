@@ -41,6 +41,8 @@ type Jail struct {
 	control *os.File
 	program string
 	mounts  *os.File // its mount namespace, see Wait; may be nil
+	stood   *standing
+	begun   bool // the program was sent
 
 	life   sync.Mutex // guards what follows
 	reaped bool       // so that its number may be another process's
@@ -127,16 +129,6 @@ func (j *Jail) send(message stage.Message) error {
 	return stage.Send(int(j.control.Fd()), stage.Pack(message))
 }
 
-// Sockets waits until the jail stands and returns what it hands out. The error is
-// a [*SetupError].
-func (j *Jail) Sockets() (*Sockets, error) {
-	report, fds, err := j.stands()
-	if err != nil {
-		return nil, err
-	}
-	return j.socketsOf(report, fds)
-}
-
 // stands waits until the jail stands.
 func (j *Jail) stands() (report stage.Report, fds []int, err error) {
 	text, fds, err := stage.Receive(int(j.control.Fd()))
@@ -180,16 +172,6 @@ func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
 	return fds, nil
 }
 
-func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
-	s := &Sockets{Redirected: report.Redirected}
-	for i, kind := range report.Sockets {
-		if err := s.add(kind, fds[i], j.pid); err != nil {
-			return nil, &SetupError{Step: "sockets", Err: err}
-		}
-	}
-	return s, nil
-}
-
 // unsent is the error of a message that could not be sent: what the other end said
 // before it ended, if anything.
 func (j *Jail) unsent(step string, err error) error {
@@ -199,13 +181,21 @@ func (j *Jail) unsent(step string, err error) error {
 	return &SetupError{Step: step, Err: err}
 }
 
-// Prepare has everything in the jail be as p will find it, without any privilege,
-// and returns the ways out that were tried there, whether or not one led out. The
-// error is an [*ExecError] where it is p's fault, else a [*SetupError].
-func (j *Jail) Prepare(p Program) ([]Attempt, error) {
+// Begin begins what Prepare does, in a jail that stands. What is wrong is for Prepare to say.
+func (j *Jail) Begin(p Program) {
 	j.program = p.Argv[0]
-	if err := j.send(&p); err != nil {
-		return nil, j.unsent("prepare the program", err)
+	j.begun = j.send(&p) == nil
+}
+
+// Prepare has everything in the jail be as p will find it, without any privilege,
+// and returns the ways out that were tried there, whether or not one led out. What Begin was called with
+// is p. The error is an [*ExecError] where it is p's fault, else a [*SetupError].
+func (j *Jail) Prepare(p Program) ([]Attempt, error) {
+	if !j.begun {
+		j.program = p.Argv[0]
+		if err := j.send(&p); err != nil {
+			return nil, j.unsent("prepare the program", err)
+		}
 	}
 	f, err := j.answer("prepare the program")
 	switch {
@@ -378,6 +368,10 @@ func (j *Jail) Stopped() bool {
 // Close ends the jail's program, if it runs, and waits for its end.
 func (j *Jail) Close() {
 	j.control.Close()
+	if j.stood != nil {
+		stage.CloseAll(j.stood.fds)
+		j.stood = nil
+	}
 	j.Signal(syscall.SIGKILL)
 	_, _ = j.Wait(nil)
 }

@@ -15,6 +15,44 @@ import (
 // jail's loopback. No program in it can have a port below 1024.
 const CapturePort = stage.CapturePort
 
+// Stand waits until the jail stands. The error is a [*SetupError].
+func (j *Jail) Stand() error {
+	report, fds, err := j.stands()
+	if err == nil {
+		j.stood = &standing{report, fds}
+	}
+	return err
+}
+
+// A standing jail has handed out descriptors.
+type standing struct {
+	report stage.Report
+	fds    []int
+}
+
+// Sockets waits until the jail stands, if Stand did not, and returns what it hands out. The error is
+// a [*SetupError].
+func (j *Jail) Sockets() (*Sockets, error) {
+	if j.stood == nil {
+		if err := j.Stand(); err != nil {
+			return nil, err
+		}
+	}
+	s := j.stood
+	j.stood = nil
+	return j.socketsOf(s.report, s.fds)
+}
+
+func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
+	s := &Sockets{Redirected: report.Redirected}
+	for i, kind := range report.Sockets {
+		if err := s.add(kind, fds[i], j.pid); err != nil {
+			return nil, &SetupError{Step: "sockets", Err: err}
+		}
+	}
+	return s, nil
+}
+
 // add takes a socket that came out of the jail of a process.
 func (s *Sockets) add(kind stage.SocketKind, fd, pid int) (err error) {
 	switch kind {

@@ -177,6 +177,12 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // program starts.
 func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
+	if err := r.jail.Stand(); err != nil {
+		return exits.NoSandbox(err)
+	}
+	if !mayInspect {
+		r.jail.Begin(r.program)
+	}
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
 	}
