@@ -282,7 +282,7 @@ func overwrite(path string) error {
 	if err == nil {
 		_, err = f.WriteAt(make([]byte, info.Size()), 0)
 	}
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, syncData(f), f.Close()) // its size is what it was
 }
 
 // erase overwrites and removes a key file, where there is one.

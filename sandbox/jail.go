@@ -40,7 +40,7 @@ type Jail struct {
 	pid     int
 	control *os.File
 	program string
-	mounts  *os.File // its mount namespace, see Wait; may be nil
+	mounts  *os.File // its mount namespace, see TakeDown; may be nil
 	stood   *standing
 	begun   bool // the program was sent
 
@@ -252,15 +252,7 @@ func (j *Jail) Signal(s syscall.Signal) {
 
 // Wait waits for the program's end. Each time it is stopped, and not ended,
 // stopped is called, which may be nil.
-//
-// The jail's mounts are taken down beside what the caller does next, and not before the
-// kernel says that the program has ended: that takes longer than the end itself.
 func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
-	defer func() {
-		if j.mounts != nil {
-			go j.mounts.Close()
-		}
-	}()
 	if stopped != nil {
 		done := j.watchStops(stopped)
 		defer func() { go done() }() // which waits until no signal is on its way
@@ -354,6 +346,15 @@ func (j *Jail) watchStops(stopped func()) (done func()) {
 	}
 }
 
+// TakeDown takes down the mounts of a jail whose program has ended, unless something that it has left behind
+// has them. Until then they stay, since that takes longer than the end itself, which the kernel
+// would not tell before.
+func (j *Jail) TakeDown() {
+	if j.mounts != nil {
+		j.mounts.Close()
+	}
+}
+
 // Stopped reports whether the program, which was not waited for to its end, is
 // stopped now.
 func (j *Jail) Stopped() bool {
@@ -374,4 +375,5 @@ func (j *Jail) Close() {
 	}
 	j.Signal(syscall.SIGKILL)
 	_, _ = j.Wait(nil)
+	j.TakeDown()
 }

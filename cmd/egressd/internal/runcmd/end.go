@@ -70,6 +70,7 @@ func (r *runner) close() {
 	if recorded {
 		r.index.hold()
 	}
+	go r.jail.TakeDown() // while the log is synced
 	r.Daemon.Close()
 	if recorded {
 		r.attestRun()
