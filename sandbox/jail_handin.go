@@ -28,7 +28,7 @@ func (j *Jail) Captured() (*Captured, error) {
 	}
 	n := len(o.plans()) // they come first
 	c := &Captured{Readied: Readied{o, slices.Clone(fds[:n])}}
-	if c.Rest, err = j.socketsOf(stage.Report{Sockets: report.Sockets[n:], Redirected: report.Redirected}, fds[n:]); err != nil {
+	if c.Rest, err = j.socketsOf(&standing{stage.Report{Sockets: report.Sockets[n:]}, fds[n:], Sockets{Redirected: report.Redirected}}); err != nil {
 		c.Close()
 		return nil, err
 	}

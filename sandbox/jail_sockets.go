@@ -3,6 +3,7 @@ package sandbox
 import (
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,16 +19,27 @@ const CapturePort = stage.CapturePort
 // Stand waits until the jail stands. The error is a [*SetupError].
 func (j *Jail) Stand() error {
 	report, fds, err := j.stands()
-	if err == nil {
-		j.stood = &standing{report, fds}
+	if err != nil {
+		return err
 	}
-	return err
+	st := &standing{report, fds, Sockets{Redirected: report.Redirected}}
+	if i := slices.Index(report.Sockets, stage.Diag); i >= 0 { // for which the inside has to be there
+		err = st.sockets.add(stage.Diag, fds[i], j.pid)
+		st.fds[i] = -1
+	}
+	if err != nil {
+		stage.CloseAll(st.fds)
+		return &SetupError{Step: "sockets", Err: err}
+	}
+	j.stood = st
+	return nil
 }
 
 // A standing jail has handed out descriptors.
 type standing struct {
-	report stage.Report
-	fds    []int
+	report  stage.Report
+	fds     []int // those that sockets have are -1
+	sockets Sockets
 }
 
 // Sockets waits until the jail stands, if Stand did not, and returns what it hands out. The error is
@@ -38,19 +50,21 @@ func (j *Jail) Sockets() (*Sockets, error) {
 			return nil, err
 		}
 	}
-	s := j.stood
+	st := j.stood
 	j.stood = nil
-	return j.socketsOf(s.report, s.fds)
+	return j.socketsOf(st)
 }
 
-func (j *Jail) socketsOf(report stage.Report, fds []int) (*Sockets, error) {
-	s := &Sockets{Redirected: report.Redirected}
-	for i, kind := range report.Sockets {
-		if err := s.add(kind, fds[i], j.pid); err != nil {
+func (j *Jail) socketsOf(st *standing) (*Sockets, error) {
+	for i, kind := range st.report.Sockets {
+		if st.fds[i] < 0 {
+			continue
+		}
+		if err := st.sockets.add(kind, st.fds[i], j.pid); err != nil {
 			return nil, &SetupError{Step: "sockets", Err: err}
 		}
 	}
-	return s, nil
+	return &st.sockets, nil
 }
 
 // add takes a socket that came out of the jail of a process.

@@ -3,11 +3,14 @@ package sandbox
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestTheAnswerToADatagramIsWellFormed sums up what a receiver sums up.
@@ -89,5 +92,31 @@ func TestAJailHasTheNetworkThatIsWanted(t *testing.T) {
 		if got := strings.Contains(string(six), "2d006567726573730000000000000001"); got != o.IPv6.IsValid() {
 			t.Errorf("%+v: IPv6 addresses %q", o, six)
 		}
+	}
+}
+
+// TestAProgramThatIsNotThereIsSaid also where the inside has ended before its sockets were taken.
+func TestAProgramThatIsNotThereIsSaid(t *testing.T) {
+	j, err := NewJail(JailOptions{IPv4: netip.MustParseAddr("100.127.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	if err := j.Stand(); err != nil {
+		t.Fatal(err)
+	}
+	p := Program{Argv: []string{"/nowhere/at/all"}}
+	j.Begin(p)
+	if err := unix.Waitid(unix.P_PID, j.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	sockets, err := j.Sockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sockets.Close)
+	var missing *ExecError
+	if _, err := j.Prepare(p); !errors.As(err, &missing) || !missing.Missing {
+		t.Errorf("it says %v", err)
 	}
 }
