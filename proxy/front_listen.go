@@ -175,6 +175,7 @@ func (f *front) serve(p sandbox.Peer, with *TLSListener) {
 	f.tls = tls.Server(f.below, with.config())
 	f.raw.SetDeadline(time.Now().Add(s.limits.Hello))
 	err := f.tls.Handshake()
+	f.below.bound.over = true
 	s.shaken(host(p), f)
 	switch {
 	case err != nil && !f.below.any: // as with other listeners, one that says nothing leaves no trace
@@ -242,7 +243,7 @@ func (l *TLSListener) config() *tls.Config {
 		GetCertificate:         l.certificate,
 	}
 	if l.Clients != nil {
-		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, l.Clients
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.RequireAndVerifyClientCert, l.Clients, smallChain
 	}
 	return c
 }
@@ -266,11 +267,15 @@ func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 type heard struct {
 	net.Conn
 	any, ended bool // for who reads
+	bound      handshakeBound
 }
 
 func (c *heard) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.any = c.any || n > 0
 	c.ended = c.ended || errors.Is(err, io.EOF)
+	if long := c.bound.came(n); long != nil {
+		return 0, long
+	}
 	return n, err
 }

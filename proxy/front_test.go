@@ -54,11 +54,14 @@ func TestTLSListenerNeedsCertificates(t *testing.T) {
 	server := w.signs.client(t, func(c *x509.Certificate) {
 		c.DNSNames, c.ExtKeyUsage = []string{"ci.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
+	stuffed := w.signs.named(t, "ci.test")
+	stuffed[0].Certificate = append(stuffed[0].Certificate, heavy(t, 15_000, unknownUse))
 	for says, shown := range map[string][]tls.Certificate{
-		"none":                      nil,
-		"one that somebody signed":  newSigner(t).named(t, "ci.test"),
-		"one for servers":           server,
-		"one that it signed itself": {{Certificate: [][]byte{newSigner(t).cert.Raw}, PrivateKey: newSigner(t).key}},
+		"none":                       nil,
+		"a good one and a large one": stuffed,
+		"one that somebody signed":   newSigner(t).named(t, "ci.test"),
+		"one for servers":            server,
+		"one that it signed itself":  {{Certificate: [][]byte{newSigner(t).cert.Raw}, PrivateKey: newSigner(t).key}},
 	} {
 		before := len(w.records(t))
 		c := w.enter(t, shown)

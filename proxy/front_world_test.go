@@ -127,7 +127,7 @@ func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *tlsClien
 	}
 	t.Cleanup(func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(20 * time.Second))
-	below := &heard{Conn: raw}
+	below := &heard{Conn: raw, bound: handshakeBound{over: true}}
 	c := tls.Client(below, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1", Certificates: certificates})
 	return &tlsClient{client: &client{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
 }

@@ -29,16 +29,26 @@ func (i *inside) handshakeFar(ctx context.Context, raw net.Conn, protos []string
 			i.asked.Store(true)
 			return new(tls.Certificate), nil
 		},
-		VerifyConnection: longKeys,
+		VerifyConnection: verifyFar,
 	}
 	raw.SetDeadline(time.Now().Add(i.server.limits.Hello))
-	c := tls.Client(&farConn{Conn: raw}, config)
+	below := &farConn{Conn: raw}
+	c := tls.Client(below, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, err
 	}
+	below.bound.over = true
 	raw.SetDeadline(time.Time{})
 	return c, nil
+}
+
+// verifyFar refuses what is wrong with an upstream's certificates although they are verified.
+func verifyFar(state tls.ConnectionState) error {
+	if err := longKeys(state); err != nil {
+		return err
+	}
+	return smallChain(state)
 }
 
 // longKeys refuses chains with an RSA key that can be broken.
@@ -84,6 +94,10 @@ func reasonOf(err error) string {
 		return errShortKey.Error()
 	case errors.Is(err, errOtherProtocol):
 		return errOtherProtocol.Error()
+	case errors.Is(err, errLongHandshake):
+		return "the destination sent " + errLongHandshake.Error()
+	case errors.Is(err, errLargeChain):
+		return "the destination has " + errLargeChain.Error()
 	case errors.As(err, &name):
 		return "the destination's certificate is for another host"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -159,7 +173,8 @@ func leftEarly(err error) bool {
 // hasty, reads do not wait for bytes.
 type farConn struct {
 	net.Conn
-	hasty bool // only changed while nobody reads
+	hasty bool // only changed while nobody reads, and
+	bound handshakeBound
 	ended bool // the upstream has closed it; for who reads
 }
 
@@ -169,6 +184,9 @@ func (c *farConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	c.ended = errors.Is(err, io.EOF)
+	if long := c.bound.came(n); long != nil {
+		return 0, long
+	}
 	return n, err
 }
 

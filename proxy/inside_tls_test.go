@@ -50,6 +50,8 @@ func badUpstreams(t *testing.T, p *pki) map[string]struct {
 		"unknown":          {onlyCertificate(unknown.leaf(t, nil, "allowed.test")), "from an authority that is not trusted"},
 		"self-signed":      {onlyCertificate(selfSigned(t)), "from an authority that is not trusted"},
 		"a short RSA key":  {onlyCertificate(shortRSA(t, p)), "RSA key of less than 2048 bits"},
+		"a heavy chain":    {onlyCertificate(p.behind(t, heavy(t, 15_000, unknownUse))), "certificates that take more than 256 KiB of memory"},
+		"a long handshake": {onlyCertificate(p.behind(t, heavy(t, 30_000, unknownUse))), "a TLS handshake of more than 64 KiB"},
 		"TLS 1.1 at most":  {func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }, "TLS handshake failed"},
 		"TLS 1.2, and a client certificate": {func(c *tls.Config) {
 			c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
