@@ -74,23 +74,23 @@ var floods = []struct {
 		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.encode(request("/")...)})
 		return repeat(200_000, func(int) error { return f.WriteContinuation(1, false, nil) })
 	}},
-	{"SETTINGS", false, func(f *framer) error {
+	{"SETTINGS", true, func(f *framer) error {
 		return repeat(100_000, func(int) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16})
 		})
 	}},
-	{"PING", false, func(f *framer) error {
+	{"PING", true, func(f *framer) error {
 		return repeat(100_000, func(int) error { return f.WritePing(false, [8]byte{}) })
 	}},
-	{"empty DATA", false, func(f *framer) error {
+	{"empty DATA", true, func(f *framer) error {
 		f.open(f.encode(append(request("/count")[2:], ":method", "POST")...), false)
 		return repeat(100_000, func(int) error { return f.WriteData(f.stream, false, nil) })
 	}},
-	{"WINDOW_UPDATE", false, func(f *framer) error {
+	{"WINDOW_UPDATE", true, func(f *framer) error {
 		f.open(f.encode(request("/slow")...), true)
 		return repeat(100_000, func(int) error { return f.WriteWindowUpdate(f.stream, 1) })
 	}},
-	{"PRIORITY", false, func(f *framer) error {
+	{"PRIORITY", true, func(f *framer) error {
 		return repeat(100_000, func(i int) error {
 			return f.WritePriority(uint32(2*i+1), http2.PriorityParam{StreamDep: 0, Weight: 7})
 		})

@@ -10,10 +10,12 @@ import (
 // A smallFrames is a connection to an upstream that has it take frames of the usual size and
 // no larger ones, whatever it says of itself (RFC 9113 §6.5.2). The library keeps a buffer
 // of that size, up to 512 KiB, for each request that has a body: thousands of requests of one
-// sandbox would hold gigabytes. Nothing else that the upstream sends is changed.
+// sandbox would hold gigabytes. Nothing else that the upstream sends is changed, and the
+// connection ends where it sends too many frames that carry nothing.
 type smallFrames struct {
 	*tls.Conn
 	closed func() // told when it is, as often as that may be
+	empty  *emptyFrames
 
 	head     [frameHeadSize]byte
 	have     int // of head
@@ -26,7 +28,16 @@ type smallFrames struct {
 func (c *smallFrames) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.see(b[:n])
+	if many := c.empty.came(b[:n]); many != nil {
+		return 0, many
+	}
 	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *smallFrames) Write(b []byte) (int, error) {
+	c.empty.sends(b)
+	return c.Conn.Write(b)
 }
 
 // Close implements [net.Conn].

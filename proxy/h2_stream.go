@@ -256,6 +256,9 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case v.asked.Load():
 		refusal = st.flow.Failed(policy.NetworkTLS, wantsCertificate)
+	case errors.Is(err, errEmptyFrames):
+		st.end.Note = "the destination sent " + errEmptyFrames.Error()
+		refusal = st.flow.Failed(policy.NetworkTLS, st.end.Note)
 	default:
 		refusal = st.flow.Failed(policy.NetworkTLS, "")
 	}

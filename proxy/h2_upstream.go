@@ -43,7 +43,9 @@ func (v *h2Visit) speak(far *tls.Conn) error {
 	t.WriteByteTimeout = v.server.limits.Idle
 	t.StrictMaxConcurrentStreams = true
 	v.windows = held
-	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.end)})
+	empty := newEmptyFrames(true)
+	empty.to = preface
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.end), empty: empty})
 	return err
 }
 
