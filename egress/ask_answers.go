@@ -71,7 +71,7 @@ func (d *desk) answersAll(q *question) {
 		d.byKey[q.key] = q
 	case newer != q && newer.state == askPending:
 		d.forget(newer)
-		newer.state, newer.until = q.state, q.until // for the flows that wait there
+		newer.state, newer.until, newer.end = q.state, q.until, q.end // for the flows that wait there
 		d.byKey[q.key] = q
 	}
 }
@@ -100,11 +100,10 @@ func (d *desk) look() {
 func (d *desk) stand(ids string, flow ID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
 	for _, text := range strings.Fields(ids) {
 		id, _ := ParseID(text)
 		q := d.byID[id]
-		if q == nil || q.state != askApproved || !now.Before(q.until) || q.once != nil && !q.once[flow] {
+		if q == nil || q.state != askApproved || d.past(q) || q.once != nil && !q.once[flow] {
 			return false
 		}
 	}
@@ -118,10 +117,9 @@ func (d *desk) approvals(flow ID, r *policy.Request) (all []policy.Approval) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
 	place := askKey{sandbox: r.Sandbox.Name, stay: r.Sandbox.Stay, host: r.Destination.Host, port: r.Destination.Port}
 	for _, q := range d.places[place] {
-		if q.key.covers(r) && now.Before(q.until) && (q.once == nil || q.once[flow]) {
+		if q.key.covers(r) && !d.past(q) && (q.once == nil || q.once[flow]) {
 			all = append(all, policy.Approval{Layer: q.key.layer, Rule: q.key.rule, Question: q.id.String()})
 		}
 	}
@@ -172,6 +170,7 @@ func (d *desk) all() (all []*question, turned map[string]asksOf, version uint64,
 	}
 	for _, q := range d.byID {
 		copied := *q
+		copied.until = d.ends(q)
 		all = append(all, &copied)
 	}
 	slices.SortFunc(all, func(a, b *question) int { return cmp.Compare(a.id, b.id) })

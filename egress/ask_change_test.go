@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,4 +153,28 @@ func (t *ticket) answeredOnce(test *testing.T) {
 		test.Fatal(err)
 	}
 	t.leave()
+}
+
+// TestAnApprovalEndsWhileTheMachineSleeps: timers and monotonic readings stand still then.
+func TestAnApprovalEndsWhileTheMachineSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newAsking(t, "ask: [a.test]\n", time.Minute)
+		var slept atomic.Int64
+		w.desk.clock = func() time.Duration { return time.Duration(slept.Load()) }
+		one := w.opens(t.Context(), ask(t, "a.test:443"))
+		q := w.question(t, 1, aboutHost("a.test"))
+		w.approves(t, q, time.Hour, false)
+		done := cut(passed(t, <-one))
+		slept.Store(int64(time.Hour - time.Second))
+		time.Sleep(2 * answerLook)
+		passed(t, <-w.opens(t.Context(), ask(t, "a.test:443")))
+		if now, _ := w.Ask(idOf(t, q)); time.Until(now.Until).Round(time.Second) != time.Second {
+			t.Errorf("it says that it counts until %s, and it is %s", now.Until, time.Now())
+		}
+		slept.Store(int64(time.Hour))
+		late := w.opens(t.Context(), ask(t, "a.test:443"))
+		refusalOf(t, (<-late).err, policy.AskTimeout)
+		awaitCut(t, "its time is over", done)
+		w.Shut()
+	})
 }

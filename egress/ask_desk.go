@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/internal/boottime"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -28,6 +29,8 @@ const (
 	ApprovedFor = time.Hour
 	RejectedFor = 10 * time.Minute
 	AnswerMost  = 24 * time.Hour
+
+	answerLook = 10 * time.Second // how late it may be noticed that an answer is over, after the machine has slept
 )
 
 // An askKey is what one question is about. All flows that agree in it wait for one answer.
@@ -83,7 +86,8 @@ type question struct {
 	asked   int64 // flows that came to it
 	held    int   // flows that wait
 	last    time.Time
-	until   time.Time     // it is forgotten, or no longer counts
+	until   time.Time     // it is forgotten, or no longer counts; or at
+	end     time.Duration // by the clock of the desk, where that comes first
 	once    map[ID]bool   // of an approval for the flows that waited: those
 	waiting map[ID]bool   // flows
 	changed chan struct{} // is closed when state changes, or who waits has to look again
@@ -97,6 +101,8 @@ type desk struct {
 	answers atomic.Int64 // approvals there are: where there is none, no lock is taken
 	wait    atomic.Int64 // how long a flow is held, in nanoseconds
 	ended   func(ID)     // is told when an approval is over
+
+	clock func() time.Duration // nil for the kernel's
 
 	mu      sync.Mutex // guards what follows
 	byID    map[ID]*question
@@ -132,6 +138,7 @@ func (d *desk) come(k askKey, id, flow ID, r *policy.Request, reason string, hol
 	defer d.mu.Unlock()
 	now := time.Now()
 	d.ready()
+	d.expire(d.byKey[k])
 	of := d.of(k.sandbox, now)
 	q := d.byKey[k]
 	fresh := q == nil
@@ -209,7 +216,7 @@ func (t *ticket) leave() {
 func (t *ticket) look() (state askState, until time.Time, held bool, changed <-chan struct{}) {
 	t.desk.mu.Lock()
 	defer t.desk.mu.Unlock()
-	return t.q.state, t.q.until, t.held, t.q.changed
+	return t.q.state, t.desk.ends(t.q), t.held, t.q.changed
 }
 
 // room reports whether a sandbox may have one more question, and makes room among those of
@@ -295,14 +302,45 @@ func (d *desk) wake(q *question) {
 	q.changed = make(chan struct{})
 }
 
+// now is the time by which answers end also where the machine has slept meanwhile.
+func (d *desk) now() time.Duration {
+	if d.clock != nil {
+		return d.clock()
+	}
+	return boottime.Now()
+}
+
+// past reports whether the time of q has come. d.mu is held.
+func (d *desk) past(q *question) bool {
+	return !time.Now().Before(q.until) || d.now() >= q.end
+}
+
+// ends is until when q counts. d.mu is held.
+func (d *desk) ends(q *question) time.Time {
+	if end := time.Now().Add(q.end - d.now()); end.Before(q.until) {
+		return end
+	}
+	return q.until
+}
+
 // forgetAt has q forgotten at a time. d.mu is held.
 func (d *desk) forgetAt(q *question, at time.Time) {
-	q.until = at
+	q.until, q.end = at, d.now()+time.Until(at)
+	d.arm(q)
+}
+
+// arm has the desk look at q when its time may have come. An answer is looked at from time to
+// time: timers stand still while the machine sleeps. d.mu is held.
+func (d *desk) arm(q *question) {
+	wait := time.Until(q.until)
+	if q.state != askPending {
+		wait = min(wait, answerLook)
+	}
 	if q.timer != nil {
-		q.timer.Reset(time.Until(at))
+		q.timer.Reset(wait)
 		return
 	}
-	q.timer = time.AfterFunc(time.Until(at), func() { d.over(q) })
+	q.timer = time.AfterFunc(wait, func() { d.over(q) })
 }
 
 // over forgets a question whose time has come.
@@ -316,8 +354,8 @@ func (d *desk) over(q *question) {
 		d.forgetAt(q, time.Now().Add(askListed))
 		d.mu.Unlock()
 		return
-	case time.Now().Before(q.until): // it was given more time meanwhile
-		d.forgetAt(q, q.until)
+	case !d.past(q): // it was given more time meanwhile, or has some left
+		d.arm(q)
 		d.mu.Unlock()
 		return
 	}
@@ -326,6 +364,18 @@ func (d *desk) over(q *question) {
 	d.mu.Unlock()
 	if was == askApproved {
 		d.ended(q.id)
+	}
+}
+
+// expire forgets an answer that is over, where that has not been noticed yet. d.mu is held.
+func (d *desk) expire(q *question) {
+	if q == nil || q.state == askPending || !d.past(q) {
+		return
+	}
+	was := q.state
+	d.forget(q)
+	if was == askApproved {
+		time.AfterFunc(0, func() { d.ended(q.id) }) // which is called without d.mu
 	}
 }
 

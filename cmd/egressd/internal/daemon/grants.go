@@ -3,18 +3,16 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/boottime"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -58,17 +56,7 @@ func (g *granting) now() time.Duration {
 	if g.clock != nil {
 		return g.clock()
 	}
-	return sinceBoot()
-}
-
-// sinceBoot reads CLOCK_BOOTTIME, see clock_gettime(2).
-func sinceBoot() time.Duration {
-	const clockBoottime = 7
-	var t syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
-		return math.MaxInt64 // every grant is over
-	}
-	return time.Duration(t.Nano())
+	return boottime.Now()
 }
 
 // live are the grants that have not ended.
