@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 )
@@ -35,8 +36,32 @@ func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
 	return b
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. It returns as many chunks as there are and have room, so that
+// who sends many small ones does not have each of them passed on by itself.
 func (b *BodyReader) Read(p []byte) (n int, err error) {
+	n, err = b.read(p)
+	for err == nil && n > 0 && n < len(p) && b.left == 0 && b.begun() {
+		more, late := b.read(p[n:])
+		if n += more; late != nil {
+			break // it stays
+		}
+	}
+	return n, err
+}
+
+// begun reports whether a next chunk has begun in the buffer, so that some of it can be read
+// without waiting.
+func (b *BodyReader) begun() bool {
+	const end, longest = len("\r\n"), 32 // of a line with a size, but for extensions
+	there, _ := b.br.Peek(min(b.br.Buffered(), end+longest))
+	if b.kind != BodyChunked || len(there) <= end || there[end] == '0' { // behind the last one there may be a trailer to wait for
+		return false
+	}
+	line := bytes.IndexByte(there[end:], '\n')
+	return line >= 0 && end+line+1 < b.br.Buffered()
+}
+
+func (b *BodyReader) read(p []byte) (n int, err error) {
 	switch {
 	case b.err != nil:
 		return 0, b.err
