@@ -75,10 +75,10 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) 
 	if unknown != 0 {
 		return e.askAhead(ctx, r, unknown)
 	}
-	if err := e.turns.take(ctx, r.Sandbox.Name); err != nil {
+	if err := e.turns.Take(ctx, r.Sandbox.Name); err != nil {
 		return policy.Decision{}, err
 	}
-	defer e.turns.give()
+	defer e.turns.Give()
 	ask := e.now
 	if e.foreign != nil {
 		ask = e.askForeign

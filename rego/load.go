@@ -14,6 +14,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -92,8 +93,8 @@ type Evaluator struct {
 
 	foreign *shape // the input that the policy is written for; nil for egressd's
 
-	turns *turns // of evaluations of which everything is known
-	pool  *pool  // for looking ahead; nil where the policy never has to
+	turns *turns.Turns // of evaluations of which everything is known
+	pool  *pool        // for looking ahead; nil where the policy never has to
 }
 
 // compiled is the modules and the data of a policy, and the questions to them.
@@ -167,7 +168,7 @@ func newEvaluator(o Options) *Evaluator {
 		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),
-		turns:   newTurns(parallel()),
+		turns:   turns.New(parallel()),
 	}
 }
 

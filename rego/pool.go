@@ -5,6 +5,8 @@ import (
 	"path"
 	"runtime"
 	"sync"
+
+	"github.com/egressd/egressd/internal/turns"
 )
 
 // most is how many evaluations of a policy run at once, at most. They only compute,
@@ -36,7 +38,7 @@ func (set *sourceSet) weigh(sources []Source) (bytes int) {
 // terms of the modules, the data and the input (ast.Transform), so that a copy is for
 // one evaluation at a time, and shares terms with nothing.
 type pool struct {
-	turns *turns // as many as there may be copies
+	turns *turns.Turns // as many as there may be copies
 	more  func() (*compiled, error)
 
 	mu   sync.Mutex // guards what follows
@@ -52,7 +54,7 @@ func newPool(n int, more func() (*compiled, error)) (*pool, error) {
 	if n == 1 {
 		more = nil // what the first was made from is not needed any more
 	}
-	return &pool{turns: newTurns(n), more: more, free: []*compiled{first}}, nil
+	return &pool{turns: turns.New(n), more: more, free: []*compiled{first}}, nil
 }
 
 // copies is how many copies a policy of that weight may have.
@@ -60,11 +62,11 @@ func copies(bytes int) int { return min(parallel(), 1+copiesBytes/max(bytes, 1))
 
 // take waits for a copy, until the context ends. Whoever has it calls give.
 func (p *pool) take(ctx context.Context, sandbox string) (c *compiled, err error) {
-	if err := p.turns.take(ctx, sandbox); err != nil {
+	if err := p.turns.Take(ctx, sandbox); err != nil {
 		return nil, err
 	}
 	if c, err = p.one(); err != nil {
-		p.turns.give()
+		p.turns.Give()
 	}
 	return c, err
 }
@@ -93,5 +95,5 @@ func (p *pool) give(c *compiled) {
 	p.mu.Lock()
 	p.free = append(p.free, c)
 	p.mu.Unlock()
-	p.turns.give()
+	p.turns.Give()
 }

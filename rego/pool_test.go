@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -32,15 +33,6 @@ func mustLoad(t *testing.T, text string, o Options) *Evaluator {
 	return e
 }
 
-func (t *turns) waiters() (n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, queue := range t.waiting {
-		n += len(queue)
-	}
-	return n
-}
-
 // TestASlowSandboxDelaysOthersByATurn has one sandbox ask for far more than there are
 // turns, with and without looking ahead. Another one gets the turn that comes next.
 func TestASlowSandboxDelaysOthersByATurn(t *testing.T) {
@@ -48,11 +40,11 @@ func TestASlowSandboxDelaysOthersByATurn(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		http  *policy.HTTPRequest
-		turns func(*Evaluator) *turns
+		turns func(*Evaluator) *turns.Turns
 		want  policy.Verdict
 	}{
-		{"ahead", nil, func(e *Evaluator) *turns { return e.pool.turns }, policy.Inspect},
-		{"of a request", &policy.HTTPRequest{Method: "GET", Path: "/"}, func(e *Evaluator) *turns { return e.turns }, policy.Allow},
+		{"ahead", nil, func(e *Evaluator) *turns.Turns { return e.pool.turns }, policy.Inspect},
+		{"of a request", &policy.HTTPRequest{Method: "GET", Path: "/"}, func(e *Evaluator) *turns.Turns { return e.turns }, policy.Allow},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			e := mustLoad(t, slowForOne, Options{Deadline: 20 * time.Millisecond, Cached: -1})
@@ -69,7 +61,7 @@ func TestASlowSandboxDelaysOthersByATurn(t *testing.T) {
 					done.Add(1)
 				})
 			}
-			for done.Load() == 0 && row.turns(e).waiters() < slow-parallel() {
+			for done.Load() == 0 && row.turns(e).Waiting() < slow-parallel() {
 				runtime.Gosched()
 			}
 			before := done.Load()
@@ -136,8 +128,12 @@ func TestACopyThatCannotBeMadeTakesNoTurn(t *testing.T) {
 		t.Fatal("there is a second copy")
 	}
 	p.give(c)
-	if p.turns.free != 2 {
-		t.Errorf("%d turns are free", p.turns.free)
+	free := 0
+	for p.turns.TakeNow() {
+		free++
+	}
+	if free != 2 {
+		t.Errorf("%d turns are free", free)
 	}
 }
 

@@ -1,4 +1,4 @@
-package rego
+package turns
 
 import (
 	"context"
@@ -12,23 +12,23 @@ import (
 // TestTurnsGoRound has one sandbox ask many times before another asks once.
 func TestTurnsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
-		if err := turns.take(t.Context(), "busy"); err != nil {
+		turns := New(1)
+		if err := turns.Take(t.Context(), "busy"); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		var wg sync.WaitGroup
 		for _, sandbox := range []string{"busy", "busy", "busy", "quiet", "other", "busy", "quiet"} {
 			wg.Go(func() {
-				if err := turns.take(t.Context(), sandbox); err != nil {
+				if err := turns.Take(t.Context(), sandbox); err != nil {
 					t.Error(err)
 				}
 				got = append(got, sandbox)
-				turns.give()
+				turns.Give()
 			})
 			synctest.Wait()
 		}
-		turns.give()
+		turns.Give()
 		wg.Wait()
 		if want := []string{"busy", "quiet", "other", "busy", "quiet", "busy", "busy"}; !slices.Equal(got, want) {
 			t.Errorf("turns went to %v, want %v", got, want)
@@ -42,14 +42,14 @@ func TestTurnsGoRound(t *testing.T) {
 // TestWhoWaitsForATurnCanGiveUp keeps the turn, so that only the context can end
 // the wait.
 func TestWhoWaitsForATurnCanGiveUp(t *testing.T) {
-	turns := newTurns(1)
-	if err := turns.take(t.Context(), "a"); err != nil {
+	turns := New(1)
+	if err := turns.Take(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	for range 3 {
-		go func() { done <- turns.take(ctx, "b") }()
+		go func() { done <- turns.Take(ctx, "b") }()
 	}
 	cancel()
 	for range 3 {
@@ -57,7 +57,7 @@ func TestWhoWaitsForATurnCanGiveUp(t *testing.T) {
 			t.Errorf("said %v", err)
 		}
 	}
-	turns.give()
+	turns.Give()
 	if turns.free != 1 || len(turns.order) != 0 || len(turns.waiting) != 0 {
 		t.Errorf("left behind: %d free, %v, %v", turns.free, turns.order, turns.waiting)
 	}
@@ -65,17 +65,36 @@ func TestWhoWaitsForATurnCanGiveUp(t *testing.T) {
 
 // TestATurnThatComesTooLateIsPassedOn gives the turn to whoever has just given up.
 func TestATurnThatComesTooLateIsPassedOn(t *testing.T) {
-	turns := newTurns(1)
-	if err := turns.take(t.Context(), "a"); err != nil {
+	turns := New(1)
+	if err := turns.Take(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	late, next := turns.queue("b"), turns.queue("c")
-	turns.give()
+	turns.Give()
 	<-late
 	turns.leave("b", late)
 	<-next
-	turns.give()
+	turns.Give()
 	if turns.free != 1 {
 		t.Errorf("%d turns are free", turns.free)
+	}
+}
+
+// TestATurnIsTakenNow or not at all.
+func TestATurnIsTakenNow(t *testing.T) {
+	turns := New(1)
+	if !turns.TakeNow() || turns.TakeNow() {
+		t.Error("one turn was not taken once")
+	}
+	next := turns.queue("a")
+	turns.queue("a")
+	turns.queue("b")
+	if n := turns.Waiting(); n != 3 {
+		t.Errorf("%d wait, want 3", n)
+	}
+	turns.Give()
+	<-next
+	if turns.TakeNow() || turns.Waiting() != 2 {
+		t.Errorf("a turn that somebody waited for was free, or %d wait still", turns.Waiting())
 	}
 }

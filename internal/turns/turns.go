@@ -1,4 +1,12 @@
-package rego
+// Package turns shares out what few can do at once among sandboxes: however much one
+// of them asks for, another waits for one turn of each that waits too.
+//
+//	t := turns.New(4)
+//	if err := t.Take(ctx, sandbox); err != nil {
+//		return err
+//	}
+//	defer t.Give()
+package turns
 
 import (
 	"context"
@@ -6,21 +14,21 @@ import (
 	"sync"
 )
 
-// turns lets so many evaluations run at once. The next turn is that of the sandbox
-// that has waited longest since its last one, so that a sandbox waits for one turn of
-// each other that waits too, however much one of them asks for.
-type turns struct {
+// Turns are so many at once. The next one is that of the sandbox that has waited longest
+// since its last. They are safe for concurrent use.
+type Turns struct {
 	mu      sync.Mutex
 	free    int                        // not 0 only where nobody waits
 	waiting map[string][]chan struct{} // by sandbox, the first come first
 	order   []string                   // of the sandboxes that wait
 }
 
-func newTurns(n int) *turns { return &turns{free: n, waiting: map[string][]chan struct{}{}} }
+// New returns turns of which n are there at once.
+func New(n int) *Turns { return &Turns{free: n, waiting: map[string][]chan struct{}{}} }
 
-// take waits for a turn of a sandbox, until the context ends. Whoever has it calls
-// give.
-func (t *turns) take(ctx context.Context, sandbox string) error {
+// Take waits for a turn of a sandbox, until the context ends, whose error it returns
+// then. Whoever has it calls Give.
+func (t *Turns) Take(ctx context.Context, sandbox string) error {
 	mine := t.queue(sandbox)
 	if mine == nil {
 		return nil
@@ -34,9 +42,31 @@ func (t *turns) take(ctx context.Context, sandbox string) error {
 	}
 }
 
+// TakeNow takes a turn where there is one that nobody waits for, and reports whether it has.
+func (t *Turns) TakeNow() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.free == 0 {
+		return false
+	}
+	t.free--
+	return true
+}
+
+// Waiting is how many wait for a turn. Who has one for long looks at it, gives the turn
+// where somebody does, and takes another.
+func (t *Turns) Waiting() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, sandbox := range t.order {
+		n += len(t.waiting[sandbox])
+	}
+	return n
+}
+
 // queue takes a turn and returns nil where there is one, and otherwise what is
 // closed when there is.
-func (t *turns) queue(sandbox string) chan struct{} {
+func (t *Turns) queue(sandbox string) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.free > 0 {
@@ -52,7 +82,7 @@ func (t *turns) queue(sandbox string) chan struct{} {
 }
 
 // leave takes back a wait. A turn that came meanwhile is given on.
-func (t *turns) leave(sandbox string, mine chan struct{}) {
+func (t *Turns) leave(sandbox string, mine chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(t.waiting[sandbox], mine)
@@ -67,15 +97,15 @@ func (t *turns) leave(sandbox string, mine chan struct{}) {
 	}
 }
 
-// give ends a turn.
-func (t *turns) give() {
+// Give ends a turn.
+func (t *Turns) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pass()
 }
 
 // pass gives a turn to the next. The lock is held.
-func (t *turns) pass() {
+func (t *Turns) pass() {
 	if len(t.order) == 0 {
 		t.free++
 		return
