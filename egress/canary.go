@@ -181,8 +181,11 @@ func (f *Flow) Guard(where string) *Guard {
 const HeldMost = 64 << 10
 
 // See takes the next bytes, which are not to go on before Free says so. Its error is
-// that of Pass.
+// that of Pass. A nil Guard finds nothing.
 func (u *Guard) See(p []byte) error {
+	if u == nil {
+		return nil
+	}
 	if f, _, found := u.watch.See(p); found {
 		return u.flow.Caught(f, u.where)
 	}
@@ -206,14 +209,20 @@ func (u *Guard) Pass(p []byte) ([]byte, error) {
 	if err := u.See(p); err != nil {
 		return nil, err
 	}
+	return u.Release(p), nil
+}
+
+// Release returns what may go on of p, which are all bytes that See was given since
+// the last time, and of what was held back before; it is valid until the next call.
+func (u *Guard) Release(p []byte) []byte {
 	wait := int(u.seen - u.watch.Free())
 	if len(u.held) == 0 && wait == 0 {
-		return p, nil
+		return p
 	}
 	all := slices.Concat(u.held, p)
 	wait = min(wait, len(all), HeldMost)
 	u.held = slices.Clone(all[len(all)-wait:]) // or all of it stays, which may be long
-	return all[:len(all)-wait], nil
+	return all[:len(all)-wait]
 }
 
 // Rest returns what was held back, when no more comes.
@@ -254,6 +263,17 @@ var heldBack = policy.Decision{
 // From then on it can only be closed, and its close record says so.
 func (f *Flow) Overfull() *Refusal {
 	return f.endWith(heldBack, func() {})
+}
+
+var overdue = policy.Decision{
+	Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin,
+	Reason: "what the sandbox sends waited too long to be searched for canaries",
+}
+
+// Overdue refuses a flow whose bytes have waited too long for their search. From then on
+// it can only be closed, and its close record says so.
+func (f *Flow) Overdue() *Refusal {
+	return f.endWith(overdue, func() {})
 }
 
 // Guarded reports whether there are canaries.

@@ -83,7 +83,7 @@ func (v *webVisit) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
 	packed := v.server.packed.lease(x.flow.Sandbox())
 	defer packed.end()
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(packed), x.mayGoUp)
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(packed, v.search(x)), x.mayGoUp)
 	x.end.Up += n
 	var cut cutShort
 	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
@@ -112,6 +112,7 @@ func (v *webVisit) stopUpload() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stopped = true
+	v.unwanted()
 	v.up.conn.Close()
 	v.client.SetReadDeadline(time.Now())
 }

@@ -70,6 +70,7 @@ type leavingBody struct {
 	guard  *egress.Guard
 	packed bool
 	room   *lease // of whole
+	turns  search
 	begun  bool
 	whole  []byte // of one that is packed
 	given  bool   // whole was returned, and not yet taken
@@ -78,12 +79,12 @@ type leavingBody struct {
 // leavingBody returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding, and room is what a
 // body that is held back takes; whoever calls it ends that.
-func bodyLeaving(flow *egress.Flow, coding []string, room *lease) leaving {
+func bodyLeaving(flow *egress.Flow, coding []string, room *lease, turns search) leaving {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
 	}
-	return &leavingBody{flow: flow, guard: guard, packed: slices.ContainsFunc(coding, canUnpack), room: room}
+	return &leavingBody{flow: flow, guard: guard, packed: slices.ContainsFunc(coding, canUnpack), room: room, turns: turns}
 }
 
 func canUnpack(coding string) bool {
@@ -100,7 +101,7 @@ func (l *leavingBody) part(b []byte) ([]byte, error) {
 		l.packed = l.packed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
 	}
 	if !l.packed {
-		return l.guard.Pass(b)
+		return l.pass(b)
 	}
 	if !l.room.more(int64(len(b))) {
 		return nil, l.flow.Overfull()
@@ -109,6 +110,18 @@ func (l *leavingBody) part(b []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return l.unpack()
+}
+
+// pass searches a part that is not held back.
+func (l *leavingBody) pass(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if err := l.turns.begin(); err != nil {
+		return nil, err
+	}
+	defer l.turns.end()
+	return l.guard.Pass(b)
 }
 
 func (l *leavingBody) rest() ([]byte, error) {
@@ -135,7 +148,29 @@ func (l *leavingBody) taken() {
 // unpacked says nothing to whoever gets it either.
 func (l *leavingBody) unpack() ([]byte, error) {
 	l.packed = false
-	said := searcher{l.flow.Guard("body, decompressed")}
+	if err := l.turns.begin(); err != nil {
+		return nil, err
+	}
+	defer l.turns.end()
+	if err := l.searchUnpacked(); err != nil {
+		return nil, err
+	}
+	for part := range slices.Chunk(l.whole, searchedAtOnce) {
+		if err := l.turns.next(); err != nil {
+			return nil, err
+		}
+		if err := l.guard.See(part); err != nil {
+			return nil, err
+		}
+	}
+	whole := l.whole
+	l.whole, l.given = nil, true
+	return l.guard.Release(whole), nil
+}
+
+// searchUnpacked searches in the turn that l has, and gives it up in between.
+func (l *leavingBody) searchUnpacked() error {
+	said := searcher{l.flow.Guard("body, decompressed"), &l.turns}
 	for _, open := range []func(io.Reader) (io.Reader, error){
 		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
@@ -145,29 +180,35 @@ func (l *leavingBody) unpack() ([]byte, error) {
 		if err != nil {
 			continue
 		}
-		if _, err = io.CopyN(said, r, unpackedMost); refusalIn(err) != nil {
-			return nil, err
+		_, err = io.CopyN(said, r, unpackedMost)
+		var gaveUp cutShort
+		if refusalIn(err) != nil || errors.As(err, &gaveUp) {
+			return err
 		}
 		break
 	}
-	whole := l.whole
-	l.whole, l.given = nil, true
-	return l.guard.Pass(whole)
+	return nil
 }
 
-// A searcher searches what is written to it.
-type searcher struct{ guard *egress.Guard }
+// A searcher searches what is written to it, which is short.
+type searcher struct {
+	guard *egress.Guard
+	turns *search
+}
 
 func (s searcher) Write(p []byte) (int, error) {
-	_, err := s.guard.Pass(p)
-	return len(p), err
+	if err := s.turns.next(); err != nil {
+		return 0, err
+	}
+	return len(p), s.guard.See(p)
 }
 
 // A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its
 // reader may be left waiting after the request is over: see drop.
 type guardedBody struct {
 	io.ReadCloser
-	found func() // told when one was
+	found  func() // told when one was, or the body was refused otherwise
+	forget func() // has nobody wait for a turn to search it
 
 	mu      sync.Mutex // guards what follows, and is not held while more is read
 	leaving leaving    // nil once it was dropped
@@ -205,7 +246,9 @@ func (b *guardedBody) read(p []byte, err error) {
 		part, over = withRest(b.leaving, part)
 	}
 	if over != nil {
-		b.found()
+		if refusalIn(over) != nil {
+			b.found()
+		}
 		part, err = nil, over
 	}
 	b.ready, b.err = part, err
@@ -216,6 +259,7 @@ func (b *guardedBody) drop() {
 	if b == nil {
 		return
 	}
+	b.forget() // or the mutex may be held for long
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leaving, b.ready, b.err = nil, nil, net.ErrClosed

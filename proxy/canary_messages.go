@@ -13,6 +13,7 @@ import (
 // frames.
 type leavingMessages struct {
 	plain, control, raw *egress.Guard
+	turns               search
 
 	head  []byte // of the frame that comes, until it is complete
 	left  uint64 // of its payload
@@ -34,15 +35,22 @@ const marksMost = 4096
 
 // messagesLeaving returns what looks at the messages of a flow, or nil where there are
 // no canaries.
-func messagesLeaving(flow *egress.Flow) leaving {
+func messagesLeaving(flow *egress.Flow, turns search) leaving {
 	plain := flow.Guard("message")
 	if plain == nil {
 		return nil
 	}
-	return &leavingMessages{plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message")}
+	return &leavingMessages{plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message"), turns: turns}
 }
 
 func (l *leavingMessages) part(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if err := l.turns.begin(); err != nil {
+		return nil, err
+	}
+	defer l.turns.end()
 	if err := l.raw.See(b); err != nil {
 		return nil, err
 	}

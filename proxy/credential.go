@@ -113,8 +113,8 @@ func newStriker(s *secret.Secret, end *egress.End) *striker {
 
 // withoutTrailer is for the body of a request: fields that come behind it were not
 // judged, and could name one again that was, or the one with the credential.
-func (x *exchange) withoutTrailer(packed *lease) *striker {
-	return &striker{secret: x.secret, noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"), packed)}
+func (x *exchange) withoutTrailer(packed *lease, turns search) *striker {
+	return &striker{secret: x.secret, noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
 }
 
 // part returns what may be passed on now that b has come.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -201,12 +202,22 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 	if pr.Out.Body != nil {
 		body := pr.Out.Body
 		st.packed = v.server.packed.lease(st.flow.Sandbox())
-		if l := bodyLeaving(st.flow, pr.In.Header["Content-Encoding"], st.packed); l != nil {
-			st.guarded = &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }}
+		if st.guarded = v.guard(st, pr.In, body); st.guarded != nil {
 			body = st.guarded
 		}
 		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}
 	}
+}
+
+// guard returns the body of a request as it is searched, or nil where there are no canaries.
+func (v *h2Visit) guard(st *stream, in *http.Request, body io.ReadCloser) *guardedBody {
+	wanted, forget := context.WithCancel(in.Context())
+	l := bodyLeaving(st.flow, in.Header["Content-Encoding"], st.packed, v.server.search(wanted, st.flow))
+	if l == nil {
+		forget()
+		return nil
+	}
+	return &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }, forget: forget}
 }
 
 // received has the response's head and body pass without what is reserved to

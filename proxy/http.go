@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -33,6 +34,9 @@ type webVisit struct {
 	served int
 	abrupt bool // the last response was ended by a connection that ended without a word
 
+	wanted   context.Context // until what the client sends is not
+	unwanted context.CancelFunc
+
 	mu      sync.Mutex // guards deadlines while a body is sent and a response received at once
 	stopped bool       // the rest of the request's body is not wanted
 }
@@ -51,6 +55,8 @@ func (s *Server) serveHTTP(h *hosted) { s.serveH1(h, nil, nil) }
 // end, which may be nil where that could not be had.
 func (s *Server) serveH1(h *hosted, i *inside, far *tls.Conn) {
 	v := &webVisit{hosted: h, inside: i, in: s.readers.borrow(h, s.heads.Bytes)}
+	v.wanted, v.unwanted = context.WithCancel(context.Background())
+	defer v.unwanted()
 	if far != nil {
 		v.up = upstream{conn: far, in: s.readers.borrow(far, s.heads.Bytes)}
 	}
@@ -62,6 +68,9 @@ func (s *Server) serveH1(h *hosted, i *inside, far *tls.Conn) {
 		halfClose(v.client) // or a body that ends with its connection could have been cut short
 	}
 }
+
+// search is the turns of what an exchange sends.
+func (v *webVisit) search(x *exchange) search { return v.server.search(v.wanted, x.flow) }
 
 // forget closes what is kept for a next request.
 func (v *webVisit) forget() {

@@ -121,6 +121,11 @@ func newInsideWorld(t testing.TB, text string, change func(*Inspection)) *inside
 
 func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*Inspection)) *insideWorld {
 	t.Helper()
+	return newServedWorld(t, text, func(s *Server) { s.Limits = limits }, change)
+}
+
+func newServedWorld(t testing.TB, text string, serve func(*Server), change func(*Inspection)) *insideWorld {
+	t.Helper()
 	authority, err := certs.Create(t.TempDir() + "/ca")
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +136,7 @@ func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*Insp
 	if change != nil {
 		change(&with)
 	}
-	w.world = newWorld(t, text, func(s *Server) { s.Limits = limits; s.Inspect(&with) })
+	w.world = newWorld(t, text, func(s *Server) { serve(s); s.Inspect(&with) })
 	return w
 }
 

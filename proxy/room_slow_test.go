@@ -144,7 +144,7 @@ func TestADroppedBodyHoldsNothing(t *testing.T) {
 	r := room{most: 1 << 20}
 	held := &leavingBody{given: true, room: r.lease("a")}
 	held.room.more(1000)
-	b := &guardedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), leaving: held, ready: make([]byte, 1000)}
+	b := &guardedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), leaving: held, ready: make([]byte, 1000), forget: func() {}}
 	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {
 		t.Fatal(n, err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -80,21 +81,23 @@ type Server struct {
 	// they are now; it may be nil. It is asked for every captured connection.
 	Host func() []netip.Addr
 
-	start    sync.Once
-	startErr error
-	limits   Limits
-	heads    http1.Limits
-	kinds    atomic.Int64 // in tunnels
-	tunnels  sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
-	loops    []*relay.Loop
-	readers  headReaders
-	buffers  sync.Pool     // of *[bodyBuffer]byte
-	windows  room          // of HTTP/2 inside tunnels
-	packed   room          // of bodies that are searched before they go on
-	open     places        // connections
-	outside  places        // those of TLS listeners, around the ones that are inside
-	lingers  time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
-	looksAt  int           // of what waits at a listener that ends, for tests; 0: backlogMost
+	start     sync.Once
+	startErr  error
+	limits    Limits
+	heads     http1.Limits
+	kinds     atomic.Int64 // in tunnels
+	tunnels   sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
+	loops     []*relay.Loop
+	readers   headReaders
+	buffers   sync.Pool     // of *[bodyBuffer]byte
+	windows   room          // of HTTP/2 inside tunnels
+	packed    room          // of bodies that are searched before they go on
+	searching *turns.Turns  // of what goes up; tests may have others
+	open      places        // connections
+	outside   places        // those of TLS listeners, around the ones that are inside
+	lingers   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
+	patience  time.Duration // of a search with its turn, for tests; 0: searchPatience
+	looksAt   int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
 	inspection atomic.Pointer[inspection]
 
@@ -199,6 +202,10 @@ func (s *Server) prepare() {
 	s.hosted = map[net.Conn]struct{}{}
 	s.windows.fill(windowsOfSandbox)
 	s.packed.fill(packedOfSandbox)
+	if s.searching == nil {
+		s.searching = searchTurns()
+	}
+	fill(&s.patience, searchPatience)
 	for _, p := range []*places{&s.open, &s.outside} {
 		p.server, p.most, p.shares = s, s.limits.Connections, map[sandbox.Holder]*share{}
 	}

@@ -91,7 +91,7 @@ func (v *webVisit) both(x *exchange) {
 	var sent int64
 	go func() {
 		var err error
-		if sent, err = v.pump(v.up.conn, v.in, &striker{leaving: messagesLeaving(x.flow)}, x.mayGoUp); refusalIn(err) != nil {
+		if sent, err = v.pump(v.up.conn, v.in, &striker{leaving: messagesLeaving(x.flow, v.search(x))}, x.mayGoUp); refusalIn(err) != nil {
 			abort(v.up.conn)
 		}
 		halfClose(v.up.conn)
@@ -119,6 +119,7 @@ func (v *webVisit) windDown(failed error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stopped = true // from here on no deadline is extended
+	time.AfterFunc(time.Until(until), v.unwanted)
 	v.client.SetDeadline(until)
 	v.up.conn.SetDeadline(until)
 }

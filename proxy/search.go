@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/turns"
+)
+
+// What goes up is searched for canaries at some 50 to 200 MB a second, and compressed
+// bodies make 16 MiB of a few KiB: one sandbox could keep every processor at it, and the
+// requests of all others waiting. So searches take turns by sandbox, and leave one
+// processor to all else where there are several.
+const (
+	searchedAtOnce = 32 << 10    // in one turn
+	searchPatience = time.Minute // for a part of a body, or all of one that is compressed
+)
+
+func searchTurns() *turns.Turns { return turns.New(max(1, runtime.GOMAXPROCS(0)-1)) }
+
+// A search is the turns of what one flow sends. It is for one goroutine at a time.
+type search struct {
+	turns    *turns.Turns
+	patience time.Duration
+	flow     *egress.Flow
+	wanted   context.Context // until nobody wants any more what is searched
+	until    time.Time       // patience lasts, once begin was called
+	held     bool            // a turn
+}
+
+func (s *Server) search(wanted context.Context, flow *egress.Flow) search {
+	return search{turns: s.searching, patience: s.patience, flow: flow, wanted: wanted}
+}
+
+// begin waits for a turn. Once it has returned nil, end has to be called; an error is a
+// [*egress.Refusal] where patience is at its end.
+func (s *search) begin() error {
+	s.until = time.Now().Add(s.patience)
+	return s.take()
+}
+
+// next has others take a turn, where they wait, before the next part.
+func (s *search) next() error {
+	if s.turns.Waiting() == 0 {
+		return nil
+	}
+	s.end()
+	return s.take()
+}
+
+// end may be called whatever begin and next have returned.
+func (s *search) end() {
+	if s.held {
+		s.held = false
+		s.turns.Give()
+	}
+}
+
+func (s *search) take() error {
+	if s.held = s.turns.TakeNow(); s.held {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(s.wanted, s.until)
+	defer cancel()
+	err := s.turns.Take(ctx, s.flow.Sandbox())
+	switch s.held = err == nil; {
+	case s.held:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return s.flow.Overdue()
+	}
+	return cutShort{err}
+}

@@ -1,0 +1,223 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/policy"
+)
+
+// newBusyWorld has canaries and one turn to search for them, which another sandbox has.
+func newBusyWorld(t *testing.T, patience time.Duration) *insideWorld {
+	t.Helper()
+	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.searching, s.patience = turns.New(1), patience }, nil)
+	guarded(t, w)
+	w.anotherTakes(t)
+	return w
+}
+
+func (w *insideWorld) anotherTakes(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := w.searching.Take(ctx, "another"); err != nil {
+		t.Fatalf("another sandbox has no turn: %v", err)
+	}
+}
+
+// wait waits until so many wait for a turn.
+func (w *insideWorld) wait(t *testing.T, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); w.searching.Waiting() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait for a turn, want %d", w.searching.Waiting(), want)
+		}
+	}
+}
+
+// post sends a body, and hands on what is answered.
+func (w *insideWorld) post(t *testing.T, rt http.RoundTripper, o *origin, body string) chan reply {
+	answer := make(chan reply, 1)
+	go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), strings.NewReader(body)) }()
+	return answer
+}
+
+// TestABodyIsSearchedInTurn, whatever it is: nothing of it goes up before.
+func TestABodyIsSearchedInTurn(t *testing.T) {
+	for says, body := range map[string]string{"plain": "hello", "gzip": gzipped("hello")} {
+		t.Run(says, func(t *testing.T) {
+			eachVersion(t, func(t *testing.T, overH2 bool) {
+				w := newBusyWorld(t, 0)
+				told := new(leaked)
+				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(told, r.Body) }, nil)
+				answer := w.post(t, w.visitor(t, overH2, "allowed.test", o.port), o, body)
+				w.wait(t, 1)
+				told.mu.Lock()
+				if told.text.Len() > 0 {
+					t.Errorf("the origin was told %q unsearched", told.text.String())
+				}
+				told.mu.Unlock()
+				w.searching.Give()
+				if r := <-answer; r.StatusCode != 200 || told.text.String() != body {
+					t.Errorf("%s; the origin was told %q", r.all(), told.text.String())
+				}
+				if !w.searching.TakeNow() {
+					t.Error("the turn was not given back")
+				}
+			})
+		})
+	}
+}
+
+// TestAMessageIsSearchedInTurn, in a WebSocket.
+func TestAMessageIsSearchedInTurn(t *testing.T) {
+	w := newBusyWorld(t, 0)
+	o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(c, c) }) })
+	c := w.inside(t, "allowed.test", o.port)
+	c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
+	if status := c.head(); status != switching {
+		t.Fatalf("answered %d", status)
+	}
+	c.send("\x81\x01x")
+	w.wait(t, 1)
+	w.searching.Give()
+	c.expect("\x81\x01x")
+	w.anotherTakes(t)
+	c.send(frame(rand.New(rand.NewPCG(1, 1)), 0x81, "hello"))
+	w.wait(t, 1)
+	w.obey(t, "version: 1\nallow: [other.test]\n")
+	w.wait(t, 0) // it was cut
+}
+
+// TestALongSearchGivesItsTurn to whoever waits, and refuses the body where it gets no other.
+func TestALongSearchGivesItsTurn(t *testing.T) {
+	long := strings.Repeat("words ", 1<<20)
+	noise := make([]byte, packedMost/2) // which is long packed
+	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {
+		noise[i] = byte(r.Uint32())
+	}
+	for says, body := range map[string]string{"what it says": gzipped(long), "what it is": "\x1f\x8b" + string(noise)} {
+		t.Run(says, func(t *testing.T) {
+			for _, row := range []struct {
+				patience time.Duration
+				status   int
+			}{{0, 200}, {200 * time.Millisecond, 429}} {
+				w := newBusyWorld(t, row.patience)
+				o := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
+				answer := w.post(t, w.visitor(t, false, "allowed.test", o.port), o, body)
+				w.wait(t, 1)
+				for round := 0; round < 3 && (round == 0 || row.status == 200); round++ {
+					next := make(chan struct{})
+					go func() {
+						w.anotherTakes(t)
+						close(next)
+					}()
+					w.wait(t, 2)
+					w.searching.Give() // to the body, which is to give it to the other
+					soon(t, "the turn of another", next)
+				}
+				if row.status == 200 {
+					w.wait(t, 1)
+					w.searching.Give()
+				}
+				if r := <-answer; r.StatusCode != row.status {
+					t.Errorf("patience %v: %s", row.patience, r.all())
+				}
+			}
+		})
+	}
+}
+
+// TestASearchThatWaitsTooLongIsRefused, and no byte goes up.
+func TestASearchThatWaitsTooLongIsRefused(t *testing.T) {
+	for says, body := range map[string]string{"plain": "hello", "gzip": gzipped("hello")} {
+		t.Run(says, func(t *testing.T) {
+			eachVersion(t, func(t *testing.T, overH2 bool) {
+				w := newBusyWorld(t, 50*time.Millisecond)
+				told := new(leaked)
+				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(told, r.Body) }, nil)
+				r := <-w.post(t, w.visitor(t, overH2, "allowed.test", o.port), o, body)
+				r.refused(t, 429, policy.TooManyFlows)
+				w.recorded(t, ended(string(policy.TooManyFlows)))
+				w.wait(t, 0)
+				if told.mu.Lock(); told.text.Len() > 0 {
+					t.Errorf("the origin was told %q unsearched", told.text.String())
+				}
+				told.mu.Unlock()
+			})
+		})
+	}
+}
+
+// TestNobodyWaitsForATurnInVain: not where the answer is there already, nor where a policy has
+// cut the request, nor where the client has reset it.
+func TestNobodyWaitsForATurnInVain(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		t.Run("answered", func(t *testing.T) {
+			w := newBusyWorld(t, 0)
+			waits := make(chan struct{})
+			o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
+				<-waits
+				http.NewResponseController(rw).EnableFullDuplex() // or the server reads the body first, over HTTP/1
+				rw.WriteHeader(http.StatusRequestEntityTooLarge)
+			}, nil)
+			answer := w.post(t, w.visitor(t, overH2, "allowed.test", o.port), o, gzipped("hello"))
+			w.wait(t, 1)
+			close(waits)
+			if r := <-answer; r.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Error(r.all())
+			}
+			w.wait(t, 0)
+		})
+		t.Run("cut", func(t *testing.T) {
+			w := newBusyWorld(t, 0)
+			o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
+			left := w.send(t, t.Context(), w.visitor(t, overH2, "allowed.test", o.port), o)
+			w.wait(t, 1)
+			w.obey(t, "version: 1\nallow: [other.test]\n")
+			<-left
+			w.wait(t, 0)
+			w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose })
+		})
+	})
+	t.Run("reset", func(t *testing.T) {
+		w := newBusyWorld(t, 0)
+		o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		left := w.send(t, ctx, w.visitor(t, true, "allowed.test", o.port), o)
+		w.wait(t, 1)
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		w.wait(t, 0)
+	})
+}
+
+// send sends a body that is searched as a whole, and hands on what comes of it.
+func (w *insideWorld) send(t *testing.T, ctx context.Context, rt http.RoundTripper, o *origin) chan error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "POST", o.url("allowed.test", "/up"), bytes.NewReader([]byte(gzipped("hello"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	go func() {
+		resp, err := rt.RoundTrip(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		left <- err
+	}()
+	return left
+}
