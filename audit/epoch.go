@@ -135,6 +135,7 @@ func (l *Log) leaveOffice() {
 	defer l.signing.Unlock()
 	l.notary.gone = true
 	l.notary.file.close()
+	l.keepAges()
 	if _ = l.lasts(); l.notary.keys == nil {
 		return
 	}

@@ -95,7 +95,9 @@ type Log struct {
 
 	refused atomic.Int64 // records that could not be written
 
-	unretained bool // the oldest segments were not looked at: what is owed was not known
+	ages       *ages     // of its sealed segments; nil until they are asked for, or where they could not be told
+	aged       time.Time // they were asked for
+	unretained bool      // the oldest segments were not looked at: what is owed was not known
 
 	// mu is held for moments only, never over I/O or a callback.
 	mu       sync.Mutex

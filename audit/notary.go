@@ -260,7 +260,7 @@ func (l *Log) notarize() error {
 	if l.notary.segment > segment {
 		l.sweep()
 	}
-	if l.notary.segment > segment || l.unretained {
+	if l.notary.segment > segment || l.unretained || l.agesDue() {
 		l.retain()
 	}
 	return nil

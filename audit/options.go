@@ -66,5 +66,6 @@ type Options struct {
 	// stop it. It must be quick and must not call the log. It may be nil.
 	Trouble func(error)
 
-	unsigned bool // neither tree nor checkpoints: for tests of what is below them
+	clocks   func() reading // of the machine, for tests; nil: readClocks
+	unsigned bool           // neither tree nor checkpoints: for tests of what is below them
 }

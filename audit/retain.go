@@ -23,7 +23,7 @@ import (
 // somebody has yet to get is removed only when one of those two is exceeded as well.
 type Retain struct {
 	Bytes    int64         // of all segments, the one that is being written too
-	Age      time.Duration // since the segment was sealed
+	Age      time.Duration // since the segment was sealed, whatever the machine's clock was set to meanwhile
 	Segments int           // how many, with the one that is being written
 
 	OwedBytes int64
@@ -89,19 +89,24 @@ func (l *Log) removeOldest(owed int64) (err error) {
 		sizes[i] = info.Size()
 		total += sizes[i]
 	}
+	ages := l.age(numbers)
 	for i, number := range numbers {
 		if number >= l.notary.segment {
 			return nil
+		}
+		var age time.Duration
+		if ages != nil {
+			age = ages.of(number)
 		}
 		last, err := l.past.sealOf(number)
 		if err != nil {
 			return err
 		}
-		if !l.options.Retain.exceeded(len(numbers)-i, total, last.time) {
+		if !l.options.Retain.exceeded(len(numbers)-i, total, age) {
 			return nil
 		}
 		isOwed := last.size > owed && last.first < last.size
-		if isOwed && !l.options.Retain.owedExceeded(total, last.time) {
+		if isOwed && !l.options.Retain.owedExceeded(total, age) {
 			return nil
 		}
 		if err := removeSegment(l.past, number); err != nil {
@@ -118,14 +123,13 @@ func (l *Log) removeOldest(owed int64) (err error) {
 	return nil
 }
 
-func (r Retain) exceeded(segments int, total int64, sealed string) bool {
-	at, err := time.Parse(timeLayout, sealed)
+func (r Retain) exceeded(segments int, total int64, age time.Duration) bool {
 	return r.Segments > 0 && segments > r.Segments || r.Bytes > 0 && total > r.Bytes ||
-		r.Age > 0 && err == nil && time.Since(at) > r.Age
+		r.Age > 0 && age > r.Age
 }
 
-func (r Retain) owedExceeded(total int64, sealed string) bool {
-	return Retain{Bytes: r.OwedBytes, Age: r.OwedAge}.exceeded(0, total, sealed)
+func (r Retain) owedExceeded(total int64, age time.Duration) bool {
+	return Retain{Bytes: r.OwedBytes, Age: r.OwedAge}.exceeded(0, total, age)
 }
 
 // removeSegment puts the tree of a sealed segment in the place of its lines, once it

@@ -157,7 +157,7 @@ func TestRetainBySizeAndByAge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "audit")
-				l := create(t, dir, Options{SegmentBytes: 300, Retain: row.retain, Trouble: func(err error) { t.Error(err) }})
+				l := create(t, dir, Options{SegmentBytes: 300, Retain: row.retain, clocks: ownClocks, Trouble: func(err error) { t.Error(err) }})
 				_, key := l.Origin()
 				for range 4 {
 					for range 10 {

@@ -19,7 +19,7 @@ func (d *Daemon) logOptions() (audit.Options, error) {
 			Bytes: file.Retain.Bytes, Age: file.Retain.Age, Segments: file.Retain.Segments,
 			OwedBytes: file.Retain.Sinks.Bytes, OwedAge: file.Retain.Sinks.Age,
 		},
-		Trouble: d.Complain,
+		Trouble: d.troubled,
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process

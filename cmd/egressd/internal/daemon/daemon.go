@@ -76,6 +76,7 @@ type Daemon struct {
 	grants       granting
 
 	alarms   tokens.Bucket  // that the operator is told of
+	clock    chan string    // what the log is to have of the machine's clock
 	policy   *policy.Policy // in force
 	arrivals chan arrival   // what was fetched of its bundles
 }
@@ -108,7 +109,7 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 // New builds a daemon that does not listen yet, for the policy file at path; "" is the one
 // that config finds. It says to talk what the operator is to know. An error leaves nothing open.
 func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
-	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival)}
+	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes)}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -212,6 +213,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.serveOperator()
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.guardRules(ctx)
+	d.recordClock(ctx)
 	d.notify(sd.SdNotifyReady)
 	return nil
 }
