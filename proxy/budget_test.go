@@ -170,6 +170,7 @@ func (o *till) bodies(rw http.ResponseWriter, r *http.Request) {
 }
 
 func TestAPlainRequestSendsNoMoreThanItsBudget(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, plainPolicy, nil)
 	o := &till{gone: make(chan struct{}, 8)}
 	o.origin = webOrigin(t, o.bodies)

@@ -289,6 +289,7 @@ func TestTLSHoldsBack(t *testing.T) {
 
 // TestTLSClientThatTakesNothing is given up like any other.
 func TestTLSClientThatTakesNothing(t *testing.T) {
+	t.Parallel()
 	w := newTLSWorld(t, false, func(s *Server) { s.Limits.Idle = time.Second })
 	flood := newOrigin(t, func(c net.Conn) {
 		b := make([]byte, 64<<10)

@@ -61,6 +61,7 @@ func TestAPolicyCutsWhatNobodyReads(t *testing.T) {
 // TestAPolicyCutsWhereNothingIsTaken from the connection at all: the reset
 // cannot be sent either.
 func TestAPolicyCutsWhereNothingIsTaken(t *testing.T) {
+	t.Parallel()
 	w := newInsideWorld(t, bothPaths, nil)
 	var sent atomic.Int64
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
@@ -90,6 +91,7 @@ func TestAPolicyCutsWhereNothingIsTaken(t *testing.T) {
 // TestStreamsThatStandStillEnd, each by itself: an upstream that does not
 // answer, one that does not go on, and a client that takes nothing.
 func TestStreamsThatStandStillEnd(t *testing.T) {
+	t.Parallel()
 	w := newLimitedWorld(t, insidePolicy, Limits{Idle: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -120,6 +122,7 @@ func TestStreamsThatStandStillEnd(t *testing.T) {
 }
 
 func TestAnUnansweredStreamIsATimeout(t *testing.T) {
+	t.Parallel()
 	w := newLimitedWorld(t, insidePolicy, Limits{Idle: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, nil)
 	r := ask(t, w.h2(t, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/x"), nil)

@@ -299,6 +299,7 @@ func TestAHeadHasItsTime(t *testing.T) {
 
 // TestHalfAHeadEndsItsConnection and is recorded.
 func TestHalfAHeadEndsItsConnection(t *testing.T) {
+	t.Parallel()
 	w := newLimitedWorld(t, insidePolicy, Limits{Head: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
 	c := w.tunnel(t, "allowed.test", o.port, "h2")

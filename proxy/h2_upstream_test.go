@@ -194,6 +194,7 @@ func (s *speaking) until(t *testing.T, fits func(http2.Frame) bool) {
 // TestAFarewellIsNoMistake: a client that says GOAWAY, whatever for, has broken
 // no rule; one that breaks a rule which the library does not count has.
 func TestAFarewellIsNoMistake(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		says string
 		send func(*speaking)

@@ -199,6 +199,7 @@ func sayAddressH2(c net.Conn, addr string) {
 
 // TestASilentUpstreamIsATimeout, whether it says nothing or half a head.
 func TestASilentUpstreamIsATimeout(t *testing.T) {
+	t.Parallel()
 	for name, said := range map[string]string{"nothing": "", "half a head": "HTTP/1.1 200 OK\r\nContent-", "a hint": "HTTP/1.1 103 Early Hints\r\n\r\n"} {
 		serve := func(c net.Conn) {
 			http.ReadRequest(bufio.NewReader(c))
@@ -207,6 +208,7 @@ func TestASilentUpstreamIsATimeout(t *testing.T) {
 		}
 		limits := Limits{Idle: time.Second}
 		t.Run(name+" in clear", func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, openPolicy, func(s *Server) { s.Limits = limits })
 			c := w.dial(t).send(get("allowed.test", newOrigin(t, serve).port, "/"))
 			resp, body := c.response("GET")
@@ -214,6 +216,7 @@ func TestASilentUpstreamIsATimeout(t *testing.T) {
 			w.recorded(t, ended("network-timeout"))
 		})
 		t.Run(name+" inside", func(t *testing.T) {
+			t.Parallel()
 			w := newLimitedWorld(t, insidePolicy, limits, nil)
 			o := w.pki.rawOrigin(t, serve)
 			c := w.inside(t, "allowed.test", o.port)
@@ -227,6 +230,7 @@ func TestASilentUpstreamIsATimeout(t *testing.T) {
 
 // TestASilentUpstreamIsNotAskedTwice on a connection that served before.
 func TestASilentUpstreamIsNotAskedTwice(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, openPolicy, func(s *Server) { s.Limits = Limits{Idle: 2 * time.Second} })
 	asked := make(chan struct{}, 8)
 	o := newOrigin(t, func(c net.Conn) {
@@ -250,6 +254,7 @@ func TestASilentUpstreamIsNotAskedTwice(t *testing.T) {
 // TestAWebSocketHasALifetime: nothing else ends it. One inside a tunnel has what
 // is left of the tunnel's.
 func TestAWebSocketHasALifetime(t *testing.T) {
+	t.Parallel()
 	serve := func(c net.Conn) {
 		http.ReadRequest(bufio.NewReader(c))
 		io.WriteString(c, switched)
@@ -346,6 +351,7 @@ func TestATunnelIsCutWithItsRequest(t *testing.T) {
 
 // TestAnInspectedTunnelHasALifetime, wherever it stands then.
 func TestAnInspectedTunnelHasALifetime(t *testing.T) {
+	t.Parallel()
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newLimitedWorld(t, insidePolicy, Limits{Lifetime: time.Second}, nil)
 		o := newSlowOrigin(t, w, overH2)

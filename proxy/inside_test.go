@@ -176,6 +176,7 @@ func closeOf(open egress.Record) func(egress.Record) bool {
 }
 
 func TestARequestInATunnelIsDecided(t *testing.T) {
+	t.Parallel()
 	w := newInsideWorld(t, insidePolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -209,6 +210,7 @@ func TestARequestInATunnelIsDecided(t *testing.T) {
 
 // TestAnotherHostInATunnelIsMisdirected names other servers in the Host field.
 func TestAnotherHostInATunnelIsMisdirected(t *testing.T) {
+	t.Parallel()
 	w := newInsideWorld(t, insidePolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { t.Errorf("%s %s went up", r.Host, r.RequestURI) }, nil)
 	for _, host := range []string{"evil.test", "other.test:" + o.port, "allowed.test", "allowed.test:1", "127.0.0.1:" + o.port, "allowed.test@evil.test:" + o.port, "bad host"} {

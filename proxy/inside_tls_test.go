@@ -148,6 +148,7 @@ func TestAnOptionalClientCertificateIsNotMissed(t *testing.T) {
 // TestAnUpstreamWithoutTLSIsExplained has it hang, reset, close, or speak
 // something else.
 func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		serve func(net.Conn)
 		why   string

@@ -11,6 +11,7 @@ import (
 
 // TestABrowserReadsWhyItsConnectWasRefused asks as browsers and as others do.
 func TestABrowserReadsWhyItsConnectWasRefused(t *testing.T) {
+	t.Parallel()
 	w := newInsideWorld(t, insidePolicy, nil)
 	connect := "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\nUser-Agent: %\r\n\r\n"
 	c := w.dial(t).send(strings.Replace(connect, "%", "Mozilla/5.0 (X11; Linux x86_64)", 1)).expect(established)

@@ -50,6 +50,7 @@ func TestAnEagerHelloWaitsForTheTunnel(t *testing.T) {
 }
 
 func TestNothingBehindAConnectIsAnotherRequest(t *testing.T) {
+	t.Parallel()
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	c := w.dial(t).send(connectTo("slow.test", o.port))
 	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
@@ -66,6 +67,7 @@ func TestNothingBehindAConnectIsAnotherRequest(t *testing.T) {
 }
 
 func TestARefusedPasswordIsTheEndOfItsConnection(t *testing.T) {
+	t.Parallel()
 	w, o := newWorld(t, openPolicy+"sandboxes: [{name: ci, token_file: ci.token}]\n", withToken), echo(t)
 	with := func(encoded string) string {
 		return "CONNECT allowed.test:" + o.port + " HTTP/1.1\r\nProxy-Authorization: Basic " + encoded + "\r\nHost: x\r\n\r\n"
@@ -220,6 +222,7 @@ func TestRedaction(t *testing.T) {
 }
 
 func TestABodyHasItsOwnTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Head = time.Second })
 	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })
 	c := w.dial(t).send(get("allowed.test", o.port, "/"))

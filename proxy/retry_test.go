@@ -80,6 +80,7 @@ func TestASecondHelloNamesTheHostToo(t *testing.T) {
 
 // TestAnUnfinishedSecondHelloIsNotKeptForLong, though its tunnel may idle for a quarter of an hour.
 func TestAnUnfinishedSecondHelloIsNotKeptForLong(t *testing.T) {
+	t.Parallel()
 	honest := hello(t, "base-allowed")
 	o := newOrigin(t, func(c net.Conn) {
 		io.ReadFull(c, make([]byte, len(honest)))

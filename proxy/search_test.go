@@ -101,6 +101,7 @@ func TestAMessageIsSearchedInTurn(t *testing.T) {
 
 // TestALongSearchGivesItsTurn to whoever waits, and refuses the body where it gets no other.
 func TestALongSearchGivesItsTurn(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("words ", 1<<20)
 	noise := make([]byte, packedMost/2) // which is long packed
 	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {

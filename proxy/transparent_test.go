@@ -151,6 +151,7 @@ func TestAClaimIsResolvedByTheGate(t *testing.T) {
 }
 
 func TestADeniedNameIsTold(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct{ says, port, sends, answer string }{
 		{"TLS", "443", "hello base-evil", string(accessDenied)},
 		{"TLS on another port", "8443", "hello base-evil", string(accessDenied)},

@@ -340,6 +340,7 @@ func TestUnixSockets(t *testing.T) {
 
 // TestATunnelEndsWithItsLifetime keeps tunnels busy until they are closed.
 func TestATunnelEndsWithItsLifetime(t *testing.T) {
+	t.Parallel()
 	w, o := newWorld(t, openPolicy, func(s *Server) { s.Limits.Lifetime = time.Second }), echo(t)
 	first := hello(t, "base-allowed")
 	for via, open := range map[string][2]string{

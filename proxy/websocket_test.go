@@ -96,6 +96,7 @@ func (w *insideWorld) checkWebSocket(t *testing.T, c *client, end func(*client))
 }
 
 func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newInsideWorld(t, webSocketPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, nil)
 	c := w.inside(t, "allowed.test", o.port)

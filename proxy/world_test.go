@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"io"
 	"net"
 	"net/netip"
@@ -22,7 +23,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has tests that say so run beside each other, more of them than there are processors:
+// they wait for something, and compute little.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A zone has every name on loopback, two.test twice. slow.test is not answered
 // until answer is closed; the others are cached.
