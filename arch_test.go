@@ -110,7 +110,7 @@ var guests = map[string]string{
 // nothing else. TestTheInsideOfAJailWaitsForNothing of cmd/egressd has what that is for.
 var light = map[string][]string{
 	"internal/ahead":   {"os", "runtime", "strconv", "syscall", module + "internal/threads"},
-	"internal/threads": {"strconv", "syscall", "unsafe"},
+	"internal/threads": {"runtime", "strconv", "sync/atomic", "syscall", "unsafe"},
 	"internal/stage": {"bufio", "bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
 		"golang.org/x/sys/unix", module + "internal/ahead", module + "internal/threads"},
 }

@@ -38,12 +38,16 @@ func (n *noteFile) create() (err error) {
 	return nil
 }
 
-// append makes a note durable, and calls written before it waits for that.
+// append makes a note durable, and calls written once it is written, where it has to
+// wait then.
 func (n *noteFile) append(note []byte, written func()) error {
 	whole := append(slices.Clone(note), '\n')
 	if n.f == nil {
-		written()
-		return n.replace(whole)
+		err := n.replace(whole)
+		if err == nil {
+			written()
+		}
+		return err
 	}
 	err := linked(n.f, n.path)
 	if err == nil {

@@ -57,9 +57,9 @@ type Options struct {
 	// keeps it elsewhere. It must be quick, must not wait, must not call the log,
 	// and must not change or keep the bytes. It may be nil.
 	Anchor func(checkpoint []byte)
-	// Last is called with the checkpoint that Close makes, if it makes one, as soon as all that it
-	// is of is durable, and before it is itself, for who needs it in another place as well. Of more
-	// than one the last counts. It must be quick, must not wait, must not call the log, and
+	// Last is called with the checkpoint that Close makes, if it makes one, as soon as it is written
+	// and all that it is of is durable, and before it is itself, for who needs it in another place as well. It may
+	// be called twice where the log is not Ephemeral: the second one counts. It must be quick, must not wait, must not call the log, and
 	// must not change or keep the bytes. It may be nil.
 	Last func(checkpoint []byte)
 	// Trouble is told what goes wrong beside the writing of records, and does not

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 )
@@ -75,31 +73,26 @@ func TestAStartThatIsKilledLeavesNothingBehind(t *testing.T) {
 	d.said(t, 0, "run", "-q", "--config", config, "--", "true")
 }
 
-// TestRunIsAwakeAgain looks at how much longer than it asks for each thread of run sleeps once its
-// program has run for a moment: no longer than any other program's.
-func TestRunIsAwakeAgain(t *testing.T) {
+// TestWhatIsStartedHasTimersAsAnyOther has a command give a credential, and a program, each of which
+// writes down how much longer than it asks for it may sleep. In run all threads may for long.
+func TestWhatIsStartedHasTimersAsAnyOther(t *testing.T) {
 	d, config, _ := indexed(t)
-	cmd := exec.Command(os.Getenv(binaryVariable), "run", "-q", "--config", config, "--", "sh", "-c", "echo begun; exec sleep 600")
-	cmd.Env = markedEnv(d)
-	out, err := cmd.StdoutPipe()
+	const look = `read now < /proc/self/timerslack_ns; echo 0 > /proc/self/timerslack_ns; read first < /proc/self/timerslack_ns; echo "$now $first"`
+	own, err := exec.Command("sh", "-c", look).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	noted := filepath.Join(d.dir, "noted")
+	policy := fmt.Sprintf("version: 1\nallow:\n  - {host: a.test, methods: [GET], inject: {header: x-key, command: [sh, -c, '{ %s; } > %s; echo a-long-key']}}\n", look, noted)
+	if err := os.WriteFile(config, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	if _, err := io.ReadFull(out, make([]byte, len("begun\n"))); err != nil {
-		t.Fatal(err)
+	if said := d.said(t, 0, "run", "-q", "--config", config, "--", "sh", "-c", look); said != string(own) {
+		t.Errorf("the program has %q, want %q", said, own)
 	}
-	waitFor(t, "threads that sleep as long as they ask for", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", cmd.Process.Pid))
-		asleep := func(thread string) bool {
-			slack, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
-			return err != nil || string(slack) != "50000\n"
-		}
-		return err == nil && len(threads) > 1 && !slices.ContainsFunc(threads, asleep)
-	})
+	if got := readAll(t, noted); got != string(own) {
+		t.Errorf("the command has %q, want %q", got, own)
+	}
 }
 
 func markedEnv(d *daemon) []string {

@@ -179,7 +179,7 @@ for r in (0x5412, 0x541c, 0x5412 | 1 << 32):
 			{"other namespaces", `nsenter -t 1 -n true 2>&1; unshare -Urn sh -c 'curl -sS -m3 http://151.101.1.69/ 2>&1'; echo done`, "done", "", ""},
 			{"privileges", `grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'`,
 				"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n", "", ""},
-			{"timers", `read now < /proc/self/timerslack_ns; echo 0 > /proc/self/timerslack_ns; read first < /proc/self/timerslack_ns; echo "$now $first"`, "50000 50000\n", "", ""},
+			{"the signals that its user may queue", `awk '/^Max pending signals/ { print $4 == $5 }' /proc/self/limits`, "1\n", "", ""},
 			{"egressd's own files", `ls runs audit 2>&1 | grep -v : ; cat api.secret; echo x >> egressd.yaml; mv egressd.yaml other; rm -f egressd.yaml; test -s egressd.yaml && echo kept`, "kept", "", ""},
 			{"descriptors", `ls /proc/self/fd | wc -l`, descriptors, "", ""},
 		} {

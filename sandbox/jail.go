@@ -251,7 +251,7 @@ func (j *Jail) Signal(s syscall.Signal) {
 }
 
 // Wait waits for the program's end. Each time it is stopped, and not ended,
-// stopped is called, which may be nil.
+// stopped is called, on another goroutine; it may be nil.
 func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 	if stopped != nil {
 		done := j.watchStops(stopped)
@@ -371,6 +371,7 @@ func (j *Jail) Close() {
 	j.control.Close()
 	if j.stood != nil {
 		stage.CloseAll(j.stood.fds)
+		j.stood.sockets.Close()
 		j.stood = nil
 	}
 	j.Signal(syscall.SIGKILL)

@@ -153,7 +153,7 @@ func again(name string, control int) (pid int, err error) {
 // signals that may be queued for the user of this process (RLIMIT_SIGPENDING): the kernel
 // takes the limit of who makes the namespace for all in it together. A program in a jail could queue
 // all of them for itself else, and Go's runtime, which reaches its threads by queued
-// signals where all have to make a system call, would try for ever, in any egressd of that user.
+// signals where all have to make a system call, would wait for good, in any egressd of that user.
 func leaveSignals() (done func()) {
 	const pending = 11 // RLIMIT_SIGPENDING
 	var own syscall.Rlimit

@@ -40,10 +40,16 @@ func newNetwork(plan Plan) network {
 	return n
 }
 
-// as returns the network, or what was wrong with it, where it is as a plan has it; else
-// another one, in a namespace of its own.
+// as returns the network, or what was wrong with it, with the packet filter that a plan wants; where
+// that has other addresses, another network, in a namespace of its own.
 func (n network) as(plan Plan) network {
-	if bytes.Equal(n.plan.IPv4, plan.IPv4) && bytes.Equal(n.plan.IPv6, plan.IPv6) && n.plan.Redirect == plan.Redirect {
+	if bytes.Equal(n.plan.IPv4, plan.IPv4) && bytes.Equal(n.plan.IPv6, plan.IPv6) {
+		if n.err == nil && plan.Redirect && !n.redirected {
+			n.plan.Again, n.redirected = true, true
+			if err := Capture(n.plan, n.ipv6, &n.redirected); err != nil {
+				n.err = &SetupError{"packet filter", err}
+			}
+		}
 		return n
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -198,6 +198,7 @@ func confine(control int, kept keptFiles, p Program) error {
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"scope of signals", scopeSignals},
+		{"signals of others", limitSignals},
 		{"filter of system calls", func() error { return FilterCalls(p.Nested) }},
 	}
 	for _, s := range steps {
@@ -206,6 +207,17 @@ func confine(control int, kept keptFiles, p Program) error {
 		}
 	}
 	return nil
+}
+
+// limitSignals has the program not raise again how many signals it may queue, which are half of those that
+// its user may (see package ahead).
+func limitSignals() error {
+	var may unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &may); err != nil {
+		return err
+	}
+	may.Max = may.Cur
+	return unix.Setrlimit(unix.RLIMIT_SIGPENDING, &may)
 }
 
 // dropCapabilities leaves the thread, and what it executes, without any, also

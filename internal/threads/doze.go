@@ -1,26 +1,50 @@
 package threads
 
-import "syscall"
+import (
+	"runtime"
+	"sync/atomic"
+	"syscall"
+)
 
 // Of prctl(2): by how many nanoseconds the kernel may let a thread sleep longer than it
 // asks for.
 const (
 	setTimerSlack = 29 // PR_SET_TIMERSLACK; 0 is what the thread began with
-	usualSlack    = 50_000
+	getTimerSlack = 30 // PR_GET_TIMERSLACK
 	dozing        = 500_000
 )
 
-// Doze has every thread sleep up to half a millisecond longer than it asks for, until Wake. It is for one of
+// had is the slack before Doze; 0 where no thread dozes.
+var had atomic.Uintptr
+
+// Doze has every thread sleep up to half a millisecond longer than it asks for, from now on. It is for one of
 // them: Go's monitor sleeps 20 µs at a time, which are 88 with the kernel's usual slack,
 // and takes the processor for 5 to 10 from whoever has it, which is a tenth of a start. What it
 // is there for, goroutines whose thread is in a long system call, waits as much longer.
 //
-// It is a matter of speed alone: where it cannot be done nothing is said.
-func Doze() { _ = Each(syscall.SYS_PRCTL, setTimerSlack, dozing) }
+// It is a matter of speed alone: where it cannot be done nothing is said. It is called while
+// nothing that could be hostile runs, see Each, and once.
+func Doze() {
+	slack, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, getTimerSlack, 0, 0)
+	if errno == 0 && Each(syscall.SYS_PRCTL, setTimerSlack, dozing) == nil {
+		had.Store(slack)
+	}
+}
 
-// Wake undoes Doze.
-func Wake() { _ = Each(syscall.SYS_PRCTL, setTimerSlack, usualSlack) }
+// Awake calls start, which starts a process that is to have timers as any other.
+func Awake(start func() error) error {
+	slack := had.Load()
+	if slack == 0 {
+		return start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set := func(to uintptr) { syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, to, 0) }
+	set(slack)
+	defer set(dozing)
+	return start()
+}
 
-// WakeThis undoes Doze for this thread, which is one that Doze has found. It is
+// WakeThis undoes Doze for this thread, which is one that was there before. It is
 // what the program has that is executed on it.
 func WakeThis() { syscall.RawSyscall(syscall.SYS_PRCTL, setTimerSlack, 0, 0) }

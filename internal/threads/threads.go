@@ -32,7 +32,8 @@ func Each(call, first, second uintptr) error {
 }
 
 // maySignal returns an error where no signals can be queued: the runtime has each thread
-// make a call by one, and tries for ever.
+// make a call by one, and where one is not queued all of them stand still for good. So what could queue signals
+// in the name of this process's user has to be kept from it, or not to run yet.
 func maySignal() error {
 	const pending, monotonic = 11, 1 // RLIMIT_SIGPENDING, CLOCK_MONOTONIC
 	var signals syscall.Rlimit

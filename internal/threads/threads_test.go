@@ -10,9 +10,8 @@ import (
 // TestDozeIsOfAllThreads asks every thread, which is fatal where they differ.
 func TestDozeIsOfAllThreads(t *testing.T) {
 	if err := Each(syscall.SYS_GETPID, 0, 0); errors.Is(err, errors.ErrUnsupported) {
-		return // a build with cgo; TestRunIsAwakeAgain of package e2e has one without
+		return // a build with cgo; TestWhatIsStartedHasTimersAsAnyOther of package e2e has one without
 	}
-	const getTimerSlack = 30 // PR_GET_TIMERSLACK
 	begun := make(chan bool)
 	over := make(chan bool)
 	for range 4 { // more threads than there were
@@ -31,13 +30,17 @@ func TestDozeIsOfAllThreads(t *testing.T) {
 		}
 		return r
 	}
+	before := slack()
 	Doze()
 	if got := slack(); got != dozing {
 		t.Errorf("dozing, all threads have a slack of %d ns, want %d", got, dozing)
 	}
-	Wake()
-	if got := slack(); got != usualSlack {
-		t.Errorf("awake, all threads have a slack of %d ns, want %d", got, usualSlack)
+	var of uintptr
+	if err := Awake(func() error { of, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, getTimerSlack, 0, 0); return nil }); err != nil || of != before {
+		t.Errorf("what is started has a slack of %d ns, %v, want %d", of, err, before)
+	}
+	if got := slack(); got != dozing {
+		t.Errorf("then all threads have a slack of %d ns, want %d", got, dozing)
 	}
 }
 

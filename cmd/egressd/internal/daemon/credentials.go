@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -243,7 +244,11 @@ func commandOutput(ctx context.Context, c *config.Config, command []string) ([]b
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
+	err := threads.Awake(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
 		}

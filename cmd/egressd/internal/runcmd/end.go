@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/threads"
 )
 
 // stop ends what waits for the sandbox, and records why: what its program has left
@@ -35,14 +34,10 @@ func (r *runner) stop(why string) {
 func (r *runner) tidy(over context.Context) {
 	select {
 	case <-over.Done():
-		if r.beside != nil || !strings.HasSuffix(r.index.run, "0") {
+		if !strings.HasSuffix(r.index.run, "0") {
 			return
 		}
 	case <-time.After(indexHeld):
-		threads.Wake()
-		if r.beside != nil {
-			return
-		}
 		if err := r.index.lastAwhile(r.Log); err != nil {
 			r.Complain(err)
 		}

@@ -25,6 +25,7 @@ type runIndex struct {
 
 	vouching sync.Mutex // is held over vouch
 	vouched  bool       // for the run
+	early    sync.WaitGroup
 
 	ended  chan error  // what came of its end; nil where nobody has begun to record it
 	held   atomic.Bool // it is opened, and stays open, for as long as the program may be over at once
@@ -40,7 +41,7 @@ const (
 )
 
 // signRun has the keys of a run's log in memory alone. The index vouches for them
-// beside the program, or when a run ends that was shorter.
+// beside the program.
 func (r *runner) signRun(o *audit.Options) {
 	r.index.keys = o.Keys
 	o.Ephemeral = true
@@ -87,7 +88,7 @@ func (x *runIndex) release() error {
 	return err
 }
 
-// lastAwhile has the index vouch for the run, since its program is not over after a
+// lastAwhile has the index vouch for the run, if it did not yet, since its program is not over after a
 // moment, and lets others have it. Where that fails it is tried once more, with an index
 // of its own: of two records the first counts.
 func (x *runIndex) lastAwhile(l *audit.Log) error {
@@ -135,6 +136,7 @@ func (x *runIndex) endSoon(checkpoint []byte) {
 
 // hasEnded waits for endSoon, or is end where the log that was closed made no checkpoint then.
 func (x *runIndex) hasEnded(l *audit.Log) error {
+	x.early.Wait()
 	if x.ended != nil {
 		return <-x.ended
 	}
@@ -144,7 +146,10 @@ func (x *runIndex) hasEnded(l *audit.Log) error {
 // end closes what hold has opened. A run that nobody has vouched for has no end in the
 // index.
 func (x *runIndex) end(checkpoint string) (err error) {
-	if x.vouched {
+	x.vouching.Lock()
+	vouched := x.vouched
+	x.vouching.Unlock()
+	if vouched {
 		err = x.add(map[string]string{"kind": "run-end", "run": x.run, "checkpoint": checkpoint})
 	}
 	return errors.Join(err, x.release())

@@ -110,9 +110,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	defer unfollow()
 	if r.beside == nil {
 		r.serving.Go(func() { r.FollowBundles(following) })
-		r.serving.Go(func() { _ = r.index.vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
+		r.serving.Go(func() { r.tidy(following) })
+		r.index.early.Go(func() { _ = r.index.vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
-	r.serving.Go(func() { r.tidy(following) })
 	code, err := r.wait(signals)
 	unfollow()
 	switch {
