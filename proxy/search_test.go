@@ -160,6 +160,24 @@ func TestASearchThatWaitsTooLongIsRefused(t *testing.T) {
 	}
 }
 
+// TestASearchIsNotTakenForASilentNetwork: its patience ends before the connections do that are idle meanwhile.
+func TestASearchIsNotTakenForASilentNetwork(t *testing.T) {
+	t.Parallel()
+	for says, body := range map[string]string{"plain": "hello", "gzip": gzipped("hello")} {
+		t.Run(says, func(t *testing.T) {
+			eachVersion(t, func(t *testing.T, overH2 bool) {
+				t.Parallel()
+				w := newServedWorld(t, canaryPolicy, func(s *Server) { s.Limits.Idle, s.searching = 4*time.Second, turns.New(1) }, nil)
+				guarded(t, w)
+				w.anotherTakes(t)
+				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
+				r := <-w.post(t, w.visitor(t, overH2, "allowed.test", o.port), o, body)
+				r.refused(t, 429, policy.TooManyFlows)
+			})
+		})
+	}
+}
+
 // TestNobodyWaitsForATurnInVain: not where the answer is there already, nor where a policy has
 // cut the request, nor where the client has reset it.
 func TestNobodyWaitsForATurnInVain(t *testing.T) {

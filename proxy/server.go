@@ -206,6 +206,7 @@ func (s *Server) prepare() {
 		s.searching = searchTurns()
 	}
 	fill(&s.patience, searchPatience)
+	s.patience = min(s.patience, s.limits.Idle/2) // or the wait is taken for a network that is silent
 	for _, p := range []*places{&s.open, &s.outside} {
 		p.server, p.most, p.shares = s, s.limits.Connections, map[sandbox.Holder]*share{}
 	}
