@@ -167,11 +167,9 @@ func (l *Log) age(numbers []int) *ages {
 	if !l.options.Retain.byAge() {
 		return nil
 	}
-	a, err := l.ageAll(numbers)
-	var set *ClockError
-	if errors.As(err, &set) {
+	a, set, err := l.ageAll(numbers)
+	if set != nil {
 		l.trouble(set)
-		return a
 	}
 	if err != nil {
 		l.trouble(fmt.Errorf("tell how old the parts of the audit log are: %w", err))
@@ -180,17 +178,17 @@ func (l *Log) age(numbers []int) *ages {
 	return a
 }
 
-func (l *Log) ageAll(numbers []int) (_ *ages, err error) {
+// ageAll returns the ages, and besides what advance has said of the clock.
+func (l *Log) ageAll(numbers []int) (_ *ages, set, err error) {
 	l.aged = time.Now()
 	a := l.ages
 	if a == nil {
 		if a, err = readAges(l.dir); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	since, first := a.passed, !a.known
-	set := a.advance(l.clocks())
-	l.ages = nil // unless it comes to the file
+	set = a.advance(l.clocks())
 	for len(numbers) > 0 && numbers[len(numbers)-1] >= l.notary.segment {
 		numbers = numbers[:len(numbers)-1]
 	}
@@ -201,14 +199,16 @@ func (l *Log) ageAll(numbers []int) (_ *ages, err error) {
 		}
 		return time.Parse(timeLayout, c.time)
 	})
+	if err == nil || !first {
+		l.ages = a // whether it comes to the file or not, so that a jump is said once
+	}
 	if err == nil {
-		err = durable.Replace(filepath.Join(l.dir, agesName), a.text(), fileRW)
+		err = l.writeAges(a)
 	}
 	if err != nil {
-		return nil, errors.Join(err, set)
+		return nil, set, err
 	}
-	l.ages = a
-	return a, set
+	return a, set, nil
 }
 
 // agesDue reports whether the ages were not brought up to date for long.
@@ -217,15 +217,26 @@ func (l *Log) agesDue() bool {
 }
 
 // keepAges notes how far time has come, for a log that is opened after the machine was started
-// anew. It is called with signing held.
+// anew. A jump of the clock since the last look is left for that to find, and to say. It is
+// called with signing held.
 func (l *Log) keepAges() {
 	if l.ages == nil {
 		return
 	}
-	_ = l.ages.advance(l.clocks())
-	if err := durable.Replace(filepath.Join(l.dir, agesName), l.ages.text(), fileRW); err != nil {
+	if l.ages.advance(l.clocks()) != nil {
+		return
+	}
+	if err := l.writeAges(l.ages); err != nil {
 		l.trouble(fmt.Errorf("note how old the parts of the audit log are: %w", err))
 	}
+}
+
+// writeAges writes the file, unless nobody is to open the log again.
+func (l *Log) writeAges(a *ages) error {
+	if l.options.Ephemeral {
+		return nil
+	}
+	return durable.Replace(filepath.Join(l.dir, agesName), a.text(), fileRW)
 }
 
 func (l *Log) clocks() reading {

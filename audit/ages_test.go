@@ -201,6 +201,79 @@ func TestWhatPassedBeforeTheEndCounts(t *testing.T) {
 	closeLog(t, l)
 }
 
+// TestAJumpBeforeTheEndIsSaid when the log is opened.
+func TestAJumpBeforeTheEndIsSaid(t *testing.T) {
+	m := newMachine(t)
+	o := m.options(Retain{Age: time.Hour})
+	l := create(t, m.dir, o)
+	m.work(l)
+	m.quiet()
+	m.pass(time.Minute, 10*year)
+	closeLog(t, l)
+	m.pass(time.Minute, 0)
+	l = open(t, m.dir, o)
+	if e := m.heard(); e.By != 10*year || e.Off {
+		t.Errorf("said was %v", e)
+	}
+	closeLog(t, l)
+}
+
+// TestAgesThatCannotBeWritten are said to be, a jump of the clock once, and nothing is removed until they are.
+func TestAgesThatCannotBeWritten(t *testing.T) {
+	m := newMachine(t)
+	l := create(t, m.dir, m.options(Retain{Age: time.Hour}))
+	m.work(l)
+	m.quiet()
+	path := filepath.Join(m.dir, agesName)
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	m.pass(0, 10*year)
+	for range 3 {
+		m.pass(2*time.Hour, 0)
+		m.work(l)
+	}
+	jumps, others := 0, 0
+	for _, err := range m.said {
+		if set := (*ClockError)(nil); errors.As(err, &set) {
+			jumps++
+		} else if strings.Contains(err.Error(), path) {
+			others++
+		}
+	}
+	if jumps != 1 || others < 3 || m.first() != 1 {
+		t.Errorf("the log begins with segment %d, said was %v", m.first(), m.said)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	m.said = nil
+	m.work(l)
+	if n := m.first(); n < 2 {
+		t.Error("nothing was removed")
+	}
+	m.quiet()
+	closeLog(t, l)
+}
+
+// TestAnEphemeralLogHasNoAges on the disk: nobody opens it again.
+func TestAnEphemeralLogHasNoAges(t *testing.T) {
+	m := newMachine(t)
+	o := m.options(Retain{Age: time.Hour})
+	o.Ephemeral = true
+	l := create(t, m.dir, o)
+	m.work(l)
+	m.pass(2*time.Hour, 0)
+	m.work(l)
+	if n := m.first(); n < 2 {
+		t.Error("nothing was removed")
+	}
+	closeLog(t, l)
+	if _, err := os.Stat(filepath.Join(m.dir, agesName)); err == nil {
+		t.Error("ages are written that nobody reads")
+	}
+}
+
 // TestAnOldSegmentDoesNotWaitForTheNextOne to be sealed: a record is enough.
 func TestAnOldSegmentDoesNotWaitForTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
