@@ -17,8 +17,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Bounds of one inspected HTTP/2 connection. What floods beyond them (resets,
-// CONTINUATION, SETTINGS, PING) the library ends by itself.
+// Bounds of one inspected HTTP/2 connection. What carries nothing has its own, see emptyFrames.
 const (
 	streamsMost   = 128
 	frameMost     = 16 << 10

@@ -19,7 +19,8 @@ const (
 	emptyRate    = 20 // a second
 	emptyForHead = 40 // interim responses, trailers, what ends a stream
 	emptyForData = 10 // WINDOW_UPDATE for both windows, and PING by who measures
-	emptySaved   = 10_000
+	emptyForOwn  = 4  // of a client's heads, which are bounded and recorded as requests: what it takes to give one up
+	emptySaved   = 1 << 20
 )
 
 var errEmptyFrames = errors.New("too many frames that carry nothing")
@@ -44,6 +45,9 @@ var preface = frameWalk{have: frameHeadSize, left: len(http2.ClientPreface)}
 // too much.
 func (e *emptyFrames) came(b []byte) error {
 	e.from.see(b, func(f frameSeen) {
+		if f.kind == http2.FrameHeaders && !e.heads {
+			e.earn(emptyForOwn)
+		}
 		if f.carries() || f.kind == http2.FrameHeaders && !e.heads || e.takeEarned() {
 			return
 		}
@@ -68,17 +72,19 @@ func (e *emptyFrames) takeEarned() bool {
 // sends is given everything that the end is sent, before it is. It is for who writes.
 func (e *emptyFrames) sends(b []byte) {
 	e.to.see(b, func(f frameSeen) {
-		more := int64(0)
 		switch f.kind {
 		case http2.FrameHeaders:
-			more = emptyForHead
+			e.earn(emptyForHead)
 		case http2.FrameData:
-			more = emptyForData
-		}
-		if more > 0 && e.earned.Load() < emptySaved {
-			e.earned.Add(more)
+			e.earn(emptyForData)
 		}
 	})
+}
+
+func (e *emptyFrames) earn(more int64) {
+	if e.earned.Load() < emptySaved {
+		e.earned.Add(more)
+	}
 }
 
 // A frameSeen is what is known of a frame by its first bytes.

@@ -110,3 +110,23 @@ func TestAnUpstreamThatFloods(t *testing.T) {
 		t.Errorf("ended %+v", end)
 	}
 }
+
+// TestWhatIsHonestIsNoFlood: a client whose requests run out of time before there is an answer, and a server that
+// lets much come before it reads any.
+func TestWhatIsHonestIsNoFlood(t *testing.T) {
+	client := newEmptyFrames(false)
+	given := sentAs(20*emptyAtOnce, func(f *http2.Framer) {
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndHeaders: true, EndStream: true})
+		f.WriteRSTStream(1, http2.ErrCodeCancel)
+		f.WritePing(false, [8]byte{}) // as Go's client does, beside each
+	})
+	if err := client.came(given); err != nil {
+		t.Errorf("requests that are given up: %v", err)
+	}
+	upstream := newEmptyFrames(true)
+	const frames = 12_800 // 200 MiB
+	upstream.sends(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
+	if err := upstream.came(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) })); err != nil {
+		t.Errorf("a long body that is read late: %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 )
 
 // A BodyReader reads one message body. Read returns io.EOF exactly once the
@@ -54,11 +55,17 @@ func (b *BodyReader) Read(p []byte) (n int, err error) {
 func (b *BodyReader) begun() bool {
 	const end, longest = len("\r\n"), 32 // of a line with a size, but for extensions
 	there, _ := b.br.Peek(min(b.br.Buffered(), end+longest))
-	if b.kind != BodyChunked || len(there) <= end || there[end] == '0' { // behind the last one there may be a trailer to wait for
+	if b.kind != BodyChunked || len(there) <= end || isZero(there[end:]) { // behind the last one there may be a trailer to wait for
 		return false
 	}
 	line := bytes.IndexByte(there[end:], '\n')
 	return line >= 0 && end+line+1 < b.br.Buffered()
+}
+
+// isZero reports whether a line begins with a size that is zero, or may be.
+func isZero(line []byte) bool {
+	digits := bytes.TrimLeft(line, "0")
+	return len(digits) == 0 || len(digits) < len(line) && !strings.ContainsRune("123456789abcdefABCDEF", rune(digits[0]))
 }
 
 func (b *BodyReader) read(p []byte) (n int, err error) {

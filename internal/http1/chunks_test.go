@@ -18,7 +18,8 @@ func TestSmallChunksComeTogether(t *testing.T) {
 		"a part of the next":     {"1\r\na\r\n5\r\nbc", "abc"},
 		"an end cut short":       {"1\r\na\r\n1\r\nb\r", "ab"},
 		"a trailer cut short":    {"1\r\na\r\n1\r\nb\r\n0\r\nX: ", "ab"},
-		"zeros":                  {"1\r\na\r\n01\r\nb\r\n", "a"},
+		"zeros":                  {"1\r\na\r\n01\r\nb\r\n", "ab"},
+		"nothing but zeros":      {"1\r\na\r\n000\r\nx: y", "a"},
 		"an extension":           {"1\r\na\r\n1;x=y\r\nb\r\n", "ab"},
 		"what is no chunk":       {"1\r\na\r\nzz\r\nb\r\n", "a"},
 	} {
