@@ -9,12 +9,12 @@ import (
 
 // What somebody proves who they are with is held for as long as their connection stands, and
 // with the sessions that may follow it. crypto/tls takes 256 KiB of certificates, which
-// parsed can be fifty times as much, of which a chain needs none: thousands of connections of one
+// parsed can be seventy times as much, of which a chain needs none: thousands of connections of one
 // sandbox would hold tens of gigabytes (decision 49).
 const (
 	handshakeMost = 64 << 10  // bytes that one end may send in a handshake
 	chainMost     = 256 << 10 // bytes of memory that its certificates may take
-	parsedMost    = 64        // times as much as it came in, at most, is a certificate in memory
+	parsedMost    = 64        // times as much as it came in is a certificate in memory, but for one of empty URIs (72)
 )
 
 var (
