@@ -1,23 +1,23 @@
 package audit
 
 import (
+	"math"
 	"os"
 	"strings"
-	"syscall"
 	"time"
-	"unsafe"
+
+	"github.com/egressd/egressd/internal/boottime"
 )
 
 // readClocks reads the clocks of the machine.
 func readClocks() reading {
-	const sinceBoot = 7 // CLOCK_BOOTTIME, which nobody can set
-	var at syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, sinceBoot, uintptr(unsafe.Pointer(&at)), 0); errno != 0 {
+	up := boottime.Now()
+	if up == math.MaxInt64 { // it cannot be read
 		return ownClocks()
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ownClocks()
 	}
-	return reading{wall: time.Now().Round(0), up: time.Duration(at.Nano()), boot: strings.TrimSpace(string(boot))}
+	return reading{wall: time.Now().Round(0), up: up, boot: strings.TrimSpace(string(boot))}
 }

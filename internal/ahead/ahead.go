@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/threads"
@@ -72,15 +73,26 @@ func Start() (Process, error) {
 	return o.Process, o.err
 }
 
+// settling is held until all that goes with a start is done.
+var settling sync.Mutex
+
+// Settled waits until all that goes with a start is done, which is before anything hostile may run.
+func Settled() {
+	settling.Lock()
+	defer settling.Unlock()
+}
+
 // launch has a thread of its own start the process, which is called name, and call done then. The kernel
 // kills that process when the thread ends: it does not before this process does.
 func launch(name string, done func()) chan outcome {
 	ready := make(chan outcome, 1)
+	settling.Lock()
 	go func() {
 		runtime.LockOSThread()
 		p, err := start(name)
 		ready <- outcome{p, err}
 		done()
+		settling.Unlock()
 		if err == nil {
 			select {}
 		}

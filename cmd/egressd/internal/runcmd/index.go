@@ -23,9 +23,9 @@ type runIndex struct {
 	dir, keys, run string
 	anchors        *sink.Anchors // of the index; nil where there are none
 
-	vouching sync.Mutex // is held over vouch
-	vouched  bool       // for the run
-	early    sync.WaitGroup
+	vouching sync.Mutex     // is held over vouch
+	vouched  bool           // for the run
+	early    sync.WaitGroup // vouches while the program runs
 
 	ended  chan error  // what came of its end; nil where nobody has begun to record it
 	held   atomic.Bool // it is opened, and stays open, for as long as the program may be over at once
