@@ -1,7 +1,6 @@
 package runcmd
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -25,15 +24,35 @@ type runRoom struct {
 
 var ordinaryRoom = runRoom{newest: 100, age: 30 * 24 * time.Hour, most: 10_000, swept: 200}
 
-var (
-	runName     = pattern(`^[0-9]{8}-[0-9]{6}\.[0-9]{3}-[0-9a-f]{6}$`)
-	runFileName = pattern(`^[0-9]{8}\.(log|torn|ckpt|tree)$`)
-)
+// runFileName is compiled when it is needed first: every start of the command would wait for it.
+var runFileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{8}\.(log|torn|ckpt|tree)$`) })
 
-// pattern compiles a regular expression when it is needed first: every start of the
-// command would wait for it.
-func pattern(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+// isRunName reports whether a folder is called as a run is. There may be thousands of
+// them, for which a regular expression takes as long as a start.
+func isRunName(name string) bool {
+	const like = "00000000-000000.000-xxxxxx"
+	if len(name) != len(like) {
+		return false
+	}
+	for i := range len(like) {
+		c := name[i]
+		digit := '0' <= c && c <= '9'
+		switch like[i] {
+		case '0':
+			if !digit {
+				return false
+			}
+		case 'x':
+			if !digit && (c < 'a' || c > 'f') {
+				return false
+			}
+		default:
+			if c != like[i] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // lockName is the file by which a log is held while somebody writes it.
@@ -42,32 +61,43 @@ const lockName = "lock"
 // sweep removes the logs of old runs. It leaves alone what is in use, what is not
 // named as a run is, and folders that have anything in them but a log.
 func (room runRoom) sweep(runs string, now time.Time) error {
-	entries, err := os.ReadDir(runs)
+	names, err := namesIn(runs)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && runName().MatchString(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(b, a) }) // the newest first
+	names = slices.DeleteFunc(names, func(name string) bool { return !isRunName(name) })
+	slices.Sort(names) // the oldest first
+	young := now.Add(-room.age).UTC().Format(config.RunTime)
 	var problems []error
 	swept := 0
-	for i := len(names) - 1; i >= room.newest && swept < room.swept; i-- {
-		began, err := time.Parse(config.RunTime, names[i][:len(config.RunTime)])
-		if err != nil || i < room.most && now.Sub(began) < room.age {
+	for i, name := range names {
+		left := len(names) - i
+		if left <= room.newest || swept == room.swept || left <= room.most && name >= young {
+			break
+		}
+		if _, err := time.Parse(config.RunTime, name[:len(config.RunTime)]); err != nil {
 			continue
 		}
 		swept++
-		problems = append(problems, removeRun(filepath.Join(runs, names[i])))
+		problems = append(problems, removeRun(filepath.Join(runs, name)))
 	}
 	return errors.Join(problems...)
 }
 
+func namesIn(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
 // removeRun removes the folder of a run that has ended.
 func removeRun(dir string) error {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is just being made, or is none of ours

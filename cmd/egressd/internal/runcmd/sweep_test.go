@@ -55,8 +55,15 @@ func TestLogsOfOldRunsAreRemoved(t *testing.T) {
 	if err := os.Symlink("/etc/hostname", filepath.Join(linked, "00000002.log")); err != nil {
 		t.Fatal(err)
 	}
+	elsewhere := makeRun(t, t.TempDir(), old)
+	if err := os.Symlink(elsewhere, filepath.Join(runs, newRunID(old))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(runs, newRunID(old)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	gone := []string{makeRun(t, runs, old), makeRun(t, runs, old, "00000001.torn")}
-	stays := []string{foreign, inUse, odd, linked, makeRun(t, runs, now.Add(-room.age+time.Hour))}
+	stays := []string{foreign, elsewhere, inUse, odd, linked, makeRun(t, runs, now.Add(-room.age+time.Hour))}
 	for i := range room.newest {
 		stays = append(stays, makeRun(t, runs, now.Add(-time.Duration(i)*time.Minute)))
 	}
@@ -104,5 +111,19 @@ func TestManyRunsAreTooMany(t *testing.T) {
 	entries, err := os.ReadDir(runs)
 	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(oldest) }) || len(entries) != room.most {
 		t.Errorf("%d are left, %v", len(entries), err)
+	}
+}
+
+func TestRunsAreKnownByTheirNames(t *testing.T) {
+	if name := newRunID(time.Now()); !isRunName(name) {
+		t.Errorf("%s is not", name)
+	}
+	for _, name := range []string{
+		"", "20261122-120000.000", "20261122-120000.000-12345", "20261122-120000.000-1234567", "20261122-120000.000-12345G", "20261122-120000.000-ABCDEF",
+		"2026112a-120000.000-123456", "20261122_120000.000-123456", "20261122-120000-000-123456", "20261122-120000.00f-123456", "..61122-120000.000-123456",
+	} {
+		if isRunName(name) {
+			t.Errorf("%q is", name)
+		}
 	}
 }
