@@ -109,7 +109,7 @@ var guests = map[string]string{
 // light says of packages that are to be initialised early what they may import, and
 // nothing else. TestTheInsideOfAJailWaitsForNothing of cmd/egressd has what that is for.
 var light = map[string][]string{
-	"internal/ahead":   {"os", "runtime", "strconv", "sync", "syscall", module + "internal/threads"},
+	"internal/ahead":   {"os", "runtime", "strconv", "syscall", module + "internal/threads"},
 	"internal/threads": {"runtime", "strconv", "sync/atomic", "syscall", "unsafe"},
 	"internal/stage": {"bufio", "bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
 		"golang.org/x/sys/unix", module + "internal/ahead", module + "internal/threads"},

@@ -209,7 +209,6 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 
 // Exec starts what was prepared. Its errors are those of Prepare.
 func (j *Jail) Exec() error {
-	ahead.Settled()
 	j.mounts, _ = os.Open("/proc/" + strconv.Itoa(j.pid) + "/ns/mnt")
 	goOn := stage.Word(true)
 	if err := j.send(&goOn); err != nil {

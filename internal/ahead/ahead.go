@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"sync"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/threads"
@@ -46,7 +45,8 @@ func begin(args []string) chan outcome {
 	if len(args) < 2 || args[1] != "run" {
 		return nil
 	}
-	return launch(args[0], threads.Doze)
+	threads.Doze() // while there are few of them, and nothing else
+	return launch(args[0])
 }
 
 // roomForMain has the stack of the goroutine that initialises, and runs main, be as large
@@ -67,33 +67,25 @@ func Start() (Process, error) {
 	ready := begun
 	begun = nil
 	if ready == nil {
-		ready = launch(os.Args[0], func() {})
+		ready = launch(os.Args[0])
 	}
 	o := <-ready
 	return o.Process, o.err
 }
 
-// settling is held until all that goes with a start is done.
-var settling sync.Mutex
-
-// Settled waits until all that goes with a start is done, which is before anything hostile may run.
-func Settled() {
-	settling.Lock()
-	defer settling.Unlock()
-}
-
-// launch has a thread of its own start the process, which is called name, and call done then. The kernel
-// kills that process when the thread ends: it does not before this process does.
-func launch(name string, done func()) chan outcome {
+// launch has a thread of its own start the process, which is called name. The kernel kills
+// that process when the thread ends: it does not before this process does.
+func launch(name string) chan outcome {
 	ready := make(chan outcome, 1)
-	settling.Lock()
 	go func() {
 		runtime.LockOSThread()
-		p, err := start(name)
-		ready <- outcome{p, err}
-		done()
-		settling.Unlock()
-		if err == nil {
+		var o outcome
+		o.err = threads.Awake(func() (err error) {
+			o.Process, err = start(name)
+			return err
+		})
+		ready <- o
+		if o.err == nil {
 			select {}
 		}
 	}()
@@ -153,6 +145,7 @@ func again(name string, control int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	threads.Lull(pid)
 	if err := mapUsers(pid); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		_, _ = syscall.Wait4(pid, nil, 0, nil)

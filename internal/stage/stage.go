@@ -41,7 +41,9 @@ func run(socket string) {
 		os.Exit(exitSetup) // not started by package ahead, and in no jail
 	}
 	unix.CloseOnExec(control)
-	threads.Doze()
+	if !threads.Lulled() {
+		threads.Doze()
+	}
 	s := &inside{control: control}
 	s.tell(s.run())
 	os.Exit(exitSetup)

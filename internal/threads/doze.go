@@ -2,6 +2,7 @@ package threads
 
 import (
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 )
@@ -43,6 +44,27 @@ func Awake(start func() error) error {
 	set(slack)
 	defer set(dozing)
 	return start()
+}
+
+// Lull has a process that was executed a moment ago, and has one thread yet, doze as this one does: all threads that it
+// starts inherit that. It takes a process in a user namespace of this one's user, and Linux 6.0; else that process is
+// left to Doze.
+func Lull(pid int) {
+	if had.Load() == 0 {
+		return
+	}
+	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/timerslack_ns", syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer syscall.Close(fd)
+	_, _ = syscall.Write(fd, []byte(strconv.Itoa(dozing)))
+}
+
+// Lulled reports whether this thread dozes already, as Lull has it.
+func Lulled() bool {
+	slack, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, getTimerSlack, 0, 0)
+	return errno == 0 && slack >= dozing
 }
 
 // WakeThis undoes Doze for this thread, which is one that was there before. It is
