@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // The tool that starts a dev container mounts the root of the git repository that the workspace is in,
@@ -38,7 +39,7 @@ func (c *checker) placed(said map[string]any) error {
 		folder = c.usualPlace(root)
 	}
 	for _, target := range at {
-		if strange := unknownVariable.FindString(mount + folder); strange != "" || path.Clean(c.expanded(folder)) != path.Clean(target) {
+		if strange := unknownVariable().FindString(mount + folder); strange != "" || path.Clean(c.expanded(folder)) != path.Clean(target) {
 			return c.breaks("workspaceFolder", fmt.Sprintf("it is %s, and the workspace is mounted at %s: the settings could be written there", folder, target), c.mountAlone())
 		}
 	}
@@ -85,7 +86,9 @@ func mountTargets(text string) (all []string) {
 }
 
 // unknownVariable is one whose value is not known before the container is there.
-var unknownVariable = regexp.MustCompile(`\$\{(?:containerEnv|containerWorkspaceFolder|containerWorkspaceFolderBasename|devcontainerId)\b`)
+var unknownVariable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$\{(?:containerEnv|containerWorkspaceFolder|containerWorkspaceFolderBasename|devcontainerId)\b`)
+})
 
 // gitRoot returns the root of the repository that a folder is in, by its name or by where its links
 // lead, and an empty path where it is the root itself, or in none.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -75,13 +76,15 @@ func problemOfWitnessURL(text string) string {
 	return ""
 }
 
-var witnessKey = regexp.MustCompile(`^[^+[:space:][:cntrl:]]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$`)
+var witnessKey = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^+[:space:][:cntrl:]]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$`)
+})
 
 // problemOfWitnessKey looks at the form alone. What it is the key of is seen where it is used.
 func problemOfWitnessKey(text string) string {
 	_, rest, _ := strings.Cut(text, "+")
 	_, encoded, _ := strings.Cut(rest, "+")
-	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil || !witnessKey.MatchString(text) {
+	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil || !witnessKey().MatchString(text) {
 		return "is not the public key of a witness; write NAME+HASH+KEY, as its operator gives it out"
 	}
 	return ""

@@ -2,6 +2,7 @@ package rego
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -107,14 +108,14 @@ func (l *linter) operandOf(x *ast.Expr, meant func(*ast.Term) bool) *ast.Term {
 func (l *linter) isAddress(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.Ref:
-		return len(v) == len(addressesRef)+1 && v.HasPrefix(addressesRef) || len(v) == 1 && l.addresses[headOf(v)]
+		return len(v) == len(addressesRef())+1 && v.HasPrefix(addressesRef()) || len(v) == 1 && l.addresses[headOf(v)]
 	case ast.Var:
 		return l.addresses[v]
 	}
 	return false
 }
 
-var addressesRef = ast.MustParseRef("input.destination.addresses")
+var addressesRef = sync.OnceValue(func() ast.Ref { return ast.MustParseRef("input.destination.addresses") })
 
 // addressVariables returns the variables that go through the addresses, or were given
 // one.
@@ -123,7 +124,7 @@ func addressVariables(m *ast.Module) map[ast.Var]bool {
 	add := func(t, list *ast.Term, element bool) {
 		v, ok := t.Value.(ast.Var)
 		ref, isRef := list.Value.(ast.Ref)
-		if ok && isRef && (ref.Equal(addressesRef) && !element || element && len(ref) == len(addressesRef)+1 && ref.HasPrefix(addressesRef)) {
+		if ok && isRef && (ref.Equal(addressesRef()) && !element || element && len(ref) == len(addressesRef())+1 && ref.HasPrefix(addressesRef())) {
 			found[v] = true
 		}
 	}

@@ -6,6 +6,7 @@ package dockerrun
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A Command is what docker run was to do.
@@ -31,69 +32,73 @@ type RefusedError struct{ Flag, Why, Instead string }
 
 func (e *RefusedError) Error() string { return e.Flag + ": " + e.Why }
 
-// Flags of docker run that take no value, by their long and short names.
-var switches = map[string]bool{
-	"detach": true, "d": true, "interactive": true, "i": true, "tty": true, "t": true, "rm": true, "init": true, "quiet": true, "q": true,
-	"read-only": true, "sig-proxy": true, "no-healthcheck": true, "oom-kill-disable": true, "disable-content-trust": true,
-}
+// Flags of docker run that take no value, by their long and short names. They are written down when they are needed first, and not at each start of egressd.
+var switches = sync.OnceValue(func() map[string]bool {
+	return map[string]bool{
+		"detach": true, "d": true, "interactive": true, "i": true, "tty": true, "t": true, "rm": true, "init": true, "quiet": true, "q": true,
+		"read-only": true, "sig-proxy": true, "no-healthcheck": true, "oom-kill-disable": true, "disable-content-trust": true,
+	}
+})
 
 // Flags that take one, and leave the boundary as it is whatever that is.
-var harmless = map[string]bool{
-	"add-host": true, "annotation": true, "attach": true, "a": true, "blkio-weight": true, "blkio-weight-device": true, "cap-drop": true, "cidfile": true,
-	"cpu-period": true, "cpu-quota": true, "cpu-rt-period": true, "cpu-rt-runtime": true, "cpu-shares": true, "c": true, "cpus": true, "cpuset-cpus": true, "cpuset-mems": true,
-	"detach-keys": true, "device-read-bps": true, "device-read-iops": true, "device-write-bps": true, "device-write-iops": true, "dns-option": true, "dns-search": true,
-	"domainname": true, "env": true, "e": true, "env-file": true, "group-add": true, "health-cmd": true, "health-interval": true, "health-retries": true,
-	"health-start-interval": true, "health-start-period": true, "health-timeout": true, "hostname": true, "h": true, "kernel-memory": true, "label": true, "l": true,
-	"label-file": true, "log-driver": true, "log-opt": true, "memory": true, "m": true, "memory-reservation": true, "memory-swap": true, "memory-swappiness": true,
-	"name": true, "oom-score-adj": true, "pids-limit": true, "platform": true, "restart": true, "shm-size": true, "stop-signal": true, "stop-timeout": true,
-	"storage-opt": true, "tmpfs": true, "ulimit": true, "user": true, "u": true, "workdir": true, "w": true,
-}
+var harmless = sync.OnceValue(func() map[string]bool {
+	return map[string]bool{
+		"add-host": true, "annotation": true, "attach": true, "a": true, "blkio-weight": true, "blkio-weight-device": true, "cap-drop": true, "cidfile": true,
+		"cpu-period": true, "cpu-quota": true, "cpu-rt-period": true, "cpu-rt-runtime": true, "cpu-shares": true, "c": true, "cpus": true, "cpuset-cpus": true, "cpuset-mems": true,
+		"detach-keys": true, "device-read-bps": true, "device-read-iops": true, "device-write-bps": true, "device-write-iops": true, "dns-option": true, "dns-search": true,
+		"domainname": true, "env": true, "e": true, "env-file": true, "group-add": true, "health-cmd": true, "health-interval": true, "health-retries": true,
+		"health-start-interval": true, "health-start-period": true, "health-timeout": true, "hostname": true, "h": true, "kernel-memory": true, "label": true, "l": true,
+		"label-file": true, "log-driver": true, "log-opt": true, "memory": true, "m": true, "memory-reservation": true, "memory-swap": true, "memory-swappiness": true,
+		"name": true, "oom-score-adj": true, "pids-limit": true, "platform": true, "restart": true, "shm-size": true, "stop-signal": true, "stop-timeout": true,
+		"storage-opt": true, "tmpfs": true, "ulimit": true, "user": true, "u": true, "workdir": true, "w": true,
+	}
+})
 
 // Flags that are looked at, or refused.
-var judged = map[string]func(c *Command, flag, value string) error{
-	"cap-add": func(_ *Command, flag, value string) error {
-		name := strings.TrimPrefix(strings.ToUpper(value), "CAP_")
-		if slices.Contains(leaving, name) {
-			return &RefusedError{flag + " " + value, "with it a program gets out of its network, or past what holds it", "leave it out; egressd captures everything without it"}
-		}
-		return nil
-	},
-	"security-opt": func(_ *Command, flag, value string) error {
-		key, is, _ := strings.Cut(strings.Replace(value, ":", "=", 1), "=")
-		if key == "no-new-privileges" && is != "false" || key == "seccomp" && is != "unconfined" || key == "apparmor" && is != "unconfined" || key == "label" && is != "disable" {
+var judged = sync.OnceValue(func() map[string]func(c *Command, flag, value string) error {
+	all := map[string]func(c *Command, flag, value string) error{
+		"cap-add": func(_ *Command, flag, value string) error {
+			name := strings.TrimPrefix(strings.ToUpper(value), "CAP_")
+			if slices.Contains(leaving, name) {
+				return &RefusedError{flag + " " + value, "with it a program gets out of its network, or past what holds it", "leave it out; egressd captures everything without it"}
+			}
 			return nil
-		}
-		return &RefusedError{flag + " " + value, "it takes away what Docker holds the program with", "leave it out, or give a profile of your own"}
-	},
-	"ipc":      private("none", "private", "shareable"),
-	"cgroupns": private("private"),
-	"pid":      private(),
-	"uts":      private(),
-	"userns":   private(),
-	"volume":   volume, "v": volume, "mount": mount,
-	"volumes-from":       refused("it brings in what egressd does not see", "-v SOURCE:TARGET"),
-	"volume-driver":      refused("egressd does not know what it brings in", "-v SOURCE:TARGET"),
-	"privileged":         refused("it is no boundary: such a container is the host", "--cap-add with the one that the program needs"),
-	"device":             refused("devices lead out of a container", "run what needs the device outside"),
-	"device-cgroup-rule": refused("devices lead out of a container", "run what needs the device outside"),
-	"gpus":               refused("devices lead out of a container", "run what needs the device outside"),
-	"cgroup-parent":      refused("by its control group egressd knows which container it is", "leave it out"),
-	"runtime":            refused("egressd does not know what another runtime holds", "docker run --network none --runtime …, and egressd attach"),
-	"sysctl":             refused("settings of its network are egressd's", "docker run --network none --sysctl …, and egressd attach"),
-	"network":            refused("the container has egressd's network alone", "egressd docker run without it; name what it may reach in the policy"),
-	"dns":                refused("egressd answers its names", "leave it out"),
-	"publish":            refused("nobody reaches a container without a network of Docker's", "egressd attach, and docker exec; or a sidecar (egressd init compose)"),
-	"link":               refused("the container has egressd's network alone", "name in the policy what it may reach"),
-}
-
-func init() {
+		},
+		"security-opt": func(_ *Command, flag, value string) error {
+			key, is, _ := strings.Cut(strings.Replace(value, ":", "=", 1), "=")
+			if key == "no-new-privileges" && is != "false" || key == "seccomp" && is != "unconfined" || key == "apparmor" && is != "unconfined" || key == "label" && is != "disable" {
+				return nil
+			}
+			return &RefusedError{flag + " " + value, "it takes away what Docker holds the program with", "leave it out, or give a profile of your own"}
+		},
+		"ipc":      private("none", "private", "shareable"),
+		"cgroupns": private("private"),
+		"pid":      private(),
+		"uts":      private(),
+		"userns":   private(),
+		"volume":   volume, "v": volume, "mount": mount,
+		"volumes-from":       refused("it brings in what egressd does not see", "-v SOURCE:TARGET"),
+		"volume-driver":      refused("egressd does not know what it brings in", "-v SOURCE:TARGET"),
+		"privileged":         refused("it is no boundary: such a container is the host", "--cap-add with the one that the program needs"),
+		"device":             refused("devices lead out of a container", "run what needs the device outside"),
+		"device-cgroup-rule": refused("devices lead out of a container", "run what needs the device outside"),
+		"gpus":               refused("devices lead out of a container", "run what needs the device outside"),
+		"cgroup-parent":      refused("by its control group egressd knows which container it is", "leave it out"),
+		"runtime":            refused("egressd does not know what another runtime holds", "docker run --network none --runtime …, and egressd attach"),
+		"sysctl":             refused("settings of its network are egressd's", "docker run --network none --sysctl …, and egressd attach"),
+		"network":            refused("the container has egressd's network alone", "egressd docker run without it; name what it may reach in the policy"),
+		"dns":                refused("egressd answers its names", "leave it out"),
+		"publish":            refused("nobody reaches a container without a network of Docker's", "egressd attach, and docker exec; or a sidecar (egressd init compose)"),
+		"link":               refused("the container has egressd's network alone", "name in the policy what it may reach"),
+	}
 	for name, like := range map[string]string{
 		"net": "network", "network-alias": "network", "net-alias": "network", "ip": "network", "ip6": "network", "link-local-ip": "network", "mac-address": "network",
 		"p": "publish", "publish-all": "publish", "P": "publish", "expose": "publish",
 	} {
-		judged[name] = judged[like]
+		all[name] = all[like]
 	}
-}
+	return all
+})
 
 // leaving are capabilities by which a program leaves its network, or what holds it.
 var leaving = []string{"ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "BPF", "PERFMON", "DAC_READ_SEARCH", "SYS_BOOT", "MAC_ADMIN", "MAC_OVERRIDE", "CHECKPOINT_RESTORE"}
@@ -181,7 +186,7 @@ func (c *Command) long(arg string, rest []string) ([]string, error) {
 	switch {
 	case name == "privileged" && value == "false":
 		return rest, nil
-	case switches[name] || name == "privileged" || name == "publish-all":
+	case switches()[name] || name == "privileged" || name == "publish-all":
 		return rest, c.take("--"+name, name, value, arg)
 	case given:
 		return rest, c.take("--"+name, name, value, arg)
@@ -195,7 +200,7 @@ func (c *Command) long(arg string, rest []string) ([]string, error) {
 func (c *Command) short(arg string, rest []string) ([]string, error) {
 	for letters := arg[1:]; letters != ""; letters = letters[1:] {
 		flag, value := "-"+letters[:1], letters[1:]
-		if switches[flag[1:]] || flag == "-P" {
+		if switches()[flag[1:]] || flag == "-P" {
 			if value, given := strings.CutPrefix(value, "="); given {
 				return rest, c.take(flag, flag[1:], value, flag+"="+value)
 			}
@@ -219,7 +224,7 @@ func (c *Command) short(arg string, rest []string) ([]string, error) {
 
 // take judges one flag; as is what it is passed on as.
 func (c *Command) take(flag, name, value string, as ...string) error {
-	judge := judged[name]
+	judge := judged()[name]
 	switch {
 	case name == "entrypoint":
 		c.Entrypoint, c.HasEntrypoint = value, true
@@ -231,7 +236,7 @@ func (c *Command) take(flag, name, value string, as ...string) error {
 		if err := judge(c, flag, value); err != nil {
 			return err
 		}
-	case !switches[name] && !harmless[name]:
+	case !switches()[name] && !harmless()[name]:
 		return &RefusedError{flag, "egressd does not know this flag, nor whether it leads out", "leave it out, or docker run --network none, and egressd attach"}
 	}
 	switch name {

@@ -66,8 +66,8 @@ func TestWaysOutAreRefused(t *testing.T) {
 
 // TestEveryFlagIsOfOneKind keeps a refusal from being undone by another list.
 func TestEveryFlagIsOfOneKind(t *testing.T) {
-	for name := range judged {
-		if switches[name] || harmless[name] {
+	for name := range judged() {
+		if switches()[name] || harmless()[name] {
 			t.Errorf("%s is judged, and harmless", name)
 		}
 	}
