@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
@@ -155,11 +157,9 @@ func (l *leavingBody) unpack() ([]byte, error) {
 	if err := l.searchUnpacked(); err != nil {
 		return nil, err
 	}
+	said := searcher{guard: l.guard, turns: &l.turns}
 	for part := range slices.Chunk(l.whole, searchedAtOnce) {
-		if err := l.turns.next(); err != nil {
-			return nil, err
-		}
-		if err := l.guard.See(part); err != nil {
+		if _, err := said.Write(part); err != nil {
 			return nil, err
 		}
 	}
@@ -170,37 +170,63 @@ func (l *leavingBody) unpack() ([]byte, error) {
 
 // searchUnpacked searches in the turn that l has, and gives it up in between.
 func (l *leavingBody) searchUnpacked() error {
-	said := searcher{l.flow.Guard("body, decompressed"), &l.turns}
+	said := searcher{guard: l.flow.Guard("body, decompressed"), turns: &l.turns}
 	for _, open := range []func(io.Reader) (io.Reader, error){
 		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil },
 	} {
-		r, err := open(bytes.NewReader(l.whole))
-		if err != nil {
-			continue
+		in := unpacking{whole: l.whole, turns: &l.turns}
+		r, err := open(bufio.NewReaderSize(&in, unpackAhead))
+		if err == nil {
+			io.CopyN(&said, r, unpackedMost)
 		}
-		_, err = io.CopyN(said, r, unpackedMost)
-		var gaveUp cutShort
-		if refusalIn(err) != nil || errors.As(err, &gaveUp) {
-			return err
+		if over := cmp.Or(in.err, said.err); over != nil || err == nil {
+			return over
 		}
-		break
 	}
 	return nil
+}
+
+// An unpacking is what a decompressor reads, in turns: it may say nothing for long.
+type unpacking struct {
+	whole []byte // what is left of it
+	turns *search
+	err   error // of the turns, whatever a decompressor makes of it
+}
+
+// unpackAhead is what it reads at once, of its own accord 4 KiB: far less than a turn, so
+// that what others wait for is not read ahead.
+const unpackAhead = 256
+
+func (u *unpacking) Read(p []byte) (int, error) {
+	if len(u.whole) == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), len(u.whole), searchedAtOnce/unpackWork)
+	if u.err == nil {
+		u.err = u.turns.spend(n * unpackWork)
+	}
+	if u.err != nil {
+		return 0, u.err
+	}
+	copy(p, u.whole[:n])
+	u.whole = u.whole[n:]
+	return n, nil
 }
 
 // A searcher searches what is written to it, which is short.
 type searcher struct {
 	guard *egress.Guard
 	turns *search
+	err   error // of the turns, or of what was found
 }
 
-func (s searcher) Write(p []byte) (int, error) {
-	if err := s.turns.next(); err != nil {
-		return 0, err
+func (s *searcher) Write(p []byte) (int, error) {
+	if s.err = s.turns.spend(len(p)); s.err == nil {
+		s.err = s.guard.See(p)
 	}
-	return len(p), s.guard.See(p)
+	return len(p), s.err
 }
 
 // A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its

@@ -99,46 +99,6 @@ func TestAMessageIsSearchedInTurn(t *testing.T) {
 	w.wait(t, 0) // it was cut
 }
 
-// TestALongSearchGivesItsTurn to whoever waits, and refuses the body where it gets no other.
-func TestALongSearchGivesItsTurn(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("words ", 1<<20)
-	noise := make([]byte, packedMost/2) // which is long packed
-	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {
-		noise[i] = byte(r.Uint32())
-	}
-	for says, body := range map[string]string{"what it says": gzipped(long), "what it is": "\x1f\x8b" + string(noise)} {
-		t.Run(says, func(t *testing.T) {
-			for _, row := range []struct {
-				patience time.Duration
-				status   int
-			}{{0, 200}, {200 * time.Millisecond, 429}} {
-				w := newBusyWorld(t, row.patience)
-				o := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
-				answer := w.post(t, w.visitor(t, false, "allowed.test", o.port), o, body)
-				w.wait(t, 1)
-				for round := 0; round < 3 && (round == 0 || row.status == 200); round++ {
-					next := make(chan struct{})
-					go func() {
-						w.anotherTakes(t)
-						close(next)
-					}()
-					w.wait(t, 2)
-					w.searching.Give() // to the body, which is to give it to the other
-					soon(t, "the turn of another", next)
-				}
-				if row.status == 200 {
-					w.wait(t, 1)
-					w.searching.Give()
-				}
-				if r := <-answer; r.StatusCode != row.status {
-					t.Errorf("patience %v: %s", row.patience, r.all())
-				}
-			}
-		})
-	}
-}
-
 // TestASearchThatWaitsTooLongIsRefused, and no byte goes up.
 func TestASearchThatWaitsTooLongIsRefused(t *testing.T) {
 	for says, body := range map[string]string{"plain": "hello", "gzip": gzipped("hello")} {
