@@ -37,8 +37,9 @@ type webVisit struct {
 	wanted   context.Context // until what the client sends is not
 	unwanted context.CancelFunc
 
-	mu      sync.Mutex // guards deadlines while a body is sent and a response received at once
-	stopped bool       // the rest of the request's body is not wanted
+	mu      sync.Mutex  // guards deadlines while a body is sent and a response received at once
+	stopped bool        // the rest of the request's body is not wanted
+	moment  *time.Timer // that a WebSocket has left, once one side of it has ended
 }
 
 // upstream is the far end of the last request.

@@ -21,6 +21,12 @@ func searchedFlow(t *testing.T) *egress.Flow {
 	t.Helper()
 	w := newInsideWorld(t, canaryPolicy, nil)
 	guarded(t, w)
+	return w.opened(t)
+}
+
+// opened is a flow that no connection belongs to.
+func (w *insideWorld) opened(t *testing.T) *egress.Flow {
+	t.Helper()
 	dst, err := policy.ParseDestination("allowed.test:1")
 	if err != nil {
 		t.Fatal(err)

@@ -106,6 +106,9 @@ func (v *webVisit) both(x *exchange) {
 		x.end.Outcome = string(over.Decision.Class)
 	}
 	x.end.Up += sent
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.moment.Stop()
 }
 
 // windDown leaves both ends a moment to finish after one has ended, and none
@@ -119,7 +122,12 @@ func (v *webVisit) windDown(failed error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stopped = true // from here on no deadline is extended
-	time.AfterFunc(time.Until(until), v.unwanted)
+	if v.moment == nil {
+		v.moment = time.AfterFunc(time.Until(until), v.unwanted)
+	}
+	if failed != nil {
+		v.unwanted()
+	}
 	v.client.SetDeadline(until)
 	v.up.conn.SetDeadline(until)
 }

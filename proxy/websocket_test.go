@@ -2,11 +2,14 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -194,4 +197,25 @@ func TestAWebSocketCanBeDeclined(t *testing.T) {
 	}
 	c.Close()
 	w.closed(t)
+}
+
+// TestTheEndOfAWebSocketLeavesNothingBehind, such as a timer that ends what its connection does next.
+func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
+	w := newInsideWorld(t, canaryPolicy, nil)
+	x := &exchange{flow: w.opened(t)}
+	x.meter = x.flow.Meter()
+	synctest.Test(t, func(t *testing.T) {
+		client, visitor := net.Pipe()
+		far, origin := net.Pipe()
+		v := &webVisit{hosted: &hosted{server: w.Server, client: client}, in: bufio.NewReader(client), up: upstream{conn: far, in: bufio.NewReader(far)}}
+		v.wanted, v.unwanted = context.WithCancel(t.Context())
+		defer v.unwanted()
+		visitor.Close()
+		origin.Close()
+		v.both(x)
+		time.Sleep(time.Hour)
+		if v.wanted.Err() != nil {
+			t.Error("a timer has gone off since")
+		}
+	})
 }
