@@ -36,6 +36,7 @@ func TestAFlowWaitsOnceInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = time.Minute
 		w := newAsking(t, "ask: [{host: a.test, id: one}, {host: 93.184.216.34/32, id: two}]\n", wait)
+		w.desk.clock = clockOf(time.Now())
 		began := time.Now()
 		done := w.opens(t.Context(), ask(t, "a.test:443"))
 		q := w.question(t, 1, func(a *Ask) bool { return a.Rule == "one" })
@@ -74,6 +75,7 @@ func TestAnAnswerOutlivesThatToAnotherRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := "version: 1\nask: [{host: a.test, id: one}, {host: 93.184.216.34/32, id: two}]\n"
 		w := newAsking(t, text[len("version: 1\n"):], time.Minute)
+		w.desk.clock = clockOf(time.Now())
 		done := w.opens(t.Context(), ask(t, "a.test:443"))
 		w.approves(t, w.question(t, 1, func(a *Ask) bool { return a.Rule == "one" }), 10*time.Second, false)
 		second := w.question(t, 1, func(a *Ask) bool { return a.Rule == "two" })

@@ -16,11 +16,17 @@ func (d *desk) asks(sandbox, host string, n int) *ticket {
 	return d.come(k, ID(n), ID(1<<20+n), &r, "", true)
 }
 
+// newDesk is for tests whose time is not the machine's.
 func newDesk(wait time.Duration) *desk {
-	d := &desk{ended: func(ID) {}}
+	d := &desk{ended: func(ID) {}, clock: clockOf(time.Now())}
 	d.open.Store(true)
 	d.wait.Store(int64(wait))
 	return d
+}
+
+// clockOf is a desk's clock for the bubble that the time is of.
+func clockOf(began time.Time) func() time.Duration {
+	return func() time.Duration { return time.Since(began) }
 }
 
 // TestNobodyTakesTheListFromOthers: one sandbox asks ten thousand things, and the questions of
