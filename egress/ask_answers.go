@@ -71,7 +71,7 @@ func (d *desk) answersAll(q *question) {
 		d.byKey[q.key] = q
 	case newer != q && newer.state == askPending:
 		d.forget(newer)
-		newer.state, newer.until, newer.end = q.state, q.until, q.end // for the flows that wait there
+		newer.state, newer.until, newer.told, newer.end = q.state, q.until, q.told, q.end // for the flows that wait there
 		d.byKey[q.key] = q
 	}
 }

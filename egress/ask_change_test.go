@@ -180,3 +180,40 @@ func TestAnApprovalEndsWhileTheMachineSleeps(t *testing.T) {
 		w.Shut()
 	})
 }
+
+// TestTheTimeOfAnAnswerIsOne: the clocks are not read at once, and time passes in between.
+func TestTheTimeOfAnAnswerIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(time.Minute)
+		since := d.clock
+		var read, slept time.Duration
+		d.clock = func() time.Duration {
+			read += time.Microsecond
+			return since() + read + slept
+		}
+		waits := d.asks("one", "a.test", 1)
+		defer waits.leave()
+		if err := d.answer(1, true, time.Hour, false); err != nil {
+			t.Fatal(err)
+		}
+		until := func() time.Time {
+			all, _, _, _ := d.all()
+			return all[0].until
+		}
+		first := until()
+		for range 3 {
+			time.Sleep(answerLook)
+			if now := until(); now != first {
+				t.Errorf("it counts until %s, and until %s", first, now)
+			}
+		}
+		slept = time.Minute
+		second := until()
+		if early := first.Sub(second).Round(time.Second); early != slept {
+			t.Errorf("it ends %s earlier after a sleep of %s", early, slept)
+		}
+		if now := until(); now != second {
+			t.Errorf("it counts until %s, and until %s", second, now)
+		}
+	})
+}

@@ -30,7 +30,8 @@ const (
 	RejectedFor = 10 * time.Minute
 	AnswerMost  = 24 * time.Hour
 
-	answerLook = 10 * time.Second // how late it may be noticed that an answer is over, after the machine has slept
+	answerLook  = 10 * time.Second // how late it may be noticed that an answer is over, after the machine has slept
+	clocksApart = time.Second      // less than that, and the machine has not slept: its clocks are not read at once
 )
 
 // An askKey is what one question is about. All flows that agree in it wait for one answer.
@@ -88,6 +89,7 @@ type question struct {
 	last    time.Time
 	until   time.Time     // it is forgotten, or no longer counts; or at
 	end     time.Duration // by the clock of the desk, where that comes first
+	told    time.Time     // which of them it is, as last told
 	once    map[ID]bool   // of an approval for the flows that waited: those
 	waiting map[ID]bool   // flows
 	changed chan struct{} // is closed when state changes, or who waits has to look again
@@ -315,17 +317,21 @@ func (d *desk) past(q *question) bool {
 	return !time.Now().Before(q.until) || d.now() >= q.end
 }
 
-// ends is until when q counts. d.mu is held.
+// ends is until when q counts: always the same, unless the machine has slept since. d.mu is held.
 func (d *desk) ends(q *question) time.Time {
-	if end := time.Now().Add(q.end - d.now()); end.Before(q.until) {
-		return end
+	end := time.Now().Add(q.end - d.now())
+	if end.After(q.until) {
+		end = q.until
 	}
-	return q.until
+	if end.Sub(q.told).Abs() > clocksApart {
+		q.told = end
+	}
+	return q.told
 }
 
 // forgetAt has q forgotten at a time. d.mu is held.
 func (d *desk) forgetAt(q *question, at time.Time) {
-	q.until, q.end = at, d.now()+time.Until(at)
+	q.until, q.told, q.end = at, at, d.now()+time.Until(at)
 	d.arm(q)
 }
 
