@@ -15,7 +15,6 @@
 package dns
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -30,6 +29,7 @@ const (
 	defaultTimeout      = 2 * time.Second
 	defaultTotalTimeout = 5 * time.Second
 	defaultMaxEntries   = 10_000
+	defaultMaxBytes     = 16 << 20
 	defaultMaxTTL       = 300 * time.Second
 
 	maxNegativeTTL = 30 * time.Second // also for an answer of which one half failed
@@ -58,9 +58,10 @@ type Forwarder struct {
 	// means five seconds.
 	TotalTimeout time.Duration
 
-	// MaxEntries bounds the cache, in names; the least recently used goes
-	// first. Zero means 10,000, a negative value no cache.
-	MaxEntries int
+	// MaxEntries bounds the cache, in names, and MaxBytes in what it takes of memory: whoever
+	// answers for a domain says how much that is for each name. The least recently used goes
+	// first. Zero means 10,000 names and 16 MiB, a negative MaxEntries no cache.
+	MaxEntries, MaxBytes int
 
 	// Answers are kept for the smallest TTL of the records they were taken
 	// from, raised to MinTTL (zero: not raised) and then cut to MaxTTL (zero
@@ -72,6 +73,7 @@ type Forwarder struct {
 
 	mu       sync.Mutex // guards what follows, and flight.waiters; never held while waiting
 	cache    *simplelru.LRU[string, entry]
+	kept     int                // bytes that cache takes
 	flights  map[string]*flight // those that may be joined
 	inFlight int                // all, those that nobody may join any more included
 
@@ -96,33 +98,6 @@ type flight struct {
 	done    chan struct{}      // closed when landed holds the outcome; nil where nobody waits
 	then    []func(entry)      // called then, without a lock
 	landed  entry
-}
-
-// Cached returns what Lookup would return at once and without an error. It
-// never blocks on anything but a short lock, sends nothing and allocates
-// nothing. A name that is known to have no addresses is not ok.
-//
-// The slices are shared with other callers: read them only.
-func (f *Forwarder) Cached(name string) (addrs []netip.Addr, aliases []string, ok bool) {
-	f.mu.Lock()
-	e, ok := f.fresh(name)
-	f.mu.Unlock()
-	if !ok || e.kind != 0 {
-		return nil, nil, false
-	}
-	return e.addrs, e.aliases, true
-}
-
-// Life returns for how long what the cache holds of name still holds; 0 where it
-// holds nothing.
-func (f *Forwarder) Life(name string) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e, ok := f.fresh(name)
-	if !ok {
-		return 0
-	}
-	return time.Until(e.expires)
 }
 
 // Lookup returns the addresses of name, at least one and at most 32, and the
@@ -179,15 +154,6 @@ func (e entry) told(name string) (addrs []netip.Addr, aliases []string, err erro
 		return nil, nil, &Error{Name: name, Kind: e.kind, Exists: e.exists}
 	}
 	return e.addrs, e.aliases, nil
-}
-
-// Forget empties the cache. Lookups under way end as they would have, but
-// their outcome is neither kept nor shared with anyone who asks from now on.
-func (f *Forwarder) Forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cache = nil
-	clear(f.flights)
 }
 
 // join returns what is known of name, or a flight to wait for.
@@ -325,30 +291,6 @@ func (f *Forwarder) leave(name string, fl *flight) {
 	case f.mail.giveUp(fl.first):
 		f.land(name, fl, entry{kind: Timeout})
 	}
-}
-
-// fresh returns what the cache holds of name. f.mu is held.
-func (f *Forwarder) fresh(name string) (entry, bool) {
-	if f.cache == nil {
-		return entry{}, false
-	}
-	e, ok := f.cache.Get(name)
-	return e, ok && time.Now().Before(e.expires)
-}
-
-// keep stores e until it expires. f.mu is held.
-func (f *Forwarder) keep(name string, e entry) {
-	if e.expires.IsZero() {
-		return
-	}
-	if f.cache == nil {
-		cache, err := simplelru.NewLRU[string, entry](cmp.Or(f.MaxEntries, defaultMaxEntries), nil)
-		if err != nil { // a negative size
-			return
-		}
-		f.cache = cache
-	}
-	f.cache.Add(name, e)
 }
 
 // resolve asks the upstreams in order until there is something to tell. Where it has
