@@ -298,7 +298,7 @@ func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
 			return resp, v.broken(x, err)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return resp, errors.Join(errUpstream, err)
-		case err != nil || resp.Status == switching && !(x.upgrade && switchesToWebSocket(&x.req, &resp)):
+		case err != nil || resp.Status == switching && !x.agrees(&resp):
 			return resp, errUpstream
 		case resp.Status >= 200 || resp.Status == switching:
 			return resp, nil

@@ -40,6 +40,15 @@ func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 		len(accepts) == 1 && strings.TrimSpace(accepts[0]) == base64.StdEncoding.EncodeToString(sum[:])
 }
 
+// agrees reports whether a response may make a WebSocket of x: it agrees to the one that
+// was asked for, and to no extensions unless some were (RFC 6455 §4.1). Those that were
+// taken out of the request would have the messages come so that they cannot be searched.
+func (x *exchange) agrees(resp *http1.Response) bool {
+	const extensions = "Sec-WebSocket-Extensions"
+	return x.upgrade && switchesToWebSocket(&x.req, resp) &&
+		(len(x.fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
+}
+
 func onlyWebSocket(f http1.Fields) bool {
 	values := f.Values("Upgrade")
 	return len(values) == 1 && strings.EqualFold(strings.TrimSpace(values[0]), "websocket")

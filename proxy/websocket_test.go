@@ -158,6 +158,7 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 		{"for another key", strings.Replace(switched, "s3pPL", "s3pPM", 1), webSocketFields},
 		{"for no key", strings.Replace(switched, "Sec-WebSocket-Accept", "Sec-WebSocket-Other", 1), webSocketFields},
 		{"for two keys", strings.Replace(switched, "Sec-WebSocket-Accept", "Sec-WebSocket-Accept: dGVzdA==\r\nSec-WebSocket-Accept", 1), webSocketFields},
+		{"to an extension", strings.Replace(switched, "\r\n\r\n", "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n", 1), webSocketFields},
 		{"without Connection", strings.Replace(switched, "Connection: Upgrade\r\n", "", 1), webSocketFields},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
