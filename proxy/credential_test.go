@@ -315,9 +315,11 @@ func TestACredentialOfAWebSocketIsStruckOut(t *testing.T) {
 		}
 		defer conn.Close()
 		got := r.Header.Get("Authorization")
-		fmt.Fprintf(buf, "%sX-Echo: %s\r\n\r\n[%s]", strings.TrimSuffix(switched, "\r\n"), got, got[:len(got)-4])
+		said := fmt.Sprintf("[%s%v.", got, r.Header["Sec-Websocket-Extensions"])
+		at := len(got) - 4
+		fmt.Fprintf(buf, "%sX-Echo: %s\r\n\r\n\x81%c%s", strings.TrimSuffix(switched, "\r\n"), got, len(said), said[:at])
 		buf.Flush()
-		fmt.Fprintf(buf, "%s%v.", got[len(got)-4:], r.Header["Sec-Websocket-Extensions"])
+		fmt.Fprint(buf, said[at:])
 		buf.Flush()
 	}, nil)
 	c := w.inside(t, "allowed.test", o.port)

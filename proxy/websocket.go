@@ -107,8 +107,11 @@ func (v *webVisit) both(x *exchange) {
 		v.windDown(err)
 		up <- err
 	}()
-	n, err := v.pump(v.client, v.up.in, x.redactor(), x.goesDown)
+	n, err := v.pump(v.client, v.up.in, x.messagesArriving(), x.goesDown)
 	x.end.Down += n
+	if over := refusalIn(err); over != nil {
+		x.end.Outcome = string(over.Decision.Class)
+	}
 	halfClose(v.client)
 	v.windDown(err)
 	if over := refusalIn(<-up); over != nil {

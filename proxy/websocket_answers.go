@@ -1,0 +1,211 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// An arrivingMessages is what an upstream sends in a WebSocket whose request carried a
+// credential (RFC 6455 §5.2). Each message is searched as a whole, whatever frames it
+// comes in and whatever control frames come in between, and goes on with its last
+// frame: who waits for the end of a message is not kept waiting for the next one. What
+// cannot be read so is refused, as no client may take it.
+type arrivingMessages struct {
+	flow    *egress.Flow
+	found   func()
+	message *secret.Redactor
+	control *secret.Redactor
+
+	head      []byte // of the frame that comes, until it is complete
+	left      uint64 // of its payload
+	isControl bool
+	isLast    bool // of its message
+	open      bool // a message has begun and not ended
+
+	out    []byte  // valid until the next call
+	queue  []piece // what came from where message holds back
+	queued int     // bytes of pieces that are known
+}
+
+// A piece is a part of the stream: bytes, or how many message has yet to return.
+type piece struct {
+	known []byte
+	owed  int
+}
+
+// messagesArriving returns what looks at the messages of an exchange, or nil where there is
+// no credential.
+func (x *exchange) messagesArriving() *striker {
+	if x.secret == nil {
+		return nil
+	}
+	s := &striker{secret: x.secret, end: &x.end}
+	s.leaving = &arrivingMessages{flow: x.flow, found: s.note, message: x.secret.NewRedactor(), control: x.secret.NewRedactor()}
+	return s
+}
+
+func (m *arrivingMessages) part(b []byte) ([]byte, error) {
+	m.out = m.out[:0]
+	for len(b) > 0 {
+		n := 1
+		if m.left > 0 {
+			n = int(min(uint64(len(b)), m.left))
+			m.read(b[:n])
+		} else if m.head = append(m.head, b[0]); !m.begin() {
+			return nil, m.unreadable()
+		}
+		b = b[n:]
+		if m.queued > egress.HeldMost {
+			return nil, m.unreadable()
+		}
+	}
+	if m.message.Hits() > 0 || m.control.Hits() > 0 {
+		m.found()
+	}
+	return m.out, nil
+}
+
+func (m *arrivingMessages) unreadable() error {
+	return m.flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credential that the request carried")
+}
+
+func (m *arrivingMessages) rest() ([]byte, error) {
+	m.out = m.out[:0]
+	m.pass(m.control.Flush())
+	m.give(m.message.Flush())
+	m.pass(m.head)
+	return m.out, nil
+}
+
+// taken implements [leaving]: what is held is short.
+func (m *arrivingMessages) taken() {}
+
+// begin begins a frame once its head is complete. It reports false for one that no
+// server may send.
+func (m *arrivingMessages) begin() bool {
+	h := m.head
+	size := 2
+	if len(h) < size {
+		return true
+	}
+	switch h[1] {
+	case 126:
+		size += 2
+	case 127:
+		size += 8
+	}
+	if len(h) < size {
+		return true
+	}
+	switch left := uint64(h[1]); left {
+	case 126:
+		m.left = uint64(binary.BigEndian.Uint16(h[2:]))
+	case 127:
+		m.left = binary.BigEndian.Uint64(h[2:])
+	default:
+		m.left = left
+	}
+	m.isControl, m.isLast = h[0]&0x08 != 0, h[0]&0x80 != 0
+	if !m.allowed(h[0], h[1]) {
+		return false
+	}
+	m.pass(h)
+	m.head = h[:0]
+	if m.left == 0 {
+		m.end()
+	}
+	return true
+}
+
+// allowed reports whether a frame may stand here: without extensions and mask, of a kind
+// that there is (§5.2), and in its place (§5.4, §5.5).
+func (m *arrivingMessages) allowed(first, second byte) bool {
+	const reserved, masked = 0x70, 0x80
+	if first&reserved != 0 || second&masked != 0 || m.left>>63 != 0 {
+		return false
+	}
+	switch first & 0x0f {
+	case 0:
+		return m.open
+	case 1, 2:
+		return !m.open
+	case 8, 9, 10:
+		return m.isLast && m.left <= 125
+	}
+	return false
+}
+
+// read takes some of a frame's payload.
+func (m *arrivingMessages) read(p []byte) {
+	m.left -= uint64(len(p))
+	if m.isControl {
+		m.pass(m.control.Redact(p))
+	} else {
+		m.owe(len(p))
+		m.give(m.message.Redact(p))
+	}
+	if m.left == 0 {
+		m.end()
+	}
+}
+
+// end ends a frame, and its message where it is the last.
+func (m *arrivingMessages) end() {
+	switch {
+	case m.isControl:
+		m.pass(m.control.Flush())
+	case m.isLast:
+		m.give(m.message.Flush())
+		m.open = false
+	default:
+		m.open = true
+	}
+}
+
+// pass has bytes go on as they are, in their turn.
+func (m *arrivingMessages) pass(p []byte) {
+	last := len(m.queue) - 1
+	switch {
+	case last < 0:
+		m.out = append(m.out, p...)
+		return
+	case m.queue[last].owed > 0:
+		m.queue = append(m.queue, piece{known: slices.Clone(p)})
+	default:
+		m.queue[last].known = append(m.queue[last].known, p...)
+	}
+	m.queued += len(p)
+}
+
+// owe notes that message was given n bytes.
+func (m *arrivingMessages) owe(n int) {
+	if last := len(m.queue) - 1; last >= 0 && m.queue[last].owed > 0 {
+		m.queue[last].owed += n
+		return
+	}
+	m.queue = append(m.queue, piece{owed: n})
+}
+
+// give takes what message returned, and has all go on that waited for it alone.
+func (m *arrivingMessages) give(p []byte) {
+	for len(m.queue) > 0 {
+		one := &m.queue[0]
+		if one.owed > 0 {
+			n := min(one.owed, len(p))
+			m.out = append(m.out, p[:n]...)
+			p = p[n:]
+			if one.owed -= n; one.owed > 0 {
+				return
+			}
+		} else {
+			m.out = append(m.out, one.known...)
+			m.queued -= len(one.known)
+		}
+		*one = piece{}
+		m.queue = m.queue[1:] // and not moved, or it costs as much as it is long
+	}
+}
