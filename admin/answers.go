@@ -8,7 +8,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -76,7 +79,11 @@ type Page struct {
 
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 	most, after := pageUsual, egress.ID(0)
-	q := r.URL.Query()
+	q, err := query(r, "limit", "after")
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error(), "/v1/flows?limit=100")
+		return
+	}
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > pageMost {
@@ -99,6 +106,25 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		p.Next = p.Flows[len(p.Flows)-1].ID
 	}
 	write(w, http.StatusOK, p)
+}
+
+// query reads the parameters of a request, each of which is known and there once at most.
+// What is passed over, as net/url does what it cannot read, would be an answer to
+// something else: an approval for all and not for once.
+func query(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, errors.New("the query cannot be read: parameters are NAME=VALUE, with & between them")
+	}
+	for name, values := range q {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("there is no parameter %q here, only %s", name, strings.Join(known, " and "))
+		}
+		if len(values) > 1 {
+			return nil, fmt.Errorf("%s is there more than once", name)
+		}
+	}
+	return q, nil
 }
 
 func (s *Server) cut(w http.ResponseWriter, r *http.Request) {

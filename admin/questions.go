@@ -17,7 +17,12 @@ const longestPoll = readTimeout - 2*time.Second
 
 // questions lists what people are asked, with after=VERSION once that has changed.
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
-	text := r.URL.Query().Get("after")
+	q, err := query(r, "after")
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error(), "/v1/questions")
+		return
+	}
+	text := q.Get("after")
 	if text == "" {
 		write(w, http.StatusOK, s.Gate.Asks(context.Background(), ^uint64(0)))
 		return
@@ -89,7 +94,10 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	default:
 		return 0, false, fmt.Errorf("an answer is approve or reject")
 	}
-	q := r.URL.Query()
+	q, err := query(r, "for", "once")
+	if err != nil {
+		return 0, false, err
+	}
 	if text := q.Get("for"); text != "" {
 		counts, err = time.ParseDuration(text)
 		if err != nil || counts < time.Second || counts > egress.AnswerMost {

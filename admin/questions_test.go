@@ -55,6 +55,10 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		"/v1/questions/" + id + "/approve?for=-1s":          http.StatusBadRequest,
 		"/v1/questions/" + id + "/approve?once=maybe":       http.StatusBadRequest,
 		"/v1/questions/" + id + "/reject?once=true":         http.StatusBadRequest,
+		"/v1/questions/" + id + "/approve?for=1m;once=true": http.StatusBadRequest, // net/url passes over both
+		"/v1/questions/" + id + "/approve?once=tr%ue":       http.StatusBadRequest,
+		"/v1/questions/" + id + "/approve?ones=true":        http.StatusBadRequest,
+		"/v1/questions/" + id + "/approve?once=&once=true":  http.StatusBadRequest,
 		"/v1/questions/" + id + "/delete":                   http.StatusBadRequest,
 		"/v1/questions/0000000000/approve":                  http.StatusNotFound,
 		"/v1/questions/" + id + "/approve?once=true&for=1m": http.StatusConflict,
