@@ -265,8 +265,12 @@ func exchangeTCP(conn io.ReadWriter, wire []byte) ([]byte, error) {
 	if _, err := io.ReadFull(conn, length[:]); err != nil {
 		return nil, err
 	}
-	msg := make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err := io.ReadFull(conn, msg)
+	// It takes memory as it comes: a length alone costs whoever says it two bytes.
+	size := int64(binary.BigEndian.Uint16(length[:]))
+	msg, err := io.ReadAll(io.LimitReader(conn, size))
+	if err == nil && int64(len(msg)) < size {
+		err = io.ErrUnexpectedEOF
+	}
 	return msg, err
 }
 
