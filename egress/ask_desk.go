@@ -317,13 +317,13 @@ func (d *desk) past(q *question) bool {
 	return !time.Now().Before(q.until) || d.now() >= q.end
 }
 
-// ends is until when q counts: always the same, unless the machine has slept since. d.mu is held.
+// ends is until when q counts: always the same, unless the machine has slept, or its clock was set, since. d.mu is held.
 func (d *desk) ends(q *question) time.Time {
 	end := time.Now().Add(q.end - d.now())
-	if end.After(q.until) {
-		end = q.until
+	if late := end.Sub(q.until); late > 0 {
+		end = end.Add(-late) // of the wall clock as it is now
 	}
-	if end.Sub(q.told).Abs() > clocksApart {
+	if end.Sub(q.told).Abs() > clocksApart || end.Round(0).Sub(q.told.Round(0)).Abs() > clocksApart { // by either clock
 		q.told = end
 	}
 	return q.told

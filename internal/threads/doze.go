@@ -46,12 +46,16 @@ func Awake(start func() error) error {
 	return start()
 }
 
-// Lull has a process that was executed a moment ago, and has one thread yet, doze as this one does: all threads that it
-// starts inherit that. It takes a process in a user namespace of this one's user, and Linux 6.0; else that process is
-// left to Doze.
+// Lull has a process that was executed a moment ago doze as this one does: the threads that its first one starts inherit
+// that. One that it has started already does not, which costs no more than time. It takes a process in a user namespace
+// of this one's user, and a kernel that lets whoever owns that (Linux 6.18 does); else that process is left to Doze.
 func Lull(pid int) {
 	if had.Load() == 0 {
 		return
+	}
+	var self [20]byte
+	if n, err := syscall.Readlink("/proc/self", self[:]); err != nil || string(self[:n]) != strconv.Itoa(syscall.Getpid()) {
+		return // it is of another PID namespace, where that is another process
 	}
 	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/timerslack_ns", syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -61,7 +65,7 @@ func Lull(pid int) {
 	_, _ = syscall.Write(fd, []byte(strconv.Itoa(dozing)))
 }
 
-// Lulled reports whether this thread dozes already, as Lull has it.
+// Lulled reports whether this thread dozes already, as Lull has it, and so most often all.
 func Lulled() bool {
 	slack, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, getTimerSlack, 0, 0)
 	return errno == 0 && slack >= dozing

@@ -14,7 +14,7 @@ import (
 func TestLullIsOfAnotherProcess(t *testing.T) {
 	other := exec.Command("sleep", "60")
 	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
-	if err := other.Start(); err != nil {
+	if err := Awake(other.Start); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -33,6 +33,9 @@ func TestLullIsOfAnotherProcess(t *testing.T) {
 	before := had.Swap(0)
 	defer had.Store(before)
 	own := slack()
+	if own == strconv.Itoa(dozing) {
+		t.Fatal("it dozes before it is told to")
+	}
 	Lull(other.Process.Pid)
 	if got := slack(); got != own {
 		t.Errorf("where nobody dozes it has a slack of %s ns, want %s", got, own)

@@ -78,8 +78,12 @@ func (room runRoom) sweep(runs string, now time.Time) error {
 		if _, err := time.Parse(config.RunTime, name[:len(config.RunTime)]); err != nil {
 			continue
 		}
+		dir := filepath.Join(runs, name)
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue
+		}
 		swept++
-		problems = append(problems, removeRun(filepath.Join(runs, name)))
+		problems = append(problems, removeRun(dir))
 	}
 	return errors.Join(problems...)
 }
@@ -95,9 +99,6 @@ func namesIn(dir string) ([]string, error) {
 
 // removeRun removes the folder of a run that has ended.
 func removeRun(dir string) error {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-		return nil
-	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is just being made, or is none of ours

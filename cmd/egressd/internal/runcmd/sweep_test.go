@@ -127,3 +127,23 @@ func TestRunsAreKnownByTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsNoRunEndsNoSweep has more files and links with the names of old runs than are removed at a time.
+func TestWhatIsNoRunEndsNoSweep(t *testing.T) {
+	runs, now := t.TempDir(), time.Now()
+	for range room.swept + 5 {
+		if err := os.WriteFile(filepath.Join(runs, newRunID(now.Add(-3*room.age))), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := makeRun(t, runs, now.Add(-2*room.age))
+	for range room.newest {
+		makeRun(t, runs, now)
+	}
+	if err := room.sweep(runs, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(old); err == nil {
+		t.Error("an old run is still there")
+	}
+}
