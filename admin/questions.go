@@ -94,6 +94,9 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	default:
 		return 0, false, fmt.Errorf("an answer is approve or reject")
 	}
+	if r.ContentLength != 0 {
+		return 0, false, errors.New("an answer takes no body: for and once are parameters of the query")
+	}
 	q, err := query(r, "for", "once")
 	if err != nil {
 		return 0, false, err

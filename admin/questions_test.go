@@ -70,6 +70,9 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	if q := list("").Questions[0]; q.State != "pending" {
 		t.Errorf("it is %s", q.State)
 	}
+	if status, text := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/approve", "for=5m&once=true", nil); status != http.StatusBadRequest || !strings.Contains(text, "no body") {
+		t.Errorf("with a body: %d %s", status, text)
+	}
 	if status, _ := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/approve", "", func(r *http.Request) { r.Header.Del("Authorization") }); status != http.StatusUnauthorized {
 		t.Errorf("without the token it is answered %d", status)
 	}

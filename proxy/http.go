@@ -40,6 +40,7 @@ type webVisit struct {
 	mu      sync.Mutex  // guards deadlines while a body is sent and a response received at once
 	stopped bool        // the rest of the request's body is not wanted
 	moment  *time.Timer // that a WebSocket has left, once one side of it has ended
+	over    bool        // it has ended, and its connections are its own no longer
 }
 
 // upstream is the far end of the last request.

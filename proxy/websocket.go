@@ -121,6 +121,7 @@ func (v *webVisit) both(x *exchange) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.moment.Stop()
+	v.over = true
 }
 
 // windDown leaves both ends a moment to finish after one has ended, and none
@@ -133,6 +134,9 @@ func (v *webVisit) windDown(failed error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.over { // the timer of its lifetime went off as it ended
+		return
+	}
 	v.stopped = true // from here on no deadline is extended
 	if v.moment == nil {
 		v.moment = time.AfterFunc(time.Until(until), v.unwanted)

@@ -11,9 +11,9 @@ import (
 
 // An arrivingMessages is what an upstream sends in a WebSocket whose request carried a
 // credential (RFC 6455 §5.2). Each message is searched as a whole, whatever frames it
-// comes in and whatever control frames come in between, and goes on with its last
-// frame: who waits for the end of a message is not kept waiting for the next one. What
-// cannot be read so is refused, as no client may take it.
+// comes in and whatever control frames come in between. What may begin the credential
+// is held back until the message ends at the latest: who waits for its end is not kept
+// waiting for the next one. What cannot be read so is refused, as no client may take it.
 type arrivingMessages struct {
 	flow    *egress.Flow
 	found   func()
@@ -60,7 +60,7 @@ func (m *arrivingMessages) part(b []byte) ([]byte, error) {
 		}
 		b = b[n:]
 		if m.queued > egress.HeldMost {
-			return nil, m.unreadable()
+			return nil, m.flow.Failed(policy.ResponseRefused, "too much came between the parts of a message that waits to be searched for the credential that the request carried")
 		}
 	}
 	if m.message.Hits() > 0 || m.control.Hits() > 0 {

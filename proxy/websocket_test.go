@@ -218,5 +218,11 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 		if v.wanted.Err() != nil {
 			t.Error("a timer has gone off since")
 		}
+		v.dropUpstream()
+		v.forget()
+		v.windDown(errTooOld) // by the timer of its lifetime, which went off as it ended
+		if v.wanted.Err() != nil {
+			t.Error("it ends once more")
+		}
 	})
 }
