@@ -86,6 +86,25 @@ var floods = []struct {
 		f.open(f.encode(append(request("/count")[2:], ":method", "POST")...), false)
 		return repeat(100_000, func(int) error { return f.WriteData(f.stream, false, nil) })
 	}},
+	{"DATA that ends a stream that is over", true, func(f *framer) error {
+		f.open(f.encode(request("/")...), true)
+		return repeat(100_000, func(int) error { return f.WriteData(f.stream, true, nil) })
+	}},
+	{"bytes on a stream that is over", true, func(f *framer) error {
+		f.open(f.encode(request("/")...), true)
+		return repeat(100_000, func(int) error { return f.WriteData(f.stream, false, []byte("x")) })
+	}},
+	{"more on a stream that was reset than was under way", true, func(f *framer) error {
+		f.open(f.encode(with(":method", "DELETE", request("/"))...), false)
+		eventually(patience, func() bool { return f.seen.reset(f.stream) })
+		return repeat(20_000, func(int) error { return f.WriteData(f.stream, false, make([]byte, 1<<10)) })
+	}},
+	{"heads after a farewell", true, func(f *framer) error {
+		f.open(f.encode(request("/slow")...), true) // which keeps the connection open
+		f.WriteGoAway(0, http2.ErrCodeNo, nil)
+		eventually(patience, f.seen.ended)
+		return repeat(100_000, func(int) error { return f.open(f.encode(request("/slow")...), true) })
+	}},
 	{"WINDOW_UPDATE", true, func(f *framer) error {
 		f.open(f.encode(request("/slow")...), true)
 		return repeat(100_000, func(int) error { return f.WriteWindowUpdate(f.stream, 1) })

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,8 @@ import (
 // What one end of a connection of HTTP/2 may send that carries neither a request, nor an
 // answer, nor any of a body: as much as a connection needs, and more for each frame that it
 // was sent and may answer so. The library takes any number, and many of them cost a
-// hundred times what their bytes cost to send (CVE-2019-9512, -9515, -9518).
+// hundred times what their bytes cost to send (CVE-2019-9512, -9515, -9518). What comes on a
+// stream that is over carries nothing either.
 const (
 	emptyAtOnce  = 1000
 	emptyRate    = 20 // a second
@@ -27,7 +29,8 @@ var errEmptyFrames = errors.New("too many frames that carry nothing")
 
 // emptyFrames counts such frames of one end. Its methods are for who reads, but for sends.
 type emptyFrames struct {
-	heads    bool // those that the end sends count too
+	heads    bool // those that the end sends count too; it is an upstream, and opens no streams
+	streams  *openStreams
 	from, to frameWalk
 	earned   atomic.Int64
 	bucket   tokens.Bucket
@@ -35,7 +38,7 @@ type emptyFrames struct {
 }
 
 func newEmptyFrames(heads bool) *emptyFrames {
-	return &emptyFrames{heads: heads, bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
+	return &emptyFrames{heads: heads, streams: newOpenStreams(), bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
 }
 
 // preface is where a walk begins along what a client sends (RFC 9113 §3.4).
@@ -45,10 +48,7 @@ var preface = frameWalk{have: frameHeadSize, left: len(http2.ClientPreface)}
 // too much.
 func (e *emptyFrames) came(b []byte) error {
 	e.from.see(b, func(f frameSeen) {
-		if f.kind == http2.FrameHeaders && !e.heads {
-			e.earn(emptyForOwn)
-		}
-		if f.carries() || f.kind == http2.FrameHeaders && !e.heads || e.takeEarned() {
+		if e.free(f) || e.takeEarned() {
 			return
 		}
 		if ok, _ := e.bucket.Take(1, time.Now()); !ok {
@@ -59,6 +59,36 @@ func (e *emptyFrames) came(b []byte) error {
 		return errEmptyFrames
 	}
 	return nil
+}
+
+// free reports whether a frame that the end sends is none of those that count.
+func (e *emptyFrames) free(f frameSeen) bool {
+	switch f.kind {
+	case http2.FrameData:
+		may := e.streams.carry(f.stream, f.length)
+		return (!f.ends() || e.streams.end(f.stream)) && may && f.carries()
+	case http2.FrameHeaders:
+		return e.freeHead(f)
+	case http2.FrameRSTStream:
+		e.streams.end(f.stream)
+	}
+	return false
+}
+
+// freeHead is free for the head of a request, of an answer, or a trailer.
+func (e *emptyFrames) freeHead(f frameSeen) bool {
+	trailer := f.ends() && e.streams.end(f.stream)
+	if e.heads {
+		return false
+	}
+	opens := e.streams.begin(f.stream)
+	if opens {
+		e.earn(emptyForOwn)
+	}
+	if f.ends() {
+		e.streams.end(f.stream)
+	}
+	return opens || trailer
 }
 
 func (e *emptyFrames) takeEarned() bool {
@@ -75,8 +105,21 @@ func (e *emptyFrames) sends(b []byte) {
 		switch f.kind {
 		case http2.FrameHeaders:
 			e.earn(emptyForHead)
+			if e.heads {
+				e.streams.begin(f.stream)
+			}
 		case http2.FrameData:
 			e.earn(emptyForData)
+		case http2.FrameRSTStream:
+			e.streams.reset(f.stream)
+		case http2.FrameWindowUpdate:
+			if f.stream == 0 {
+				e.streams.grant(f.word)
+			}
+		case http2.FrameGoAway:
+			if !e.heads {
+				e.streams.leave(uint32(f.word))
+			}
 		}
 	})
 }
@@ -89,22 +132,27 @@ func (e *emptyFrames) earn(more int64) {
 
 // A frameSeen is what is known of a frame by its first bytes.
 type frameSeen struct {
-	kind  http2.FrameType
-	flags http2.Flags
-	data  int // bytes of the payload, for DATA without padding
+	kind   http2.FrameType
+	flags  http2.Flags
+	stream uint32
+	length int // of the payload, which is what flow control counts of DATA
+	data   int // the same, without padding
+	word   int // what WINDOW_UPDATE grants, or the last stream of GOAWAY
 }
 
-// carries reports whether a frame is some of a body, or the end of one.
-func (f frameSeen) carries() bool {
-	return f.kind == http2.FrameData && (f.data > 0 || f.flags.Has(http2.FlagDataEndStream))
-}
+// carries reports whether DATA is some of a body, or the end of one.
+func (f frameSeen) carries() bool { return f.data > 0 || f.ends() }
+
+// ends reports whether DATA or HEADERS is the last of what its end sends on a stream.
+func (f frameSeen) ends() bool { return f.flags.Has(http2.FlagDataEndStream) }
 
 // A frameWalk goes along frames that come in pieces of any size.
 type frameWalk struct {
-	head   [frameHeadSize]byte
-	have   int  // of head
-	left   int  // of the frame's payload
-	padded bool // its next byte says how much is padding
+	head  [frameHeadSize]byte
+	have  int    // of head
+	left  int    // of the frame's payload
+	wants int    // bytes of it that say more of the frame
+	first uint32 // those of them that came
 }
 
 func (w *frameWalk) see(b []byte, each func(frameSeen)) {
@@ -118,10 +166,12 @@ func (w *frameWalk) see(b []byte, each func(frameSeen)) {
 			if w.have == len(w.head) {
 				w.begin(each)
 			}
-		case w.padded:
-			w.padded = false
-			each(w.seen(w.left - 1 - int(b[0])))
-			w.left, b = w.left-1, b[1:]
+		case w.wants > 0:
+			w.first = w.first<<8 | uint32(b[0])
+			w.left, w.wants, b = w.left-1, w.wants-1, b[1:]
+			if w.wants == 0 {
+				each(w.seen())
+			}
 		default:
 			n := min(len(b), w.left)
 			w.left, b = w.left-n, b[n:]
@@ -130,14 +180,33 @@ func (w *frameWalk) see(b []byte, each func(frameSeen)) {
 }
 
 func (w *frameWalk) begin(each func(frameSeen)) {
-	w.left = payloadLength(w.head[:])
-	f := w.seen(w.left)
-	w.padded = f.kind == http2.FrameData && f.flags.Has(http2.FlagDataPadded) && w.left > 0
-	if !w.padded {
-		each(f)
+	w.left, w.first = payloadLength(w.head[:]), 0
+	w.wants = w.saysMore()
+	if w.left < w.wants { // and breaks the rules
+		w.wants = 0
+	}
+	if w.wants == 0 {
+		each(w.seen())
 	}
 }
 
-func (w *frameWalk) seen(data int) frameSeen {
-	return frameSeen{http2.FrameType(w.head[3]), http2.Flags(w.head[4]), data}
+// saysMore is how many bytes of the payload are of use.
+func (w *frameWalk) saysMore() int {
+	switch kind := http2.FrameType(w.head[3]); {
+	case kind == http2.FrameData && http2.Flags(w.head[4]).Has(http2.FlagDataPadded):
+		return 1
+	case kind == http2.FrameWindowUpdate, kind == http2.FrameGoAway:
+		return 4
+	}
+	return 0
+}
+
+func (w *frameWalk) seen() frameSeen {
+	f := frameSeen{kind: http2.FrameType(w.head[3]), flags: http2.Flags(w.head[4]), length: payloadLength(w.head[:])}
+	f.stream = binary.BigEndian.Uint32(w.head[5:]) & (1<<31 - 1)
+	f.data, f.word = f.length, int(w.first&(1<<31-1))
+	if f.flags.Has(http2.FlagDataPadded) && f.length > 0 {
+		f.data -= 1 + f.word
+	}
+	return f
 }

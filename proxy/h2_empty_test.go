@@ -59,21 +59,43 @@ func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 			}
 		}
 	}
-	head := func(f *http2.Framer) {
-		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})
-	}
-	if newEmptyFrames(true).came(sentAs(2*emptyAtOnce, head)) == nil {
+	if newEmptyFrames(true).came(sentAs(2*emptyAtOnce, heads(false))) == nil {
 		t.Error("heads that an upstream sends unasked are not counted")
 	}
 	for says, write := range map[string]func(*http2.Framer){
-		"heads of requests": head,
+		"heads of requests": heads(false),
 		"DATA":              func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) },
-		"ends":              func(f *http2.Framer) { f.WriteData(1, true, nil) },
 		"padded DATA":       func(f *http2.Framer) { f.WriteDataPadded(1, false, []byte("x"), make([]byte, 7)) },
+		"requests of one byte": func() func(*http2.Framer) {
+			head, id := heads(false), uint32(1)
+			return func(f *http2.Framer) {
+				head(f)
+				id += 2
+				f.WriteData(id, true, []byte("x"))
+			}
+		}(),
 	} {
-		if err := newEmptyFrames(false).inPieces(sentAs(5*emptyAtOnce, write), 5); err != nil {
+		e := newEmptyFrames(false)
+		e.came(sentAs(1, headOf(1, false)))
+		if err := e.inPieces(sentAs(5*emptyAtOnce, write), 5); err != nil {
 			t.Errorf("%s: %v", says, err)
 		}
+	}
+}
+
+// headOf writes the head of a request, or of an answer.
+func headOf(id uint32, end bool) func(*http2.Framer) {
+	return func(f *http2.Framer) {
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: end})
+	}
+}
+
+// heads writes the heads of streams, each newer than the last, from 3 on.
+func heads(end bool) func(*http2.Framer) {
+	id := uint32(1)
+	return func(f *http2.Framer) {
+		id += 2
+		headOf(id, end)(f)
 	}
 }
 
@@ -115,8 +137,9 @@ func TestAnUpstreamThatFloods(t *testing.T) {
 // lets much come before it reads any.
 func TestWhatIsHonestIsNoFlood(t *testing.T) {
 	client := newEmptyFrames(false)
+	head := heads(true)
 	given := sentAs(20*emptyAtOnce, func(f *http2.Framer) {
-		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndHeaders: true, EndStream: true})
+		head(f)
 		f.WriteRSTStream(1, http2.ErrCodeCancel)
 		f.WritePing(false, [8]byte{}) // as Go's client does, beside each
 	})
