@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -216,4 +217,28 @@ func TestTheTimeOfAnAnswerIsOne(t *testing.T) {
 			t.Errorf("it counts until %s, and until %s", second, now)
 		}
 	})
+}
+
+// TestTheTimeOfAnAnswerIsToldByTheClock as it is now: where that was set, what was told before is of no use.
+func TestTheTimeOfAnAnswerIsToldByTheClock(t *testing.T) {
+	const by = 8 * time.Hour
+	setBack := func(at *time.Time) { *(*uint64)(unsafe.Pointer(at)) -= uint64(by/time.Second) << 30 } // its wall clock alone
+	d := newDesk(time.Minute)
+	waits := d.asks("one", "a.test", 1)
+	defer waits.leave()
+	if err := d.answer(1, true, time.Hour, false); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.byID[1]
+	want := d.ends(q)
+	setBack(&q.until)
+	setBack(&q.told)
+	if apart := want.Round(0).Sub(q.told.Round(0)); apart != by || !q.told.Equal(want) {
+		t.Fatalf("the clock was set by %s", apart)
+	}
+	if got := d.ends(q); got.Round(0).Sub(want.Round(0)).Abs() > time.Second {
+		t.Errorf("it is told to end at %s, want %s", got, want)
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -18,9 +17,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
 )
 
 // expiredAuthority was made in the time of a bubble, which is long over.
@@ -377,16 +374,7 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 		io.Copy(io.Discard, c)
 		close(gone)
 	})
-	dst, err := policy.ParseDestination("allowed.test:" + o.port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.start.Do(w.prepare)
-	flow, err := w.Gate.Open(t.Context(), sandbox.Peer{Addr: netip.MustParseAddrPort("127.0.0.1:40000")}, policy.Request{Via: policy.ViaConnect, Destination: dst})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer flow.Close(egress.End{Outcome: "closed"})
+	flow, dst := w.opened(t, o.port)
 	ctx, cancel := context.WithCancel(t.Context())
 	i := &inside{hosted: &hosted{server: w.Server}, with: w.inspection.Load(), flow: flow, dst: dst, far: closedConn(t)}
 	done := make(chan struct{})

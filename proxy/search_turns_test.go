@@ -21,13 +21,14 @@ func searchedFlow(t *testing.T) *egress.Flow {
 	t.Helper()
 	w := newInsideWorld(t, canaryPolicy, nil)
 	guarded(t, w)
-	return w.opened(t)
+	flow, _ := w.opened(t, "1")
+	return flow
 }
 
-// opened is a flow that no connection belongs to.
-func (w *insideWorld) opened(t *testing.T) *egress.Flow {
+// opened is a flow to a port of a host that is allowed, which no connection belongs to.
+func (w *insideWorld) opened(t *testing.T, port string) (*egress.Flow, policy.Destination) {
 	t.Helper()
-	dst, err := policy.ParseDestination("allowed.test:1")
+	dst, err := policy.ParseDestination("allowed.test:" + port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func (w *insideWorld) opened(t *testing.T) *egress.Flow {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { flow.Close(egress.End{Outcome: "closed"}) })
-	return flow
+	return flow, dst
 }
 
 // A contest is one body that is searched while others want the only turn.

@@ -203,7 +203,8 @@ func TestAWebSocketCanBeDeclined(t *testing.T) {
 // TestTheEndOfAWebSocketLeavesNothingBehind, such as a timer that ends what its connection does next.
 func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 	w := newInsideWorld(t, canaryPolicy, nil)
-	x := &exchange{flow: w.opened(t)}
+	flow, _ := w.opened(t, "1")
+	x := &exchange{flow: flow}
 	x.meter = x.flow.Meter()
 	synctest.Test(t, func(t *testing.T) {
 		client, visitor := net.Pipe()
