@@ -214,11 +214,16 @@ func passes(v policy.Verdict) bool { return v == policy.Allow || v == policy.Ins
 // pass. The error is a [*Refusal].
 func (f *Flow) Wait(ctx context.Context) error {
 	if err := f.gate.config.Log.Wait(ctx, f.seq); err != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.refusal(unavailable)
+		return f.Unrecorded()
 	}
 	return nil
+}
+
+// Unrecorded returns the refusal to show where the flow's record cannot become durable.
+func (f *Flow) Unrecorded() *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refusal(unavailable)
 }
 
 // Durable calls done once the flow's record is durable, or cannot become so;

@@ -189,7 +189,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	} else {
 		flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
 	}
-	if c.over {
+	if c.over || c.flow == nil {
 		return
 	}
 	cancel := flow.Connect(loop, c.connected)
@@ -198,12 +198,17 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	}
 }
 
+// recorded takes the answer of the log. If the record failed, a client that has no answer yet
+// is told so, and a tunnel that stands is cut.
 func (c *conn) recorded(err error) {
-	if c.over {
+	switch {
+	case c.over || c.flow == nil:
 		return
-	}
-	if err != nil {
+	case err != nil && c.carried:
 		c.cut()
+		return
+	case err != nil:
+		c.refuse(c.flow.Unrecorded())
 		return
 	}
 	c.durable = true
@@ -256,7 +261,7 @@ func (c *conn) changedSoon() { c.loop.Post(c.changed) }
 // changed looks at what a later policy has made of the flow.
 func (c *conn) changed() {
 	switch {
-	case c.over:
+	case c.over || c.flow == nil:
 	case c.flow.WasCut():
 		c.cut()
 	case c.carried:

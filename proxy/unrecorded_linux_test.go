@@ -1,0 +1,92 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// breakSync puts a pipe in the place of the segment that the world's log has open:
+// a write succeeds, and a sync fails with EINVAL.
+func (w *world) breakSync(t *testing.T) {
+	t.Helper()
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	defer pipe.Close()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if to, _ := os.Readlink(link); to == filepath.Join(w.log, "00000001.log") {
+			fd, err := strconv.Atoi(filepath.Base(link))
+			if err := errors.Join(err, syscall.Dup3(int(pipe.Fd()), fd, syscall.O_CLOEXEC)); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatal("nobody has the log open")
+}
+
+// silent returns the port of a listener that answers no connection: its queue is full.
+func silent(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	err = errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(name.(*syscall.SockaddrInet4).Port)
+	for {
+		c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, 200*time.Millisecond)
+		if err != nil {
+			return port
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+}
+
+// TestAClientWhoseRecordFailsIsTold has the sync of a record fail while its upstream is
+// still being connected.
+func TestAClientWhoseRecordFailsIsTold(t *testing.T) {
+	t.Run("CONNECT", func(t *testing.T) {
+		w := newWorld(t, openPolicy, nil)
+		port := silent(t)
+		w.breakSync(t)
+		got := w.dial(t).send("CONNECT allowed.test:" + port + " HTTP/1.1\r\nHost: allowed.test:" + port + "\r\n\r\n").rest()
+		if !strings.HasPrefix(got, "HTTP/1.1 503 ") || !strings.Contains(got, `"class":"audit-unavailable"`) {
+			t.Errorf("the answer is %q", got)
+		}
+	})
+	t.Run("SOCKS5", func(t *testing.T) {
+		w := newWorld(t, openPolicy, nil)
+		port, err := strconv.Atoi(silent(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.breakSync(t)
+		c := w.dial(t).send("\x05\x01\x00").expect("\x05\x00")
+		c.send("\x05\x01\x00\x03\x0callowed.test" + string([]byte{byte(port >> 8), byte(port)}))
+		if got, want := c.rest(), string(socksReply(socksFailure)); got != want {
+			t.Errorf("the answer is %q, want %q", got, want)
+		}
+	})
+}
