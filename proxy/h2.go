@@ -3,14 +3,17 @@ package proxy
 //lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -86,23 +89,38 @@ func (s *Server) serveH2(i *inside, client, far *tls.Conn) {
 		MaxConcurrentStreams:         streamsMost,
 		MaxReadFrameSize:             frameMost,
 		MaxDecoderHeaderTableSize:    dynamicTable,
-		IdleTimeout:                  s.limits.Idle,
 		WriteByteTimeout:             s.limits.Idle,
 		MaxUploadBufferPerConnection: window,
 		MaxUploadBufferPerStream:     window / 2,
 		CountError:                   v.unreadable,
 	}
+	base := &http.Server{MaxHeaderBytes: s.limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
+	idle := endIdle(h2s, base, s.limits.Idle)
+	defer idle.end()
 	watched := watchHeads(client, s.limits.HeadBytes, v.unreadable)
-	watched.expect(s.limits.Head, v.headLate)
-	h2s.ServeConn(watched, &http2.ServeConnOpts{
-		Handler:    v,
-		BaseConfig: &http.Server{MaxHeaderBytes: s.limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)},
-	})
-	watched.timer.Stop()
+	watched.patience = newCountdown(s.limits.Head, v.headLate)
+	defer watched.patience.end()
+	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
 	v.end()
 	if watched.greeted.Load() { // and has not just left
 		v.explain()
 	}
+}
+
+// endIdle returns a countdown that closes the connection with a GOAWAY after d without an open
+// stream. The library's IdleTimeout is not used: its timer starts again while the connection
+// closes, and then keeps the connection in memory.
+func endIdle(h2s *http2.Server, base *http.Server, d time.Duration) *countdown {
+	http2.ConfigureServer(base, h2s) // it has Shutdown end what h2s serves, and fails for cipher suites alone
+	idle := newCountdown(d, func() { base.Shutdown(context.Background()) })
+	base.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateIdle {
+			idle.begin()
+		} else {
+			idle.stop()
+		}
+	}
+	return idle
 }
 
 // end waits for the streams whose connection is gone.

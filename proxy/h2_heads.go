@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -37,9 +36,8 @@ type headWatch struct {
 	void   bool   // of the head that comes the library has refused the first frame, and ignores the others
 	head   h2Head
 
-	patience time.Duration // for a head
-	timer    *time.Timer   // runs while a head is not complete
-	late     bool          // timer was started
+	patience *countdown // runs while a head is not complete; nil: there is time without end
+	began    bool       // patience runs
 }
 
 const (
@@ -62,14 +60,6 @@ func watchHeads(client *tls.Conn, headBytes int, report func(problem string)) *h
 	w.fields.SetMaxStringLength(int(w.listed))
 	w.empty.from = preface
 	return w
-}
-
-// expect has late called, on a goroutine of its own, when a head was begun and
-// is not complete after patience. Whoever calls it stops the timer in the end.
-func (w *headWatch) expect(patience time.Duration, late func()) {
-	w.patience = patience
-	w.timer = time.AfterFunc(patience, late)
-	w.timer.Stop()
 }
 
 // errHeadParts ends a connection: the library itself would read on for ever.
@@ -97,18 +87,18 @@ func (w *headWatch) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// hurry starts the timer where a head, or any frame's, is not complete, and
-// stops it where there is none under way.
+// hurry starts the countdown when a head, or that of any frame, begins, and stops it when the
+// head is complete.
 func (w *headWatch) hurry() {
 	began := len(w.frame) > 0 || w.parts > 0 || w.void
 	switch {
-	case w.timer == nil || w.late == began:
+	case w.patience == nil || w.began == began:
 	case began:
-		w.timer.Reset(w.patience)
+		w.patience.begin()
 	default:
-		w.timer.Stop()
+		w.patience.stop()
 	}
-	w.late = began
+	w.began = began
 }
 
 // see is given everything that the client sends, in pieces of any size.

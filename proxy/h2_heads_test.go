@@ -276,7 +276,7 @@ func TestAHeadHasItsTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var late atomic.Bool
 			w := watchHeads(nil, 64<<10, func(string) {})
-			w.expect(10*time.Second, func() { late.Store(true) })
+			w.patience = newCountdown(10*time.Second, func() { late.Store(true) })
 			take := func(b []byte, d time.Duration) bool {
 				w.see(b)
 				w.hurry()
