@@ -15,6 +15,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -108,7 +111,7 @@ func (o *caOptions) suffix() string {
 	if o.config == "" {
 		return ""
 	}
-	return " --config " + cli.ShellWord(o.config)
+	return " --config " + shell.Word(o.config)
 }
 
 // dir finds the authority without a policy where there is none: trust is often
@@ -151,7 +154,7 @@ func fingerprint(der []byte) string {
 
 func (v authorityView) print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "subject      %s\nsha256       %s\nvalid        %s to %s\ncertificate  %s\n",
-		cli.Printable(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), cli.Printable(v.Path))
+		printable.Text(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), printable.Text(v.Path))
 	return err
 }
 
@@ -212,7 +215,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	}
 	roots, system, err := certs.SystemRoots()
 	if err != nil {
-		return cli.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
+		return hint.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
 	}
 	a, err := authority.Open(dir, stderr)
 	if err != nil {
@@ -223,10 +226,10 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
 	}
 	if path, err = filepath.Abs(path); err != nil {
-		return cli.Failed(err, "egressd ca bundle -o FILE, with a full path")
+		return hint.Failed(err, "egressd ca bundle -o FILE, with a full path")
 	}
 	if err := durable.Replace(path, text, 0o644); err != nil {
-		return cli.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
+		return hint.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
 	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
 }
@@ -237,7 +240,7 @@ func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
 		return cli.PrintJSON(stdout, v)
 	}
 	if v.Path != "" {
-		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", cli.Printable(v.Path), v.SystemRoots)
+		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable.Text(v.Path), v.SystemRoots)
 	}
 	printTrust(stderr, v.Path, o.suffix())
 	_, err := io.WriteString(stdout, v.PEM)

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // printTrust says what each kind of program needs, for a bundle at path or for
@@ -13,12 +14,12 @@ import (
 func printTrust(w io.Writer, path, config string) {
 	bundle := "BUNDLE"
 	if path != "" {
-		bundle = cli.ShellWord(path)
+		bundle = shell.Word(path)
 	}
 	fmt.Fprintf(w, "egressd: put it over the bundle of the sandbox's system, or tell each program, with the path that the sandbox sees:\n")
 	for _, t := range environ.Trusts() {
-		fmt.Fprintf(w, "  %-26s%s\n", t.Who, cli.Printable(t.Instruction(bundle)))
+		fmt.Fprintf(w, "  %-26s%s\n", t.Who, printable.Text(t.Instruction(bundle)))
 	}
 	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
-	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, cli.Printable(bundle))
+	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, printable.Text(bundle))
 }

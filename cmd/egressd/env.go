@@ -10,6 +10,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -58,7 +61,7 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 		o.format = "json"
 	}
 	if !slices.Contains(envFormats, o.format) {
-		return cli.Misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
+		return hint.Misused(fmt.Errorf("--for %s: the formats are %s", o.format, strings.Join(envFormats, ", ")), "egressd env --for sh")
 	}
 	if err := o.checkCA(); err != nil {
 		return err
@@ -89,10 +92,10 @@ func (o *envOptions) checkCA() error {
 	switch {
 	case o.ca == "":
 		return nil
-	case !filepath.IsAbs(o.ca) || cli.Printable(o.ca) != o.ca:
-		return cli.Misused(fmt.Errorf("--ca %s: the path has to be a full one, of printable characters", o.ca), `egressd env --ca "$PWD/bundle.pem"`)
-	case o.format == "docker" && cli.ShellWord(o.ca) != o.ca:
-		return cli.Misused(fmt.Errorf("--ca %s: a shell would not leave this path in one piece", o.ca), "mount the bundle at a plain path, such as /etc/ssl/egressd.pem")
+	case !filepath.IsAbs(o.ca) || printable.Text(o.ca) != o.ca:
+		return hint.Misused(fmt.Errorf("--ca %s: the path has to be a full one, of printable characters", o.ca), `egressd env --ca "$PWD/bundle.pem"`)
+	case o.format == "docker" && shell.Word(o.ca) != o.ca:
+		return hint.Misused(fmt.Errorf("--ca %s: a shell would not leave this path in one piece", o.ca), "mount the bundle at a plain path, such as /etc/ssl/egressd.pem")
 	default:
 		return nil
 	}
@@ -115,7 +118,7 @@ func printVariables(w io.Writer, format string, vars []environ.Variable) error {
 		return cli.PrintJSON(w, environ.ByName(vars))
 	}
 	for _, v := range vars {
-		text := "export " + v.Name + "=" + cli.ShellQuote(v.Value)
+		text := "export " + v.Name + "=" + shell.Quote(v.Value)
 		if format == "docker" {
 			text = "-e " + v.Name + "=" + v.Value
 		}

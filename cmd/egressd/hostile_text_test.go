@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/records/export"
 )
@@ -58,7 +58,7 @@ func asBytes(s string) string {
 
 func asCharacters(s string) string {
 	text, _ := json.Marshal(s) // a string is always fine
-	return string(cli.ASCIIJSON(text))
+	return string(printable.JSON(text))
 }
 
 // TestNoViewLetsASandboxSpeak has every view of a log be printed: no text that a

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -20,7 +21,7 @@ func newManCommand() *cobra.Command {
 		Args:   cli.OneArgument("a directory", "egressd man docs/man"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return cli.Failed(err, "egressd man DIR, where DIR can be made")
+				return hint.Failed(err, "egressd man DIR, where DIR can be made")
 			}
 			return writeManPages(cmd.Root(), args[0])
 		},
@@ -33,7 +34,7 @@ func writeManPages(cmd *cobra.Command, dir string) error {
 	cmd.InitDefaultHelpFlag()
 	name := filepath.Join(dir, pageName(cmd)+".1")
 	if err := os.WriteFile(name, manPage(cmd), 0o644); err != nil {
-		return cli.Failed(err, "egressd man DIR, where DIR can be written")
+		return hint.Failed(err, "egressd man DIR, where DIR can be written")
 	}
 	for _, below := range cmd.Commands() {
 		if below.Hidden || below.Name() == "help" {

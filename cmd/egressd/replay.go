@@ -16,6 +16,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
@@ -66,7 +68,7 @@ type replayOptions struct {
 
 func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
 	if o.policy == "" {
-		return cli.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
+		return hint.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
 	}
 	cfg, err := config.Load(o.policy)
 	if err != nil {
@@ -92,9 +94,9 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err := errors.Join(r.print(out, o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", cli.Plural(int(r.decided), "request"), cfg.Path, r.changed)
+	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", quantity.Plural(int(r.decided), "request"), cfg.Path, r.changed)
 	if r.skipped > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", cli.Plural(int(r.skipped), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", quantity.Plural(int(r.skipped), "request"))
 	}
 	if r.changed > 0 {
 		return cli.Status(cli.ExitFailed)

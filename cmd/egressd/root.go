@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/runcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/trustcmd"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -98,7 +99,7 @@ func addCommands(root *cobra.Command) {
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		c.Args = cli.OneArgument("a shell", "egressd completion bash")
 		c.RunE = func(_ *cobra.Command, args []string) error {
-			return cli.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
+			return hint.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
 		}
 	}
 }
@@ -111,9 +112,9 @@ func rootRun(cmd *cobra.Command, args []string) error {
 	}
 	err := fmt.Errorf("there is no command %q", args[0])
 	if near := spelling.Nearest(args[0], cli.CommandNames(cmd)); near != "" {
-		return cli.Misused(err, "did you mean egressd "+near+"?")
+		return hint.Misused(err, "did you mean egressd "+near+"?")
 	}
-	return cli.Misused(err, "egressd help")
+	return hint.Misused(err, "egressd help")
 }
 
 // negated writes "-host:x" as "!host:x" where it is an argument of a command that takes a filter,

@@ -11,6 +11,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -60,10 +63,10 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 	}
 	all, crowds := lessons.All()
 	if len(all)+len(crowds) == 0 {
-		return cli.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
+		return hint.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
 	}
 	if lessons.Beyond > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", cli.Plural(int(lessons.Beyond), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", quantity.Plural(int(lessons.Beyond), "request"))
 	}
 	for _, c := range crowds {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", crowdText(c))
@@ -120,7 +123,7 @@ func warningsOf(l *records.Lesson, text string) (all []string) {
 
 func crowdText(c *records.Crowd) string {
 	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
-		c.Names, c.Domain, cli.Plural(int(c.Count), "request"), cli.BytesText(c.Up), cli.BytesText(c.Down), c.Flow)
+		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
 // writeLessons writes a part of a policy file. What nobody answered at, and what was to
@@ -128,13 +131,13 @@ func crowdText(c *records.Crowd) string {
 func writeLessons(w io.Writer, all []*records.Lesson, crowds []*records.Crowd) error {
 	var rules, tests strings.Builder
 	for _, c := range crowds {
-		fmt.Fprintf(&rules, "  # careful: %s\n", cli.Printable(crowdText(c)))
+		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(crowdText(c)))
 	}
 	for _, l := range all {
 		view, mark := lessonOf(l), "  "
-		note := fmt.Sprintf("%s, %s up, %s down", cli.Plural(int(l.Count), "request"), cli.BytesText(l.Up), cli.BytesText(l.Down))
+		note := fmt.Sprintf("%s, %s up, %s down", quantity.Plural(int(l.Count), "request"), quantity.Bytes(l.Up), quantity.Bytes(l.Down))
 		if len(l.Programs) > 0 {
-			note += ", by " + cli.Printable(strings.Join(l.Programs, ", "))
+			note += ", by " + printable.Text(strings.Join(l.Programs, ", "))
 		}
 		if l.Reached == 0 {
 			mark, note = "  # ", note+"; never reached"
@@ -143,7 +146,7 @@ func writeLessons(w io.Writer, all []*records.Lesson, crowds []*records.Crowd) e
 			mark = "  # "
 		}
 		if view.Warning != "" {
-			fmt.Fprintf(&rules, "  # careful: %s\n", cli.Printable(view.Warning))
+			fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(view.Warning))
 		}
 		fmt.Fprintf(&rules, "%s- %s # %s\n", mark, yamlText(view.Allow), note)
 		if mark == "  " {

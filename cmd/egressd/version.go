@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/version"
 	"github.com/spf13/cobra"
 )
 
@@ -15,9 +16,9 @@ func newVersionCommand() *cobra.Command {
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), cli.ThisBuild())
+				return cli.PrintJSON(cmd.OutOrStdout(), version.This())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.ThisBuild())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.This())
 			return err
 		},
 	}

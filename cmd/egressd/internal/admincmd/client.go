@@ -21,6 +21,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 const (
@@ -46,7 +48,7 @@ func Dial(path string) (*Client, error) {
 	}
 	name := cfg.File.Listen.Admin
 	if name == "" {
-		return nil, cli.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
+		return nil, hint.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
 			`listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
 	}
 	c := &Client{base: "http://" + name, at: name, path: cfg.Path}
@@ -76,9 +78,9 @@ func (c *Client) readToken(cfg *config.Config) error {
 	text, err := durable.Plain(path, 1024)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return cli.Failed(fmt.Errorf("there is no token in %s", path), "egressd serve, which makes it, as the same user")
+		return hint.Failed(fmt.Errorf("there is no token in %s", path), "egressd serve, which makes it, as the same user")
 	case err != nil:
-		return cli.Failed(fmt.Errorf("read the token of listen.admin: %w", err), "the same command as the user of egressd serve")
+		return hint.Failed(fmt.Errorf("read the token of listen.admin: %w", err), "the same command as the user of egressd serve")
 	}
 	c.token = strings.TrimSpace(string(text))
 	return nil
@@ -114,7 +116,7 @@ func (c *Client) Send(ctx context.Context, method, path string, body, v any, wan
 	for _, status := range append(wanted, http.StatusOK) {
 		if answer.StatusCode == status {
 			if err := json.Unmarshal(text, v); err != nil {
-				return 0, cli.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
+				return 0, hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
 			}
 			return status, nil
 		}
@@ -123,7 +125,7 @@ func (c *Client) Send(ctx context.Context, method, path string, body, v any, wan
 	if json.Unmarshal(bytes.TrimSpace(text), &why) != nil || why.Error == "" {
 		why = admin.Failure{Error: "it answered " + answer.Status, Hint: "egressd doctor"}
 	}
-	return answer.StatusCode, cli.Failed(errors.New(why.Error), why.Hint)
+	return answer.StatusCode, hint.Failed(errors.New(why.Error), why.Hint)
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
@@ -156,11 +158,11 @@ func (c *Client) explain(err error) error {
 	err = fmt.Errorf("ask egressd serve at %s: %w", c.at, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return cli.Failed(err, "egressd serve --config "+cli.ShellWord(c.path))
+		return hint.Failed(err, "egressd serve --config "+shell.Word(c.path))
 	case errors.Is(err, fs.ErrPermission):
-		return cli.Failed(err, "the same command as root, or as the user of egressd serve")
+		return hint.Failed(err, "the same command as root, or as the user of egressd serve")
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF):
-		return cli.Failed(err, "the same command as root or as the user of egressd serve, in its network; egressd log kind:admin says who was turned away")
+		return hint.Failed(err, "the same command as root or as the user of egressd serve, in its network; egressd log kind:admin says who was turned away")
 	}
-	return cli.Failed(err, "egressd doctor")
+	return hint.Failed(err, "egressd doctor")
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +81,7 @@ func (o *psOptions) run(ctx context.Context, w io.Writer) error {
 
 func row(w io.Writer, f *egress.OpenFlow) error {
 	age := (time.Duration(f.Seconds * float64(time.Second))).Round(time.Second)
-	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.ID, cli.Word(net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))), f.Via, cli.Word(f.Sandbox), cli.Word(f.Rule), age)
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.ID, printable.Word(net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))), f.Via, printable.Word(f.Sandbox), printable.Word(f.Rule), age)
 	return err
 }
 
@@ -109,11 +111,11 @@ Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
 
 func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids []string) error {
 	if len(ids) == 0 {
-		return cli.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
+		return hint.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
 	}
 	for _, id := range ids {
 		if _, ok := egress.ParseID(id); !ok {
-			return cli.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
 		}
 	}
 	c, err := Dial(config)

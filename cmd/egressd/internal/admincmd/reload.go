@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -47,6 +48,6 @@ func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) 
 	if asJSON {
 		return cli.PrintJSON(w, told)
 	}
-	fmt.Fprintf(talk, "egressd: reloaded; policy %s is in force\n", cli.Printable(told.Policy))
+	fmt.Fprintf(talk, "egressd: reloaded; policy %s is in force\n", printable.Text(told.Policy))
 	return nil
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
 )
 
@@ -83,7 +86,7 @@ func status(ctx context.Context, w io.Writer, config string, asJSON bool) error 
 	}
 	var p policyView
 	if err := json.Unmarshal(s.Policy, &p); err != nil {
-		return cli.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
+		return hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
 	}
 	if asJSON {
 		err = cli.PrintJSON(w, s)
@@ -99,13 +102,13 @@ func status(ctx context.Context, w io.Writer, config string, asJSON bool) error 
 func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) string {
 	var b strings.Builder
 	if s.Ready {
-		fmt.Fprintf(&b, "%s ready, %s open\n", colours.Mark("allow"), cli.Plural(s.Open, "flow"))
+		fmt.Fprintf(&b, "%s ready, %s open\n", colours.Mark("allow"), quantity.Plural(s.Open, "flow"))
 	} else {
-		fmt.Fprintf(&b, "%s not ready: %s\n", colours.Mark("deny"), cli.Printable(strings.Join(s.Why, "; ")))
+		fmt.Fprintf(&b, "%s not ready: %s\n", colours.Mark("deny"), printable.Text(strings.Join(s.Why, "; ")))
 	}
-	fmt.Fprintf(&b, "%s policy %s in force since %s\n    %s\n", colours.Mark("allow"), cli.Printable(p.Policy), cli.Clock(p.Since, now), cli.Printable(p.Source))
+	fmt.Fprintf(&b, "%s policy %s in force since %s\n    %s\n", colours.Mark("allow"), printable.Text(p.Policy), quantity.Clock(p.Since, now), printable.Text(p.Source))
 	if r := p.Rejected; r != nil && r.Current {
-		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), cli.Clock(r.Time, now), cli.Printable(r.Reason))
+		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), quantity.Clock(r.Time, now), printable.Text(r.Reason))
 	}
 	for _, one := range p.Bundles {
 		mark, more := colours.Mark("allow"), ""
@@ -114,7 +117,7 @@ func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) str
 		} else if one.Error != "" {
 			mark, more = colours.Mark("deny"), ": "+one.Error
 		}
-		fmt.Fprintf(&b, "%s bundle %s, revision %q%s\n", mark, cli.Printable(one.Source), one.Revision, cli.Printable(more))
+		fmt.Fprintf(&b, "%s bundle %s, revision %q%s\n", mark, printable.Text(one.Source), one.Revision, printable.Text(more))
 	}
 	return b.String()
 }

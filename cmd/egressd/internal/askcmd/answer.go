@@ -14,6 +14,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -78,15 +81,15 @@ func (o *answerOptions) command() *cobra.Command {
 
 func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string) error {
 	if len(ids) == 0 {
-		return cli.Misused(fmt.Errorf("there is nothing to %s", o.what), "egressd questions, then egressd "+o.what+" ID")
+		return hint.Misused(fmt.Errorf("there is nothing to %s", o.what), "egressd questions, then egressd "+o.what+" ID")
 	}
 	if o.counts < time.Second || o.counts > egress.AnswerMost {
-		return cli.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd "+o.what+" "+cli.ShellWord(ids[0])+" --for 8h; a rule in the policy counts for longer")
+		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd "+o.what+" "+shell.Word(ids[0])+" --for 8h; a rule in the policy counts for longer")
 	}
 	for i, id := range ids {
 		ids[i] = strings.ToUpper(id)
 		if _, ok := egress.ParseID(ids[i]); !ok {
-			return cli.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
 		}
 	}
 	c, err := admincmd.Dial(o.config)
@@ -112,11 +115,11 @@ func (o *answerOptions) terms() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer) string {
 	q := &a.Question
-	what := "what rule " + cli.Word(q.Rule) + " asks about"
+	what := "what rule " + printable.Word(q.Rule) + " asks about"
 	if q.Method != "" {
-		what = cli.Word(requestOf(q))
+		what = printable.Word(requestOf(q))
 	}
-	return fmt.Sprintf("%s: %s at %s, for sandbox %s, by %s", stateText(q), what, cli.Word(placeOf(q)), cli.Word(q.Sandbox), cli.Word(programOf(q)))
+	return fmt.Sprintf("%s: %s at %s, for sandbox %s, by %s", stateText(q), what, printable.Word(placeOf(q)), printable.Word(q.Sandbox), printable.Word(programOf(q)))
 }
 
 // complete lists the questions that can be answered.
@@ -135,7 +138,7 @@ func (o *answerOptions) complete(ctx context.Context, args []string, prefix stri
 	for i := range all.Questions {
 		q := &all.Questions[i]
 		if strings.HasPrefix(q.ID, strings.ToUpper(prefix)) && !strings.Contains(given, " "+q.ID+" ") {
-			found = append(found, cobra.CompletionWithDesc(q.ID, cli.Word(q.State+" "+placeOf(q)+" "+requestOf(q))))
+			found = append(found, cobra.CompletionWithDesc(q.ID, printable.Word(q.State+" "+placeOf(q)+" "+requestOf(q))))
 		}
 	}
 	return found

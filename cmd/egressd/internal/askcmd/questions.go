@@ -16,6 +16,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
 )
 
@@ -115,7 +117,7 @@ func (o *questionsOptions) line(w, table io.Writer, q *egress.Ask) error {
 		return cli.PrintJSON(w, q)
 	}
 	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n",
-		cli.Word(q.ID), stateText(q), cli.Word(placeOf(q)), cli.Word(requestOf(q)), cli.Word(q.Sandbox), cli.Word(q.Rule), q.Waiting, cli.Word(programOf(q)))
+		printable.Word(q.ID), stateText(q), printable.Word(placeOf(q)), printable.Word(requestOf(q)), printable.Word(q.Sandbox), printable.Word(q.Rule), q.Waiting, printable.Word(programOf(q)))
 	return err
 }
 
@@ -133,18 +135,18 @@ func (o *questionsOptions) away(w, talk io.Writer, all []egress.Turned) error {
 			continue
 		}
 		fmt.Fprintf(talk, "egressd: %s of sandbox %s found no room among its questions, the last at %s\n",
-			cli.Plural(int(t.Count), "request"), cli.Word(t.Sandbox), t.Last.Local().Format(time.TimeOnly))
+			quantity.Plural(int(t.Count), "request"), printable.Word(t.Sandbox), t.Last.Local().Format(time.TimeOnly))
 	}
 	return nil
 }
 
 func stateText(q *egress.Ask) string {
-	state := cli.Word(q.State)
+	state := printable.Word(q.State)
 	if q.Once {
 		state += " once"
 	}
 	if q.State != "pending" {
-		state += " until " + cli.Clock(q.Until, time.Now())
+		state += " until " + quantity.Clock(q.Until, time.Now())
 	}
 	return state
 }

@@ -11,7 +11,8 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 )
 
 // Open opens the authority in dir. Where there is none it makes one, and says so to talk.
@@ -26,7 +27,7 @@ func Open(dir string, talk io.Writer) (*certs.Authority, error) {
 		return a, Explain(err)
 	}
 	if err == nil {
-		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", cli.Printable(dir))
+		fmt.Fprintf(talk, "egressd: made a certificate authority in %s\n", printable.Text(dir))
 	}
 	return a, Explain(err)
 }
@@ -38,13 +39,13 @@ func Explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		return cli.Failed(errors.New(refusal.Problem), refusal.Fix)
+		return hint.Failed(errors.New(refusal.Problem), refusal.Fix)
 	case errors.Is(err, fs.ErrNotExist):
-		return cli.Failed(err, "egressd ca show, which makes one")
+		return hint.Failed(err, "egressd ca show, which makes one")
 	case errors.Is(err, fs.ErrPermission):
-		return cli.Failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
+		return hint.Failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
 	default:
-		return cli.Failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
+		return hint.Failed(err, "set tls.ca_dir in the policy to a folder that egressd may write")
 	}
 }
 

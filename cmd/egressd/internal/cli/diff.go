@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"strings"
+
+	"github.com/egressd/egressd/internal/printable"
 )
 
 // diffContext is how many unchanged lines stand around a change.
@@ -14,7 +16,7 @@ const diffContext = 3
 func UnifiedDiff(oldName, newName, old, new string) string {
 	edits := diffLines(splitLines(old), splitLines(new))
 	var b strings.Builder
-	fmt.Fprintf(&b, "--- %s\n+++ %s\n", Printable(oldName), Printable(newName))
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", printable.Text(oldName), printable.Text(newName))
 	oldLine, newLine := 1, 1
 	for start := 0; start < len(edits); {
 		from, to := nextHunk(edits, start)
@@ -72,7 +74,7 @@ func writeHunk(b *strings.Builder, edits []edit, oldLine, newLine int) (int, int
 	}
 	fmt.Fprintf(b, "@@ -%s +%s @@\n", hunkRange(oldLine, oldEnd), hunkRange(newLine, newEnd))
 	for _, e := range edits {
-		fmt.Fprintf(b, "%c%s\n", e.sign, Printable(e.text))
+		fmt.Fprintf(b, "%c%s\n", e.sign, printable.Text(e.text))
 	}
 	return oldEnd, newEnd
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 )
 
 // Exit codes that more than one command uses. A command whose answer is its
@@ -16,32 +19,11 @@ const (
 	ExitUnsure = 2 // where the others are answers
 )
 
-// A Failure is an error with the exit code that it ends the command with, and
-// the line that tells a person what to type next.
-type Failure struct {
-	Code int
-	Err  error
-	Hint string
-}
-
-func (f *Failure) Error() string { return f.Err.Error() }
-func (f *Failure) Unwrap() error { return f.Err }
-
 // A Status ends a command with a code that is an answer, not an error. Nothing
 // is printed for it.
 type Status int
 
 func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
-// Failed is for a command that was understood and could not be done.
-func Failed(err error, hint string) error {
-	return &Failure{Code: ExitFailed, Err: err, Hint: hint}
-}
-
-// Misused is for a command that was not understood: exit code 2.
-func Misused(err error, hint string) error {
-	return &Failure{Code: ExitUsage, Err: err, Hint: hint}
-}
 
 // Report prints err for a person and returns the exit code that it stands for.
 func Report(w io.Writer, err error) int {
@@ -52,7 +34,7 @@ func Report(w io.Writer, err error) int {
 	if errors.As(err, &answer) {
 		return int(answer)
 	}
-	f := &Failure{Code: ExitFailed, Err: err}
+	f := &hint.Error{Code: ExitFailed, Err: err}
 	errors.As(err, &f)
 	Explain(w, err, f.Hint)
 	return f.Code
@@ -60,21 +42,21 @@ func Report(w io.Writer, err error) int {
 
 // Explain writes an error and what to type next, each on lines of its own.
 // The error may quote what a sandbox wrote, so it is made printable.
-func Explain(w io.Writer, err error, hint string) {
-	if hint == "" {
-		hint = "egressd help"
+func Explain(w io.Writer, err error, next string) {
+	if next == "" {
+		next = "egressd help"
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "egressd: error: %s\n", Printable(strings.TrimRight(line, "\n")))
+		fmt.Fprintf(w, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))
 	}
-	fmt.Fprintf(w, "egressd: hint: %s\n", Printable(hint))
+	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(next))
 }
 
 // Unsure keeps every failure from reading like a verdict.
 func Unsure(err error) error {
-	var f *Failure
+	var f *hint.Error
 	if errors.As(err, &f) {
-		return &Failure{Code: ExitUnsure, Err: f.Err, Hint: f.Hint}
+		return &hint.Error{Code: ExitUnsure, Err: f.Err, Hint: f.Hint}
 	}
-	return &Failure{Code: ExitUnsure, Err: err}
+	return &hint.Error{Code: ExitUnsure, Err: err}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/spf13/cobra"
 )
@@ -30,12 +31,12 @@ func RunGroup(cmd *cobra.Command, args []string) error {
 	if near == "" {
 		near = names[0]
 	}
-	return Misused(fmt.Errorf("there is no command %q; there is %s", cmd.Name()+" "+args[0], strings.Join(names, ", ")), cmd.CommandPath()+" "+near)
+	return hint.Misused(fmt.Errorf("there is no command %q; there is %s", cmd.Name()+" "+args[0], strings.Join(names, ", ")), cmd.CommandPath()+" "+near)
 }
 
 // FlagError is what a flag that is none comes to: what to type is the help of its command.
 func FlagError(cmd *cobra.Command, err error) error {
-	return Misused(err, cmd.CommandPath()+" --help")
+	return hint.Misused(err, cmd.CommandPath()+" --help")
 }
 
 // NoArguments refuses arguments with the line to type instead.
@@ -43,7 +44,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Misused(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
+	return hint.Misused(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
 }
 
 // ConfigFlag adds --config to a command that reads the policy or the log.
@@ -62,6 +63,6 @@ func OneArgument(what, example string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return Misused(fmt.Errorf("%s takes %s, and was given %d arguments", cmd.CommandPath(), what, len(args)), example)
+		return hint.Misused(fmt.Errorf("%s takes %s, and was given %d arguments", cmd.CommandPath(), what, len(args)), example)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/bundle"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -87,17 +87,17 @@ func (c *Config) OpenFeeds(open Feeds) error {
 		}
 		f, err := c.Feed(s)
 		if err != nil {
-			return cli.Misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.Path)
+			return hint.Misused(fmt.Errorf("%s: %w", at[i], err), "correct rego in "+c.Path)
 		}
 		if all.find(f.Source()) != nil {
 			continue
 		}
 		if err := f.Private(); err != nil {
-			return cli.Failed(err, "egressd policy status, once that is as it should be")
+			return hint.Failed(err, "egressd policy status, once that is as it should be")
 		}
 		if slices.ContainsFunc(all, func(other *Feed) bool { return other.Source().Shares(f.Source()) }) {
 			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())
-			return cli.Misused(err, "correct rego in "+c.Path)
+			return hint.Misused(err, "correct rego in "+c.Path)
 		}
 		all = append(all, f)
 	}
@@ -122,7 +122,7 @@ func (c *Config) Fetch(ctx context.Context, wanted func(*Feed) bool) error {
 	}
 	fetching.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return cli.Failed(err, "correct that, or rego in "+c.Path+"; without a bundle there is no policy")
+		return hint.Failed(err, "correct that, or rego in "+c.Path+"; without a bundle there is no policy")
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
@@ -68,7 +68,7 @@ func LoadUnder(path, organisation string) (*Config, error) {
 	}
 	text, err := Read(found)
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	return New(found, text, organisation)
 }
@@ -86,10 +86,10 @@ func New(path string, text []byte, organisation string) (*Config, error) {
 func parseConfig(path string, text []byte, parse func(string, []byte) (*policy.File, error)) (*Config, error) {
 	file, err := parse(path, text)
 	if err != nil {
-		return nil, cli.Misused(err, "correct "+path+", then egressd check URL")
+		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
 	}
 	if file, err = file.Expand(os.LookupEnv); err != nil {
-		return nil, cli.Misused(err, "set the variable, or write the value into "+path)
+		return nil, hint.Misused(err, "set the variable, or write the value into "+path)
 	}
 	return &Config{Path: path, Text: text, File: file}, nil
 }
@@ -108,7 +108,7 @@ func Read(path string) ([]byte, error) {
 func (c *Config) Compile() (*policy.Policy, error) {
 	self, err := HostAddresses()
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
+		return nil, hint.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
 	}
 	listeners := c.Listeners()
 	return c.CompileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
@@ -123,7 +123,7 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 	}
 	p, err := c.File.Compile(env)
 	if err != nil {
-		return nil, cli.Misused(err, "correct "+fileOf(err, c.Path)+", then egressd check URL")
+		return nil, hint.Misused(err, "correct "+fileOf(err, c.Path)+", then egressd check URL")
 	}
 	c.env = &env
 	return p, nil

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -25,10 +25,10 @@ func loadOrganisation(path string) (*Config, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	hint := "ask who keeps " + path + "; without it nothing is decided"
+	next := "ask who keeps " + path + "; without it nothing is decided"
 	text, err := Read(path)
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("read the organisation's policy: %w", err), hint)
+		return nil, hint.Misused(fmt.Errorf("read the organisation's policy: %w", err), next)
 	}
 	c, err := parseConfig(path, text, policy.ParseOrganisation)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // Find returns path, or the first policy file that exists. The working
@@ -26,7 +26,7 @@ func Find(path string) (string, error) {
 			return p, nil // also one that cannot be read: what follows says so
 		}
 	}
-	return "", cli.Misused(&NotFoundError{places}, "egressd init")
+	return "", hint.Misused(&NotFoundError{places}, "egressd init")
 }
 
 // Places are the paths of the policy file in the order in which they
@@ -87,7 +87,7 @@ func DefaultAuditDir() (string, error) {
 	}
 	places := userPlaces("XDG_STATE_HOME", ".local/state", "audit")
 	if len(places) == 0 {
-		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
+		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
 	}
 	return places[0], nil
 }
@@ -115,7 +115,7 @@ func (c *Config) CADir() (string, error) {
 func DefaultCADir() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
-		return "", cli.Misused(err, "set tls.ca_dir in the policy, or HOME")
+		return "", hint.Misused(err, "set tls.ca_dir in the policy, or HOME")
 	}
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
@@ -137,7 +137,7 @@ func (c *Config) OperatorToken() (string, error) {
 func OperatorTokens() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
-		return "", cli.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
+		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
 	}
 	return filepath.Join(filepath.Dir(log), "admin"), nil
 }
@@ -190,7 +190,7 @@ const RunTime = "20060102-150405.000"
 func RunDir(runs, id string) (string, error) {
 	entries, err := os.ReadDir(runs)
 	if err != nil || len(entries) == 0 {
-		return "", cli.Failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
+		return "", hint.Failed(fmt.Errorf("there is no run in %s", runs), "egressd run -- COMMAND")
 	}
 	if id == "last" {
 		return filepath.Join(runs, entries[len(entries)-1].Name()), nil
@@ -200,7 +200,7 @@ func RunDir(runs, id string) (string, error) {
 			return filepath.Join(runs, id), nil
 		}
 	}
-	return "", cli.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
+	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
 }
 
 // RunsIndexBeside is the folder of the index, beside that of the runs.

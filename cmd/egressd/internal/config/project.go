@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -52,7 +53,7 @@ func (c *Config) ReadProjects() ([]*Project, error) {
 		}
 		p, err := readProject(s.Name, c.projectDir(s.Project))
 		if err != nil {
-			return nil, cli.Misused(err, "egressd trust --revoke "+cli.ShellWord(c.projectDir(s.Project))+", then egressd trust "+cli.ShellWord(c.projectDir(s.Project)))
+			return nil, hint.Misused(err, "egressd trust --revoke "+shell.Word(c.projectDir(s.Project))+", then egressd trust "+shell.Word(c.projectDir(s.Project)))
 		}
 		all = append(all, p)
 	}
@@ -142,7 +143,7 @@ func (p *Project) Path() string { return filepath.Join(p.Dir, TreeFolder, TreeFi
 
 // Warning says what is to be known about the project, or "".
 func (p *Project) Warning(c *Config) string {
-	again := "egressd trust " + cli.ShellWord(p.Dir)
+	again := "egressd trust " + shell.Word(p.Dir)
 	switch {
 	case p.State == ProjectUntrusted && p.why != nil:
 		return fmt.Sprintf("counts as absent, since nothing can be trusted (%v); set HOME", p.why)

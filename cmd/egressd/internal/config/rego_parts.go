@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
@@ -71,7 +71,7 @@ func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err err
 		more, err := c.partsOf(&r, &list)
 		parts = append(parts, more...)
 		if err != nil {
-			return parts, cli.Misused(err, "correct "+list.At+" in "+list.File)
+			return parts, hint.Misused(err, "correct "+list.At+" in "+list.File)
 		}
 	}
 	projects, err := c.ReadProjects()
@@ -134,7 +134,7 @@ func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 func (p *RegoPart) load() (*rego.Evaluator, error) {
 	e, err := rego.Load(p.Deciding(), p.Options)
 	if err != nil {
-		return nil, cli.Misused(p.regoError(err), "correct that, then egressd policy check")
+		return nil, hint.Misused(p.regoError(err), "correct that, then egressd policy check")
 	}
 	return e, nil
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -23,7 +23,7 @@ func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
 		return &policy.SandboxRules{Name: sandbox.Default}, nil
 	}
 	if len(listed) == 0 {
-		return nil, cli.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
+		return nil, hint.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
 	}
 	names := make([]string, len(listed))
 	for i := range listed {
@@ -32,13 +32,13 @@ func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
 		}
 	}
 	if name == "" {
-		return nil, cli.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.Path), "--sandbox "+names[0])
+		return nil, hint.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.Path), "--sandbox "+names[0])
 	}
 	near := spelling.Nearest(name, names)
 	if near == "" {
 		near = names[0]
 	}
-	return nil, cli.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
+	return nil, hint.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
 // ProxyAt is [Config.ProxyOf] of the configuration at path, but for the address where
@@ -70,7 +70,7 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	}
 	listener := c.listenerOf(s)
 	if listener == "" {
-		return "", nil, cli.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
+		return "", nil, hint.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
 	}
 	if s.TokenFile == "" {
 		return listener, nil, nil
@@ -91,11 +91,11 @@ func (c *Config) token(s *policy.SandboxRules) (string, error) {
 	path := c.Relative(s.TokenFile)
 	text, err := durable.Read(path, MaxTokenBytes)
 	if err != nil {
-		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
+		return "", hint.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
 	}
 	token := strings.TrimRight(string(text), "\r\n")
 	if token == "" {
-		return "", cli.Failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
+		return "", hint.Failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
 	}
 	return token, nil
 }
@@ -138,7 +138,7 @@ func (c *Config) checkUsers() error {
 		text, err := os.ReadFile("/proc/self/uid_map")
 		if err != nil || !mapsEveryone(string(text)) {
 			err := fmt.Errorf("sandbox %s: egressd runs in a user namespace, in which uid %d is every user that has no number there", s.Name, overflowUID)
-			return cli.Misused(err, "give the program another user, or run egressd outside of the namespace")
+			return hint.Misused(err, "give the program another user, or run egressd outside of the namespace")
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -92,7 +92,7 @@ func (t Tree) Legible() error {
 		for i, line := range append([]string{f.Name}, strings.Split(text, "\n")...) {
 			line = strings.ReplaceAll(line, "\t", " ")
 			if at := strings.IndexFunc(line, policy.Deceptive); at >= 0 || !utf8.ValidString(line) {
-				return fmt.Errorf("line %d of %s holds an invisible character, or is not UTF-8", i, cli.Printable(f.Name))
+				return fmt.Errorf("line %d of %s holds an invisible character, or is not UTF-8", i, printable.Text(f.Name))
 			}
 		}
 	}

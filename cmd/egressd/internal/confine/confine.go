@@ -10,8 +10,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/confined"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/proxy"
 )
@@ -46,7 +46,7 @@ func Privileges(talk io.Writer) error {
 		return nil
 	}
 	if few, ok := errors.AsType[*threads.FewSignals](err); ok {
-		return cli.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.Hint)
+		return hint.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.Hint)
 	}
 	if err != nil {
 		return unconfined("no new privileges", err)
@@ -82,7 +82,7 @@ func Daemon(talk io.Writer) error {
 }
 
 func unconfined(step string, err error) error {
-	return cli.Failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
+	return hint.Failed(fmt.Errorf("confine egressd: %s: %w", step, err), "egressd serve, where prctl(2) and setrlimit(2) are allowed")
 }
 
 // Memory makes the process's memory, environment and descriptors root's

@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -78,7 +81,7 @@ type attachedView struct {
 }
 
 func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
-	if err := o.check(cli.ShellWord(who)); err != nil {
+	if err := o.check(shell.Word(who)); err != nil {
 		return err
 	}
 	pid, err := o.process(who)
@@ -87,7 +90,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	}
 	process, err := sandbox.OpenProcess(pid)
 	if err != nil {
-		return cli.Failed(err, "egressd attach PID, of a process that runs")
+		return hint.Failed(err, "egressd attach PID, of a process that runs")
 	}
 	defer process.Close()
 	network, err := process.Ready(ownAddresses())
@@ -103,7 +106,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	if o.json {
 		err = cli.PrintJSON(stdout, done)
 	} else {
-		fmt.Fprintf(stderr, "egressd: process %d is sandbox %s · %s · policy %.8s…, until it ends\n", pid, cli.Printable(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
+		fmt.Fprintf(stderr, "egressd: process %d is sandbox %s · %s · policy %.8s…, until it ends\n", pid, printable.Text(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
 	}
 	if err == nil && o.wait {
 		process.Wait()
@@ -115,10 +118,10 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 // line.
 func (o *attachOptions) check(rest string) error {
 	if o.name != "" && !sandbox.PlainName(o.name) {
-		return cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
+		return hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
 	}
 	if os.Geteuid() != 0 {
-		return cli.Failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
+		return hint.Failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
 	}
 	return nil
 }
@@ -128,7 +131,7 @@ func (o *attachOptions) engineSocket(rest string) (string, error) {
 	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
 	socket = strings.TrimPrefix(socket, "//")
 	if !filepath.IsAbs(socket) {
-		return "", cli.Misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
+		return "", hint.Misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
 	}
 	return socket, nil
 }
@@ -152,11 +155,11 @@ func (o *attachOptions) process(who string) (int, error) {
 	var container *sandbox.ContainerError
 	switch {
 	case errors.As(err, &container) && container.Missing:
-		return 0, cli.Failed(err, "docker ps, for those that run")
+		return 0, hint.Failed(err, "docker ps, for those that run")
 	case errors.As(err, &container):
-		return 0, cli.Failed(err, "docker start "+cli.ShellWord(who))
+		return 0, hint.Failed(err, "docker start "+shell.Word(who))
 	case err != nil:
-		return 0, cli.Failed(err, "egressd attach PID, or --docker PATH of the socket")
+		return 0, hint.Failed(err, "egressd attach PID, or --docker PATH of the socket")
 	}
 	return pid, nil
 }

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -40,19 +43,19 @@ func (o *attachOptions) checkFollow(args []string) error {
 	key, _, _ := strings.Cut(o.label, "=")
 	switch {
 	case len(args) > 0:
-		return cli.Misused(errors.New("--follow finds containers by --label, and takes no container"), followExample)
+		return hint.Misused(errors.New("--follow finds containers by --label, and takes no container"), followExample)
 	case !o.follow:
-		return cli.Misused(errors.New("--label is for --follow"), followExample)
+		return hint.Misused(errors.New("--label is for --follow"), followExample)
 	case key == "":
-		return cli.Misused(errors.New("--follow needs the label of the containers"), followExample)
+		return hint.Misused(errors.New("--follow needs the label of the containers"), followExample)
 	case o.wait:
-		return cli.Misused(errors.New("--follow goes on until a signal, and --wait until one process ends: give one of them"), followExample)
+		return hint.Misused(errors.New("--follow goes on until a signal, and --wait until one process ends: give one of them"), followExample)
 	}
 	return nil
 }
 
 func (o *attachOptions) runFollow(cmd *cobra.Command) error {
-	if err := o.check("--follow --label " + cli.ShellWord(o.label)); err != nil {
+	if err := o.check("--follow --label " + shell.Word(o.label)); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -118,7 +121,7 @@ func (f *follower) ended(c *policy.Container) {
 
 // hold has a container's network be handed in until it has ended, or ctx is done.
 func (f *follower) hold(ctx context.Context, k *sandbox.Known) {
-	name, last := cli.Printable(k.Name), ""
+	name, last := printable.Text(k.Name), ""
 	for ctx.Err() == nil {
 		handed, done, err := f.attach(k)
 		var open *sandbox.OpenNetworkError
@@ -162,7 +165,7 @@ func (f *follower) attach(k *sandbox.Known) (*sandbox.Handed, *attachedView, err
 
 func (f *follower) tell(name string, k *sandbox.Known, done *attachedView) {
 	if !f.json {
-		f.say("%s (%.12s) is sandbox %s · %s · policy %.8s…", name, k.ID, cli.Printable(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
+		f.say("%s (%.12s) is sandbox %s · %s · policy %.8s…", name, k.ID, printable.Text(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
 		return
 	}
 	f.mu.Lock()

@@ -18,6 +18,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/internal/dockerrun"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -84,7 +87,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	c, err := dockerrun.Parse(args)
 	var refused *dockerrun.RefusedError
 	if errors.As(err, &refused) {
-		return cli.Misused(err, refused.Instead)
+		return hint.Misused(err, refused.Instead)
 	}
 	if err != nil {
 		return err
@@ -95,7 +98,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	}
 	docker, err := exec.LookPath("docker")
 	if err != nil {
-		return cli.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
+		return hint.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
 	}
 	image, err := imageOf(docker, c, stderr)
 	if err != nil {
@@ -107,10 +110,10 @@ func dockerRun(stderr io.Writer, args []string) error {
 	}
 	own, err := os.Executable()
 	if err != nil {
-		return cli.Failed(err, "egressd docker run, from a file")
+		return hint.Failed(err, "egressd docker run, from a file")
 	}
 	err = syscall.Exec(docker, slices.Concat([]string{"docker"}, dockerArguments(c, image, places.Real(own), socket, argv)), os.Environ())
-	return cli.Failed(fmt.Errorf("start docker: %w", err), "docker version")
+	return hint.Failed(fmt.Errorf("start docker: %w", err), "docker version")
 }
 
 // dockerArguments are those with which docker is started.
@@ -138,7 +141,7 @@ func bindMount(from, to string) string {
 func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	host := os.Getenv("DOCKER_HOST")
 	if host != "" && !strings.HasPrefix(host, policy.UnixListener) {
-		return cli.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
+		return hint.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
@@ -149,11 +152,11 @@ func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	for _, source := range c.Sources {
 		real := places.Real(source)
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
-			return cli.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
+			return hint.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
 		}
 		for _, door := range append(never, below...) {
 			if places.IsOrHolds(real, door) || slices.Contains(below, door) && places.Within(real, door) {
-				return cli.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
+				return hint.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
 			}
 		}
 	}
@@ -180,7 +183,7 @@ func imageOf(docker string, c *dockerrun.Command, stderr io.Writer) (*dockerImag
 	pull := exec.Command(docker, append(args, "--", c.Image)...)
 	pull.Stdout, pull.Stderr = stderr, stderr
 	if err := pull.Run(); err != nil {
-		return nil, cli.Failed(fmt.Errorf("docker pull %s: %w", c.Image, err), "docker images, for those that are there")
+		return nil, hint.Failed(fmt.Errorf("docker pull %s: %w", c.Image, err), "docker images, for those that are there")
 	}
 	return inspectImage(docker, c.Image)
 }
@@ -191,11 +194,11 @@ func inspectImage(docker, name string) (*dockerImage, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, cli.Failed(fmt.Errorf("docker image inspect %s: %s", name, cli.Printable(strings.TrimSpace(said.String()))), "docker pull "+cli.ShellWord(name))
+		return nil, hint.Failed(fmt.Errorf("docker image inspect %s: %s", name, printable.Text(strings.TrimSpace(said.String()))), "docker pull "+shell.Word(name))
 	}
 	image := new(dockerImage)
 	if err := json.Unmarshal(out, image); err != nil {
-		return nil, cli.Failed(fmt.Errorf("docker image inspect %s: %w", name, err), "docker version")
+		return nil, hint.Failed(fmt.Errorf("docker image inspect %s: %w", name, err), "docker version")
 	}
 	return image, nil
 }
@@ -210,7 +213,7 @@ func (i *dockerImage) command(c *dockerrun.Command) ([]string, error) {
 		}
 	}
 	if len(argv) == 0 {
-		return nil, cli.Misused(fmt.Errorf("the image %s starts nothing by itself", c.Image), "egressd docker run "+cli.ShellWord(c.Image)+" COMMAND")
+		return nil, hint.Misused(fmt.Errorf("the image %s starts nothing by itself", c.Image), "egressd docker run "+shell.Word(c.Image)+" COMMAND")
 	}
 	return argv, nil
 }

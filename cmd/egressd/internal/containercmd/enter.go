@@ -17,6 +17,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -86,10 +88,10 @@ func socketPath(flag string) string {
 // run returns only where COMMAND was not started.
 func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	if len(argv) == 0 {
-		return cli.Misused(errors.New("enter needs a program"), "egressd enter -- COMMAND")
+		return hint.Misused(errors.New("enter needs a program"), "egressd enter -- COMMAND")
 	}
 	if o.name != "" && !sandbox.PlainName(o.name) {
-		return cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
+		return hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
 	}
 	if o.quiet {
 		stderr = &cli.HeldTalk{To: stderr, Quiet: true}
@@ -114,7 +116,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	if errors.As(err, &program) {
 		return exits.NotStarted(err)
 	}
-	return cli.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
+	return hint.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
 }
 
 func ownAddresses() sandbox.Addresses {
@@ -123,11 +125,11 @@ func ownAddresses() sandbox.Addresses {
 }
 
 // notReady says why a network cannot be handed in, and how to come by one that can.
-func notReady(err error, hint string) error {
+func notReady(err error, next string) error {
 	if errors.Is(err, sandbox.ErrHandedIn) {
-		hint = "start the program in it without egressd enter, or end what it was handed in for"
+		next = "start the program in it without egressd enter, or end what it was handed in for"
 	}
-	return cli.Failed(err, hint)
+	return hint.Failed(err, next)
 }
 
 // handIn hands a network in and keeps none of its sockets.
@@ -147,9 +149,9 @@ func handIn(network *sandbox.Readied, socket, name string) (*sandbox.Handed, err
 func notHandedIn(err error) error {
 	var refused *sandbox.RefusedError
 	if errors.As(err, &refused) {
-		return cli.Failed(err, refused.Hint)
+		return hint.Failed(err, refused.Hint)
 	}
-	return cli.Failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
+	return hint.Failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
 }
 
 // sayEntered says what holds from now on.
@@ -161,7 +163,7 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 	case sandbox.ByProxy:
 		how = fmt.Sprintf("proxy 127.0.0.1:%d, by variables alone (no CAP_NET_ADMIN): what ignores them has no network", sandbox.ProxyPort)
 	}
-	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", cli.Printable(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
+	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", printable.Text(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
 	if o.Mode != sandbox.ByProxy {
 		return
 	}
@@ -170,7 +172,7 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 		return
 	}
 	if others := sandbox.Resolvers(); len(others) > 0 {
-		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", cli.Printable(strings.Join(others, ", ")))
+		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable.Text(strings.Join(others, ", ")))
 		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
 	}
 }

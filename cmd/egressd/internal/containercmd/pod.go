@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/doctorcmd"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -47,24 +48,24 @@ writes a manifest with all of it.`,
 
 func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
 	if pod.User == 0 || pod.Capture == 0 || pod.Names == 0 {
-		return cli.Misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
+		return hint.Misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
 	}
 	if err := pod.Enforce(); err != nil {
-		hint := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
+		next := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
 		if errors.Is(err, sandbox.ErrForeignRules) {
-			hint = "hostNetwork: false, and no service mesh in the pod"
+			next = "hostNetwork: false, and no service mesh in the pod"
 		}
-		return cli.Failed(err, hint)
+		return hint.Failed(err, next)
 	}
 	if f := doctorcmd.RulesFinding(); f.Fix != "" {
-		return cli.Failed(errors.New(f.Says), f.Fix)
+		return hint.Failed(errors.New(f.Says), f.Fix)
 	}
 	fmt.Fprintf(talk, "egressd: everybody but user %d reaches ports %d and %d alone\n", pod.User, pod.Capture, pod.Names)
 	if program == "" {
 		return nil
 	}
 	if err := copySelf(program); err != nil {
-		return cli.Failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
+		return hint.Failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
 	}
 	return nil
 }
@@ -91,7 +92,7 @@ command where there is nothing to find. Else it says what is wrong, and exits wi
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.Misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")
+				return hint.Misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")
 			}
 			return podRun(uid, args)
 		},
@@ -109,11 +110,11 @@ func podRun(uid uint32, args []string) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return cli.Failed(fmt.Errorf("%s is not started here: it could send past egressd\n%s", args[0], strings.Join(wrong, "\n")), strings.Join(fixes, "; "))
+		return hint.Failed(fmt.Errorf("%s is not started here: it could send past egressd\n%s", args[0], strings.Join(wrong, "\n")), strings.Join(fixes, "; "))
 	}
 	path, err := exec.LookPath(args[0])
 	if err == nil {
 		err = syscall.Exec(path, args, os.Environ())
 	}
-	return cli.Failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
+	return hint.Failed(fmt.Errorf("start %s: %w", args[0], err), "egressd pod-run -- COMMAND, with a program of this container")
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -30,7 +30,7 @@ func takeHanded() (*handed, error) {
 	for _, f := range activation.Files(true) {
 		if err := h.add(f); err != nil {
 			h.close()
-			return nil, cli.Failed(fmt.Errorf("the service manager handed over %s, which is no socket to listen on: %w", f.Name(), err), "ListenStream= and ListenDatagram= alone, in the socket units")
+			return nil, hint.Failed(fmt.Errorf("the service manager handed over %s, which is no socket to listen on: %w", f.Name(), err), "ListenStream= and ListenDatagram= alone, in the socket units")
 		}
 	}
 	return h, nil
@@ -114,7 +114,7 @@ func (h *handed) allTaken(config string) error {
 	for _, c := range h.packets {
 		names = append(names, c.LocalAddr().String()+" (datagrams)")
 	}
-	return cli.Misused(fmt.Errorf("the service manager handed over sockets that are no listeners of %s: %s", config, strings.Join(names, ", ")),
+	return hint.Misused(fmt.Errorf("the service manager handed over sockets that are no listeners of %s: %s", config, strings.Join(names, ", ")),
 		"egressd init systemd --force, which makes the socket units after the policy, then systemctl daemon-reload")
 }
 

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // logOptions are how the log of this daemon is written.
@@ -46,7 +48,7 @@ func (d *Daemon) createLog(dir string, o audit.Options) (*audit.Log, error) {
 		return l, err
 	}
 	_, root := l.Origin()
-	fmt.Fprintf(d.Talk, "egressd: the audit log in %s is signed; keep its key elsewhere, to verify it with:\n%s\n", cli.Printable(dir), root)
+	fmt.Fprintf(d.Talk, "egressd: the audit log in %s is signed; keep its key elsewhere, to verify it with:\n%s\n", printable.Text(dir), root)
 	return l, nil
 }
 
@@ -66,7 +68,7 @@ func (d *Daemon) acceptAndBegin(dir string, o audit.Options, why error) (*audit.
 	}
 	d.accepted = fmt.Sprintf("accepted damage; the log before is in %s: %v", filepath.Base(where), why)
 	fmt.Fprintf(d.Talk, "egressd: warning: %v\n", why)
-	fmt.Fprintf(d.Talk, "egressd: warning: that log is now in %s, and a new one begins\n", cli.Printable(where))
+	fmt.Fprintf(d.Talk, "egressd: warning: that log is now in %s, and a new one begins\n", printable.Text(where))
 	return d.createLog(dir, o)
 }
 
@@ -76,15 +78,15 @@ func (d *Daemon) explainLog(dir string, err error) error {
 	var damage *audit.DamageError
 	switch {
 	case errors.Is(err, audit.ErrLocked):
-		return cli.Failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
+		return hint.Failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
 	case errors.As(err, &refusal):
-		return cli.Failed(err, refusal.Fix)
+		return hint.Failed(err, refusal.Fix)
 	case errors.As(err, &damage):
-		return cli.Failed(err, "egressd log verify "+cli.ShellWord(dir)+"; then restore it, or egressd serve --accept-damage, which sets it aside and begins a new one")
+		return hint.Failed(err, "egressd log verify "+shell.Word(dir)+"; then restore it, or egressd serve --accept-damage, which sets it aside and begins a new one")
 	case errors.Is(err, os.ErrPermission):
-		return cli.Failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+d.Path+" to folders that egressd may write")
+		return hint.Failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+d.Path+" to folders that egressd may write")
 	default:
-		return cli.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.Path)
+		return hint.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.Path)
 	}
 }
 

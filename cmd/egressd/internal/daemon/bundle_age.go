@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/printable"
 )
 
 // age has the flows that are open decided again where a bundle has become stale, or
@@ -42,7 +42,7 @@ func (d *Daemon) turn(ctx context.Context, label, why string, recorded *bool) {
 		return
 	}
 	*recorded = stale
-	fmt.Fprintf(d.Talk, "egressd: warning: %s\n", cli.Printable(note))
+	fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(note))
 }
 
 // lookEvery is how often the age of the bundles is looked at, at least: the

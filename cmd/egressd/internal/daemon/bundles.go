@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/bundle"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -185,7 +185,7 @@ func (d *Daemon) refused(f *config.Feed, why error) {
 	}
 	f.Said = note
 	d.note(note)
-	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", cli.Printable(note))
+	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable.Text(note))
 }
 
 // heard says that a feed which failed does no longer.
@@ -196,7 +196,7 @@ func (d *Daemon) heard(f *config.Feed) {
 	f.Said = ""
 	note := fmt.Sprintf("bundle %s is fetched again", f.Source().Label())
 	d.note(note)
-	fmt.Fprintf(d.Talk, "egressd: %s\n", cli.Printable(note))
+	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))
 }
 
 func (d *Daemon) note(text string) {

@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/secret"
 )
 
@@ -32,7 +33,7 @@ func readCanaries(c *config.Config) (*secret.Canaries, error) {
 	}
 	found, err := secret.NewCanaries(all)
 	if err != nil {
-		return nil, cli.Misused(err, "correct canaries in "+c.Path+", and the files that it names")
+		return nil, hint.Misused(err, "correct canaries in "+c.Path+", and the files that it names")
 	}
 	return found, nil
 }
@@ -42,10 +43,10 @@ func readCanaries(c *config.Config) (*secret.Canaries, error) {
 func readPrivate(path string) ([]byte, error) {
 	text, err := durable.Read(path, maxCanaryBytes)
 	if err != nil {
-		return nil, cli.Failed(err, "write the text into "+path+", with mode 0600")
+		return nil, hint.Failed(err, "write the text into "+path+", with mode 0600")
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
-		return nil, cli.Failed(fmt.Errorf("%s can be read by others than its owner", path), "chmod 600 "+path)
+		return nil, hint.Failed(fmt.Errorf("%s can be read by others than its owner", path), "chmod 600 "+path)
 	}
 	return text, nil
 }
@@ -62,7 +63,7 @@ func (d *Daemon) alarm(a egress.Alarm) {
 		who += " (" + filepath.Base(a.Program) + ")"
 	}
 	fmt.Fprintf(d.Talk, "egressd: ALARM: %s tried to send the canary %s to %s, in its %s (%s); it was stopped\n",
-		cli.Printable(cmp.Or(who, "nobody known")), a.Canary, cli.Printable(cmp.Or(a.Destination, "an unknown place")), cli.Printable(a.Where), a.Encoding)
+		printable.Text(cmp.Or(who, "nobody known")), a.Canary, printable.Text(cmp.Or(a.Destination, "an unknown place")), printable.Text(a.Where), a.Encoding)
 	if more > 1 {
 		fmt.Fprintf(d.Talk, "egressd: ALARM: %d alarms since the last one\n", more)
 	}

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -69,7 +69,7 @@ func (d *Daemon) engineHealth(w *containers, err error) {
 	switch {
 	case err != nil && was == nil:
 		note = "containers are unknown, and thus refused: the engine cannot be asked: " + err.Error()
-		fmt.Fprintf(d.Talk, "egressd: error: %s\n", cli.Printable(note))
+		fmt.Fprintf(d.Talk, "egressd: error: %s\n", printable.Text(note))
 		fmt.Fprintln(d.Talk, "egressd: hint: start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
 	case err == nil && was != nil:
 		note = "containers are known again: the engine answers"
@@ -89,7 +89,7 @@ func (d *Daemon) contained(k *sandbox.Known) {
 		return
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
-	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", cli.Printable(note), d.Path)
+	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable.Text(note), d.Path)
 	if err := d.Gate.NoteSandbox(egress.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
 		d.Complain(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/policy"
@@ -191,7 +191,7 @@ func readCredentials(ctx context.Context, c *config.Config, digest string) (*cre
 	}
 	reading.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return nil, cli.Misused(err, "correct inject in "+c.Path)
+		return nil, hint.Misused(err, "correct inject in "+c.Path)
 	}
 	return set, nil
 }

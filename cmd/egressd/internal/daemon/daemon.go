@@ -19,14 +19,16 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/hostaddr"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/version"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/records/sink"
@@ -128,14 +130,14 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		d.seen = config.StateOf(d.Path, d.above, nil)
 	}
 	if d.host, err = hostaddr.Watch(); err != nil {
-		return nil, cli.Failed(err, "egressd serve, where netlink sockets are allowed")
+		return nil, hint.Failed(err, "egressd serve, where netlink sockets are allowed")
 	}
 	entries, err := d.Config.Entries()
 	if err != nil {
 		return nil, err
 	}
 	if d.sandboxes, err = sandbox.NewDirectory(entries); err != nil {
-		return nil, cli.Misused(err, "correct sandboxes in "+d.Path)
+		return nil, hint.Misused(err, "correct sandboxes in "+d.Path)
 	}
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
@@ -265,20 +267,20 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, err
 	}
 	if err := d.Gate.SetPolicy(ctx, p, "loaded "+d.Path); err != nil {
-		return nil, cli.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+		return nil, hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
 	d.putInForce(p, d.Config, "loaded "+d.Path)
 	d.attest()
 	d.adopt(d.Config)
 	if err := d.sinks.Apply(sinks); err != nil {
-		return nil, cli.Failed(err, "correct audit.sinks in "+d.Path)
+		return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
 	}
 	if err := d.anchors.Apply(d.Config.File.Audit.Anchors, witnesses); err != nil {
-		return nil, cli.Misused(err, "correct audit.anchors in "+d.Path)
+		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)
 	}
 	for _, w := range d.Config.Warnings() {
-		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", cli.Printable(w))
+		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
 	}
 	return p, d.noteProjects()
 }
@@ -286,20 +288,20 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 func (d *Daemon) recordStart() error {
 	for _, torn := range d.Log.Recovered() {
 		if err := d.Gate.Note(egress.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
-			return cli.Failed(err, "free space for the audit log")
+			return hint.Failed(err, "free space for the audit log")
 		}
 	}
 	if d.accepted != "" {
 		if err := d.Gate.Note(egress.KindRecovery, clipped(d.accepted)); err != nil {
-			return cli.Failed(err, "free space for the audit log")
+			return hint.Failed(err, "free space for the audit log")
 		}
 	}
-	note := "started " + cli.ThisBuild().String()
+	note := "started " + version.This().String()
 	if w := d.Config.Warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
 	if err := d.Gate.Note(egress.KindStart, clipped(note)); err != nil {
-		return cli.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
+		return hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
 }
@@ -326,9 +328,9 @@ func (d *Daemon) parts() string {
 // noteProjects tells the operator and the log of the projects that do not count.
 func (d *Daemon) noteProjects() error {
 	for _, w := range d.Config.ProjectWarnings() {
-		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", cli.Printable(w))
+		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
 		if err := d.Gate.Note(egress.KindPolicy, clipped("warning: "+w)); err != nil {
-			return cli.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
+			return hint.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -37,12 +37,12 @@ func (d *Daemon) listenForNetworks() error {
 		return nil
 	}
 	if err := sandbox.TellsNetworksApart(); err != nil {
-		return cli.Failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.Path)
+		return hint.Failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.Path)
 	}
 	for _, name := range names {
 		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, policy.UnixListener), ofOwner)
 		if err != nil {
-			return cli.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
+			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
 		}
 		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor, Enters: d.entersAtAll}
 		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
@@ -67,7 +67,7 @@ func (d *Daemon) admitVisitors(c *config.Config) error {
 			mode = ofGroup
 		}
 		if err := l.file.chmod(mode); err != nil {
-			return cli.Failed(err, "let egressd own "+l.file.held.Name())
+			return hint.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
 	return nil
@@ -114,7 +114,7 @@ func (d *Daemon) endStays(ctx context.Context) (wait func()) {
 }
 
 // entersAtAll says why a visitor is no sandbox.
-func (d *Daemon) entersAtAll(v sandbox.Visitor) (hint string, why error) {
+func (d *Daemon) entersAtAll(v sandbox.Visitor) (next string, why error) {
 	return nobodyEnters, d.sandboxes.MayEnter(v)
 }
 

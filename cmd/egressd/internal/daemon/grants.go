@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/boottime"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -172,7 +172,7 @@ func (d *Daemon) ended(g *grant, how string) {
 	if err := d.Gate.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
 		d.Complain(fmt.Errorf("record the end of a grant: %w", err))
 	}
-	fmt.Fprintf(d.Talk, "egressd: %s\n", cli.Printable(note))
+	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))
 }
 
 func idsOf(grants []*grant) string {

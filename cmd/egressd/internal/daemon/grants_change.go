@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -56,8 +57,8 @@ type asking struct {
 }
 
 // refused is a request that is not granted, and what to type next.
-func refused(hint, format string, arguments ...any) error {
-	return &admin.Unavailable{Status: http.StatusUnprocessableEntity, Why: fmt.Sprintf(format, arguments...), Hint: hint}
+func refused(next, format string, arguments ...any) error {
+	return &admin.Unavailable{Status: http.StatusUnprocessableEntity, Why: fmt.Sprintf(format, arguments...), Hint: next}
 }
 
 func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
@@ -71,7 +72,7 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 		return nil, refused("egressd allow HOST, or egressd deny HOST", "the verdict is allow or deny")
 	}
 	if q.Seconds < 1 || q.Seconds > int64(grantLongest/time.Second) {
-		return nil, refused("--for 1h; what is for longer belongs into the policy: --save", "a grant is for 1 second to %s", cli.SpanText(grantLongest))
+		return nil, refused("--for 1h; what is for longer belongs into the policy: --save", "a grant is for 1 second to %s", quantity.Span(grantLongest))
 	}
 	if a.lasts = time.Duration(q.Seconds) * time.Second; len(q.Patterns) == 0 || len(q.Patterns) > patternsMost {
 		return nil, refused("egressd allow example.com", "1 to %d hosts are granted at a time", patternsMost)
@@ -88,7 +89,7 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 			err = checkAllow(p)
 		}
 		if err != nil && policy.InSpecialSpace(p) && policy.CheckGrant(p) == nil {
-			return nil, refused("egressd allow "+cli.PatternWord(p.String())+" --save", "%v", err)
+			return nil, refused("egressd allow "+shell.Pattern(p.String())+" --save", "%v", err)
 		}
 		if err != nil {
 			return nil, refused("egressd log verdict:deny, for the hosts that are needed", "%v", err)
@@ -189,14 +190,14 @@ func (d *Daemon) grant(ctx context.Context, a *asking) (done admin.Granted, err 
 	}
 	d.countGranted(len(j.made))
 	for _, g := range j.made {
-		fmt.Fprintf(d.Talk, "egressd: grant %s for %s: %s\n", g.ID, cli.SpanText(a.lasts), g.text())
+		fmt.Fprintf(d.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
 	}
 	return j.told(d, d.policy), nil
 }
 
 // note is what the log says of a grant.
 func (a *asking) note(g *grant) string {
-	text := fmt.Sprintf("grant %s for %s, until %s: %s", g.ID, cli.SpanText(a.lasts), g.Until.Format(time.RFC3339), g.text())
+	text := fmt.Sprintf("grant %s for %s, until %s: %s", g.ID, quantity.Span(a.lasts), g.Until.Format(time.RFC3339), g.text())
 	if a.From != "" {
 		text += ", in answer to " + a.From
 	}
@@ -348,7 +349,7 @@ func wayOut(d *Daemon, r *policy.Reach) string {
 	case r.Why.Rule == "ceiling":
 		return "write it under ceiling in " + d.Path + ", if it is meant to pass"
 	case r.Why.Class == policy.AddressDenied:
-		return "egressd check " + cli.PatternWord(r.Shut)
+		return "egressd check " + shell.Pattern(r.Shut)
 	}
 	return "change rule " + r.Why.Rule + " in " + d.Path + ", if it is meant to pass"
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/authority"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 )
@@ -52,7 +52,7 @@ func (d *Daemon) tlsListener(c *config.Config, with *proxy.Inspection) (*proxy.T
 		l.Clients, err = clientAuthorities(text)
 	}
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.Path)
+		return nil, hint.Misused(fmt.Errorf("listen.client_ca: %w", err), "correct listen.client_ca in "+c.Path)
 	}
 	return l, nil
 }
@@ -111,7 +111,7 @@ func (d *Daemon) admitUsers(c *config.Config) error {
 			mode = ofEveryone
 		}
 		if err := l.file.chmod(mode); err != nil {
-			return cli.Failed(err, "let egressd own "+l.file.held.Name())
+			return hint.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
 	return d.admitVisitors(c)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/authority"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -46,7 +46,7 @@ func (d *Daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
 	}
 	pool, err := certs.Pool(roots...)
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
+		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
 	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find}, nil
 }
@@ -57,7 +57,7 @@ func extraRoots(c *config.Config) (all [][]byte, err error) {
 	for _, path := range c.File.TLS.ExtraRoots {
 		text, err := os.ReadFile(c.Relative(path))
 		if err != nil {
-			return nil, cli.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.Path)
+			return nil, hint.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.Path)
 		}
 		all = append(all, text)
 	}

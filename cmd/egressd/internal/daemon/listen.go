@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -27,7 +27,7 @@ func (d *Daemon) listen() error {
 	for _, name := range names {
 		l, err := d.openListener(name)
 		if err != nil {
-			return cli.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.Path)
+			return hint.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.Path)
 		}
 		d.listening = append(d.listening, l)
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
@@ -50,7 +50,7 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.Change == nil {
-		return cli.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.Path)
+		return hint.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.Path)
 	}
 	d.own.Store(&own)
 	return d.admitUsers(d.Config)

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -40,9 +40,9 @@ func (d *Daemon) listenForCaptured(own *[]netip.AddrPort) error {
 		l, err := d.openCapture(name)
 		switch {
 		case errors.Is(err, syscall.EPERM):
-			return cli.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
+			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
 		case err != nil:
-			return cli.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.Path)
+			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.Path)
 		}
 		d.captures = append(d.captures, captureDoor{l, name})
 		*own = append(*own, l.Addr().(*net.TCPAddr).AddrPort())

@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // A nameDoor is where names are asked for: one address, over UDP and TCP.
@@ -25,7 +25,7 @@ func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
 	for _, name := range d.Config.File.Listen.DNS {
 		door, err := d.openNames(name)
 		if err != nil {
-			return cli.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
+			return hint.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
 		d.giveRoom()
 		d.nameDoors = append(d.nameDoors, door)

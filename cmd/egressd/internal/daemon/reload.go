@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
@@ -104,7 +104,7 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 		return nil, err
 	}
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
-		return nil, cli.Misused(err, "correct audit.anchors in "+c.Path)
+		return nil, hint.Misused(err, "correct audit.anchors in "+c.Path)
 	}
 	if next.witnesses, err = WitnessesOf(c); err != nil {
 		return nil, err

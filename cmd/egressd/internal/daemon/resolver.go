@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // A resolver is the forwarder in force: a reload may bring another.
@@ -31,10 +31,10 @@ func newResolver(c *config.Config) (*resolver, error) {
 func newForwarder(c *config.Config) (*dns.Forwarder, error) {
 	upstreams, err := nameServers(c.File.Upstream.DNS)
 	if err != nil {
-		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
+		return nil, hint.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
 	if err := asksItself(c, upstreams); err != nil {
-		return nil, cli.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
+		return nil, hint.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
 	return &dns.Forwarder{Upstreams: upstreams}, nil
 }

@@ -9,9 +9,9 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records/sink"
 )
@@ -29,12 +29,12 @@ func sinksOf(c *config.Config) ([]sink.Config, error) {
 	for i := range c.File.Audit.Sinks {
 		one, err := sinkOf(c, &c.File.Audit.Sinks[i])
 		if err != nil {
-			return nil, cli.Misused(fmt.Errorf("sink %s: %w", c.File.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.Path)
+			return nil, hint.Misused(fmt.Errorf("sink %s: %w", c.File.Audit.Sinks[i].Name, err), "correct audit.sinks in "+c.Path)
 		}
 		all = append(all, one)
 	}
 	if err := sink.Check(all); err != nil {
-		return nil, cli.Misused(err, "correct audit.sinks in "+c.Path)
+		return nil, hint.Misused(err, "correct audit.sinks in "+c.Path)
 	}
 	return all, nil
 }

@@ -3,8 +3,8 @@ package daemon
 import (
 	"fmt"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/records/sink"
 )
 
@@ -14,12 +14,12 @@ func WitnessesOf(c *config.Config) ([]sink.Witness, error) {
 	for _, w := range c.File.Audit.Witnesses {
 		roots, err := authorities(c, w.CAFile)
 		if err != nil {
-			return nil, cli.Misused(fmt.Errorf("witness %s: %w", w.URL, err), "correct audit.witnesses in "+c.Path)
+			return nil, hint.Misused(fmt.Errorf("witness %s: %w", w.URL, err), "correct audit.witnesses in "+c.Path)
 		}
 		all = append(all, sink.Witness{URL: w.URL, Key: w.Key, Every: w.Every, Roots: roots})
 	}
 	if err := sink.CheckWitnesses(all); err != nil {
-		return nil, cli.Misused(err, "correct audit.witnesses in "+c.Path)
+		return nil, hint.Misused(err, "correct audit.witnesses in "+c.Path)
 	}
 	return all, nil
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -42,5 +42,5 @@ func engineFindings(c *config.Config) []Symptom {
 			found = append(found, Symptom{"containers", fmt.Sprintf("%.128s is that of the sandboxes %s, and thus nobody's", k.Name, strings.Join(names, " and ")), "let docker of one sandbox alone fit it, in " + c.Path})
 		}
 	}
-	return append([]Symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, cli.Plural(len(all), "container")+" run", of)}}, found...)
+	return append([]Symptom{{Check: "containers", Says: fmt.Sprintf("the engine at %s answers; %s, %d of them of a sandbox", socket, quantity.Plural(len(all), "container")+" run", of)}}, found...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -119,9 +120,9 @@ func sayFindings(w io.Writer, all []Symptom, asJSON bool) error {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, cli.Printable(f.Says))
+		fmt.Fprintf(w, "%s %s: %s\n", mark, f.Check, printable.Text(f.Says))
 		if f.Fix != "" {
-			fmt.Fprintf(w, "  fix: %s\n", cli.Printable(f.Fix))
+			fmt.Fprintf(w, "  fix: %s\n", printable.Text(f.Fix))
 		}
 	}
 	if wrong > 0 {

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -31,7 +31,7 @@ func (o *doctorOptions) lookAt(w io.Writer) error {
 	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
 	all, err := containerFindings(socket, o.container, cfg)
 	if err != nil {
-		return cli.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
+		return hint.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
 	}
 	return sayFindings(w, all, o.json)
 }

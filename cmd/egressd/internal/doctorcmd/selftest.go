@@ -13,6 +13,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -49,11 +51,11 @@ where no sandbox could be made.`,
 
 // asUsage gives an error the exit code by which it is told from an answer.
 func asUsage(err error) error {
-	var f *cli.Failure
+	var f *hint.Error
 	if errors.As(err, &f) {
-		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: f.Hint}
+		return &hint.Error{Code: cli.ExitUsage, Err: err, Hint: f.Hint}
 	}
-	return &cli.Failure{Code: cli.ExitUsage, Err: err}
+	return &hint.Error{Code: cli.ExitUsage, Err: err}
 }
 
 // selftest makes a sandbox without a policy, behind which nobody dials, and says
@@ -156,7 +158,7 @@ func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
 			continue
 		}
 		if a.Escaped != "" {
-			fmt.Fprintf(w, "✗ %s: %s\n", a.Name, cli.Printable(a.Escaped))
+			fmt.Fprintf(w, "✗ %s: %s\n", a.Name, printable.Text(a.Escaped))
 			continue
 		}
 		fmt.Fprintf(w, "✓ %s\n", a.Name)

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -22,16 +22,16 @@ type Variable struct{ Name, Value string }
 // SplitListen reads a TCP address. What listens everywhere is reached at
 // loopback.
 func SplitListen(address string) (host, port string, err error) {
-	const hint = "egressd env --listen 127.0.0.1:3128"
+	const next = "egressd env --listen 127.0.0.1:3128"
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
-		return "", "", cli.Misused(fmt.Errorf("the proxy's address: %w", err), hint)
+		return "", "", hint.Misused(fmt.Errorf("the proxy's address: %w", err), next)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", "", cli.Misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), hint)
+		return "", "", hint.Misused(fmt.Errorf("%s: port %q is not a number from 1 to 65535", address, port), next)
 	}
 	if strings.ContainsFunc(host, notInHost) {
-		return "", "", cli.Misused(errors.New("the proxy's address holds what no host name or address does"), hint)
+		return "", "", hint.Misused(errors.New("the proxy's address holds what no host name or address does"), next)
 	}
 	switch host {
 	case "", "0.0.0.0":

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -25,16 +26,16 @@ const (
 // AsSandbox gives errors of a command the exit code by which they are told from those of
 // its program.
 func AsSandbox(err error) error {
-	var f *cli.Failure
+	var f *hint.Error
 	var answer cli.Status
 	if err == nil || errors.As(err, &answer) {
 		return err
 	}
 	if !errors.As(err, &f) {
-		return &cli.Failure{Code: Sandbox, Err: err}
+		return &hint.Error{Code: Sandbox, Err: err}
 	}
 	if f.Code == cli.ExitFailed || f.Code == cli.ExitUsage {
-		return &cli.Failure{Code: Sandbox, Err: err, Hint: f.Hint}
+		return &hint.Error{Code: Sandbox, Err: err, Hint: f.Hint}
 	}
 	return err
 }
@@ -42,15 +43,15 @@ func AsSandbox(err error) error {
 // NoSandbox is the error for a machine on which no sandbox can be made, as err says. There is
 // no weaker one to fall back to.
 func NoSandbox(err error) error {
-	hint := "egressd serve, and proxy variables, for a sandbox that something else makes"
+	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
 	var setup *sandbox.SetupError
 	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
-		return cli.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
+		return hint.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
 	}
 	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
-		hint = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
+		next = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
 	}
-	return cli.Failed(err, hint)
+	return hint.Failed(err, next)
 }
 
 // Unreadable returns the path of this program where this process may execute, but not read
@@ -72,9 +73,9 @@ func NotStarted(err error) error {
 	var program *sandbox.ExecError
 	switch {
 	case errors.As(err, &program) && program.Missing:
-		return &cli.Failure{Code: NotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
+		return &hint.Error{Code: NotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
 	case errors.As(err, &program):
-		return &cli.Failure{Code: NotExecutable, Err: err, Hint: "chmod +x " + program.Name}
+		return &hint.Error{Code: NotExecutable, Err: err, Hint: "chmod +x " + program.Name}
 	}
 	return NoSandbox(err)
 }
@@ -83,7 +84,7 @@ func NotStarted(err error) error {
 func Escaped(tried []sandbox.Attempt) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
-			return cli.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
+			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
 		}
 	}
 	return nil

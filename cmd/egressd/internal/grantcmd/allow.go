@@ -15,6 +15,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -121,9 +123,9 @@ func (o *options) addFlags(cmd *cobra.Command, what string) {
 func (o *options) contradiction(timed bool) error {
 	switch {
 	case o.save && timed:
-		return cli.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
+		return hint.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
 	case o.save && o.sandbox != "":
-		return cli.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+cli.ShellWord(o.sandbox)+" by hand")
+		return hint.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+shell.Word(o.sandbox)+" by hand")
 	}
 	return nil
 }
@@ -156,23 +158,23 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 // parse reads the arguments, and refuses what no command may add.
 func (o *options) parse(args []string) ([]policy.Pattern, error) {
 	if len(args) == 0 {
-		return nil, cli.Misused(fmt.Errorf("there is nothing to %s", o.verdict), o.line("example.com"))
+		return nil, hint.Misused(fmt.Errorf("there is nothing to %s", o.verdict), o.line("example.com"))
 	}
 	var patterns []policy.Pattern
 	for _, arg := range args {
 		p, err := policy.ParsePattern(arg)
 		var wrong *policy.PatternError
 		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
-			return nil, cli.Misused(err, o.line(cli.PatternWord(wrong.Hint)))
+			return nil, hint.Misused(err, o.line(shell.Pattern(wrong.Hint)))
 		}
 		if err != nil {
-			return nil, cli.Misused(err, o.line("example.com")+", or example.com:8443")
+			return nil, hint.Misused(err, o.line("example.com")+", or example.com:8443")
 		}
 		if o.verdict == "allow" {
 			err = policy.CheckGrant(p)
 		}
 		if err != nil {
-			return nil, cli.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
+			return nil, hint.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
 		}
 		if !slices.Contains(patterns, p) {
 			patterns = append(patterns, p)
@@ -194,10 +196,10 @@ func (o *options) line(hosts string) string {
 func (o *options) saving(patterns []policy.Pattern) string {
 	line := "egressd " + o.verdict
 	for _, p := range patterns {
-		line += " " + cli.PatternWord(p.String())
+		line += " " + shell.Pattern(p.String())
 	}
 	if o.from != "" {
-		line += " --from " + cli.ShellWord(o.from)
+		line += " --from " + shell.Word(o.from)
 	}
 	return line + " --save" + o.Flags()
 }
@@ -223,7 +225,7 @@ func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*logcmd
 	}
 	for _, p := range patterns {
 		if err := answeredBy(s, p); err != nil {
-			return nil, cli.Failed(err, "egressd why "+s.Flow+o.Flags())
+			return nil, hint.Failed(err, "egressd why "+s.Flow+o.Flags())
 		}
 	}
 	return s, nil

@@ -12,13 +12,17 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 )
 
 // ask has egressd serve allow or deny patterns for a while.
 func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []policy.Pattern) error {
 	if o.lasts < time.Second || o.lasts > 24*time.Hour {
-		return cli.Misused(fmt.Errorf("--for %s is not from 1s to 24h", o.lasts), "--for 1h; what is to stay: "+o.saving(patterns))
+		return hint.Misused(fmt.Errorf("--for %s is not from 1s to 24h", o.lasts), "--for 1h; what is to stay: "+o.saving(patterns))
 	}
 	cfg, err := config.Load(o.Config)
 	if err != nil {
@@ -52,9 +56,9 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
 	switch {
 	case o.Run != "":
-		return cli.Failed(errors.New("a run of egressd run has the policy that it began with, and nobody who could be asked to change it"), o.saving(patterns)+", before the next one")
+		return hint.Failed(errors.New("a run of egressd run has the policy that it began with, and nobody who could be asked to change it"), o.saving(patterns)+", before the next one")
 	case cfg.File.Listen.Admin == "":
-		return cli.Failed(fmt.Errorf("to %s it for a while, egressd serve is asked at listen.admin, which %s does not have", o.verdict, cfg.Path),
+		return hint.Failed(fmt.Errorf("to %s it for a while, egressd serve is asked at listen.admin, which %s does not have", o.verdict, cfg.Path),
 			o.saving(patterns)+`; or listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
 	}
 	return nil
@@ -62,9 +66,9 @@ func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
 
 // orSave adds to what to type next where nobody has answered.
 func (o *options) orSave(status int, err error, patterns []policy.Pattern) error {
-	var f *cli.Failure
+	var f *hint.Error
 	if status == 0 && errors.As(err, &f) {
-		return &cli.Failure{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(patterns)}
+		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(patterns)}
 	}
 	return err
 }
@@ -72,10 +76,10 @@ func (o *options) orSave(status int, err error, patterns []policy.Pattern) error
 // say tells what was granted.
 func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 	for _, text := range done.Already {
-		fmt.Fprintf(stderr, "egressd: %s is allowed already\n", cli.Printable(text))
+		fmt.Fprintf(stderr, "egressd: %s is allowed already\n", printable.Text(text))
 	}
 	for _, w := range done.Warnings {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
 	}
 	for i := range done.Grants {
 		fmt.Fprintf(stderr, "egressd: %s\n", sentence(&done.Grants[i], time.Now()))
@@ -85,7 +89,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 		for i := range done.Grants {
 			ids += " " + done.Grants[i].ID
 		}
-		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", cli.Printable(ids), configFlag(o.Config))
+		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), configFlag(o.Config))
 	}
 	if o.json {
 		return cli.PrintJSON(stdout, done)
@@ -96,7 +100,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 // sentence says what is granted to whom, and until when.
 func sentence(g *admin.Grant, now time.Time) string {
 	past := map[string]string{"allow": "allowed", "deny": "denied"}[g.Verdict]
-	return cli.Printable(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Pattern, past, whom(g), left(g), cli.Clock(g.Until, now), g.ID))
+	return printable.Text(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Pattern, past, whom(g), left(g), quantity.Clock(g.Until, now), g.ID))
 }
 
 func whom(g *admin.Grant) string {
@@ -108,12 +112,12 @@ func whom(g *admin.Grant) string {
 
 // left is the time that a grant has, to the second.
 func left(g *admin.Grant) string {
-	return cli.SpanText(time.Duration(g.Seconds * float64(time.Second)).Round(time.Second))
+	return quantity.Span(time.Duration(g.Seconds * float64(time.Second)).Round(time.Second))
 }
 
 func configFlag(path string) string {
 	if path == "" {
 		return ""
 	}
-	return " --config " + cli.ShellWord(path)
+	return " --config " + shell.Word(path)
 }

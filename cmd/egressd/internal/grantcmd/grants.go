@@ -16,6 +16,9 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
 )
 
@@ -93,19 +96,19 @@ func list(ctx context.Context, w io.Writer, config string, asJSON bool) error {
 	fmt.Fprintln(table, "ID\tVERDICT\tHOST\tSANDBOX\tLEFT\tUNTIL\tFROM\tBY")
 	for i := range grants {
 		g := &grants[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Word(g.ID), cli.Word(g.Verdict), cli.Word(g.Pattern), cli.Word(cmp.Or(g.Sandbox, "(all)")),
-			left(g), cli.Clock(g.Until, time.Now()), cli.Word(cmp.Or(g.From, "–")), cli.Word(g.By))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Word(g.ID), printable.Word(g.Verdict), printable.Word(g.Pattern), printable.Word(cmp.Or(g.Sandbox, "(all)")),
+			left(g), quantity.Clock(g.Until, time.Now()), printable.Word(cmp.Or(g.From, "–")), printable.Word(g.By))
 	}
 	return table.Flush()
 }
 
 func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all bool, ids []string) error {
 	if len(ids) == 0 == !all {
-		return cli.Misused(errors.New("revoke takes ids, or --all"), "egressd grants, then egressd grants revoke ID")
+		return hint.Misused(errors.New("revoke takes ids, or --all"), "egressd grants, then egressd grants revoke ID")
 	}
 	for _, id := range ids {
 		if strings.ContainsFunc(id, func(r rune) bool { return r > 'z' || r < '0' }) {
-			return cli.Misused(fmt.Errorf("%q is not the id of a grant", id), "egressd grants, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a grant", id), "egressd grants, which lists them")
 		}
 	}
 	c, grants, err := ask(ctx, config)
@@ -122,7 +125,7 @@ func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all b
 		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
 		Say: func(_ string, done *admin.Revoked) string {
 			g := &done.Revoked
-			return fmt.Sprintf("%s is taken back: %s %s to %s", cli.Printable(g.ID), g.Verdict, cli.Printable(g.Pattern), cli.Printable(whom(g)))
+			return fmt.Sprintf("%s is taken back: %s %s to %s", printable.Text(g.ID), g.Verdict, printable.Text(g.Pattern), printable.Text(whom(g)))
 		},
 	}
 	return each.Run(ctx, w, talk, ids)
@@ -144,7 +147,7 @@ func completeGrants(ctx context.Context, config string, given []string, word str
 	}
 	for i := range grants {
 		if g := &grants[i]; strings.HasPrefix(g.ID, strings.ToUpper(word)) && !slices.Contains(given, g.ID) {
-			all = append(all, cli.Printable(g.ID)+"\t"+cli.Printable(g.Verdict+" "+g.Pattern+" to "+whom(g)))
+			all = append(all, printable.Text(g.ID)+"\t"+printable.Text(g.Verdict+" "+g.Pattern+" to "+whom(g)))
 		}
 	}
 	return all

@@ -11,6 +11,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -39,11 +42,11 @@ func newAddition(path, verdict string) (*addition, error) {
 	}
 	a := &addition{verdict: verdict, path: path}
 	if a.old, err = config.Read(path); err != nil {
-		return nil, cli.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	text, err := a.listed()
 	if err != nil {
-		return nil, cli.Misused(err, "correct "+path+", then egressd check URL")
+		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
 	}
 	if a.config, a.before, err = compileText(path, text); err != nil {
 		return nil, err
@@ -99,10 +102,10 @@ func (a *addition) add(patterns []policy.Pattern) error {
 	}
 	var err error
 	if a.text, err = a.listed(a.added...); err != nil {
-		return cli.Failed(err, "egressd check HOST, after the edit")
+		return hint.Failed(err, "egressd check HOST, after the edit")
 	}
 	if _, a.after, err = compileText(a.path, a.text); err != nil {
-		return cli.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.path+" first")
+		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.path+" first")
 	}
 	for _, p := range a.added {
 		judge := a.judge
@@ -141,7 +144,7 @@ func (a *addition) judge(p policy.Pattern) error {
 		}
 	}
 	if !changes {
-		return cli.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), whyText(&shut.Why)), a.wayOut(&shut))
+		return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), whyText(&shut.Why)), a.wayOut(&shut))
 	}
 	if sharing := p.Sharing(); sharing != "" {
 		a.warn("%s %s", p, sharing)
@@ -165,7 +168,7 @@ func (a *addition) judgeDeny(p policy.Pattern) error {
 		}
 	}
 	if !denies {
-		return cli.Failed(fmt.Errorf("%s would stay allowed%s by rule %s, so nothing was written", open.Open, a.to(open.Sandbox), open.By.Rule), "change rule "+open.By.Rule+" in "+a.path)
+		return hint.Failed(fmt.Errorf("%s would stay allowed%s by rule %s, so nothing was written", open.Open, a.to(open.Sandbox), open.By.Rule), "change rule "+open.By.Rule+" in "+a.path)
 	}
 	if more := a.moreSpecific(p); !p.OneHost() && more != "" {
 		a.warn("what is more specific stays allowed, as by rule %s", more)
@@ -225,7 +228,7 @@ func (a *addition) wayOut(r *policy.Reach) string {
 	case r.Why.Rule == "ceiling":
 		return "write it under ceiling in " + a.path + " too, if it is meant to pass"
 	case r.Why.Class == policy.AddressDenied:
-		return "egressd check " + cli.PatternWord(r.Shut)
+		return "egressd check " + shell.Pattern(r.Shut)
 	default:
 		return "change rule " + r.Why.Rule + " in " + a.path + ", if it is meant to pass"
 	}
@@ -244,12 +247,12 @@ func (a *addition) write(stderr io.Writer) error {
 	fmt.Fprint(stderr, cli.UnifiedDiff(a.path, a.path, string(a.old), string(a.text)))
 	target, err := config.ReplaceFile(a.path, a.old, a.text)
 	if err != nil {
-		return cli.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.path))
+		return hint.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.path))
 	}
-	fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(target))
+	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))
 	folder, err := filepath.EvalSymlinks(filepath.Dir(a.path))
 	if err != nil || folder != filepath.Dir(target) {
-		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", cli.Printable(filepath.Dir(a.path)))
+		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.path)))
 		return nil
 	}
 	fmt.Fprintln(stderr, "egressd: hint: egressd serve reads the file again by itself")
@@ -275,7 +278,7 @@ func (o *options) finish(a *addition, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "egressd: %s is %s already\n", p, past)
 	}
 	for _, w := range a.warnings {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
 	}
 	if len(a.added) > 0 {
 		if err := a.write(stderr); err != nil {

@@ -8,6 +8,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -49,7 +52,7 @@ func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error)
 		return set, err
 	}
 	if !sandbox.PlainName(name) {
-		return set, cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", cli.Printable(name)), "egressd init bubblewrap --name web")
+		return set, hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable.Text(name)), "egressd init bubblewrap --name web")
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -59,7 +62,7 @@ func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error)
 		return set, err
 	}
 	socket, missing := doorOf(c, name)
-	set = integrate.Bubblewrap(path, name, cli.ShellWord(program), cli.ShellWord(socket))
+	set = integrate.Bubblewrap(path, name, shell.Word(program), shell.Word(socket))
 	if missing != "" {
 		set.Notes = append([]string{"in " + c.Path + ", under sandboxes: " + missing}, set.Notes...)
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -63,7 +66,7 @@ type composeOptions struct {
 func (o *composeOptions) plan() (set integrate.Set, err error) {
 	file, err := integrate.ReadCompose(o.file)
 	if err != nil {
-		return set, cli.Failed(err, "egressd init compose -f FILE")
+		return set, hint.Failed(err, "egressd init compose -f FILE")
 	}
 	dir := filepath.Dir(file.Path)
 	names, err := o.held(file)
@@ -92,7 +95,7 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 	chosen := o.services
 	if len(chosen) == 0 {
 		if file.Includes {
-			return nil, cli.Failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
+			return nil, hint.Failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
 		}
 		chosen = all
 	}
@@ -100,7 +103,7 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 	for _, name := range chosen {
 		i := slices.Index(all, name)
 		if i < 0 {
-			return nil, cli.Misused(fmt.Errorf("%s: there is no service %s in %s", o.command, cli.Printable(name), file.Path), o.command+" --service "+strings.Join(all, ","))
+			return nil, hint.Misused(fmt.Errorf("%s: there is no service %s in %s", o.command, printable.Text(name), file.Path), o.command+" --service "+strings.Join(all, ","))
 		}
 		s := &file.Services[i]
 		problems = append(problems, file.Problems(s, chosen)...)
@@ -109,10 +112,10 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 		}
 	}
 	if len(problems) > 0 {
-		return nil, cli.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
+		return nil, hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
 	}
 	if len(names) == 0 {
-		return nil, cli.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
+		return nil, hint.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
 	}
 	return names, nil
 }
@@ -158,7 +161,7 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integra
 	}
 	for i, name := range names {
 		if name == "egressd" || plainWord(name) != name {
-			return s, cli.Failed(fmt.Errorf("%s: a sandbox cannot be called that", cli.Printable(name)), o.command+" with another name")
+			return s, hint.Failed(fmt.Errorf("%s: a sandbox cannot be called that", printable.Text(name)), o.command+" with another name")
 		}
 		s.Held = append(s.Held, integrate.Held{Name: name, Subnet: subnets[i]})
 	}
@@ -197,14 +200,14 @@ func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
 			own[name] = append(own[name], host)
 		}
 		if _, err := policy.ParsePattern(host); err != nil {
-			return cli.Misused(err, o.command+" --allow example.com")
+			return hint.Misused(err, o.command+" --allow example.com")
 		}
 		if !slices.Contains(s.Allow, host) {
 			s.Allow = append(s.Allow, host)
 		}
 	}
 	if len(own) > 0 && len(o.presets) > 0 {
-		return cli.Misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
+		return hint.Misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
 	}
 	each := len(own) > 0
 	for i := range s.Held {
@@ -214,14 +217,14 @@ func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
 		}
 	}
 	for name := range own {
-		return cli.Misused(fmt.Errorf("--allow: there is no %s among those that are held", cli.Printable(name)), o.command+" --allow NAME=HOST")
+		return hint.Misused(fmt.Errorf("--allow: there is no %s among those that are held", printable.Text(name)), o.command+" --allow NAME=HOST")
 	}
 	return nil
 }
 
 // subnets are networks that this host does not have.
 func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error) {
-	hint := o.command + " --subnet 10.140.16.0/20"
+	next := o.command + " --subnet 10.140.16.0/20"
 	if o.subnet != "" {
 		pool, err := netip.ParsePrefix(o.subnet)
 		if err == nil {
@@ -230,23 +233,23 @@ func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error)
 				return all, nil
 			}
 		}
-		return nil, cli.Misused(fmt.Errorf("--subnet: %w", err), hint)
+		return nil, hint.Misused(fmt.Errorf("--subnet: %w", err), next)
 	}
 	taken, err := hostPrefixes()
 	if err != nil {
-		return nil, cli.Failed(err, hint)
+		return nil, hint.Failed(err, next)
 	}
 	for _, pool := range integrate.Pools(word) {
 		all, err := integrate.Subnets(pool, count)
 		if err != nil {
-			return nil, cli.Failed(err, o.command+" --subnet 10.128.0.0/16")
+			return nil, hint.Failed(err, o.command+" --subnet 10.128.0.0/16")
 		}
 		// A network that is just one of these was made after an earlier file.
 		if !slices.ContainsFunc(taken, func(p netip.Prefix) bool { return p.Overlaps(pool) && !slices.Contains(all, p) }) {
 			return all, nil
 		}
 	}
-	return nil, cli.Failed(errors.New("this host uses all of 10.128.0.0/10"), hint)
+	return nil, hint.Failed(errors.New("this host uses all of 10.128.0.0/10"), next)
 }
 
 // hostPrefixes are the networks that the host is in.
@@ -268,15 +271,15 @@ func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (in
 		return set, nil
 	}
 	if err != nil {
-		return set, cli.Failed(err, o.command+" --policy FOLDER")
+		return set, hint.Failed(err, o.command+" --policy FOLDER")
 	}
 	file, err := policy.ParseFile(path, text)
 	if err != nil {
-		return set, cli.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
+		return set, hint.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
 	}
 	for _, h := range s.Held {
 		if missing := missingIn(file, h); missing != "" {
-			return set, cli.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+cli.ShellWord(path)+" "+cli.ShellWord(path+".old"))
+			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+shell.Word(path)+" "+shell.Word(path+".old"))
 		}
 	}
 	set.Files = slices.DeleteFunc(set.Files, func(f integrate.Made) bool { return f.Path == path })

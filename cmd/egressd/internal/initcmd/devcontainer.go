@@ -13,6 +13,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
@@ -84,7 +87,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 			return err
 		}
 		if err := o.write(plan); err != nil {
-			return cli.Failed(err, o.command()+", once more")
+			return hint.Failed(err, o.command()+", once more")
 		}
 		wrote = true
 	}
@@ -97,7 +100,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 func (o *devContainerOptions) refused(err error) error {
 	var boundary *integrate.BoundaryError
 	if errors.As(err, &boundary) {
-		return cli.Failed(err, boundary.Instead)
+		return hint.Failed(err, boundary.Instead)
 	}
 	return o.integrationOptions.refused(err)
 }
@@ -112,16 +115,16 @@ func (o *devContainerOptions) settings(c *config.Config) (d integrate.DevContain
 		o.sandbox = strings.ToLower(filepath.Base(d.Folder))
 	}
 	if !sandbox.PlainName(o.sandbox) {
-		return d, "", cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", cli.Printable(o.sandbox)), o.command()+" --name web")
+		return d, "", hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable.Text(o.sandbox)), o.command()+" --name web")
 	}
 	socket, missing := doorOf(c, o.sandbox)
 	d.Door, d.Socket = filepath.Dir(socket), filepath.Base(socket)
 	if d.Program, err = os.Executable(); err != nil {
-		return d, "", cli.Failed(err, o.command()+" --copy")
+		return d, "", hint.Failed(err, o.command()+" --copy")
 	}
 	for _, p := range []string{socket, d.Program} {
-		if !filepath.IsAbs(p) || cli.ShellWord(p) != p {
-			return d, "", cli.Failed(fmt.Errorf("%s cannot stand in a mount as it is", cli.Printable(p)), "a plain path, such as /run/egressd/"+o.sandbox+"/enter.sock or /usr/local/bin/egressd")
+		if !filepath.IsAbs(p) || shell.Word(p) != p {
+			return d, "", hint.Failed(fmt.Errorf("%s cannot stand in a mount as it is", printable.Text(p)), "a plain path, such as /run/egressd/"+o.sandbox+"/enter.sock or /usr/local/bin/egressd")
 		}
 	}
 	if o.copy {
@@ -158,7 +161,7 @@ func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Varia
 		}
 	}
 	if _, err := c.Compile(); err != nil {
-		return nil, cli.Misused(err, "egressd policy check --config "+cli.ShellWord(c.Path))
+		return nil, hint.Misused(err, "egressd policy check --config "+shell.Word(c.Path))
 	}
 	if c.Inspects() {
 		vars = append(vars, environ.ForTrust(integrate.DevContainerCA)...)
@@ -177,7 +180,7 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	}
 	var text strings.Builder
 	if _, err := readBeside(plan.File.Path); err != nil {
-		return false, cli.Failed(err, o.command()+" --workspace FOLDER, one of yours")
+		return false, hint.Failed(err, o.command()+" --workspace FOLDER, one of yours")
 	}
 	if !plan.File.Same() {
 		text.WriteString(o.difference(&plan.File))
@@ -185,7 +188,7 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	for _, f := range plan.Beside {
 		old, err := readBeside(f.Path)
 		if err != nil {
-			return false, cli.Failed(err, o.command()+" --workspace FOLDER, one of yours")
+			return false, hint.Failed(err, o.command()+" --workspace FOLDER, one of yours")
 		}
 		if old == nil || string(old) != f.Text {
 			text.WriteString(o.difference(&integrate.File{Path: f.Path, Old: old, New: []byte(f.Text)}))
@@ -195,10 +198,10 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 	if o.copy {
 		same, err := sameProgram(o.copied())
 		if err != nil {
-			return false, cli.Failed(err, o.command())
+			return false, hint.Failed(err, o.command())
 		}
 		if !same {
-			fmt.Fprintf(&text, "Binary file %s is to be a copy of this egressd\n", cli.Printable(o.copied()))
+			fmt.Fprintf(&text, "Binary file %s is to be a copy of this egressd\n", printable.Text(o.copied()))
 			changed = true
 		}
 	}
@@ -251,17 +254,17 @@ func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, p
 		return cli.PrintJSON(stdout, said)
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s and the Feature beside it\n", cli.Printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s and the Feature beside it\n", printable.Text(plan.File.Path))
 	} else {
-		fmt.Fprintf(stderr, "egressd: %s says so already\n", cli.Printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable.Text(plan.File.Path))
 	}
 	for _, note := range plan.Notes {
 		fmt.Fprintf(stderr, "egressd: %s\n", note)
 	}
 	if missing != "" {
-		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", cli.Printable(c.Path), missing)
+		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", printable.Text(c.Path), missing)
 	}
-	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+cli.ShellWord(o.workspace))
+	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+shell.Word(o.workspace))
 	return nil
 }
 

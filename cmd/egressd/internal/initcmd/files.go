@@ -11,6 +11,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -43,7 +45,7 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 	for _, f := range plan.Files {
 		old, err := durable.Plain(f.Path, maxThere)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return cli.Failed(err, "egressd init --help")
+			return hint.Failed(err, "egressd init --help")
 		}
 		exists := err == nil
 		if exists && string(old) == f.Text {
@@ -61,11 +63,11 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 		return o.show(stdout, plan)
 	}
 	if len(there) > 0 && !o.force {
-		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
 	}
 	for _, f := range changed {
 		if err := writePlanned(f); err != nil {
-			return cli.Failed(err, "the same as a user who may write "+f.Path+", or with --print")
+			return hint.Failed(err, "the same as a user who may write "+f.Path+", or with --print")
 		}
 	}
 	return o.done(stdout, stderr, plan, changed)
@@ -123,10 +125,10 @@ func (o *planOptions) done(stdout, stderr io.Writer, plan integrate.Set, changed
 		fmt.Fprintln(stderr, "egressd: everything is there already")
 	}
 	for _, f := range changed {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(f.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(f.Path))
 	}
 	for _, note := range plan.Notes {
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", cli.Printable(note))
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(note))
 	}
 	return nil
 }

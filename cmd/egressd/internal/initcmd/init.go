@@ -14,6 +14,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -71,7 +74,7 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 	old, err := config.Read(path)
 	exists := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return cli.Failed(err, "egressd init --config FILE")
+		return hint.Failed(err, "egressd init --config FILE")
 	}
 	if bytes.Equal(old, text) && exists {
 		fmt.Fprintf(stderr, "egressd: %s is the starter policy already\n", path)
@@ -81,10 +84,10 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if exists && !o.force {
-		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
 	}
 	if err := writePolicy(path, text); err != nil {
-		return cli.Failed(err, "egressd init --config FILE, where FILE can be written")
+		return hint.Failed(err, "egressd init --config FILE, where FILE can be written")
 	}
 	return o.done(stdout, stderr, path, true)
 }
@@ -134,10 +137,10 @@ func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) er
 	}
 	config := ""
 	if o.config != "" {
-		config = " --config " + cli.ShellWord(path)
+		config = " --config " + shell.Word(path)
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(path))
 	}
 	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
 	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)

@@ -18,6 +18,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -95,7 +97,7 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 	}
 	path, err := o.of.path(o.project)
 	if err != nil {
-		return cli.Failed(err, o.command()+", in a folder of yours")
+		return hint.Failed(err, o.command()+", in a folder of yours")
 	}
 	plan, err := o.of.plan(path, address)
 	if err != nil {
@@ -117,7 +119,7 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 			return err
 		}
 		if err := replaceSettings(file); err != nil {
-			return cli.Failed(err, o.command()+", once more")
+			return hint.Failed(err, o.command()+", once more")
 		}
 		wrote = true
 	}
@@ -127,20 +129,20 @@ func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) erro
 // address is where the proxy is, as HOST:PORT on loopback: what the other program can
 // be told.
 func (o *integrationOptions) address() (string, error) {
-	hint := o.command() + " --listen 127.0.0.1:3128"
+	next := o.command() + " --listen 127.0.0.1:3128"
 	address, user, err := config.ProxyAt(o.config, o.listen, "")
 	if err != nil {
 		return "", err
 	}
 	if strings.HasPrefix(address, policy.UnixListener) || strings.HasPrefix(address, policy.TLSListener) || user != nil {
-		return "", cli.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", cli.Printable(address)), hint)
+		return "", hint.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", printable.Text(address)), next)
 	}
 	host, port, err := environ.SplitListen(address)
 	if err != nil {
 		return "", err
 	}
 	if !environ.ReachesOnlyHere(host) {
-		return "", cli.Failed(fmt.Errorf("%s is not on loopback", address), hint)
+		return "", hint.Failed(fmt.Errorf("%s is not on loopback", address), next)
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -150,11 +152,11 @@ func (o *integrationOptions) refused(err error) error {
 	var shape *integrate.ShapeError
 	switch {
 	case errors.As(err, &conflict):
-		return cli.Failed(err, "change or remove it there if that is what you want, then "+o.command())
+		return hint.Failed(err, "change or remove it there if that is what you want, then "+o.command())
 	case errors.As(err, &shape) && shape.ByHand != "":
-		return cli.Failed(err, "write it by hand: "+strings.ReplaceAll(strings.TrimSpace(shape.ByHand), "\n", "; "))
+		return hint.Failed(err, "write it by hand: "+strings.ReplaceAll(strings.TrimSpace(shape.ByHand), "\n", "; "))
 	default:
-		return cli.Failed(err, o.command()+" --print")
+		return hint.Failed(err, o.command()+" --print")
 	}
 }
 
@@ -168,7 +170,7 @@ func (o *integrationOptions) difference(file *integrate.File) string {
 
 // agreed asks, where somebody is there to answer.
 func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
-	left := cli.Failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
+	left := hint.Failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
 	switch {
 	case o.yes:
 		return nil
@@ -230,9 +232,9 @@ func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrate.Plan
 		return cli.PrintJSON(stdout, integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes})
 	}
 	if wrote {
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(plan.File.Path))
 	} else {
-		fmt.Fprintf(stderr, "egressd: %s says so already\n", cli.Printable(plan.File.Path))
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable.Text(plan.File.Path))
 	}
 	for _, note := range plan.Notes {
 		fmt.Fprintf(stderr, "egressd: %s\n", note)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/spf13/cobra"
 )
 
@@ -44,5 +45,5 @@ func checkImage(name, command string) error {
 	if plainImage().MatchString(name) {
 		return nil
 	}
-	return cli.Misused(fmt.Errorf("--image %q is no name of an image", name), command+" --image registry.example/egressd:1")
+	return hint.Misused(fmt.Errorf("--image %q is no name of an image", name), command+" --image registry.example/egressd:1")
 }

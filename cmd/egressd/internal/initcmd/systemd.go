@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -51,7 +52,7 @@ func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
 	}
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
-			return u, cli.Failed(err, "egressd init systemd --program PATH")
+			return u, hint.Failed(err, "egressd init systemd --program PATH")
 		}
 	}
 	if u.Config, err = filepath.Abs(c.Path); err != nil {
@@ -60,11 +61,11 @@ func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
 	u.Dir, u.Program = dir, program
 	for _, path := range []string{u.Program, u.Config} {
 		if strings.ContainsAny(path, " \t\n%$\\\"';") {
-			return u, cli.Misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
+			return u, hint.Misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
 		}
 	}
 	if err := nameSockets(c, &u); err != nil {
-		return u, cli.Misused(err, "correct listen in "+c.Path)
+		return u, hint.Misused(err, "correct listen in "+c.Path)
 	}
 	return u, nil
 }

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/records/export"
@@ -75,12 +75,12 @@ func (o *exportOptions) unknownFormat() error {
 	formats := export.Formats()
 	example := "egressd log export --format " + formats[0]
 	if o.format == "" {
-		return cli.Misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
+		return hint.Misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
 	}
 	if near := spelling.Nearest(strings.ToLower(o.format), formats); near != "" {
 		example = "egressd log export --format " + near
 	}
-	return cli.Misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
+	return hint.Misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
 }
 
 // exportTo writes what passes the filter. It remembers only the flows that are
@@ -108,7 +108,7 @@ func exportTo(w io.Writer, log *logs.Reader, f *records.Filter, encode export.En
 func wholeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return cli.Failed(err, "--out FILE in a folder that you may write")
+		return hint.Failed(err, "--out FILE in a folder that you may write")
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err == nil {

@@ -6,12 +6,13 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/spf13/cobra"
 )
 
 func newLogKeyCommand() *cobra.Command {
@@ -63,7 +64,7 @@ func printedKey(dir, keys string, forWitness bool) (string, error) {
 	}
 	key, err := audit.RootKey(dir, keys)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", cli.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
+		return "", hint.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")
 	}
 	return key, explainKey(err)
 }
@@ -84,7 +85,7 @@ Kept elsewhere, it shows later that none of them was changed or cut off.`,
 				return err
 			}
 			if report.Code != audit.Good && report.Code != audit.TornTail {
-				return cli.Failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+cli.ShellWord(dir))
+				return hint.Failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+shell.Word(dir))
 			}
 			if o.json {
 				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"checkpoint": report.Newest})

@@ -10,6 +10,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 )
@@ -147,8 +149,8 @@ func (s *Story) printLinked(b *strings.Builder, colours cli.Palette) {
 			if l.Count > 1 {
 				count = fmt.Sprintf("%d × ", l.Count)
 			}
-			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", cli.Clock(l.Time, s.records[0].Time), colours.Mark(l.Verdict), count, cli.Printable(l.Relation),
-				logs.CutHost(logs.Cell(l.Destination)), logs.Cut(logs.Cell(l.What), logs.LongestColumn), logs.Cut(logs.Cell(l.Why), logs.LongestCell), cli.Printable(l.Flow))
+			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", quantity.Clock(l.Time, s.records[0].Time), colours.Mark(l.Verdict), count, printable.Text(l.Relation),
+				logs.CutHost(logs.Cell(l.Destination)), logs.Cut(logs.Cell(l.What), logs.LongestColumn), logs.Cut(logs.Cell(l.Why), logs.LongestCell), printable.Text(l.Flow))
 		}
 	}
 	if s.Further > 0 {

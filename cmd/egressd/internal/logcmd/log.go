@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -69,7 +70,7 @@ type logOptions struct {
 
 func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
 	if o.tail < 0 {
-		return cli.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
+		return hint.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
 	}
 	if err := checkTop(o.top, "egressd log"); err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -83,7 +85,7 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 		return nil, err
 	}
 	if o.by != "count" && o.by != "up" && o.by != "down" {
-		return nil, cli.Misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
+		return nil, hint.Misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
 	}
 	for len(words) > 0 && len(o.fields) < 2 && records.Field(words[0]) != nil {
 		o.fields, words = append(o.fields, words[0]), words[1:]
@@ -92,13 +94,13 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 		return words, nil
 	}
 	if len(words) == 0 {
-		return nil, cli.Misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
+		return nil, hint.Misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
 	}
 	err := fmt.Errorf("there is no field %q; there is %s", words[0], strings.Join(records.FieldNames, ", "))
 	if near := spelling.Nearest(words[0], records.FieldNames); near != "" {
-		return nil, cli.Misused(err, "egressd log pivot "+near)
+		return nil, hint.Misused(err, "egressd log pivot "+near)
 	}
-	return nil, cli.Misused(err, "egressd log pivot host verdict")
+	return nil, hint.Misused(err, "egressd log pivot host verdict")
 }
 
 // count reads the log twice: which values are to have a line is known only at
@@ -197,7 +199,7 @@ func (t *pivotTable) print(w io.Writer) error {
 		case t.By == "count":
 			return fmt.Sprint(n)
 		}
-		return cli.BytesText(n)
+		return quantity.Bytes(n)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))

@@ -13,6 +13,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -51,7 +54,7 @@ type proveOptions struct {
 
 func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	if len(args) != 1 {
-		return cli.Misused(errors.New("log prove takes the id of a flow, or the number of a record"), "egressd log prove ID")
+		return hint.Misused(errors.New("log prove takes the id of a flow, or the number of a record"), "egressd log prove ID")
 	}
 	seq, err := o.number(args[0])
 	if err != nil {
@@ -69,11 +72,11 @@ func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	var notGood *audit.NotGoodError
 	switch {
 	case errors.As(err, &notGood):
-		return cli.Failed(err, "egressd log verify "+cli.ShellWord(dir))
+		return hint.Failed(err, "egressd log verify "+shell.Word(dir))
 	case errors.Is(err, audit.ErrNotSigned):
-		return cli.Failed(err, "the same in a second, while egressd serve runs")
+		return hint.Failed(err, "the same in a second, while egressd serve runs")
 	case err != nil:
-		return cli.Failed(err, "egressd log --json, for the numbers of the records that are there")
+		return hint.Failed(err, "egressd log --json, for the numbers of the records that are there")
 	}
 	return cli.PrintJSON(stdout, p)
 }
@@ -96,14 +99,14 @@ func (o *proveOptions) number(text string) (int64, error) {
 		return nil
 	})
 	if err == nil && found < 0 {
-		err = cli.Failed(fmt.Errorf("no record in %s is of a flow %q", log.Dir, text), "egressd log -f, which shows ids")
+		err = hint.Failed(fmt.Errorf("no record in %s is of a flow %q", log.Dir, text), "egressd log -f, which shows ids")
 	}
 	return found, err
 }
 
 func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
 	if len(args) > 0 || o.key == "" {
-		return cli.Misused(errors.New("log prove --check needs the key of the log, and no record"), "egressd log prove --check FILE --key KEY")
+		return hint.Misused(errors.New("log prove --check needs the key of the log, and no record"), "egressd log prove --check FILE --key KEY")
 	}
 	key, err := o.keyOf("")
 	if err != nil {
@@ -113,21 +116,21 @@ func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
 	if o.check != "-" {
 		f, err := os.Open(o.check)
 		if errors.Is(err, fs.ErrNotExist) {
-			return cli.Failed(err, "egressd log prove ID > FILE")
+			return hint.Failed(err, "egressd log prove ID > FILE")
 		}
 		if err != nil {
-			return cli.Failed(err, "egressd log prove --check FILE")
+			return hint.Failed(err, "egressd log prove --check FILE")
 		}
 		defer f.Close()
 		in = f
 	}
 	p, err := audit.ParseProof(in)
 	if err != nil {
-		return cli.Misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
+		return hint.Misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
 	}
 	code, err := p.Check(key)
 	if code != audit.Good {
-		fmt.Fprintf(stdout, "not proved: %s\n", cli.Printable(err.Error()))
+		fmt.Fprintf(stdout, "not proved: %s\n", printable.Text(err.Error()))
 		return cli.Status(code)
 	}
 	_, err = fmt.Fprintf(stdout, "proved: record %d of %d\n%s\n", p.Index, p.Size, p.Record)

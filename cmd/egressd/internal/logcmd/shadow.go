@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 )
 
@@ -30,7 +31,7 @@ func printShadows(w io.Writer, groups []*records.ShadowGroup, now time.Time, col
 	fmt.Fprintln(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tNOW\tWOULD\tWHY\tLAST")
 	for _, g := range groups {
 		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logs.CutHost(logs.Cell(g.Destination)), logs.Cut(logs.Cell(g.What), logs.LongestColumn), logs.Cut(logs.Cell(g.Who), logs.LongestColumn),
-			logs.Cell(g.Now), logs.Cell(g.Would), logs.Cut(logs.Cell(g.Why), logs.LongestCell), cli.Clock(g.Last, now))
+			logs.Cell(g.Now), logs.Cell(g.Would), logs.Cut(logs.Cell(g.Why), logs.LongestCell), quantity.Clock(g.Last, now))
 	}
 	return table.Flush()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 )
 
@@ -41,8 +42,8 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(table), "\n")
 	want := []string{
 		"COUNT DESTINATION WHAT WHO NOW WOULD WHY LAST",
-		"2 a.test:443 connect ci allow deny rule-deny (not-yet) " + cli.Clock(filterNow, filterNow),
-		"1 c.test:443 connect ci allow inspect reads " + cli.Clock(filterNow, filterNow),
+		"2 a.test:443 connect ci allow deny rule-deny (not-yet) " + quantity.Clock(filterNow, filterNow),
+		"1 c.test:443 connect ci allow inspect reads " + quantity.Clock(filterNow, filterNow),
 	}
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")

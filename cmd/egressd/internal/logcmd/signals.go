@@ -10,6 +10,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	attempts "github.com/egressd/egressd/records/signals"
 	"github.com/spf13/cobra"
 )
@@ -51,7 +54,7 @@ type signalsOptions struct {
 
 func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.top < 0 {
-		return cli.Misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
+		return hint.Misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
 	}
 	log, filter, err := o.Ask(words)
 	if err != nil {
@@ -99,13 +102,13 @@ func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, 
 	if a.Score >= 40 {
 		score = colours.Paint("31", score)
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(logs.Cell(a.Destination)), logs.Cell(who), cli.Clock(a.First, now), cli.Clock(a.Last, now))
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(logs.Cell(a.Destination)), logs.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
 	for _, s := range a.Signals {
-		fmt.Fprintf(w, "     %-8s %s\n", s.What, cli.Printable(s.Evidence))
+		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
 	}
 	if len(a.IDs) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", cli.Printable(strings.Join(a.IDs, ", ")), flags)
+	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", printable.Text(strings.Join(a.IDs, ", ")), flags)
 	return err
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/records/sink"
 	"github.com/spf13/cobra"
 )
@@ -46,11 +48,11 @@ func (o *sinksOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log sinks --dir DIR")
+		return hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log sinks --dir DIR")
 	}
 	states, err := sink.States(dir)
 	if err != nil {
-		return cli.Failed(err, "egressd log sinks --dir DIR, as a user who may read it")
+		return hint.Failed(err, "egressd log sinks --dir DIR, as a user who may read it")
 	}
 	if o.json {
 		for _, s := range states {
@@ -73,7 +75,7 @@ func printSinks(stdout io.Writer, states []sink.State) error {
 	for i := range states {
 		s := &states[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", logs.Cell(s.Name), s.Type, logs.Cell(s.To), s.Format, s.Sent, s.LagRecords,
-			s.Lag(), cli.Printable(sinkState(s)))
+			s.Lag(), printable.Text(sinkState(s)))
 	}
 	return table.Flush()
 }

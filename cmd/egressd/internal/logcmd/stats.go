@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -211,10 +212,10 @@ func (s *stats) print(w io.Writer, top int, colours cli.Palette) error {
 		_, err := fmt.Fprintln(w, "nothing was asked for")
 		return err
 	}
-	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", cli.Plural(int(s.decisions()), "decision"),
+	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", quantity.Plural(int(s.decisions()), "decision"),
 		s.first.Local().Format(time.DateTime), s.last.Local().Format(time.DateTime), s.perMinute())
 	fmt.Fprintf(w, "%d allowed, %d denied, %d asked; %s down, %s up\n", s.verdicts["allow"], s.verdicts["deny"], s.verdicts["ask"],
-		cli.BytesText(s.down), cli.BytesText(s.up))
+		quantity.Bytes(s.down), quantity.Bytes(s.up))
 	s.printHours(w, colours)
 	for i, list := range statsLists {
 		if err := printEntries(w, list.title, s.rankings[i].Top(top)); err != nil {
@@ -231,7 +232,7 @@ func printEntries(w io.Writer, title string, entries []*records.Entry) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.CutHost(logs.Cell(e.Value)), e.Count, e.Denied, cli.BytesText(e.Down), cli.BytesText(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.CutHost(logs.Cell(e.Value)), e.Count, e.Denied, quantity.Bytes(e.Down), quantity.Bytes(e.Up))
 	}
 	return table.Flush()
 }

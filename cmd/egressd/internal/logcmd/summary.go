@@ -10,6 +10,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -73,7 +76,7 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 
 func checkTop(top int, command string) error {
 	if top < 0 {
-		return cli.Misused(fmt.Errorf("--top %d is less than nothing", top), command+" --top 0, for all")
+		return hint.Misused(fmt.Errorf("--top %d is less than nothing", top), command+" --top 0, for all")
 	}
 	return nil
 }
@@ -174,12 +177,12 @@ func (s *logSummary) sentence() string {
 	if s.Decisions == 0 {
 		return "nothing was asked for"
 	}
-	text := fmt.Sprintf("%s from %s to %s: %d allowed, %d denied", cli.Plural(int(s.Decisions), "decision"),
-		s.First.Local().Format(time.DateTime), cli.Clock(*s.Last, *s.First), s.Allowed, s.Denied)
+	text := fmt.Sprintf("%s from %s to %s: %d allowed, %d denied", quantity.Plural(int(s.Decisions), "decision"),
+		s.First.Local().Format(time.DateTime), quantity.Clock(*s.Last, *s.First), s.Allowed, s.Denied)
 	if s.Asked > 0 {
 		text += fmt.Sprintf(", %d asked", s.Asked)
 	}
-	return text + "; " + cli.BytesText(s.Down) + " down, " + cli.BytesText(s.Up) + " up"
+	return text + "; " + quantity.Bytes(s.Down) + " down, " + quantity.Bytes(s.Up) + " up"
 }
 
 // printMarkdown writes a section for the summary of a CI job.
@@ -189,7 +192,7 @@ func (s *logSummary) printMarkdown(w io.Writer) error {
 		s.markdownTable(w, section.action, section.title, section.last)
 	}
 	if s.LeftOut > 0 {
-		fmt.Fprintf(w, "\n%s left out.\n", cli.Plural(s.LeftOut, "line"))
+		fmt.Fprintf(w, "\n%s left out.\n", quantity.Plural(s.LeftOut, "line"))
 	}
 	return nil
 }
@@ -207,7 +210,7 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 		}
 		remark := g.Fix
 		if action == "allow" {
-			remark = cli.BytesText(g.Down) + " down, " + cli.BytesText(g.Up) + " up"
+			remark = quantity.Bytes(g.Down) + " down, " + quantity.Bytes(g.Up) + " up"
 		}
 		fmt.Fprintf(w, "| %d | %s | %s | %s | %s | %s | %s |\n", g.Count, markdownCode(g.Destination), markdownCode(g.What), markdownCode(g.Who),
 			markdownCode(g.Why), g.Last.UTC().Format("2006-01-02 15:04:05Z"), markdownWhole(remark))
@@ -215,16 +218,18 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 }
 
 // markdownCode is text as code in a cell of a table, cut to what fits.
-func markdownCode(s string) string { return markdownWhole(logs.Cut(cli.Word(s), logs.LongestCell)) }
+func markdownCode(s string) string {
+	return markdownWhole(logs.Cut(printable.Word(s), logs.LongestCell))
+}
 
 // markdownWhole is text as code, all of it: half a command is another one. In a code
 // span nothing is markup, a link, an address of mail or a mention, for any renderer;
-// what ends it, or the cell, is escaped as [cli.Printable] does.
+// what ends it, or the cell, is escaped as [printable.Text] does.
 func markdownWhole(s string) string {
 	if s == "" {
 		return "–"
 	}
-	return "`" + markdownEnds.Replace(cli.Word(s)) + "`"
+	return "`" + markdownEnds.Replace(printable.Word(s)) + "`"
 }
 
 var markdownEnds = strings.NewReplacer("`", `\x60`, "|", `\x7c`)

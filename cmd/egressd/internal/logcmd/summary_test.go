@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/records"
 )
 
@@ -28,7 +28,7 @@ func FuzzMarkdownText(f *testing.F) {
 		if !ok || !closed || text == "" || strings.ContainsAny(text, "`|\n\r") || strings.TrimSpace(text) != text {
 			t.Fatalf("%q is %q", s, code)
 		}
-		if says := strings.NewReplacer(`\x60`, "`", `\x7c`, "|").Replace(text); says != cli.Word(s) && !strings.Contains(s, `\x`) {
+		if says := strings.NewReplacer(`\x60`, "`", `\x7c`, "|").Replace(text); says != printable.Word(s) && !strings.Contains(s, `\x`) {
 			t.Fatalf("%q is %q, which says %q", s, text, says)
 		}
 	})

@@ -10,13 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/spf13/cobra"
 )
 
 // exitUnread is for log verify and log prove --check where there is nothing to judge.
@@ -65,14 +67,14 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 // no answer.
 func asUnread(err error) error {
 	var answer cli.Status
-	var f *cli.Failure
+	var f *hint.Error
 	if err == nil || errors.As(err, &answer) {
 		return err
 	}
 	if errors.As(err, &f) {
-		return &cli.Failure{Code: exitUnread, Err: err, Hint: f.Hint}
+		return &hint.Error{Code: exitUnread, Err: err, Hint: f.Hint}
 	}
-	return &cli.Failure{Code: exitUnread, Err: err}
+	return &hint.Error{Code: exitUnread, Err: err}
 }
 
 // A signedSource is a log and the key that it is verified with.
@@ -95,7 +97,7 @@ type verifyOptions struct {
 
 func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 	if len(args) > 1 || len(args) == 1 && (o.Dir != "" || o.signedSource.Run != "") {
-		return cli.Misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
+		return hint.Misused(errors.New("log verify takes one folder"), "egressd log verify DIR")
 	}
 	if len(args) == 1 {
 		o.Dir = args[0]
@@ -129,10 +131,10 @@ func (o *verifyOptions) given() ([]byte, error) {
 	}
 	given, err := durable.Read(o.checkpoint, maxGiven)
 	if err != nil {
-		return nil, cli.Failed(err, "egressd log verify --checkpoint FILE")
+		return nil, hint.Failed(err, "egressd log verify --checkpoint FILE")
 	}
 	if len(strings.TrimSpace(string(given))) == 0 {
-		return nil, cli.Misused(fmt.Errorf("%s holds no checkpoint", o.checkpoint), "egressd log checkpoint, which prints one")
+		return nil, hint.Misused(fmt.Errorf("%s holds no checkpoint", o.checkpoint), "egressd log checkpoint, which prints one")
 	}
 	return given, nil
 }
@@ -160,10 +162,10 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	}
 	report, err := audit.VerifyWitnessed(dir, key, given, asked)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
+		return nil, "", hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
 	}
 	if err != nil {
-		return nil, "", cli.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
+		return nil, "", hint.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
 	}
 	return report, dir, nil
 }
@@ -189,12 +191,12 @@ func (o *signedSource) keyOf(dir string) (string, error) {
 	if audit.CheckKey(key) != nil {
 		text, err := durable.Read(o.key, 4<<10)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", cli.Failed(err, "egressd log verify --key KEY")
+			return "", hint.Failed(err, "egressd log verify --key KEY")
 		}
 		key = strings.TrimSpace(string(text))
 	}
 	if err := audit.CheckKey(key); err != nil {
-		return "", cli.Misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
+		return "", hint.Misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
 	}
 	return key, nil
 }
@@ -216,7 +218,7 @@ func (o *signedSource) known(dir string) (string, error) {
 func explainKey(err error) error {
 	var refusal *audit.Refusal
 	if errors.As(err, &refusal) {
-		return cli.Failed(err, refusal.Fix)
+		return hint.Failed(err, refusal.Fix)
 	}
 	return err
 }
@@ -244,14 +246,14 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	}
 	mine, left, err := audit.CheckpointsOf(given, root)
 	if err != nil {
-		return "", "", nil, cli.Failed(err, "egressd log verify --run ID --checkpoint FILE")
+		return "", "", nil, hint.Failed(err, "egressd log verify --run ID --checkpoint FILE")
 	}
 	report, err := audit.VerifyWitnessed(index, root, mine, o.asked)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil, cli.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
+		return "", "", nil, hint.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
 	if err != nil {
-		return "", "", nil, cli.Failed(err, "egressd log verify "+index)
+		return "", "", nil, hint.Failed(err, "egressd log verify "+index)
 	}
 	if report.Code != audit.Good && report.Code != audit.TornTail {
 		report.Problem = "the index of runs: " + report.Problem
@@ -265,7 +267,7 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 func runRecord(index, run string) (key, ended string, err error) {
 	r, err := audit.NewReader(index, 0)
 	if err != nil {
-		return "", "", cli.Failed(err, "egressd log verify "+index)
+		return "", "", hint.Failed(err, "egressd log verify "+index)
 	}
 	defer r.Close()
 	for {
@@ -274,7 +276,7 @@ func runRecord(index, run string) (key, ended string, err error) {
 			return key, ended, nil
 		}
 		if err != nil {
-			return "", "", cli.Failed(err, "egressd log verify "+index)
+			return "", "", hint.Failed(err, "egressd log verify "+index)
 		}
 		var record struct{ Kind, Run, Key, Checkpoint string }
 		if err := json.Unmarshal(line, &record); err != nil || record.Run != run {
@@ -315,7 +317,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 		if r.From != nil {
 			fmt.Fprintf(&b, "the first record that is wrong is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
 		}
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", cli.Printable(verifyHint(r.Code, dir)))
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(verifyHint(r.Code, dir)))
 	}
 	_, err := io.WriteString(stdout, printableLines(b.String()))
 	return err
@@ -323,16 +325,16 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 
 func verifyHint(code int, dir string) string {
 	if code == audit.Unknown {
-		return "egressd log verify " + cli.ShellWord(dir) + " --key KEY, with what egressd log key printed where the log was begun"
+		return "egressd log verify " + shell.Word(dir) + " --key KEY, with what egressd log key printed where the log was begun"
 	}
-	return "keep a copy of " + cli.ShellWord(dir) + " as it is"
+	return "keep a copy of " + shell.Word(dir) + " as it is"
 }
 
 // printableLines is text of several lines, each printable.
 func printableLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(cli.Printable(strings.TrimSuffix(line, "\n")) + "\n")
+		b.WriteString(printable.Text(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	return b.String()
 }

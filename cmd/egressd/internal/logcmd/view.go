@@ -10,6 +10,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 )
 
@@ -43,7 +45,7 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 		}
 		for _, g := range shown {
 			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logs.CutHost(logs.Cell(g.Destination)), logs.Cut(logs.Cell(g.What), logs.LongestColumn),
-				logs.Cut(logs.Cell(o.who(g)), logs.LongestColumn), logs.Cut(logs.Cell(g.Why), logs.LongestCell), cli.Clock(g.Last, now), logs.Cell(remark(g, o.flags)))
+				logs.Cut(logs.Cell(o.who(g)), logs.LongestColumn), logs.Cut(logs.Cell(g.Why), logs.LongestCell), quantity.Clock(g.Last, now), logs.Cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -77,7 +79,7 @@ func remark(g *records.Group, flags string) string {
 }
 
 func traffic(g *records.Group) string {
-	text := cli.BytesText(g.Down) + " down, " + cli.BytesText(g.Up) + " up"
+	text := quantity.Bytes(g.Down) + " down, " + quantity.Bytes(g.Up) + " up"
 	if g.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", g.Failed)
 	}
@@ -115,10 +117,10 @@ func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	if records.Decides(r) && !records.IsLookup(r) {
 		action = r.Decision.Action
 	}
-	fields := []string{cli.Clock(r.Time, now), colours.Mark(action)}
+	fields := []string{quantity.Clock(r.Time, now), colours.Mark(action)}
 	for _, s := range lineWords(r, action) {
 		if s != "" {
-			fields = append(fields, logs.Cut(cli.Word(s), longestField))
+			fields = append(fields, logs.Cut(printable.Word(s), longestField))
 		}
 	}
 	return strings.Join(fields, "  ")
@@ -168,5 +170,5 @@ func trafficText(r *egress.Record) string {
 	if r.Bytes != nil {
 		up, down = r.Bytes.Up, r.Bytes.Down
 	}
-	return fmt.Sprintf("%s down, %s up in %s", cli.BytesText(down), cli.BytesText(up), time.Duration(r.Duration)*time.Millisecond)
+	return fmt.Sprintf("%s down, %s up in %s", quantity.Bytes(down), quantity.Bytes(up), time.Duration(r.Duration)*time.Millisecond)
 }

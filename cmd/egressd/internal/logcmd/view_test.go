@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/records"
 )
 
@@ -158,7 +159,7 @@ func TestBytesText(t *testing.T) {
 		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1234: "1.2 kB", 9_949: "9.9 kB", 9_950: "10 kB", 41_000_000: "41 MB",
 		999_499: "999 kB", 999_500: "1.0 MB", 1_200_000_000: "1.2 GB", 9_000_000_000_000_000_000: "9000 PB",
 	} {
-		if got := cli.BytesText(n); got != want {
+		if got := quantity.Bytes(n); got != want {
 			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
 		}
 	}
@@ -166,10 +167,10 @@ func TestBytesText(t *testing.T) {
 
 func TestClockSaysTheDayWhereItIsNotToday(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local)
-	if got := cli.Clock(now.Add(-time.Hour), now); got != "11:00:00" {
+	if got := quantity.Clock(now.Add(-time.Hour), now); got != "11:00:00" {
 		t.Errorf("an hour ago is %q", got)
 	}
-	if got := cli.Clock(now.AddDate(0, 0, -1), now); got != "2026-11-19 12:00:00" {
+	if got := quantity.Clock(now.AddDate(0, 0, -1), now); got != "2026-11-19 12:00:00" {
 		t.Errorf("a day ago is %q", got)
 	}
 }

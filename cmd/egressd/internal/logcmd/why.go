@@ -13,6 +13,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -69,7 +72,7 @@ type whyOptions struct {
 
 func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if id == "" {
-		return cli.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
+		return hint.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
 	}
 	log, err := o.Open()
 	if err != nil {
@@ -142,7 +145,7 @@ func FindStory(log *logs.Reader, prefix string) (*Story, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, cli.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
+		return nil, hint.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
 	case 1:
 		for _, s := range found {
 			return s, nil
@@ -158,7 +161,7 @@ var errTooMany = errors.New("too many ids begin alike")
 
 func ambiguous(prefix string, found map[string]*Story) error {
 	ids := slices.Sorted(maps.Keys(found))
-	return cli.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
+	return hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
 func (s *Story) add(text string, r *egress.Record) {
@@ -203,7 +206,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(cli.Printable(d.Action)), logs.Cell(records.Destination(r)), cli.Printable(s.Flow))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), logs.Cell(records.Destination(r)), printable.Text(s.Flow))
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
@@ -249,7 +252,7 @@ func (s *Story) printRecords(b *strings.Builder, colours cli.Palette) {
 		fmt.Fprintf(b, "    %s\n", line(r, s.records[0].Time, colours))
 	}
 	if s.LeftOut > 0 {
-		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, cli.Printable(s.Flow))
+		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, printable.Text(s.Flow))
 	}
 }
 
@@ -325,7 +328,7 @@ func fixFor(r *egress.Record) string {
 }
 
 func fixText(host, flow string) string {
-	return "egressd allow " + cli.PatternWord(host) + " --from " + flow
+	return "egressd allow " + shell.Pattern(host) + " --from " + flow
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
@@ -74,7 +75,7 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
 	}
 	_, err := FindStory(writtenLog(t, records), "A")
-	var f *cli.Failure
+	var f *hint.Error
 	if !errors.As(err, &f) || f.Code != cli.ExitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
 		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/spf13/cobra"
 )
 
@@ -27,7 +27,7 @@ func (o *witnessDemand) flags(cmd *cobra.Command) {
 // read makes keys of what was given.
 func (o *witnessDemand) read() (asked audit.Witnessed, err error) {
 	if o.within < 0 || o.within > 0 && len(o.keys) == 0 {
-		return asked, cli.Misused(errors.New("--cosigned-within is a time that a witness is given"), "egressd log verify --witness KEY --cosigned-within 2h")
+		return asked, hint.Misused(errors.New("--cosigned-within is a time that a witness is given"), "egressd log verify --witness KEY --cosigned-within 2h")
 	}
 	asked.Within = o.within
 	for _, text := range o.keys {
@@ -37,12 +37,12 @@ func (o *witnessDemand) read() (asked audit.Witnessed, err error) {
 			if readErr == nil {
 				lines = strings.Fields(string(file))
 			} else if !errors.Is(readErr, fs.ErrNotExist) {
-				return asked, cli.Failed(readErr, "egressd log verify --witness KEY")
+				return asked, hint.Failed(readErr, "egressd log verify --witness KEY")
 			}
 		}
 		keys, err := witnessKeys(lines)
 		if err != nil {
-			return asked, cli.Misused(fmt.Errorf("--witness: %w", err), "the key that the witness's operator gives out, as in audit.witnesses")
+			return asked, hint.Misused(fmt.Errorf("--witness: %w", err), "the key that the witness's operator gives out, as in audit.witnesses")
 		}
 		asked.By = append(asked.By, keys...)
 	}
@@ -67,7 +67,7 @@ func witnessKeys(lines []string) (all []audit.WitnessKey, err error) {
 func witnessIdentity(dir, keys string) (string, error) {
 	key, err := audit.IdentityOf(dir, keys)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", cli.Failed(fmt.Errorf("there is no key for witnesses of the log in %s", dir), "egressd serve with audit.witnesses, which makes it")
+		return "", hint.Failed(fmt.Errorf("there is no key for witnesses of the log in %s", dir), "egressd serve with audit.witnesses, which makes it")
 	}
 	return key, explainKey(err)
 }

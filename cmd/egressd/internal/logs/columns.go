@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/records"
 )
 
@@ -18,7 +18,7 @@ func Cell(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range cli.Word(s) {
+	for _, r := range printable.Word(s) {
 		if r > widest {
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		} else {

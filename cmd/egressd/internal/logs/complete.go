@@ -9,9 +9,9 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -157,7 +157,7 @@ func (s *Source) CompleteIDs(_ *cobra.Command, args []string, word string) ([]st
 	var ids []string
 	_ = log.Each(func(_ string, r *egress.Record) error { // completion has nobody to tell
 		if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
-			ids = append(ids, r.Flow+"\t"+cli.Printable(records.Destination(r)+" "+records.Why(r)))
+			ids = append(ids, r.Flow+"\t"+printable.Text(records.Destination(r)+" "+records.Why(r)))
 			ids = ids[max(0, len(ids)-most):]
 		}
 		return nil

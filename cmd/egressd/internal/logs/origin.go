@@ -3,7 +3,7 @@ package logs
 import (
 	"os"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/version"
 	"github.com/egressd/egressd/records/export"
 )
 
@@ -13,5 +13,5 @@ func Origin() export.Origin {
 	if err != nil {
 		host = ""
 	}
-	return export.Origin{Version: cli.ThisBuild().Version, Host: host}
+	return export.Origin{Version: version.This().Version, Host: host}
 }

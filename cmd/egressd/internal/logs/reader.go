@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/records"
 )
 
@@ -56,7 +56,7 @@ func (l *Reader) damage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return cli.Failed(err, "keep a copy of "+l.Dir+" as it is")
+	return hint.Failed(err, "keep a copy of "+l.Dir+" as it is")
 }
 
 // Again reads the log from its beginning once more.
@@ -78,7 +78,7 @@ func (l *Reader) Follow(ctx context.Context, j *records.Joiner, do func(string, 
 			return nil
 		}
 		if err != nil {
-			return cli.Failed(err, "egressd log -f")
+			return hint.Failed(err, "egressd log -f")
 		}
 		if err := l.Joined(j, do); err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
@@ -35,10 +37,10 @@ func (s *Source) Open() (*Reader, error) {
 	}
 	r, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
+		return nil, hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
 	}
 	if err != nil {
-		return nil, cli.Failed(err, "egressd log --dir DIR, as a user who may read it")
+		return nil, hint.Failed(err, "egressd log --dir DIR, as a user who may read it")
 	}
 	return &Reader{Dir: dir, lines: r}, nil
 }
@@ -51,7 +53,7 @@ func (s *Source) Ask(words []string) (*Reader, *records.Filter, error) {
 	}
 	if f.Run != "" {
 		if s.Dir != "" || s.Run != "" && s.Run != f.Run {
-			return nil, nil, cli.Misused(fmt.Errorf("run:%s, and another log by a flag", f.Run), "egressd log --run "+cli.ShellWord(f.Run))
+			return nil, nil, hint.Misused(fmt.Errorf("run:%s, and another log by a flag", f.Run), "egressd log --run "+shell.Word(f.Run))
 		}
 		s.Run = f.Run
 	}
@@ -64,11 +66,11 @@ func ParseFilter(words []string, now time.Time) (*records.Filter, error) {
 	f, err := records.ParseFilter(words, now)
 	var wrong *records.FilterError
 	if errors.As(err, &wrong) {
-		hint := wrong.Say
+		next := wrong.Say
 		if wrong.Try != "" {
-			hint = "egressd log " + wrong.Try
+			next = "egressd log " + wrong.Try
 		}
-		return nil, cli.Misused(wrong, hint)
+		return nil, hint.Misused(wrong, next)
 	}
 	return f, err
 }
@@ -113,13 +115,13 @@ func (s *Source) PolicyPath() string {
 func (s *Source) Flags() string {
 	text := ""
 	if s.Config != "" {
-		text += " --config " + cli.ShellWord(s.Config)
+		text += " --config " + shell.Word(s.Config)
 	}
 	if s.Dir != "" {
-		text += " --dir " + cli.ShellWord(s.Dir)
+		text += " --dir " + shell.Word(s.Dir)
 	}
 	if s.Run != "" {
-		text += " --run " + cli.ShellWord(s.Run)
+		text += " --run " + shell.Word(s.Run)
 	}
 	return text
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -68,7 +70,7 @@ type policyBuildOptions struct {
 
 func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
 	if o.sign.key == "" && o.sign.given() {
-		return cli.Misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
+		return hint.Misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
 	}
 	paths = o.folderOfPolicy(paths)
 	sources, err := o.sources(stderr, paths)
@@ -80,7 +82,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 	}
 	packed, err := o.pack(sources)
 	if err != nil {
-		return cli.Failed(err, "correct that, then egressd policy build")
+		return hint.Failed(err, "correct that, then egressd policy build")
 	}
 	if o.sign.key != "" {
 		if packed, err = o.sign.apply(stderr, packed, time.Now()); err != nil {
@@ -88,7 +90,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 		}
 	}
 	if err := putFile(o.output, packed, 0o644); err != nil {
-		return cli.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy build -o FILE, where FILE can be written")
+		return hint.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy build -o FILE, where FILE can be written")
 	}
 	return o.done(stdout, packed)
 }
@@ -100,7 +102,7 @@ func (o *policyBuildOptions) sources(stderr io.Writer, paths []string) ([]rego.S
 	}
 	sources, err := config.ReadRego(paths)
 	if err != nil {
-		return nil, cli.Misused(err, "egressd policy build FILE…, or a folder with .rego files")
+		return nil, hint.Misused(err, "egressd policy build FILE…, or a folder with .rego files")
 	}
 	return sources, nil
 }
@@ -127,7 +129,7 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 		}
 	}
 	if len(sources) == 0 {
-		return nil, cli.Misused(fmt.Errorf("%s names no Rego to pack", cfg.Path), "egressd policy build policy/")
+		return nil, hint.Misused(fmt.Errorf("%s names no Rego to pack", cfg.Path), "egressd policy build policy/")
 	}
 	return sources, nil
 }
@@ -150,7 +152,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 		}
 	}
 	if slices.ContainsFunc(all, func(f finding) bool { return f.Severity != "warning" }) {
-		return cli.Failed(errors.New("something is wrong with the policy, and nothing was packed"), "correct that, then egressd policy build")
+		return hint.Failed(errors.New("something is wrong with the policy, and nothing was packed"), "correct that, then egressd policy build")
 	}
 	return refuseRed(ctx, stderr, sources)
 }
@@ -174,7 +176,7 @@ func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) err
 		return err
 	}
 	if red {
-		return cli.Failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
+		return hint.Failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
 	}
 	return nil
 }
@@ -251,7 +253,7 @@ func (o *policyBuildOptions) done(stdout io.Writer, packed []byte) error {
 	if o.sign.key != "" {
 		signed = "signed"
 	}
-	_, err = fmt.Fprintf(stdout, "%s: revision %s, %d files, %s\n", cli.Printable(o.output), cli.Printable(b.Revision), len(b.Sources), signed)
+	_, err = fmt.Fprintf(stdout, "%s: revision %s, %d files, %s\n", printable.Text(o.output), printable.Text(b.Revision), len(b.Sources), signed)
 	return err
 }
 

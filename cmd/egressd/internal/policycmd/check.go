@@ -11,6 +11,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -65,7 +67,7 @@ type checkOptions struct {
 
 func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	if len(args) == 0 {
-		return cli.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
+		return hint.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
 	}
 	cfg, err := config.Load(o.config)
 	if err != nil {
@@ -80,7 +82,7 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 		return cli.Unsure(err)
 	}
 	for _, w := range cfg.WarningsFor(who.Name) {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(w))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
 	}
 	code := cli.ExitOK
 	for _, arg := range args {
@@ -235,7 +237,7 @@ func (a *answer) print(w io.Writer, asJSON bool, colours cli.Palette) error {
 		return cli.PrintJSON(w, a)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s\n", colours.Mark(a.Verdict), colours.Bold(a.Verdict), cli.Printable(a.Request))
+	fmt.Fprintf(&b, "%s %s  %s\n", colours.Mark(a.Verdict), colours.Bold(a.Verdict), printable.Text(a.Request))
 	cli.Field(&b, "sandbox", a.Sandbox)
 	cli.Field(&b, "rule", cli.RuleText(a.Rule, string(a.Layer)))
 	cli.Field(&b, "class", string(a.Class))

@@ -13,6 +13,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
@@ -109,7 +112,7 @@ func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	}
 	e, err := o.explain(cfg, p, config.EntryOf(who).Sandbox(), arg, addrs)
 	if err != nil {
-		return cli.Unsure(cli.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
+		return cli.Unsure(hint.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
 	}
 	if err := e.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
 		return err
@@ -125,12 +128,12 @@ func (o *explainOptions) resolved(arg string) (addrs []netip.Addr, err error) {
 	for _, text := range o.addresses {
 		_, addr, err := policy.ParseHost(text)
 		if err != nil || !addr.IsValid() {
-			return nil, cli.Misused(fmt.Errorf("--address %s is no address", text), "--address 93.184.216.34")
+			return nil, hint.Misused(fmt.Errorf("--address %s is no address", text), "--address 93.184.216.34")
 		}
 		addrs = append(addrs, addr)
 	}
 	if asked, err := parseCheck(arg, o.method); err == nil && len(addrs) > 0 && asked.Destination.Addr.IsValid() {
-		return nil, cli.Misused(errors.New("the destination is an address, which resolves to nothing else"), "leave out --address")
+		return nil, hint.Misused(errors.New("the destination is an address, which resolves to nothing else"), "leave out --address")
 	}
 	return addrs, nil
 }
@@ -238,7 +241,7 @@ func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Dec
 	}
 	if host := offered(asked, d); host != "" {
 		source := logs.Source{Config: config}
-		return "egressd allow " + cli.PatternWord(host) + " --save" + source.Flags(), ""
+		return "egressd allow " + shell.Pattern(host) + " --save" + source.Flags(), ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:
@@ -307,7 +310,7 @@ func (e *explanation) print(w io.Writer, asJSON bool, colours cli.Palette) error
 }
 
 func (e *explanation) write(b *strings.Builder, colours cli.Palette) {
-	fmt.Fprintf(b, "%s %s  %s\n", colours.Mark(e.Verdict), colours.Bold(e.Verdict), cli.Printable(e.Request))
+	fmt.Fprintf(b, "%s %s  %s\n", colours.Mark(e.Verdict), colours.Bold(e.Verdict), printable.Text(e.Request))
 	cli.Field(b, "sandbox", e.Sandbox)
 	cli.Field(b, "rule", cli.RuleText(e.Rule, string(e.Layer)))
 	for i := range e.Written {
@@ -339,9 +342,9 @@ func (v *opinionView) write(b *strings.Builder, colours cli.Palette) {
 	if v.Class != "" {
 		said += " (" + string(v.Class) + ")"
 	}
-	fmt.Fprintf(b, "    %-9s  %s\n", cli.Printable(v.Part), cli.Printable(said))
+	fmt.Fprintf(b, "    %-9s  %s\n", printable.Text(v.Part), printable.Text(said))
 	if v.Error != "" {
-		fmt.Fprintf(b, "      %s\n", cli.Printable(v.Error))
+		fmt.Fprintf(b, "      %s\n", printable.Text(v.Error))
 	}
 	for i := range v.Lines {
 		l := &v.Lines[i]
@@ -349,12 +352,12 @@ func (v *opinionView) write(b *strings.Builder, colours cli.Palette) {
 		if l.Address != "" {
 			about += ", for " + l.Address
 		}
-		fmt.Fprintf(b, "      %s %s:%d:%d  %s  %s: %s\n", colours.Mark(l.Effect), cli.Printable(l.File), l.Line, l.Column, cli.Printable(l.Rule), cli.Printable(about), l.Stands)
+		fmt.Fprintf(b, "      %s %s:%d:%d  %s  %s: %s\n", colours.Mark(l.Effect), printable.Text(l.File), l.Line, l.Column, printable.Text(l.Rule), printable.Text(about), l.Stands)
 	}
 	if len(v.Lines) > 0 {
 		return
 	}
 	for i := range v.Written {
-		fmt.Fprintf(b, "      %s\n", cli.Printable(v.Written[i].text()))
+		fmt.Fprintf(b, "      %s\n", printable.Text(v.Written[i].text()))
 	}
 }

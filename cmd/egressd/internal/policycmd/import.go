@@ -10,6 +10,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -31,7 +33,7 @@ A setting about destinations that is not known is an error.`,
 		Example: "  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
+				return hint.Misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
 			}
 			return nil
 		},
@@ -59,19 +61,19 @@ type imported struct {
 
 func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	if !slices.Contains(integrate.Importers(), o.from) {
-		return cli.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
+		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
 	}
 	text, err := durable.Plain(path, 1<<20)
 	if err != nil {
-		return cli.Failed(err, "egressd policy import --from "+o.from+" FILE")
+		return hint.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
 	in, err := integrate.ReadSettings(o.from, text)
 	if err != nil {
-		return cli.Failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
+		return hint.Failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
 	}
 	yaml := importedPolicy(o.from, in)
 	if err := compiles(yaml); err != nil {
-		return cli.Failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
+		return hint.Failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
 	}
 	if o.json {
 		return cli.PrintJSON(stdout, imported{yaml, in.Stricter, append([]string{}, in.Left...)})
@@ -83,7 +85,7 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 		fmt.Fprintf(stderr, "egressd: stricter: %s\n", s)
 	}
 	if len(in.Left) > 0 {
-		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", cli.Printable(strings.Join(in.Left, ", ")))
+		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable.Text(strings.Join(in.Left, ", ")))
 	}
 	return nil
 }

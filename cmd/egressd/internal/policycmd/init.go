@@ -11,6 +11,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -55,18 +58,18 @@ func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
 		place := filepath.Join(dir, f.to)
 		switch _, err := os.Lstat(place); {
 		case err == nil:
-			return cli.Failed(fmt.Errorf("%s exists, and nothing was written", place), "egressd policy init DIR, where DIR is new")
+			return hint.Failed(fmt.Errorf("%s exists, and nothing was written", place), "egressd policy init DIR, where DIR is new")
 		case !errors.Is(err, os.ErrNotExist):
-			return cli.Failed(err, "egressd policy init DIR, where DIR is a folder, or new")
+			return hint.Failed(err, "egressd policy init DIR, where DIR is a folder, or new")
 		}
 	}
 	for _, f := range policyStarter {
 		if err := putStarter(stdout, f.from, filepath.Join(dir, f.to), asJSON); err != nil {
-			return cli.Failed(err, "egressd policy init DIR, where DIR can be written")
+			return hint.Failed(err, "egressd policy init DIR, where DIR can be written")
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: wrote %d files to %s\n", len(policyStarter), cli.Printable(dir))
-	fmt.Fprintf(stderr, "egressd: hint: egressd policy test %s\n", cli.Printable(cli.ShellWord(dir)))
+	fmt.Fprintf(stderr, "egressd: wrote %d files to %s\n", len(policyStarter), printable.Text(dir))
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy test %s\n", printable.Text(shell.Word(dir)))
 	return nil
 }
 

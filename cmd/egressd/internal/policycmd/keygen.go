@@ -13,6 +13,9 @@ import (
 	"os"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -49,7 +52,7 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 	}
 	key, pub := name+".key.pem", name+".pub.pem"
 	if _, err := os.Lstat(pub); err == nil {
-		return cli.Failed(fmt.Errorf("%s exists, and was left as it is", pub), "egressd policy keygen -o NAME")
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", pub), "egressd policy keygen -o NAME")
 	}
 	for _, f := range []struct {
 		path string
@@ -57,9 +60,9 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 		mode os.FileMode
 	}{{key, private, 0o600}, {pub, public, 0o644}} {
 		if err := createFile(f.path, f.text, f.mode); err != nil {
-			return cli.Failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
+			return hint.Failed(fmt.Errorf("write a key: %w", err), "egressd policy keygen -o NAME, where NAME is new")
 		}
-		fmt.Fprintf(stderr, "egressd: wrote %s\n", cli.Printable(f.path))
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(f.path))
 		if !asJSON {
 			continue
 		}
@@ -67,7 +70,7 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", cli.Printable(cli.ShellWord(key)))
+	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", printable.Text(shell.Word(key)))
 	return nil
 }
 
@@ -85,7 +88,7 @@ func newKeys(kind string) (private, public []byte, err error) {
 			return nil, nil, err
 		}
 	default:
-		return nil, nil, cli.Misused(fmt.Errorf("there is no type of key %q", kind), "egressd policy keygen --type p256, or ed25519")
+		return nil, nil, hint.Misused(fmt.Errorf("there is no type of key %q", kind), "egressd policy keygen --type p256, or ed25519")
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

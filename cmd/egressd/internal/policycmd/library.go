@@ -12,6 +12,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -54,12 +57,12 @@ func writeLibrary(stderr io.Writer, configFile, dir string, paths []string) erro
 	}
 	files, err := rego.Plain(sources)
 	if err != nil {
-		return cli.Misused(config.RegoError(err), "correct that, then egressd policy library")
+		return hint.Misused(config.RegoError(err), "correct that, then egressd policy library")
 	}
 	if err := putLibrary(dir, files); err != nil {
-		return cli.Failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
+		return hint.Failed(fmt.Errorf("write the library: %w", err), "egressd policy library -o another folder")
 	}
-	_, err = fmt.Fprintf(stderr, "egressd: %d files in %s; try: opa test policy/ %s\n", len(files), cli.Printable(dir), cli.ShellWord(dir))
+	_, err = fmt.Fprintf(stderr, "egressd: %d files in %s; try: opa test policy/ %s\n", len(files), printable.Text(dir), shell.Word(dir))
 	return err
 }
 
@@ -69,17 +72,17 @@ func librarySources(configFile string, paths []string) ([]rego.Source, error) {
 	if len(paths) > 0 {
 		sources, err := config.ReadRego(paths)
 		if err != nil {
-			return nil, cli.Misused(err, "egressd policy library FILE, or a folder with .rego files")
+			return nil, hint.Misused(err, "egressd policy library FILE, or a folder with .rego files")
 		}
 		return sources, nil
 	}
 	c, err := config.Load(configFile)
 	if err != nil {
-		return nil, cli.Misused(err, "egressd policy library PATH, with files or folders of Rego")
+		return nil, hint.Misused(err, "egressd policy library PATH, with files or folders of Rego")
 	}
 	parts, err := c.RegoParts(nil)
 	if err != nil {
-		return nil, cli.Misused(err, "correct rego in "+c.Path)
+		return nil, hint.Misused(err, "correct rego in "+c.Path)
 	}
 	var sources []rego.Source
 	for _, p := range parts {

@@ -17,6 +17,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
@@ -87,7 +90,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	if o.since != "" {
 		var err error
 		if since, err = records.ParseMoment(o.since, now); err != nil {
-			return cli.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
+			return hint.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
 	cfg, err := config.Load(o.Config)
@@ -181,7 +184,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.Dir == "" && !o.unused {
-		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", cli.Printable(dir))
+		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", printable.Text(dir))
 		return nil
 	}
 	log, err := o.Open()
@@ -276,7 +279,7 @@ func (r *listedRule) lastText(now time.Time) string {
 	if r.Last == nil {
 		return "–"
 	}
-	return cli.Clock(*r.Last, now)
+	return quantity.Clock(*r.Last, now)
 }
 
 func (r *listedRule) layerText() string {

@@ -13,6 +13,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -82,7 +85,7 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 	if o.input == "" || len(paths) > 0 {
 		return nil
 	}
-	return cli.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
+	return hint.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
 }
 
 func (o *policyOptions) load() (*config.Config, error) {
@@ -109,7 +112,7 @@ func (f *finding) print(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, f)
 	}
-	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", cli.Printable(f.File), f.Line, f.Column, f.Severity, cli.Printable(f.Message))
+	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", printable.Text(f.File), f.Line, f.Column, f.Severity, printable.Text(f.Message))
 	return err
 }
 
@@ -149,7 +152,7 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 func checkRego(asked rego.Options, paths []string) ([]finding, error) {
 	sources, err := config.ReadRego(paths)
 	if err != nil {
-		return nil, cli.Misused(err, "egressd policy check FILE, or a folder with .rego files")
+		return nil, hint.Misused(err, "egressd policy check FILE, or a folder with .rego files")
 	}
 	return checkSources(asked, sources, paths[0])
 }
@@ -253,23 +256,23 @@ change; 2 a file could not be read or is not Rego.`,
 func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
 	switch {
 	case len(paths) == 0:
-		return cli.Misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
+		return hint.Misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
 	case write && diff:
-		return cli.Misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+cli.ShellWord(paths[0]))
+		return hint.Misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+shell.Word(paths[0]))
 	}
 	sources, err := config.ReadRego(paths)
 	if err != nil {
-		return cli.Misused(err, "egressd policy fmt FILE, or a folder with .rego files")
+		return hint.Misused(err, "egressd policy fmt FILE, or a folder with .rego files")
 	}
 	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return filepath.Ext(s.Name) != ".rego" })
 	if len(sources) == 0 {
-		return cli.Misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
+		return hint.Misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
 	}
 	changed := false
 	for _, s := range sources {
 		text, err := rego.Format(s)
 		if err != nil {
-			return cli.Misused(err, "correct that, then egressd policy fmt "+cli.ShellWord(s.Name))
+			return hint.Misused(err, "correct that, then egressd policy fmt "+shell.Word(s.Name))
 		}
 		changed = changed || string(text) != string(s.Text)
 		if err := putFormatted(stdout, s, text, write, diff); err != nil {
@@ -289,7 +292,7 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 		return nil
 	case write:
 		if _, err := config.ReplaceFile(s.Name, s.Text, text); err != nil {
-			return cli.Failed(err, "egressd policy fmt -d "+cli.ShellWord(s.Name))
+			return hint.Failed(err, "egressd policy fmt -d "+shell.Word(s.Name))
 		}
 		return nil
 	case diff:

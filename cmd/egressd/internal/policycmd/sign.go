@@ -10,6 +10,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -34,18 +37,18 @@ func (o *signOptions) given() bool {
 // apply signs a bundle.
 func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]byte, error) {
 	if o.valid != 0 && o.valid < time.Second {
-		return nil, cli.Misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
+		return nil, hint.Misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
 	}
 	key, err := durable.Read(o.key, config.MaxKeyBytes)
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
+		return nil, hint.Misused(fmt.Errorf("read the private key: %w", err), "egressd policy keygen, for a new one")
 	}
 	warnOfLooseKey(stderr, o.key)
 	signed, err := rego.SignBundle(packed, rego.SignOptions{
 		KeyPEM: key, Algorithm: o.algorithm, KeyID: o.keyID, Scope: o.scope, Now: now, Valid: o.valid,
 	})
 	if err != nil {
-		return nil, cli.Failed(err, "egressd policy sign --help")
+		return nil, hint.Failed(err, "egressd policy sign --help")
 	}
 	return signed, nil
 }
@@ -53,8 +56,8 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 // warnOfLooseKey says where a private key can be read by others.
 func warnOfLooseKey(stderr io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", cli.Printable(path), info.Mode().Perm())
-		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", cli.Printable(cli.ShellWord(path)))
+		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable.Text(path), info.Mode().Perm())
+		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", printable.Text(shell.Word(path)))
 	}
 }
 
@@ -84,22 +87,22 @@ to another file with -o. What egressd would not read it does not sign.`,
 
 func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJSON bool) error {
 	if o.key == "" {
-		return cli.Misused(errors.New("there is no key to sign with"), "egressd policy sign "+cli.ShellWord(path)+" --key KEY, or egressd policy keygen")
+		return hint.Misused(errors.New("there is no key to sign with"), "egressd policy sign "+shell.Word(path)+" --key KEY, or egressd policy keygen")
 	}
 	if output == "" {
 		output = path
 	}
 	packed, err := durable.Read(path, config.MaxBundleBytes)
 	if err != nil {
-		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+cli.ShellWord(path))
+		return hint.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shell.Word(path))
 	}
 	if packed, err = o.apply(stderr, packed, time.Now()); err != nil {
 		return err
 	}
 	if err := putFile(output, packed, 0o644); err != nil {
-		return cli.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
+		return hint.Failed(fmt.Errorf("write the bundle: %w", err), "egressd policy sign -o FILE, where FILE can be written")
 	}
-	fmt.Fprintf(stderr, "egressd: signed %s\n", cli.Printable(output))
+	fmt.Fprintf(stderr, "egressd: signed %s\n", printable.Text(output))
 	if asJSON {
 		return cli.PrintJSON(stdout, cli.Written{Path: output, Written: true})
 	}

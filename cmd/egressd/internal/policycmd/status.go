@@ -15,6 +15,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
@@ -130,14 +132,14 @@ func (s *Status) good() bool {
 // no log yet.
 func (s *Status) readLog(dir string) (err error) {
 	if s.Running, err = audit.Writing(dir); err != nil {
-		return cli.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
 	}
 	lines, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return cli.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
 	}
 	defer lines.Close()
 	for {
@@ -146,13 +148,13 @@ func (s *Status) readLog(dir string) (err error) {
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return cli.Failed(err, "keep a copy of "+dir+" as it is")
+			return hint.Failed(err, "keep a copy of "+dir+" as it is")
 		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
 		r, err := records.Decode(text)
 		if err != nil {
-			return cli.Failed(err, "keep a copy of "+dir+" as it is")
+			return hint.Failed(err, "keep a copy of "+dir+" as it is")
 		}
 		s.follow(r)
 	}
@@ -248,20 +250,20 @@ func (s *Status) print(w io.Writer, asJSON bool, now time.Time) error {
 		fmt.Fprintf(&b, "· egressd does not run; policy %s was in force last, from %s\n", s.Policy, ago(s.Since, now))
 	}
 	if s.Source != "" {
-		fmt.Fprintf(&b, "    %s\n", cli.Printable(s.Source))
+		fmt.Fprintf(&b, "    %s\n", printable.Text(s.Source))
 	}
 	if f := s.Failed; f != nil {
-		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.Mark("deny"), f.Count, ago(f.Last, now), cli.Printable(f.Where))
+		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.Mark("deny"), f.Count, ago(f.Last, now), printable.Text(f.Where))
 	}
 	if s.File != "" {
-		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.Mark("deny"), cli.Printable(s.File))
+		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.Mark("deny"), printable.Text(s.File))
 	}
 	if r := s.Rejected; r != nil {
 		mark, what := colours.Mark("deny"), "the last reload was rejected"
 		if !r.Current {
 			mark, what = "·", "a reload was rejected before"
 		}
-		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), cli.Printable(r.Reason))
+		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), printable.Text(r.Reason))
 	}
 	for i := range s.Bundles {
 		s.Bundles[i].write(&b, colours, now)
@@ -275,7 +277,7 @@ func (v *bundleStatus) write(b *strings.Builder, colours cli.Palette, now time.T
 	if v.Stale != "" || v.Error != "" {
 		mark = colours.Mark("deny")
 	}
-	fmt.Fprintf(b, "%s %s bundle %s%s\n", mark, v.Entry, cli.Printable(v.Source), map[bool]string{true: ", in shadow"}[v.Shadow])
+	fmt.Fprintf(b, "%s %s bundle %s%s\n", mark, v.Entry, printable.Text(v.Source), map[bool]string{true: ", in shadow"}[v.Shadow])
 	if v.Signed || v.Revision != "" {
 		fmt.Fprintf(b, "    revision %q%s\n", v.Revision, map[bool]string{false: ", not signed"}[v.Signed])
 	}
@@ -288,10 +290,10 @@ func (v *bundleStatus) write(b *strings.Builder, colours cli.Palette, now time.T
 		}
 	}
 	if v.Stale != "" {
-		fmt.Fprintf(b, "    stale    %s%s\n", cli.Printable(v.Stale), map[bool]string{false: "; everything is denied"}[v.Shadow])
+		fmt.Fprintf(b, "    stale    %s%s\n", printable.Text(v.Stale), map[bool]string{false: "; everything is denied"}[v.Shadow])
 	}
 	if v.Error != "" {
-		fmt.Fprintf(b, "    error    %s\n", cli.Printable(v.Error))
+		fmt.Fprintf(b, "    error    %s\n", printable.Text(v.Error))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -80,7 +82,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 	}
 	tests, coverage, err := run(ctx)
 	if err == nil && len(tests) == 0 {
-		err = cli.Misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
+		err = hint.Misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
 	}
 	if err != nil {
 		return cli.Unsure(err)
@@ -100,7 +102,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testView, []rego.FileCoverage, error) {
 	sources, err := config.ReadRego(paths)
 	if err != nil {
-		return nil, nil, cli.Misused(err, "egressd policy test FILE…, or a folder with .rego files")
+		return nil, nil, hint.Misused(err, "egressd policy test FILE…, or a folder with .rego files")
 	}
 	return testSources(ctx, asked, sources)
 }
@@ -108,7 +110,7 @@ func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testVi
 func testSources(ctx context.Context, asked rego.Options, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {
 	run, err := asked.Test(ctx, sources)
 	if err != nil {
-		return nil, nil, cli.Misused(config.RegoError(err), "correct that, then egressd policy check")
+		return nil, nil, hint.Misused(config.RegoError(err), "correct that, then egressd policy check")
 	}
 	for _, r := range run.Results {
 		tests = append(tests, testView{r.Name, r.File, r.Line, r.Outcome, r.Message, r.Output})
@@ -170,7 +172,7 @@ func ownTests(ctx context.Context, c *config.Config) (tests []testView, err erro
 func aboveAlone(c *config.Config) (*policy.Policy, error) {
 	self, err := config.HostAddresses()
 	if err != nil {
-		return nil, cli.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
+		return nil, hint.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
 	}
 	env, err := c.Environment(func() []netip.Addr { return self }, c.Listeners)
 	if err != nil {
@@ -235,7 +237,7 @@ func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego
 		tests[i].write(&b, cli.PaletteFor(w))
 	}
 	for _, c := range coverage {
-		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", cli.Printable(c.File), c.Percent, missedText(linesText(c.Missed)))
+		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", printable.Text(c.File), c.Percent, missedText(linesText(c.Missed)))
 	}
 	fmt.Fprintf(&b, "%d green, %d red, %d left out\n", count[rego.Pass], count[rego.Fail], count[rego.Skip])
 	_, err := io.WriteString(w, b.String())
@@ -260,12 +262,12 @@ func printTestsJSON(w io.Writer, tests []testView, coverage []rego.FileCoverage)
 func (v *testView) write(b *strings.Builder, colours cli.Palette) {
 	switch v.Outcome {
 	case rego.Fail:
-		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.Mark("deny"), cli.Printable(v.File), v.Line, cli.Printable(v.Test), cli.Printable(v.Message))
+		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.Mark("deny"), printable.Text(v.File), v.Line, printable.Text(v.Test), printable.Text(v.Message))
 		for line := range strings.Lines(v.Output) {
-			fmt.Fprintf(b, "    %s\n", cli.Printable(strings.TrimRight(line, "\n")))
+			fmt.Fprintf(b, "    %s\n", printable.Text(strings.TrimRight(line, "\n")))
 		}
 	case rego.Skip:
-		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.Mark("ask"), cli.Printable(v.File), v.Line, cli.Printable(v.Test))
+		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.Mark("ask"), printable.Text(v.File), v.Line, printable.Text(v.Test))
 	}
 }
 

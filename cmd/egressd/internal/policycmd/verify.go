@@ -9,6 +9,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -41,19 +44,19 @@ Exit codes: 0 it is good, 1 it is not, 2 it could not be read.`,
 
 func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJSON bool) error {
 	if keyPath == "" {
-		return cli.Misused(errors.New("there is no key to verify with"), "egressd policy verify "+cli.ShellWord(path)+" --key KEY")
+		return hint.Misused(errors.New("there is no key to verify with"), "egressd policy verify "+shell.Word(path)+" --key KEY")
 	}
 	var err error
 	if key.PEM, err = durable.Read(keyPath, config.MaxKeyBytes); err != nil {
-		return cli.Misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
+		return hint.Misused(fmt.Errorf("read the public key: %w", err), "egressd policy verify --help")
 	}
 	packed, err := durable.Read(path, config.MaxBundleBytes)
 	if err != nil {
-		return cli.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
+		return hint.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
 	}
 	b, err := rego.ReadBundle(packed, key, time.Now())
 	if err != nil {
-		return cli.Failed(fmt.Errorf("%s: %w", path, err), hintForBundle(err, path))
+		return hint.Failed(fmt.Errorf("%s: %w", path, err), hintForBundle(err, path))
 	}
 	v := viewOf(b)
 	if asJSON {
@@ -66,7 +69,7 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 func hintForBundle(err error, path string) string {
 	switch {
 	case errors.Is(err, rego.ErrNotSigned), errors.Is(err, rego.ErrExpired):
-		return "do not use it; whoever made it signs it: egressd policy sign " + cli.ShellWord(path) + " --key KEY"
+		return "do not use it; whoever made it signs it: egressd policy sign " + shell.Word(path) + " --key KEY"
 	case errors.Is(err, rego.ErrWrongKey):
 		return "do not use it; ask whoever signed it for the public key"
 	}
@@ -106,16 +109,16 @@ func said(t time.Time) *time.Time {
 }
 
 func (v *packedView) print(w io.Writer, path string) error {
-	text := fmt.Sprintf("%s: good\nrevision  %s\nkey       %s\nsigned    %s\nexpires   %s\n", cli.Printable(path),
-		cli.Printable(v.Revision), cli.Printable(v.KeyID), timeOr(v.Issued, "not said"), timeOr(v.Expires, "never"))
+	text := fmt.Sprintf("%s: good\nrevision  %s\nkey       %s\nsigned    %s\nexpires   %s\n", printable.Text(path),
+		printable.Text(v.Revision), printable.Text(v.KeyID), timeOr(v.Issued, "not said"), timeOr(v.Expires, "never"))
 	for _, root := range v.Roots {
 		if root == "" {
 			root = "(all)"
 		}
-		text += fmt.Sprintf("root      %s\n", cli.Printable(root))
+		text += fmt.Sprintf("root      %s\n", printable.Text(root))
 	}
 	for _, f := range v.Files {
-		text += fmt.Sprintf("file      %s, %d bytes\n", cli.Printable(f.Name), f.Bytes)
+		text += fmt.Sprintf("file      %s, %d bytes\n", printable.Text(f.Name), f.Bytes)
 	}
 	_, err := io.WriteString(w, text)
 	return err

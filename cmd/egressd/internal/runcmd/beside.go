@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -59,7 +60,7 @@ func (r *runner) findDaemon(c *config.Config) bool {
 func (r *runner) prepareBeside() error {
 	c := r.beside.config
 	if len(r.given) > 0 {
-		return cli.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
+		return hint.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
 			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
 	}
 	r.Daemon = &daemon.Daemon{Talk: r.talk, Config: c, Path: c.Path}
@@ -78,20 +79,20 @@ func (r *runner) prepareBeside() error {
 	captured.Offer.Notes = r.ports.notes
 	door, err := sandbox.Knock(r.beside.socket)
 	if err != nil {
-		return cli.Failed(err, "egressd run --alone -- COMMAND")
+		return hint.Failed(err, "egressd run --alone -- COMMAND")
 	}
 	handed, err := captured.HandIn(door, r.name)
 	if err != nil {
 		var refused *sandbox.RefusedError
-		hint := "egressd run --alone -- COMMAND"
+		next := "egressd run --alone -- COMMAND"
 		if errors.As(err, &refused) {
-			hint = cmp.Or(refused.Hint+"; or ", "") + hint
+			next = cmp.Or(refused.Hint+"; or ", "") + next
 		}
-		return cli.Failed(err, hint)
+		return hint.Failed(err, next)
 	}
 	r.beside.handed = handed
 	if !sameFile(handed.Answer.File, c.Path) {
-		return cli.Failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
+		return hint.Failed(fmt.Errorf("the egressd at %s has another policy, %s", r.beside.socket, handed.Answer.File), "egressd run --alone -- COMMAND, or --config "+handed.Answer.File)
 	}
 	r.digest = handed.Answer.Policy
 	return r.watchDaemon()
@@ -156,11 +157,11 @@ func (r *runner) endBeside(code int, took time.Duration) error {
 	r.beside.stop = nil
 	r.talk.Release()
 	if err != nil {
-		hint := "egressd log sandbox:" + r.name
+		next := "egressd log sandbox:" + r.name
 		if code == 0 && r.failOnDeny {
-			return cli.Failed(err, hint)
+			return hint.Failed(err, next)
 		}
-		cli.Explain(r.talk, err, hint)
+		cli.Explain(r.talk, err, next)
 	} else {
 		fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
 		if len(c.Denied) > 0 {
@@ -187,7 +188,7 @@ func (r *runner) exitStatus(code int, c egress.Counts) error {
 func (r *runner) hideDoors(c *config.Config) error {
 	for _, folder := range c.DoorFolders() {
 		if holdsOthers(folder) {
-			return cli.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
+			return hint.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
 				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")
 		}
 		_ = daemon.MakeFolder(folder) // what is not there cannot be hidden, and could be made later

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -25,7 +25,7 @@ func (o *options) fileSystem() (*sandbox.Apart, error) {
 		work, err = filepath.EvalSymlinks(work)
 	}
 	if err != nil {
-		return nil, cli.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
+		return nil, hint.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
 	}
 	home, err := filepath.EvalSymlinks(os.Getenv("HOME"))
 	if err != nil || home == "/" || !filepath.IsAbs(home) {
@@ -33,7 +33,7 @@ func (o *options) fileSystem() (*sandbox.Apart, error) {
 	}
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
 		if kept != "" && places.Within(kept, work) {
-			return nil, cli.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
+			return nil, hint.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
 		}
 	}
 	return &sandbox.Apart{Work: work, Home: home, Private: privateFolders()}, nil

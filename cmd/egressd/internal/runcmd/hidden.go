@@ -7,9 +7,9 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -77,10 +77,10 @@ func (r *runner) hideNamed() error {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			return cli.Misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
+			return hint.Misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
 		}
 		if holdsOthers(path) {
-			return cli.Misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")
+			return hint.Misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")
 		}
 		r.hidden = append(r.hidden, path)
 	}

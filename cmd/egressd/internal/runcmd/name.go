@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -17,7 +17,7 @@ func sandboxName(c *config.Config, name string) (string, error) {
 	if len(c.File.Sandboxes) > 0 {
 		s, err := c.Sandbox(name)
 		if err != nil {
-			return "", cli.Misused(errors.New(err.Error()), "egressd run --name "+c.File.Sandboxes[0].Name+" -- COMMAND")
+			return "", hint.Misused(errors.New(err.Error()), "egressd run --name "+c.File.Sandboxes[0].Name+" -- COMMAND")
 		}
 		return s.Name, nil
 	}
@@ -28,7 +28,7 @@ func sandboxName(c *config.Config, name string) (string, error) {
 		return sandbox.Default, nil
 	}
 	if !sandbox.PlainName(name) {
-		return "", cli.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
+		return "", hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", name), "egressd run --name build -- COMMAND")
 	}
 	return name, nil
 }

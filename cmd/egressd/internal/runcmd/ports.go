@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -35,7 +35,7 @@ func parsePublished(texts []string) (all []publishedPort, err error) {
 			p.host = parsePort(host)
 		}
 		if p.inside == 0 || p.host == 0 && host != "0" {
-			return nil, cli.Misused(fmt.Errorf("-p %s: it is PORT or HOSTPORT:PORT, each from 1 to 65535", text), "egressd run -p 8080:3000 -- COMMAND")
+			return nil, hint.Misused(fmt.Errorf("-p %s: it is PORT or HOSTPORT:PORT, each from 1 to 65535", text), "egressd run -p 8080:3000 -- COMMAND")
 		}
 		all = append(all, p)
 	}
@@ -54,11 +54,11 @@ func parseHostPorts(texts []string, published []publishedPort) (all []uint16, er
 	for _, text := range texts {
 		port := parsePort(text)
 		if port == 0 || port == sandbox.CapturePort || port == 53 {
-			return nil, cli.Misused(fmt.Errorf("--host-port %s: it is a port from 2 to 65535, and not 53", text), "egressd run --host-port 5432 -- COMMAND")
+			return nil, hint.Misused(fmt.Errorf("--host-port %s: it is a port from 2 to 65535, and not 53", text), "egressd run --host-port 5432 -- COMMAND")
 		}
 		for _, p := range published {
 			if p.host == port || p.inside == port {
-				return nil, cli.Misused(fmt.Errorf("--host-port %d and -p: the port would be the host's and the sandbox's at a time", port), fmt.Sprintf("egressd run -p 0:%d -- COMMAND, without --host-port, or another port", p.inside))
+				return nil, hint.Misused(fmt.Errorf("--host-port %d and -p: the port would be the host's and the sandbox's at a time", port), fmt.Sprintf("egressd run -p 0:%d -- COMMAND, without --host-port, or another port", p.inside))
 			}
 		}
 		all = append(all, port)
@@ -104,7 +104,7 @@ func (p *ports) publish(all []publishedPort, talk io.Writer) error {
 	for _, one := range all {
 		l, err := net.Listen("tcp4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), one.host).String())
 		if err != nil {
-			return cli.Failed(fmt.Errorf("publish port %d of the sandbox: %w", one.inside, err), fmt.Sprintf("egressd run -p 0:%d -- COMMAND, for any port that is free", one.inside))
+			return hint.Failed(fmt.Errorf("publish port %d of the sandbox: %w", one.inside, err), fmt.Sprintf("egressd run -p 0:%d -- COMMAND, for any port that is free", one.inside))
 		}
 		if err := p.tell(talk, fmt.Sprintf("%s leads to port %d of the sandbox", l.Addr(), one.inside)); err != nil {
 			l.Close()
@@ -122,7 +122,7 @@ func (p *ports) tell(talk io.Writer, what string) error {
 		return nil
 	}
 	if err := p.gate.Note(egress.KindStart, what); err != nil {
-		return cli.Failed(fmt.Errorf("record a port: %w", err), "egressd log --run last")
+		return hint.Failed(fmt.Errorf("record a port: %w", err), "egressd log --run last")
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
@@ -67,7 +68,7 @@ const jailListener = "run"
 
 func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) error {
 	if len(argv) == 0 {
-		return cli.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
+		return hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
 	if o.policy != "" {
 		o.config = o.policy
@@ -123,7 +124,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	}
 	r.talk.Release()
 	if err != nil {
-		return cli.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
+		return hint.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
 	}
 	return r.conclude(code, time.Since(began))
 }
@@ -213,7 +214,7 @@ func (r *runner) prepared() ([]sandbox.Attempt, error) {
 	if ca := r.authority(); ca != nil {
 		path, system, err := certs.SystemRoots()
 		if err != nil {
-			return nil, cli.Failed(err, "install the package ca-certificates")
+			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
 		p.Env = environ.With(p.Env, environ.ForTrust(path))

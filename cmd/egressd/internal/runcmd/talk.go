@@ -7,14 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 )
 
 // summary is what a run came to, in a line.
 func summary(c egress.Counts, took time.Duration) string {
-	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", cli.DurationText(took), cli.Plural(c.Requests, "request"), cli.Plural(c.Hosts, "host"), cli.BytesText(c.Down), cli.BytesText(c.Up))
+	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", quantity.Duration(took), quantity.Plural(c.Requests, "request"), quantity.Plural(c.Hosts, "host"), quantity.Bytes(c.Down), quantity.Bytes(c.Up))
 	if c.Learned > 0 {
 		text += fmt.Sprintf(" %d learned.", c.Learned)
 	}
@@ -26,7 +27,7 @@ func summary(c egress.Counts, took time.Duration) string {
 	var names []string
 	for i, d := range c.Denied {
 		all += d.Times
-		name := cli.Printable(d.Host)
+		name := printable.Text(d.Host)
 		if d.Times > 1 {
 			name += fmt.Sprintf(" ×%d", d.Times)
 		}

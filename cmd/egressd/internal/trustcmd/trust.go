@@ -13,6 +13,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -66,7 +69,7 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	store, err := config.OpenTrustStore()
 	if err != nil {
-		return cli.Misused(err, "HOME=/home/NAME egressd trust DIR")
+		return hint.Misused(err, "HOME=/home/NAME egressd trust DIR")
 	}
 	if o.list {
 		return o.printAll(stdout, stderr, store)
@@ -79,7 +82,7 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	if o.digest != "" && !strings.HasPrefix(v.Digest, o.digest) {
-		return cli.Failed(fmt.Errorf("%s is not what was shown: its digest is %s", v.Dir, v.Digest), "egressd trust "+cli.ShellWord(v.Dir)+", to see what it is now")
+		return hint.Failed(fmt.Errorf("%s is not what was shown: its digest is %s", v.Dir, v.Digest), "egressd trust "+shell.Word(v.Dir)+", to see what it is now")
 	}
 	if err := v.print(stdout, stderr, o.json); err != nil {
 		return err
@@ -94,15 +97,15 @@ const minDigest = len("sha256:") + 32
 func (o *trustOptions) check(args []string) error {
 	switch {
 	case o.list && (len(args) > 0 || o.revoke || o.yes):
-		return cli.Misused(errors.New("--list stands alone"), "egressd trust --list")
+		return hint.Misused(errors.New("--list stands alone"), "egressd trust --list")
 	case o.list:
 		return nil
 	case len(args) != 1:
-		return cli.Misused(errors.New("trust wants one working tree"), "egressd trust DIR, or egressd trust --list")
+		return hint.Misused(errors.New("trust wants one working tree"), "egressd trust DIR, or egressd trust --list")
 	case o.revoke && (o.yes || o.digest != ""):
-		return cli.Misused(errors.New("--revoke takes trust away, and --yes gives it"), "egressd trust --revoke "+cli.ShellWord(args[0]))
+		return hint.Misused(errors.New("--revoke takes trust away, and --yes gives it"), "egressd trust --revoke "+shell.Word(args[0]))
 	case o.digest != "" && (!o.yes || len(o.digest) < minDigest):
-		return cli.Misused(errors.New("--digest goes with --yes, and is sha256: and at least 32 digits"), "egressd trust "+cli.ShellWord(args[0]))
+		return hint.Misused(errors.New("--digest goes with --yes, and is sha256: and at least 32 digits"), "egressd trust "+shell.Word(args[0]))
 	}
 	return nil
 }
@@ -111,21 +114,21 @@ func (o *trustOptions) check(args []string) error {
 func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trustView) error {
 	switch {
 	case v.State == config.ProjectTrusted:
-		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", cli.Printable(v.Dir))
+		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", printable.Text(v.Dir))
 		return nil
 	case !o.yes:
 		again := "egressd trust --yes --digest " + v.Digest[:minDigest] + " "
 		if o.config != "" {
-			again += "--config " + cli.ShellWord(o.config) + " "
+			again += "--config " + shell.Word(o.config) + " "
 		}
-		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, cli.Printable(cli.ShellWord(v.Dir)))
+		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, printable.Text(shell.Word(v.Dir)))
 		return cli.Status(cli.ExitFailed)
 	}
 	p := &config.Pin{Dir: v.Dir, Digest: v.Digest, Trusted: time.Now().UTC().Truncate(time.Second), Files: v.tree}
 	if err := store.Put(p); err != nil {
-		return cli.Failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
+		return hint.Failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
 	}
-	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", cli.Printable(v.Dir), v.Digest)
+	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", printable.Text(v.Dir), v.Digest)
 	return nil
 }
 
@@ -138,18 +141,18 @@ func (o *trustOptions) look(store config.TrustStore, arg string) (*trustView, er
 	dir, sandboxes := cfg.TreesAt(arg)
 	was, err := store.Find(dir)
 	if err != nil {
-		return nil, cli.Misused(err, "egressd trust --revoke "+cli.ShellWord(arg))
+		return nil, hint.Misused(err, "egressd trust --revoke "+shell.Word(arg))
 	}
 	found, err := config.ReadTree(dir, nil)
 	if err != nil {
-		return nil, cli.Misused(unreadable(dir, err), "write "+filepath.Join(dir, config.TreeFolder, config.TreeFile)+", or correct it")
+		return nil, hint.Misused(unreadable(dir, err), "write "+filepath.Join(dir, config.TreeFolder, config.TreeFile)+", or correct it")
 	}
 	file, err := found.Parse(dir)
 	if err != nil {
-		return nil, cli.Misused(err, "correct "+filepath.Join(dir, config.TreeFolder, config.TreeFile))
+		return nil, hint.Misused(err, "correct "+filepath.Join(dir, config.TreeFolder, config.TreeFile))
 	}
 	if err := found.Legible(); err != nil {
-		return nil, cli.Misused(fmt.Errorf("%s: %w", filepath.Join(dir, config.TreeFolder), err), "remove it, then egressd trust "+cli.ShellWord(arg))
+		return nil, hint.Misused(fmt.Errorf("%s: %w", filepath.Join(dir, config.TreeFolder), err), "remove it, then egressd trust "+shell.Word(arg))
 	}
 	v := &trustView{Dir: dir, State: config.ProjectUntrusted, Digest: found.Digest(), tree: found, Whose: sandboxes, Rules: []ruleView{}}
 	if was != nil {
@@ -160,7 +163,7 @@ func (o *trustOptions) look(store config.TrustStore, arg string) (*trustView, er
 	}
 	v.Files = changesOf(was, found)
 	if len(sandboxes) == 0 {
-		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.Path, cli.ShellWord(dir)))
+		v.notes = append(v.notes, fmt.Sprintf("no sandbox of %s has it as its project; write project: %s there", cfg.Path, shell.Word(dir)))
 		return v, nil
 	}
 	v.Sandbox = sandboxes[0]
@@ -221,7 +224,7 @@ func foresee(c *config.Config, v *trustView, file *policy.File) error {
 func revokeTrust(stderr io.Writer, store config.TrustStore, configFile, arg string) error {
 	dir, err := filepath.Abs(arg)
 	if err != nil {
-		return cli.Misused(err, "egressd trust --list")
+		return hint.Misused(err, "egressd trust --list")
 	}
 	if cfg, err := config.Load(configFile); err == nil { // the name that it has there; it can be revoked without
 		dir, _ = cfg.TreesAt(arg)
@@ -229,11 +232,11 @@ func revokeTrust(stderr io.Writer, store config.TrustStore, configFile, arg stri
 	there, err := store.Remove(dir)
 	switch {
 	case err != nil:
-		return cli.Failed(fmt.Errorf("revoke: %w", err), "the same again, as a user who may write in "+string(store))
+		return hint.Failed(fmt.Errorf("revoke: %w", err), "the same again, as a user who may write in "+string(store))
 	case !there:
-		return cli.Failed(fmt.Errorf("%s is not trusted", dir), "egressd trust --list")
+		return hint.Failed(fmt.Errorf("%s is not trusted", dir), "egressd trust --list")
 	}
-	fmt.Fprintf(stderr, "egressd: %s is trusted no longer\n", cli.Printable(dir))
+	fmt.Fprintf(stderr, "egressd: %s is trusted no longer\n", printable.Text(dir))
 	return nil
 }
 
@@ -255,14 +258,14 @@ func (o *trustOptions) printAll(stdout, stderr io.Writer, store config.TrustStor
 		if o.json {
 			err = cli.PrintJSON(stdout, pinView{p.Dir, state, p.Digest, p.Trusted})
 		} else {
-			_, err = fmt.Fprintf(stdout, "%-8s %.19s…  %s  %s\n", state, p.Digest, p.Trusted.Format(time.RFC3339), cli.Printable(p.Dir))
+			_, err = fmt.Fprintf(stdout, "%-8s %.19s…  %s  %s\n", state, p.Digest, p.Trusted.Format(time.RFC3339), printable.Text(p.Dir))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if problem != nil {
-		return cli.Failed(problem, "egressd trust DIR, after removing what is wrong there")
+		return hint.Failed(problem, "egressd trust DIR, after removing what is wrong there")
 	}
 	if len(pins) == 0 && !o.json {
 		fmt.Fprintln(stderr, "egressd: nothing is trusted")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -129,21 +130,21 @@ func changesOf(was *config.Pin, now config.Tree) (all []treeChange) {
 
 func (v *trustView) print(stdout, stderr io.Writer, asJSON bool) error {
 	for _, n := range v.notes {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", cli.Printable(n))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(n))
 	}
 	if asJSON {
 		return cli.PrintJSON(stdout, v)
 	}
 	colours := cli.PaletteFor(stdout)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", cli.Printable(filepath.Join(v.Dir, config.TreeFolder)), v.State)
+	fmt.Fprintf(&b, "%s  %s\n", printable.Text(filepath.Join(v.Dir, config.TreeFolder)), v.State)
 	cli.Field(&b, "sandbox", strings.Join(v.Whose, ", "))
 	cli.Field(&b, "digest", v.Digest)
 	for _, f := range v.Files {
 		b.WriteString(f.diff())
 	}
 	for _, r := range v.Rules {
-		fmt.Fprintf(&b, "%s %s %s%s\n", colours.Mark(map[string]string{"yes": "allow", "partly": "ask", "no": "deny"}[r.Opens]), cli.Printable(r.Rule), r.Pattern, r.whyText())
+		fmt.Fprintf(&b, "%s %s %s%s\n", colours.Mark(map[string]string{"yes": "allow", "partly": "ask", "no": "deny"}[r.Opens]), printable.Text(r.Rule), r.Pattern, r.whyText())
 	}
 	_, err := io.WriteString(stdout, b.String())
 	return err
@@ -155,17 +156,17 @@ func (r *ruleView) whyText() string {
 	case r.Opens == "yes":
 		return ": opened"
 	case r.Opens == "no":
-		return fmt.Sprintf(": stays shut by %s: %s", by, cli.Printable(r.Reason))
+		return fmt.Sprintf(": stays shut by %s: %s", by, printable.Text(r.Reason))
 	case r.Some:
 		text := fmt.Sprintf(": opened for some requests, by %s", by)
 		if len(r.AllowedIf) > 0 {
 			text += ": if " + strings.Join(r.AllowedIf, ", or ")
 		}
-		return cli.Printable(text)
+		return printable.Text(text)
 	case r.Destination == "":
 		return ": opens what the ceiling has room for"
 	}
-	return cli.Printable(fmt.Sprintf(": opened in part at most; %s stays shut by %s", r.Destination, by))
+	return printable.Text(fmt.Sprintf(": opened in part at most; %s stays shut by %s", r.Destination, by))
 }
 
 // maxDiffLines is how long a file may be that is compared line by line.

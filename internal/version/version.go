@@ -1,4 +1,5 @@
-package cli
+// Package version says which build of egressd is running.
+package version
 
 import (
 	"fmt"
@@ -16,8 +17,8 @@ type Build struct {
 	Arch     string `json:"arch"`
 }
 
-// ThisBuild reads what the Go toolchain wrote into the binary.
-func ThisBuild() Build {
+// This reads what the Go toolchain wrote into the binary.
+func This() Build {
 	b := Build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,4 +1,5 @@
-package cli
+// Package quantity writes numbers, sizes and times for people.
+package quantity
 
 import (
 	"fmt"
@@ -14,8 +15,8 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// DurationText is d for a person, the shorter the more exactly.
-func DurationText(d time.Duration) string {
+// Duration is d for a person, the shorter the more exactly.
+func Duration(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -25,8 +26,8 @@ func DurationText(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// SpanText is how long something is for, in the units of the command line: 1h30m.
-func SpanText(d time.Duration) string {
+// Span is how long something is for, in the units of the command line: 1h30m.
+func Span(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -47,8 +48,8 @@ func Clock(t, now time.Time) string {
 	return t.Format(time.DateOnly + " " + time.TimeOnly)
 }
 
-// BytesText is n for a person, in powers of 1000.
-func BytesText(n int64) string {
+// Bytes is n for a person, in powers of 1000.
+func Bytes(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
 	}

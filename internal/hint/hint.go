@@ -1,0 +1,31 @@
+// Package hint has the error that tells a person what to type next.
+//
+// Libraries return it where they know the way out; package cli of the command prints it as
+// two lines, "egressd: error: …" and "egressd: hint: …".
+package hint
+
+// An Error is an error with a hint.
+type Error struct {
+	Code int    // exit code of a command that ends with this error
+	Err  error  // says what happened, and to what
+	Hint string // says what to type next; empty for the help of egressd
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Exit codes of [Failed] and [Misused].
+const (
+	CodeFailed = 1
+	CodeUsage  = 2
+)
+
+// Failed is for a request that was understood and could not be carried out.
+func Failed(err error, next string) error {
+	return &Error{Code: CodeFailed, Err: err, Hint: next}
+}
+
+// Misused is for a request that is wrong as it was written.
+func Misused(err error, next string) error {
+	return &Error{Code: CodeUsage, Err: err, Hint: next}
+}

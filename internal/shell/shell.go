@@ -1,0 +1,25 @@
+// Package shell quotes text as words of a POSIX shell.
+package shell
+
+import "strings"
+
+// Quote makes s one word for a POSIX shell, whatever it holds.
+func Quote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Word quotes s for a shell where it has to be.
+func Word(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == "" {
+		return s
+	}
+	return Quote(s)
+}
+
+// Pattern quotes the text of a pattern for a shell where it has to be.
+func Pattern(s string) string {
+	if strings.ContainsAny(s, "*[") {
+		return Quote(s)
+	}
+	return s
+}
