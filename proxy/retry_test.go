@@ -36,6 +36,8 @@ func TestASecondHelloNamesTheHostToo(t *testing.T) {
 		"whatever follows an answer":            {answer: strings.Replace(retryRequest, "\xcf\x21", "\xcf\x22", 1), then: evil, passes: true},
 		"whatever follows what is no TLS":       {answer: "220 allowed.test\r\n", then: evil, passes: true},
 		"what no server of TLS reads on behind": {answer: "", then: strings.Repeat("x", 100) + evil, early: true, passes: true},
+		"a record of an unknown type":           {answer: "", then: "\x19\x03\x03\x00\x00" + evil, early: true, passes: true},
+		"too many records":                      {answer: "", then: strings.Repeat("\x17\x03\x03\x00\x00", 65<<10), early: true, class: "not-tls"},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()

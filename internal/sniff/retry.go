@@ -13,8 +13,10 @@ type Retry struct {
 	assembler      Assembler
 }
 
-// maxSecond bounds the records of a second hello, each of which is kept twice.
-const maxSecond = 16 << 10
+const (
+	maxSecond  = 16 << 10 // bytes in the records of a second hello, each of which is kept twice
+	maxRecords = 64 << 10 // from one end, without a hello or an answer in them; early data of 16 KiB has fewer
+)
 
 // AllowsRetry reports whether a server that speaks a version that h offers may ask for
 // another hello.
@@ -39,7 +41,7 @@ func (r *Retry) Server(b []byte) (over bool) {
 			return true
 		}
 	}
-	return false
+	return r.server.begun > maxRecords
 }
 
 // retryRandom is the random of a ServerHello that is a HelloRetryRequest (RFC 8446,
@@ -60,8 +62,9 @@ func asksForRetry(b []byte) bool {
 func (r *Retry) Keeps() bool { return len(r.second) > 0 }
 
 // Client takes what the client sent next, and returns the second hello once b completes
-// it. Until then the error is ErrShort; it is [ErrNoTLS] where what was sent ends all TLS, and
-// a *MalformedError where it is a handshake without encryption, but no hello.
+// it. Until then the error is ErrShort. The error is [ErrNoTLS] where every server breaks the
+// connection off: no second hello can count any more. It is a *MalformedError for a handshake
+// message in clear that is no hello, and for very many records.
 func (r *Retry) Client(b []byte) (Hello, error) {
 	for len(b) > 0 {
 		kind, payload, begins, rest := r.client.next(b)
@@ -71,10 +74,16 @@ func (r *Retry) Client(b []byte) (Hello, error) {
 			return Hello{}, ErrNoTLS
 		case kind == noRecord:
 			continue
-		case kind != recordHandshake && len(r.second) == 0: // such as early data
+		case r.client.begun > maxRecords:
+			return Hello{}, &MalformedError{"behind too many records"}
+		case kind == recordHandshake || r.Keeps():
+			if begins {
+				r.second = append(r.second, r.client.header[:]...)
+			}
+		case kind < recordChangeCipherSpec || kind > recordHeartbeat:
+			return Hello{}, ErrNoTLS
+		default: // such as early data
 			continue
-		case begins:
-			r.second = append(r.second, r.client.header[:]...)
 		}
 		r.second = append(r.second, payload...)
 		if hello, err := r.assembler.Parse(r.second); err != ErrShort {
@@ -87,13 +96,15 @@ func (r *Retry) Client(b []byte) (Hello, error) {
 	return Hello{}, ErrShort
 }
 
-// ErrNoTLS says that bytes are what every server of TLS breaks a connection off for.
-var ErrNoTLS = errors.New("sniff: longer than any TLS record")
+// ErrNoTLS says that every server breaks the connection off: for a record of an unknown type
+// (RFC 8446, section 5), or one that is too long (section 5.2).
+var ErrNoTLS = errors.New("sniff: no record of TLS")
 
 // Kinds of records (RFC 8446, section 5.1) beside recordHandshake.
 const (
 	recordChangeCipherSpec = 20
 	recordAlert            = 21
+	recordHeartbeat        = 24 // RFC 6520; the highest type of a record that TLS has
 
 	// No byte of the wire is one of these.
 	noRecord      = -1 // there are too few bytes to tell
@@ -108,6 +119,7 @@ type records struct {
 	header [recordHeader]byte
 	n      int // so much of the header is there
 	left   int // so much of the payload is not
+	begun  int // records
 }
 
 // next takes from b as much as is of one record, and returns what of that is payload. begins
@@ -123,6 +135,7 @@ func (s *records) next(b []byte) (kind int, payload []byte, begins bool, rest []
 			return noRecord, nil, false, b
 		}
 		s.left, begins = int(s.header[3])<<8|int(s.header[4]), true
+		s.begun++
 		if s.left > maxCiphertext {
 			return tooLongRecord, nil, true, nil
 		}

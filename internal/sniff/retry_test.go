@@ -71,18 +71,19 @@ func TestASecondHelloIsFoundWhereverItIs(t *testing.T) {
 		sent  []byte
 		wrong bool
 	}{
-		"alone":                       {inRecords(second, 4096), false},
-		"in pieces":                   {inRecords(second, 5), false},
-		"behind a change of ciphers":  {append(bytes.Clone(ccs), inRecords(second, 4096)...), false},
-		"behind early data":           {append(append(bytes.Clone(early), early...), inRecords(second, 9)...), false},
-		"behind an empty record":      {append([]byte{23, 3, 3, 0, 0}, inRecords(second, 4096)...), false},
-		"with a record in its midst":  {append(append(inRecords(second, 9)[:14:14], ccs...), inRecords(second, 9)[14:]...), true},
-		"with an empty record before": {append([]byte{22, 3, 3, 0, 0}, inRecords(second, 4096)...), true},
-		"another message":             {inRecords([]byte{16, 0, 0, 1, 0}, 4096), true},
-		"behind an unknown record":    {append([]byte{99, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
-		"behind one of type 255":      {append([]byte{255, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
-		"behind one of type 0":        {append([]byte{0, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
-		"a hello that is too long":    {inRecords(append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...), 4096), true},
+		"alone":                        {inRecords(second, 4096), false},
+		"in pieces":                    {inRecords(second, 5), false},
+		"behind a change of ciphers":   {append(bytes.Clone(ccs), inRecords(second, 4096)...), false},
+		"behind early data":            {append(append(bytes.Clone(early), early...), inRecords(second, 9)...), false},
+		"behind an empty record":       {append([]byte{23, 3, 3, 0, 0}, inRecords(second, 4096)...), false},
+		"with a record in its midst":   {append(append(inRecords(second, 9)[:14:14], ccs...), inRecords(second, 9)[14:]...), true},
+		"with an empty record before":  {append([]byte{22, 3, 3, 0, 0}, inRecords(second, 4096)...), true},
+		"another message":              {inRecords([]byte{16, 0, 0, 1, 0}, 4096), true},
+		"behind a heartbeat":           {append([]byte{24, 3, 3, 0, 1, 1}, inRecords(second, 4096)...), false},
+		"with an unknown record in it": {append(append(inRecords(second, 9)[:14:14], 99, 3, 3, 0, 1, 1), inRecords(second, 9)[14:]...), true},
+		"behind 64 KiB of early data":  {append(bytes.Repeat([]byte{23, 3, 3, 0, 1, 1}, 64<<10-1), inRecords(second, 4096)...), false},
+		"behind too many records":      {append(bytes.Repeat([]byte{23, 3, 3, 0, 0}, 64<<10), inRecords(second, 4096)...), true},
+		"a hello that is too long":     {inRecords(append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...), 4096), true},
 	} {
 		var r *Retry
 		var got Hello
@@ -108,9 +109,43 @@ func TestASecondHelloIsFoundWhereverItIs(t *testing.T) {
 }
 
 func TestWhatIsNoTLSEndsAWatch(t *testing.T) {
-	for _, sent := range []string{"xxxxxxxx", "\x17\x03\x03\xff\xff\x01"} {
-		if _, err := new(Retry).Client([]byte(sent)); err != ErrNoTLS {
-			t.Errorf("%q: %v", sent, err)
+	for says, sent := range map[string]string{
+		"text":                      "xxxxxxxx",
+		"a record that is too long": "\x17\x03\x03\xff\xff\x01",
+		"a record of type 0":        "\x00\x03\x03\x00\x01\x01",
+		"a record of type 19":       "\x13\x03\x03\x00\x00",
+		"a record of type 25":       "\x19\x03\x03\x00\x00",
+		"a record of type 255":      "\xff\x03\x03\x00\x01\x01",
+		"one behind early data":     "\x17\x03\x03\x00\x01\x01\x63\x03\x03\x00\x00",
+	} {
+		var err error
+		var r *Retry
+		check := func() {
+			if r != nil && err != ErrNoTLS {
+				t.Errorf("%s: %v", says, err)
+			}
+		}
+		inSegments([]byte(sent), func(b []byte) bool {
+			_, err = r.Client(b)
+			return err != ErrShort
+		}, func() {
+			check()
+			r = new(Retry)
+		})
+		check()
+	}
+}
+
+// TestAWatchOfAServerEnds, whatever the server repeats.
+func TestAWatchOfAServerEnds(t *testing.T) {
+	for says, record := range map[string][]byte{
+		"changes of ciphers":        ccs,
+		"alerts":                    {21, 3, 3, 0, 2, 1, 0},
+		"handshakes without a byte": {22, 3, 3, 0, 0},
+	} {
+		var r Retry
+		if r.Server(bytes.Repeat(record, 64<<10)) || !r.Server(record) {
+			t.Errorf("a server that sends %s: the watch ends too early, or does not end", says)
 		}
 	}
 }
