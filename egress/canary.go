@@ -176,8 +176,8 @@ func (f *Flow) Guard(where string) *Guard {
 	return &Guard{flow: f, where: where, watch: c.NewWatch()}
 }
 
-// HeldMost bounds what waits for a canary to be complete: white space in one is
-// without end.
+// HeldMost bounds what waits for a canary to be complete: any number of bytes that
+// do not count may stand in one.
 const HeldMost = 64 << 10
 
 // See takes the next bytes, which are not to go on before Free says so. Its error is

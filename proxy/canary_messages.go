@@ -30,7 +30,7 @@ type leavingMessages struct {
 // A mark is where a frame's payload begins: in what the frames say, and in the stream.
 type mark struct{ said, at int64 }
 
-// marksMost bounds them: white space in a canary is without end.
+// marksMost bounds them: any number of bytes that do not count may stand in a canary.
 const marksMost = 4096
 
 // messagesLeaving returns what looks at the messages of a flow, or nil where there are

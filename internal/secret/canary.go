@@ -28,21 +28,21 @@ type Canary struct {
 // Canaries are looked for together. They print as "[secret]", never change and are
 // safe for concurrent use.
 //
-// Each is looked for as it is, backwards, in lower and upper case, in hexadecimal, in
+// A canary is looked for as it is, backwards, in lower and upper case, in hexadecimal, in
 // base32 and base64 of anything that holds it, and in base64 of that or of its
-// UTF-16; and all of these also where they are percent-encoded, escaped as in JSON or
-// HTML, as often as that was done, in UTF-16, or with white space in between. A text
-// that is split or changed in any other way is not found, nor one that is compressed
-// or encrypted.
+// UTF-16. Each of these is also found in UTF-16, and percent-encoded or escaped as in JSON
+// or HTML, any number of times. Between its characters may stand anything that is not
+// visible ASCII (white space, control characters, all of Unicode), and between the digits
+// of hexadecimal ':' and '-'. A text that is split or changed in any other way is not
+// found, nor one that is compressed or encrypted.
 type Canaries struct {
 	hidden
-	forms   []form
+	forms   []Finding
 	matcher *matcher
 	lower   *matcher // of the same in lower case
+	hexes   []Finding
+	hex     *matcher // of hexes alone, in lower case
 }
-
-// A form is how one canary is written.
-type form struct{ name, encoding string }
 
 // A Finding is a canary that was found, and how it was written.
 type Finding struct{ Name, Encoding string }
@@ -54,7 +54,7 @@ func NewCanaries(all []Canary) (*Canaries, error) {
 		return nil, fmt.Errorf("there are %d canaries, more than %d", len(all), maxCanaries)
 	}
 	c := &Canaries{}
-	var patterns []string
+	var patterns, hexes []string
 	seen := map[string]bool{}
 	for _, one := range all {
 		text := cutNewline(string(one.Text))
@@ -67,10 +67,15 @@ func NewCanaries(all []Canary) (*Canaries, error) {
 			}
 			seen[f.text] = true
 			patterns = append(patterns, f.text)
-			c.forms = append(c.forms, form{one.Name, f.encoding})
+			c.forms = append(c.forms, Finding{one.Name, f.encoding})
+			if strings.HasSuffix(f.encoding, "hex") {
+				hexes = append(hexes, lowerText(f.text))
+				c.hexes = append(c.hexes, Finding{one.Name, f.encoding})
+			}
 		}
 	}
 	c.matcher, c.lower = newMatcher(patterns), newMatcher(lowered(patterns))
+	c.hex = newMatcher(hexes)
 	return c, nil
 }
 
@@ -86,10 +91,9 @@ func checkCanary(text string) error {
 	return nil
 }
 
-func (c *Canaries) finding(n node) Finding {
-	f := c.forms[n.pattern]
-	return Finding{f.name, f.encoding}
-}
+func (c *Canaries) finding(n node) Finding { return c.forms[n.pattern] }
+
+func (c *Canaries) hexFinding(n node) Finding { return c.hexes[n.pattern] }
 
 // Find looks for the canaries in a whole text.
 func (c *Canaries) Find(text string) (f Finding, found bool) {

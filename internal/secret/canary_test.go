@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 const planted = "AKIAQ3EGSIGNALS7+x/Z9kLm"
@@ -28,47 +29,96 @@ func canaries(t testing.TB, texts ...string) *Canaries {
 	return c
 }
 
-// disguises are what a program may do to a text before it sends it.
-var disguises = []struct {
+// A disguise is one step of what a program may do to a text before it sends it.
+type disguise struct {
 	says  string
 	write func(r *rand.Rand, text string) string
-}{
-	{"nothing", func(_ *rand.Rand, s string) string { return s }},
+}
+
+// codings are the encodings that a canary is looked for in.
+var codings = []disguise{
+	{"plain", func(_ *rand.Rand, s string) string { return s }},
 	{"lower case", func(_ *rand.Rand, s string) string { return strings.ToLower(s) }},
+	{"upper case", func(_ *rand.Rand, s string) string { return strings.ToUpper(s) }},
 	{"backwards", func(_ *rand.Rand, s string) string { return reversed(s) }},
-	{"query", func(_ *rand.Rand, s string) string { return url.QueryEscape(s) }},
-	{"query twice", func(_ *rand.Rand, s string) string { return url.QueryEscape(url.QueryEscape(s)) }},
-	{"some bytes as percent", some(func(c byte) string { return fmt.Sprintf("%%%02x", c) })},
-	{"some bytes as \\u", some(func(c byte) string { return fmt.Sprintf(`\u%04X`, c) })},
-	{"some bytes as \\x", some(func(c byte) string { return fmt.Sprintf(`\x%02x`, c) })},
-	{"some bytes as &#", some(func(c byte) string { return fmt.Sprintf("&#%d;", c) })},
-	{"some bytes as &#x", some(func(c byte) string { return fmt.Sprintf("&#x%x;", c) })},
-	{"JSON in JSON", func(_ *rand.Rand, s string) string {
-		b, _ := json.Marshal(strings.ReplaceAll(s, "/", `\/`))
-		b, _ = json.Marshal(string(b))
-		return string(b)
-	}},
-	{"UTF-16", func(r *rand.Rand, s string) string { return utf16Of(s, r.IntN(2)) }},
 	{"hex", func(_ *rand.Rand, s string) string { return hex.EncodeToString([]byte(s)) }},
 	{"HEX", func(_ *rand.Rand, s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) }},
+	{"hex backwards", func(_ *rand.Rand, s string) string { return hex.EncodeToString([]byte(reversed(s))) }},
+	{"hex with : or -", func(r *rand.Rand, s string) string {
+		return strings.Join(strings.Split(hex.EncodeToString([]byte(s)), ""), []string{":", "-", "::"}[r.IntN(3)])
+	}},
+	{"hex with some : and -", func(r *rand.Rand, s string) string { return filled(r, fmt.Sprintf("%X", s), []string{":", "-"}) }},
 	{"base64", func(r *rand.Rand, s string) string { return base64.StdEncoding.EncodeToString([]byte(around(r, s))) }},
 	{"base64 for URLs", func(r *rand.Rand, s string) string { return base64.RawURLEncoding.EncodeToString([]byte(around(r, s))) }},
-	{"base64 in lines", func(r *rand.Rand, s string) string {
-		return wrapped(base64.StdEncoding.EncodeToString([]byte(around(r, s))), 5+r.IntN(70))
-	}},
 	{"base64 twice", func(r *rand.Rand, s string) string {
 		return base64.StdEncoding.EncodeToString([]byte(around(r, base64.StdEncoding.EncodeToString([]byte(around(r, s))))))
 	}},
 	{"base64 of UTF-16", func(r *rand.Rand, s string) string {
 		return base64.StdEncoding.EncodeToString([]byte(utf16Of(around(r, s), r.IntN(2))))
 	}},
-	{"base64 in percent", func(r *rand.Rand, s string) string {
-		return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(around(r, s))))
-	}},
 	{"base32", func(r *rand.Rand, s string) string { return base32.StdEncoding.EncodeToString([]byte(around(r, s))) }},
 	{"base32hex", func(r *rand.Rand, s string) string {
 		return strings.ToLower(base32.HexEncoding.EncodeToString([]byte(around(r, s))))
 	}},
+}
+
+// fillings put characters in between that count for nothing.
+var fillings = []disguise{
+	{"nothing between", func(_ *rand.Rand, s string) string { return s }},
+	{"lines", func(r *rand.Rand, s string) string { return wrapped(s, 1+r.IntN(70)) }},
+	{"white space between", func(r *rand.Rand, s string) string { return filled(r, s, []string{" ", "\t", "\n", "\r\n"}) }},
+	{"control characters between", func(r *rand.Rand, s string) string {
+		return filled(r, s, []string{"\x00", "\x01", "\b", "\v", "\f", "\x1b", "\x7f"})
+	}},
+	{"characters between that nobody sees", func(r *rand.Rand, s string) string {
+		return filled(r, s, []string{"\u200b", "\ufeff", "\u2060", "\u00ad", "\u00a0", "\u200d", "\u2028", "\u3000", "\u0085", "\U000e0041"})
+	}},
+	{"other bytes between", func(r *rand.Rand, s string) string {
+		return filled(r, s, []string{"\u00e9", "\u4e16", "\x80", "\xff\xfe"})
+	}},
+}
+
+// escapings are how what a canary became may stand in a stream.
+var escapings = []disguise{
+	{"as it is", func(_ *rand.Rand, s string) string { return s }},
+	{"path", func(_ *rand.Rand, s string) string { return url.PathEscape(s) }},
+	{"query twice", func(_ *rand.Rand, s string) string { return url.QueryEscape(url.PathEscape(s)) }},
+	{"all bytes as percent", func(_ *rand.Rand, s string) string { return percent(s, "", lowerHex) }},
+	{"some bytes as percent", some(func(c byte) string { return fmt.Sprintf("%%%02x", c) })},
+	{"some bytes as \\u", some(func(c byte) string { return fmt.Sprintf(`\u%04X`, c) })},
+	{"some bytes as \\x", some(func(c byte) string { return fmt.Sprintf(`\x%02x`, c) })},
+	{"some bytes as &#", some(func(c byte) string { return fmt.Sprintf("&#%d;", c) })},
+	{"some bytes as &#x", some(func(c byte) string { return fmt.Sprintf("&#x%x;", c) })},
+	{"JSON in ASCII", func(_ *rand.Rand, s string) string {
+		b, _ := json.Marshal(s)
+		var ascii strings.Builder
+		for _, c := range utf16.Encode([]rune(string(b))) {
+			if c < 0x80 {
+				ascii.WriteByte(byte(c))
+			} else {
+				fmt.Fprintf(&ascii, `\u%04x`, c)
+			}
+		}
+		return ascii.String()
+	}},
+	{"JSON in JSON", func(_ *rand.Rand, s string) string {
+		b, _ := json.Marshal(strings.ReplaceAll(s, "/", `\/`))
+		b, _ = json.Marshal(string(b))
+		return string(b)
+	}},
+	{"UTF-16", func(r *rand.Rand, s string) string { return utf16Of(s, r.IntN(2)) }},
+}
+
+// filled puts fillers between some of the characters, never before or behind all.
+func filled(r *rand.Rand, s string, fillers []string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		for i > 0 && r.IntN(3) == 0 {
+			b.WriteString(fillers[r.IntN(len(fillers))])
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }
 
 func some(write func(byte) string) func(*rand.Rand, string) string {
@@ -121,20 +171,36 @@ func send(w *Watch, text string, piece func() int) (out string, found bool) {
 	return text, false
 }
 
+// disguised writes a canary in a coding, with a filling, escaped.
+func disguised(r *rand.Rand, text string, steps ...disguise) string {
+	for _, step := range steps {
+		text = step.write(r, text)
+	}
+	return text
+}
+
+// TestACanaryIsFoundInEveryDisguise writes one in every coding, with every filling, in
+// every way to escape that, and cuts the stream into pieces.
 func TestACanaryIsFoundInEveryDisguise(t *testing.T) {
 	c := canaries(t, "another-one-that-is-never-sent", planted)
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		for _, d := range disguises {
-			hidden := d.write(r, planted)
-			text := noise(r, r.IntN(40)) + " " + hidden + noise(r, r.IntN(40))
-			at := strings.Index(text, hidden)
-			out, found := send(c.NewWatch(), text, func() int { return 1 + r.IntN(1+r.IntN(60)) })
-			if !found {
-				t.Fatalf("%s, seed %d: not found in %q", d.says, seed, text)
-			}
-			if left := len(out) - at; left > len(hidden)/2+heldFrom {
-				t.Fatalf("%s, seed %d: %d of %d bytes left: %q", d.says, seed, left, len(hidden), out[at:])
+	for _, coding := range codings {
+		for _, filling := range fillings {
+			for _, escaping := range escapings {
+				for seed := range uint64(8) {
+					r := rand.New(rand.NewPCG(seed, 1))
+					hidden := disguised(r, planted, coding, filling, escaping)
+					text := noise(r, r.IntN(40)) + " " + hidden + noise(r, r.IntN(40))
+					at := strings.Index(text, hidden)
+					out, found := send(c.NewWatch(), text, func() int { return 1 + r.IntN(1+r.IntN(60)) })
+					says := fmt.Sprintf("%s, %s, %s, seed %d", coding.says, filling.says, escaping.says, seed)
+					if !found {
+						t.Fatalf("%s: not found in %q", says, text)
+					}
+					left := c.NewWatch()
+					if left.See([]byte(out)); left.visible.depth() >= heldFrom || len(out) > at+len(hidden) {
+						t.Fatalf("%s: of %q %q left", says, hidden, out[at:])
+					}
+				}
 			}
 		}
 	}
@@ -221,7 +287,8 @@ func TestMaskLeavesJSON(t *testing.T) {
 	for range 3000 {
 		var b strings.Builder
 		for range r.IntN(6) {
-			b.WriteString([]string{planted, awkward, `\`, `"`, "A", `\u`, "\n", noise(r, 3), planted[:9], some(func(c byte) string { return fmt.Sprintf(`\u%04x`, c) })(r, planted), `u0041"quote"XYZW0000`}[r.IntN(11)])
+			b.WriteString([]string{planted, awkward, `\`, `"`, "A", `\u`, "\n", noise(r, 3), planted[:9], some(func(c byte) string { return fmt.Sprintf(`\u%04x`, c) })(r, planted), `u0041"quote"XYZW0000`,
+				disguised(r, planted, codings[r.IntN(len(codings))], fillings[r.IntN(len(fillings))])}[r.IntN(12)])
 		}
 		line, _ := json.Marshal(map[string]string{"path": b.String(), "end": "x"})
 		before := len(line)
@@ -236,19 +303,25 @@ func TestMaskLeavesJSON(t *testing.T) {
 	}
 }
 
-// FuzzCanary plants a canary anywhere, in any disguise and in pieces of any size.
+// FuzzCanary: whatever stands around a canary, in any coding, with any filling, in any way
+// to escape that, and in pieces of any size, it is found before it has left whole.
 func FuzzCanary(f *testing.F) {
-	f.Add([]byte("before"), []byte("after"), uint8(3), uint64(1))
-	f.Add([]byte("%4"), []byte("%"), uint8(0), uint64(2))
+	f.Add([]byte("before"), []byte("after"), uint(3), uint64(1))
+	f.Add([]byte("%4"), []byte("%"), uint(0), uint64(2))
+	f.Add([]byte("\\"), []byte(""), uint(7+15*4), uint64(3))
 	c := canaries(f, planted)
-	f.Fuzz(func(t *testing.T, before, after []byte, which uint8, seed uint64) {
-		d := disguises[int(which)%len(disguises)]
+	f.Fuzz(func(t *testing.T, before, after []byte, which uint, seed uint64) {
+		coding := codings[which%uint(len(codings))]
+		which /= uint(len(codings))
+		filling := fillings[which%uint(len(fillings))]
+		which /= uint(len(fillings))
+		escaping := escapings[which%uint(len(escapings))]
 		r := rand.New(rand.NewPCG(seed, 5))
-		hidden := d.write(r, planted)
+		hidden := disguised(r, planted, coding, filling, escaping)
 		text := string(before) + " " + hidden + string(after)
-		_, found := send(c.NewWatch(), text, func() int { return 1 + r.IntN(50) })
-		if !found {
-			t.Fatalf("%s: not found in %q", d.says, text)
+		out, found := send(c.NewWatch(), text, func() int { return 1 + r.IntN(50) })
+		if !found || len(out) >= len(before)+1+len(hidden) {
+			t.Fatalf("%s, %s, %s: found %v in %q, of which %d bytes left", coding.says, filling.says, escaping.says, found, text, len(out))
 		}
 	})
 }

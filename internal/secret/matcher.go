@@ -11,9 +11,10 @@ const maxWindow = 16
 // filter moves by a byte at least each time that it looks, and the automaton
 // never reads a byte twice. It is safe for concurrent use.
 type matcher struct {
-	nodes  []node     // a trie; the root is 0
-	root   [256]int32 // the root's children by label, 0 for none
-	window int        // no pattern is shorter
+	nodes   []node     // a trie; the root is 0
+	root    [256]int32 // the root's children by label, 0 for none
+	window  int        // no pattern is shorter
+	longest int        // no pattern is longer
 
 	// shift says for two bytes at a window's end how far the window may move
 	// without leaving behind the beginning of an occurrence.
@@ -37,7 +38,7 @@ func newMatcher(patterns []string) *matcher {
 	m := &matcher{nodes: make([]node, 1), window: maxWindow}
 	for i, p := range patterns {
 		m.insert(p, int32(i))
-		m.window = min(m.window, len(p))
+		m.window, m.longest = min(m.window, len(p)), max(m.longest, len(p))
 	}
 	m.link()
 	m.fillShift(patterns)

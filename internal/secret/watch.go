@@ -5,32 +5,37 @@ package secret
 // silent until somebody has answered to its last byte.
 const heldFrom = 8
 
-// backMost bounds how many bytes of a view lie in a canary.
-const backMost = 1024
-
-// A Watch looks for canaries in a stream of bytes, as it is and as it reads without
-// escapes and white space. It is for one goroutine at a time and prints as "[secret]".
+// A Watch looks for canaries in a stream of bytes, in three views of it:
+//
+//   - the stream as it is;
+//   - the visible ASCII in it: escapes are read, and every other byte is dropped. Canaries
+//     are visible ASCII, so what stands between their characters does not hide them;
+//   - the hexadecimal digits in that, with any ':' and '-' between them dropped.
+//
+// It is for one goroutine at a time and prints as "[secret]".
 type Watch struct {
 	hidden
 	all  *Canaries
 	seen int64 // bytes of the stream
 	node int32 // of the stream as it is
 
-	// The stream without escapes and white space.
-	readable int32           // node
-	read     int64           // its bytes
-	from     [backMost]int64 // where in the stream the last of them begin
-	escape   []byte          // that has begun
-	escaped  int64           // where it did
-	hit      *node
-	hitFrom  int64
+	visible trail
+	hex     trail
+	escape  []byte // that has begun
+	escaped int64  // where it did
+
+	hit     bool // in one of the two trails
+	finding Finding
+	hitFrom int64
 }
 
 // A Span is where something lies in a stream: from From up to but not including To.
 type Span struct{ From, To int64 }
 
 // NewWatch returns a watch at the beginning of a stream.
-func (c *Canaries) NewWatch() *Watch { return &Watch{all: c} }
+func (c *Canaries) NewWatch() *Watch {
+	return &Watch{all: c, visible: newTrail(c.matcher), hex: newTrail(c.hex)}
+}
 
 // See takes the next bytes of the stream, up to the first canary that they
 // complete; then nothing more may be asked of it. at is where the canary lies, from the
@@ -39,10 +44,10 @@ func (w *Watch) See(p []byte) (f Finding, at Span, found bool) {
 	m := w.all.matcher
 	end, node, length := m.next(p, 0, w.node)
 	w.node = node
-	for i := range end { // the same bytes: the first canary of both counts
+	for i := range end { // the same bytes: the first canary of all views counts
 		w.take(p[i], w.seen+int64(i))
-		if w.hit != nil {
-			return w.all.finding(*w.hit), Span{w.hitFrom, w.seen + int64(i) + 1}, true
+		if w.hit {
+			return w.finding, Span{w.hitFrom, w.seen + int64(i) + 1}, true
 		}
 	}
 	w.seen += int64(end)
@@ -54,39 +59,42 @@ func (w *Watch) See(p []byte) (f Finding, at Span, found bool) {
 
 // Free is up to where the stream may go on: what is behind may begin a canary.
 func (w *Watch) Free() int64 {
-	nodes := w.all.matcher.nodes
 	free := w.seen
-	if d := int64(nodes[w.node].depth); d >= heldFrom {
+	if d := int64(w.all.matcher.nodes[w.node].depth); d >= heldFrom {
 		free = w.seen - d
 	}
-	if d := int64(nodes[w.readable].depth); d >= heldFrom {
-		free = min(free, w.from[(w.read-d)%backMost])
+	for _, t := range []*trail{&w.visible, &w.hex} {
+		if t.depth() >= heldFrom {
+			free = min(free, t.begin(t.depth()))
+		}
 	}
 	return free
 }
 
 // take reads a byte that stands at a place of the stream, or what one stands for.
 func (w *Watch) take(c byte, at int64) {
-	if len(w.escape) > 0 {
+	switch {
+	case len(w.escape) > 0:
 		w.goOn(c, at)
-		return
-	}
-	switch c {
-	case '%', '\\', '&':
+	case c == '%' || c == '\\' || c == '&':
 		w.escape, w.escaped = append(w.escape, c), at
-	case 0, ' ', '\t', '\r', '\n':
-	default:
+	case c > ' ' && c < 0x7f:
 		w.step(c, at)
 	}
 }
 
+// step reads a visible character.
 func (w *Watch) step(c byte, at int64) {
-	m := w.all.matcher
-	w.readable = m.step(w.readable, c)
-	w.from[w.read%backMost] = at
-	w.read++
-	if n := &m.nodes[w.readable]; n.found != 0 && w.hit == nil {
-		w.hit, w.hitFrom = n, w.from[(w.read-int64(n.found))%backMost]
+	if n := w.visible.step(c, at); n != 0 && !w.hit {
+		w.hit, w.finding, w.hitFrom = true, w.all.finding(*w.visible.at()), w.visible.begin(n)
+	}
+	switch {
+	case digit(c) < 16:
+		if n := w.hex.step(lower(c), at); n != 0 && !w.hit {
+			w.hit, w.finding, w.hitFrom = true, w.all.hexFinding(*w.hex.at()), w.hex.begin(n)
+		}
+	case c != ':' && c != '-':
+		w.hex.node = 0
 	}
 }
 
@@ -138,7 +146,7 @@ func escapeOf(e []byte) (value int, _ escapeState) {
 		return digits(e[2:], 4, 16)
 	case 'x':
 		return digits(e[2:], 2, 16)
-	case 'n', 'r', 't':
+	case 'n', 'r', 't', 'b', 'f': // control characters, all of which count the same
 		return ' ', escapeDone
 	case '/', '"', '\'', '\\':
 		return int(e[1]), escapeDone
