@@ -78,15 +78,17 @@ func (rs *rules) searchFor(r *Request) search {
 	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr), silence: rs.silence}
 }
 
-// restricting takes from an opinion what it allows. A budget stays, and a mark.
+// restricting returns what is left of an opinion that may open nothing. What it refuses
+// stays, and so does all that bounds the others: what it still has to see of a request,
+// a budget, a mark, and the question that it rests on.
 func restricting(d Decision) Decision {
 	if d.Verdict != Allow && d.Verdict != Inspect {
 		return d
 	}
-	left := Decision{Verdict: Abstain, Log: d.Log, Question: d.Question}
+	left := Decision{Verdict: Abstain, Needs: d.Needs, AllowedIf: d.AllowedIf, Log: d.Log, Question: d.Question}
 	left.Spend(d.MaxBytesUp, d.BudgetRule, d.BudgetLayer)
-	if d.Verdict == Inspect {
-		left.Needs, left.AllowedIf = d.Needs, d.AllowedIf
+	if d.Verdict == Inspect && d.Needs == 0 {
+		left.Needs = NeedsMethod // it did not say what, so a request at least
 	}
 	return left
 }
