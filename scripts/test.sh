@@ -94,7 +94,7 @@ cat "$logs/lint"
 step "unit and script tests, with the race detector"
 # A program with the race detector would sleep for a second before it ends, and tests start many.
 race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -v -race -vet=off)
-packages=$(go list ./rego ./proxy ./records/signals ./... | grep -v '/e2e')
+packages=$(go list ./rego ./proxy ./logs/signals ./... | grep -v '/e2e')
 beside unit 10 "${race[@]}" -count=1 $packages
 declare -A result
 for name in first second third unit targets; do

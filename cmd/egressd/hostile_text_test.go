@@ -12,8 +12,8 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/records"
-	"github.com/egressd/egressd/records/export"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/export"
 )
 
 // hostileLog is a log whose records have one text wherever a sandbox chooses one, as
@@ -71,7 +71,7 @@ func TestNoViewLetsASandboxSpeak(t *testing.T) {
 		"log summary --markdown --top 0", "log stats --top 0", "log stats --json", "log signals --top 0", "log signals --json", "why 01F0000001", "why 01F", "why 01F0000011 --json",
 		"log show 01F0000002", "log show 01F0000098", "log show 01F0000154 --json", "suggest", "log pivot proc host --json", "log pivot nothing-" + clitest.Hostile[0], "log verdict:" + clitest.Hostile[0],
 	}
-	for _, field := range records.FieldNames {
+	for _, field := range logs.FieldNames {
 		views = append(views, "log pivot "+field+" who --top 0")
 	}
 	for _, format := range export.Formats() {

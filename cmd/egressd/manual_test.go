@@ -6,8 +6,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -50,7 +50,7 @@ func manualRego(t *testing.T) (all []policy.Evaluator) {
 
 func TestManualNamesEveryFilterAndCommand(t *testing.T) {
 	manual := clitest.Manual(t)
-	for _, key := range records.FilterKeys {
+	for _, key := range logs.FilterKeys {
 		if !strings.Contains(manual, "`"+key+":`") {
 			t.Errorf("the manual does not name the filter %s:", key)
 		}

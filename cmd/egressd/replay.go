@@ -14,12 +14,12 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -54,14 +54,14 @@ where that cannot be told.`,
 			return cli.Unsure(err)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
 	return cmd
 }
 
 type replayOptions struct {
-	logs.Source
+	logsource.Source
 	policy string
 	json   bool
 }
@@ -156,7 +156,7 @@ func (r *replay) add(ctx context.Context, record *egress.Record) {
 	if now := d.Verdict.Action(); now != record.Decision.Action {
 		r.changed++
 		r.note(difference{
-			Destination: records.Destination(record), What: records.What(record), Sandbox: record.Sandbox,
+			Destination: logs.Destination(record), What: logs.What(record), Sandbox: record.Sandbox,
 			Was: record.Decision.Action, WasRule: record.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
 		}, record.Flow)
 	}
@@ -165,8 +165,8 @@ func (r *replay) add(ctx context.Context, record *egress.Record) {
 func (r *replay) note(d difference, flow string) {
 	known := r.differing[d]
 	if known == nil {
-		if len(r.differing) >= records.MaxGroups {
-			d = difference{Destination: records.Beyond, Was: d.Was, Now: d.Now}
+		if len(r.differing) >= logs.MaxGroups {
+			d = difference{Destination: logs.Beyond, Was: d.Was, Now: d.Now}
 			known = r.differing[d]
 		}
 		if known == nil {
@@ -194,7 +194,7 @@ func (r *replay) request(record *egress.Record) (policy.Request, bool) {
 	if record.Dst == nil || record.Kind == egress.KindRefused || !replayable[policy.Class(record.Decision.Class)] {
 		return policy.Request{}, false
 	}
-	dst, err := policy.ParseDestination(records.Destination(record))
+	dst, err := policy.ParseDestination(logs.Destination(record))
 	if err != nil {
 		return policy.Request{}, false
 	}
@@ -255,8 +255,8 @@ func (r *replay) print(w io.Writer, asJSON bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "COUNT\tDESTINATION\tWHAT\tSANDBOX\tWAS\tWOULD BE\tLAST")
 	for _, d := range all {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, logs.Cell(d.Destination), logs.Cell(d.What), logs.Cell(d.Sandbox),
-			logs.Cell(d.Was+" by "+d.WasRule), logs.Cell(d.Now+" by "+d.NowRule), logs.Cell(d.Flow))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, logsource.Cell(d.Destination), logsource.Cell(d.What), logsource.Cell(d.Sandbox),
+			logsource.Cell(d.Was+" by "+d.WasRule), logsource.Cell(d.Now+" by "+d.NowRule), logsource.Cell(d.Flow))
 	}
 	return table.Flush()
 }

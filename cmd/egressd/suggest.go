@@ -10,12 +10,12 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -41,13 +41,13 @@ of egressd log.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type suggestOptions struct {
-	logs.Source
+	logsource.Source
 	json bool
 }
 
@@ -57,7 +57,7 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
-	var lessons records.Lessons
+	var lessons logs.Lessons
 	if err := log.Decisions(f, lessons.Add); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ type lessonView struct {
 	Flow     string   `json:"flow"`
 }
 
-func lessonOf(l *records.Lesson) lessonView {
+func lessonOf(l *logs.Lesson) lessonView {
 	view := lessonView{
 		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
 	}
@@ -104,7 +104,7 @@ func lessonOf(l *records.Lesson) lessonView {
 }
 
 // warningsOf is what somebody should know who is about to allow a destination.
-func warningsOf(l *records.Lesson, text string) (all []string) {
+func warningsOf(l *logs.Lesson, text string) (all []string) {
 	if l.Alarm {
 		all = append(all, text+" was to get a canary, which was refused")
 	}
@@ -121,14 +121,14 @@ func warningsOf(l *records.Lesson, text string) (all []string) {
 	return all
 }
 
-func crowdText(c *records.Crowd) string {
+func crowdText(c *logs.Crowd) string {
 	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
 		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
 // writeLessons writes a part of a policy file. What nobody answered at, and what was to
 // get a canary, is written as a comment.
-func writeLessons(w io.Writer, all []*records.Lesson, crowds []*records.Crowd) error {
+func writeLessons(w io.Writer, all []*logs.Lesson, crowds []*logs.Crowd) error {
 	var rules, tests strings.Builder
 	for _, c := range crowds {
 		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(crowdText(c)))

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 )
 
 // learned is what passed to a host because no rule spoke of it.
@@ -19,7 +19,7 @@ func learned(host string, port uint16) *egress.Record {
 	}
 }
 
-func suggested(t *testing.T, l *records.Lessons) string {
+func suggested(t *testing.T, l *logs.Lessons) string {
 	t.Helper()
 	var out strings.Builder
 	all, crowds := l.All()
@@ -32,7 +32,7 @@ func suggested(t *testing.T, l *records.Lessons) string {
 // TestNamesAreCountedOnceForAllPorts: thirty hosts on two ports are thirty names, which
 // are few.
 func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
-	l := new(records.Lessons)
+	l := new(logs.Lessons)
 	for i := range 30 {
 		for _, port := range []uint16{80, 443} {
 			l.Add(learned(fmt.Sprintf("h%d.example.com", i), port))
@@ -54,7 +54,7 @@ func FuzzSuggest(f *testing.F) {
 		f.Add(host, uint16(0))
 	}
 	f.Fuzz(func(t *testing.T, host string, port uint16) {
-		var l records.Lessons
+		var l logs.Lessons
 		l.Add(learned(host, port))
 		text := suggested(t, &l)
 		file, err := policy.ParseFile("suggested", []byte("version: 1\n"+text))
@@ -68,7 +68,7 @@ func FuzzSuggest(f *testing.F) {
 		if err != nil || len(file.Allow) != 1 {
 			t.Fatalf("%q:%d: %v\n%s", host, port, err, text)
 		}
-		want, err := policy.ParsePattern(records.Destination(learned(host, port)))
+		want, err := policy.ParsePattern(logs.Destination(learned(host, port)))
 		if err != nil || file.Allow[0].Pattern != want || policy.InSpecialSpace(want) || policy.CheckGrant(want) != nil {
 			t.Fatalf("%q:%d: %v, %v, want %v", host, port, err, file.Allow[0].Pattern, want)
 		}
@@ -80,7 +80,7 @@ func FuzzSuggest(f *testing.F) {
 
 // TestSuggestSaysWhatToLookAt learns of hosts that nobody should allow unseen.
 func TestSuggestSaysWhatToLookAt(t *testing.T) {
-	var l records.Lessons
+	var l logs.Lessons
 	for _, host := range []string{"good.example.com", "xn--80ak6aa92e.com", "evil.github.io", "leak.example.org"} {
 		l.Add(learned(host, 443))
 	}

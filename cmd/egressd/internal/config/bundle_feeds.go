@@ -7,10 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
+	"github.com/egressd/egressd/rego/bundle"
 )
 
 // Feeds are the bundles that a policy has fetched. They belong to the goroutine

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
+	"github.com/egressd/egressd/rego/bundle"
 )
 
 // readBundle reads the bundle of a part: the file or the folder, or the last good

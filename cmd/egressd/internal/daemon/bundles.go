@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego/bundle"
 )
 
 // openBundles opens what the configuration has fetched, and fetches what there is

@@ -21,7 +21,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/confine"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
@@ -29,9 +29,9 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/internal/version"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
-	"github.com/egressd/egressd/records/sink"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/fsnotify/fsnotify"
 )
@@ -176,9 +176,9 @@ func (d *Daemon) openLog() error {
 	if err != nil {
 		return err
 	}
-	d.anchors = sink.NewAnchors(dir, logs.Origin(), d.Complain, d.Tell)
+	d.anchors = sink.NewAnchors(dir, logsource.Origin(), d.Complain, d.Tell)
 	options.Anchor, d.anchors.Keys = d.anchors.Send, options.Keys
-	d.sinks = sink.NewSet(dir, logs.Origin(), d.Complain)
+	d.sinks = sink.NewSet(dir, logsource.Origin(), d.Complain)
 	options.Owed = d.sinks.Oldest
 	d.Log, err = audit.Open(dir, options)
 	if d.tailor.AcceptDamage && isDamage(err) {

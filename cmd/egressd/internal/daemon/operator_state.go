@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/rego/bundle"
 )
 
 // inForce is what the goroutine that reloads has put in force, for others to read. It is

@@ -8,9 +8,9 @@ import (
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
-	"github.com/egressd/egressd/records/sink"
 	"github.com/egressd/egressd/sandbox"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records/sink"
 )
 
 // maxHeaderFile bounds what is read of a file of headers, or of authorities.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // WitnessesOf are the witnesses of the file, with what it points to.

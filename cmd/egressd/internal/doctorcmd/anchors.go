@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // anchorFindings are about the receivers of checkpoints that the policy names.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // lateSink is how old a record may be that a sink has not sent.

@@ -14,11 +14,11 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -96,7 +96,7 @@ every host below it, '*:*' everything.`,
 }
 
 type options struct {
-	logs.Source
+	logsource.Source
 	verdict       string
 	from, sandbox string
 	lasts         time.Duration
@@ -104,7 +104,7 @@ type options struct {
 }
 
 func (o *options) addFlags(cmd *cobra.Command, what string) {
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that it is for (default: all of them)")
@@ -237,16 +237,16 @@ func answeredBy(s *logcmd.Story, p policy.Pattern) error {
 	if s.Record() == nil || s.Decision.Action == "allow" {
 		return fmt.Errorf("%s was not refused", s.Flow)
 	}
-	host := records.RefusedHost(s.Record())
+	host := logs.RefusedHost(s.Record())
 	if host == "" {
-		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, records.Why(s.Record()))
+		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, logs.Why(s.Record()))
 	}
-	for _, text := range []string{host, records.Destination(s.Record())} {
+	for _, text := range []string{host, logs.Destination(s.Record())} {
 		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, records.Destination(s.Record()), p)
+	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, logs.Destination(s.Record()), p)
 }
 
 func patternTexts(patterns []policy.Pattern) []string {

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
-	"github.com/egressd/egressd/records"
-	"github.com/egressd/egressd/records/export"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/export"
 	"github.com/spf13/cobra"
 )
 
@@ -43,7 +43,7 @@ egressd log --json.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
 	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`, which is there when all of it is")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
@@ -51,7 +51,7 @@ egressd log --json.`,
 }
 
 type exportOptions struct {
-	logs.Source
+	logsource.Source
 	format, out string
 }
 
@@ -85,14 +85,14 @@ func (o *exportOptions) unknownFormat() error {
 
 // exportTo writes what passes the filter. It remembers only the flows that are
 // open, so that a filter sees of their ends what it sees of them in egressd log.
-func exportTo(w io.Writer, log *logs.Reader, f *records.Filter, encode export.Encoder) error {
+func exportTo(w io.Writer, log *logsource.Reader, f *logs.Filter, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
-	from := logs.Origin()
-	var joiner records.Joiner
+	from := logsource.Origin()
+	var joiner logs.Joiner
 	var text []byte
 	err := log.Each(func(_ string, r *egress.Record) error {
 		whole := joiner.Complete(r)
-		joiner.Follow(records.Clone(r)) // r is lent
+		joiner.Follow(logs.Clone(r)) // r is lent
 		if !f.Match(whole) {
 			return nil
 		}

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 )
 
 // TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
@@ -38,7 +38,7 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	read, written := io.Pipe()
 	ended := make(chan error, 1)
-	o := logOptions{Source: logs.Source{Dir: dir}, follow: true, tail: 2}
+	o := logOptions{Source: logsource.Source{Dir: dir}, follow: true, tail: 2}
 	go func() {
 		ended <- o.run(ctx, written, io.Discard, []string{"host:*.test"})
 		written.Close()
@@ -60,7 +60,7 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 }
 
 func TestFollowStopsWhereNobodyReads(t *testing.T) {
-	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(broken{}), live: true}
+	s := streamer{filter: &logs.Filter{}, out: bufio.NewWriter(broken{}), live: true}
 	if err := s.add(`{}`, opened("A", "a.test", "deny")); err == nil {
 		t.Error("a failed write went unnoticed")
 	}
@@ -73,7 +73,7 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // TestStreamHoldsOnlyTheTail keeps memory flat however long the log is.
 func TestStreamHoldsOnlyTheTail(t *testing.T) {
 	var out bytes.Buffer
-	s := streamer{filter: &records.Filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
+	s := streamer{filter: &logs.Filter{}, out: bufio.NewWriter(&out), json: true, held: []string{}, tail: 3}
 	for i := range 100 {
 		if err := s.add(fmt.Sprintf("%d", i), opened("A", "a.test", "deny")); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestStreamHoldsOnlyTheTail(t *testing.T) {
 // TestStreamFindsTheEndOfAFlowByItsBeginning has an end that says only which
 // flow it is of.
 func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
-	f, err := logs.ParseFilter([]string{"host:a.test", "verdict:allow", "up:>1k"}, filterNow)
+	f, err := logsource.ParseFilter([]string{"host:a.test", "verdict:allow", "up:>1k"}, filterNow)
 	if err != nil {
 		t.Fatal(err)
 	}

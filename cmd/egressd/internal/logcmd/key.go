@@ -9,7 +9,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
@@ -51,7 +51,7 @@ by which witnesses know the log, which verifies nothing: give it to them.`,
 			return err
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cmd.Flags().BoolVar(&forWitness, "witness", false, "the key by which witnesses know the log")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
@@ -94,7 +94,7 @@ Kept elsewhere, it shows later that none of them was changed or cut off.`,
 			return err
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd

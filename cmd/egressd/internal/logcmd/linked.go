@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 )
 
 // What else the same program of the same sandbox did belongs to a story if it was
@@ -39,7 +39,7 @@ type linked struct {
 }
 
 // link looks for what is related to a story.
-func (s *Story) link(log *logs.Reader) error {
+func (s *Story) link(log *logsource.Reader) error {
 	if s.decisive == nil || len(s.records) == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (s *Story) link(log *logs.Reader) error {
 	}
 	from, to := s.records[0].Time.Add(-near), s.records[len(s.records)-1].Time.Add(near)
 	return log.Each(func(_ string, r *egress.Record) error {
-		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !records.Decides(r) || records.IsLookup(r) || !s.sameProgram(r) {
+		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !logs.Decides(r) || logs.IsLookup(r) || !s.sameProgram(r) {
 			return nil
 		}
 		if r.Kind == egress.KindClose && r.Decision.Action == "allow" { // the decision is a record of its own
@@ -57,7 +57,7 @@ func (s *Story) link(log *logs.Reader) error {
 		after := r.Seq > s.decisive.Seq
 		if relation := s.relation(r, after); relation != "" {
 			s.tell(linked{
-				strings.Clone(r.Flow), r.Time, relation, strings.Clone(r.Decision.Action), records.Destination(r), records.What(r), records.Why(r),
+				strings.Clone(r.Flow), r.Time, relation, strings.Clone(r.Decision.Action), logs.Destination(r), logs.What(r), logs.Why(r),
 				r.Times(), after,
 			})
 		}
@@ -88,7 +88,7 @@ func (s *Story) tell(l linked) {
 }
 
 func (s *Story) sameProgram(r *egress.Record) bool {
-	return r.Sandbox == s.decisive.Sandbox && records.Process(r) == records.Process(s.decisive)
+	return r.Sandbox == s.decisive.Sandbox && logs.Process(r) == logs.Process(s.decisive)
 }
 
 // relation says how r is related to a story, or "" where it is not: after a refusal,
@@ -96,12 +96,12 @@ func (s *Story) sameProgram(r *egress.Record) bool {
 func (s *Story) relation(r *egress.Record, after bool) string {
 	d := s.decisive
 	refused := s.Decision.Action != "allow" && after || r.Decision.Action != "allow" && !after
-	host, other := records.Host(d), records.Host(r)
+	host, other := logs.Host(d), logs.Host(r)
 	text := ""
 	switch {
 	case other == "" || host == "":
 		return ""
-	case other == host && records.Port(r) == records.Port(d):
+	case other == host && logs.Port(r) == logs.Port(d):
 		text = "the same again"
 	case other == host && (r.Dst == nil || d.Dst == nil):
 		text = "the same name"
@@ -132,7 +132,7 @@ func isAddress(s string) bool {
 // printLinked tells what the same program did around the story.
 func (s *Story) printLinked(b *strings.Builder, colours cli.Palette) {
 	by := "program"
-	if s.decisive != nil && records.Process(s.decisive) == "" {
+	if s.decisive != nil && logs.Process(s.decisive) == "" {
 		by = "sandbox"
 	}
 	for _, after := range []bool{false, true} {
@@ -150,7 +150,7 @@ func (s *Story) printLinked(b *strings.Builder, colours cli.Palette) {
 				count = fmt.Sprintf("%d × ", l.Count)
 			}
 			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", quantity.Clock(l.Time, s.records[0].Time), colours.Mark(l.Verdict), count, printable.Text(l.Relation),
-				logs.CutHost(logs.Cell(l.Destination)), logs.Cut(logs.Cell(l.What), logs.LongestColumn), logs.Cut(logs.Cell(l.Why), logs.LongestCell), printable.Text(l.Flow))
+				logsource.CutHost(logsource.Cell(l.Destination)), logsource.Cut(logsource.Cell(l.What), logsource.LongestColumn), logsource.Cut(logsource.Cell(l.Why), logsource.LongestCell), printable.Text(l.Flow))
 		}
 	}
 	if s.Further > 0 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 )
 
@@ -71,7 +71,7 @@ func TestTheStoryKeepsWhatIsNear(t *testing.T) {
 	}
 	at(61, "TOOLATE")
 	dir := timedLog(t, all)
-	log, err := (&logs.Source{Dir: dir}).Open()
+	log, err := (&logsource.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}

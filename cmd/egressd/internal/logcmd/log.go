@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 	"github.com/spf13/cobra"
 )
 
@@ -50,7 +50,7 @@ keeps a value together.
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
@@ -63,7 +63,7 @@ keeps a value together.
 }
 
 type logOptions struct {
-	logs.Source
+	logsource.Source
 	follow, json bool
 	tail, top    int
 }
@@ -86,7 +86,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	return o.summarise(log, f, stdout, stderr)
 }
 
-func (o *logOptions) summarise(log *logs.Reader, f *records.Filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(log *logsource.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
 	view := overview{Overview: found, flags: o.Answering(), top: o.top}
 	out := bufio.NewWriter(stdout)
@@ -102,8 +102,8 @@ func (o *logOptions) summarise(log *logs.Reader, f *records.Filter, stdout, stde
 // overviewOf counts the decisions that pass a filter. It reads the log a second
 // time where there were more lines than could be kept. With an error comes what
 // was counted until then.
-func overviewOf(l *logs.Reader, f *records.Filter) (*records.Overview, error) {
-	o := &records.Overview{}
+func overviewOf(l *logsource.Reader, f *logs.Filter) (*logs.Overview, error) {
+	o := &logs.Overview{}
 	err := l.Decisions(f, o.Add)
 	if err != nil || o.Exact() {
 		return o, err
@@ -117,7 +117,7 @@ func overviewOf(l *logs.Reader, f *records.Filter) (*records.Overview, error) {
 
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *logs.Reader, f *records.Filter, stdout io.Writer) error {
+func (o *logOptions) stream(ctx context.Context, log *logsource.Reader, f *logs.Filter, stdout io.Writer) error {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
@@ -134,8 +134,8 @@ func (o *logOptions) stream(ctx context.Context, log *logs.Reader, f *records.Fi
 
 // A streamer prints the records that pass a filter.
 type streamer struct {
-	filter  *records.Filter
-	joiner  records.Joiner
+	filter  *logs.Filter
+	joiner  logs.Joiner
 	out     *bufio.Writer
 	json    bool
 	colours cli.Palette

@@ -10,12 +10,12 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 	"github.com/spf13/cobra"
 )
 
@@ -31,7 +31,7 @@ func newLogPivotCommand() *cobra.Command {
 of a field; with a second field there is a column for each of its eight most
 frequent values. The values that have no line or column are counted under "…".
 
-The fields are ` + strings.Join(records.FieldNames, ", ") + `.
+The fields are ` + strings.Join(logs.FieldNames, ", ") + `.
 A domain is what was registered of the name; hours and days are in UTC.`,
 		Example: `  egressd log pivot domain verdict since:1d
   egressd log pivot proc host --by up verdict:allow`,
@@ -41,7 +41,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
@@ -49,7 +49,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 }
 
 type pivotOptions struct {
-	logs.Source
+	logsource.Source
 	json   bool
 	by     string
 	top    int
@@ -87,7 +87,7 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 	if o.by != "count" && o.by != "up" && o.by != "down" {
 		return nil, hint.Misused(fmt.Errorf("--by %s: it is count, up or down", o.by), "egressd log pivot host --by up")
 	}
-	for len(words) > 0 && len(o.fields) < 2 && records.Field(words[0]) != nil {
+	for len(words) > 0 && len(o.fields) < 2 && logs.Field(words[0]) != nil {
 		o.fields, words = append(o.fields, words[0]), words[1:]
 	}
 	if len(o.fields) > 0 {
@@ -96,8 +96,8 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 	if len(words) == 0 {
 		return nil, hint.Misused(errors.New("pivot needs a field"), "egressd log pivot host verdict")
 	}
-	err := fmt.Errorf("there is no field %q; there is %s", words[0], strings.Join(records.FieldNames, ", "))
-	if near := spelling.Nearest(words[0], records.FieldNames); near != "" {
+	err := fmt.Errorf("there is no field %q; there is %s", words[0], strings.Join(logs.FieldNames, ", "))
+	if near := spelling.Nearest(words[0], logs.FieldNames); near != "" {
 		return nil, hint.Misused(err, "egressd log pivot "+near)
 	}
 	return nil, hint.Misused(err, "egressd log pivot host verdict")
@@ -105,14 +105,14 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 
 // count reads the log twice: which values are to have a line is known only at
 // the end.
-func (o *pivotOptions) count(log *logs.Reader, f *records.Filter) (*pivotTable, error) {
-	row, column := records.Field(o.fields[0]), func(*egress.Record) string { return "" }
+func (o *pivotOptions) count(log *logsource.Reader, f *logs.Filter) (*pivotTable, error) {
+	row, column := logs.Field(o.fields[0]), func(*egress.Record) string { return "" }
 	if len(o.fields) == 2 {
-		column = records.Field(o.fields[1])
+		column = logs.Field(o.fields[1])
 	}
-	var rows, columns records.Ranking
+	var rows, columns logs.Ranking
 	if err := log.Decisions(f, func(r *egress.Record) {
-		if records.Decides(r) {
+		if logs.Decides(r) {
 			rows.AddWeight(row(r), o.weight(r), r)
 			columns.AddWeight(column(r), o.weight(r), r)
 		}
@@ -122,9 +122,9 @@ func (o *pivotOptions) count(log *logs.Reader, f *records.Filter) (*pivotTable, 
 	if err := log.Again(); err != nil {
 		return nil, err
 	}
-	p := records.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
+	p := logs.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
 	err := log.Decisions(f, func(r *egress.Record) {
-		if records.Decides(r) {
+		if logs.Decides(r) {
 			p.Add(row(r), column(r), o.weight(r), r)
 		}
 	})
@@ -161,7 +161,7 @@ type pivotRow struct {
 	Counts []int64 `json:"counts,omitempty"`
 }
 
-func (o *pivotOptions) table(p *records.Pivot) *pivotTable {
+func (o *pivotOptions) table(p *logs.Pivot) *pivotTable {
 	t := &pivotTable{Fields: o.fields, By: o.by, Rows: []pivotRow{}}
 	columns := p.Columns.Top(0)
 	if len(o.fields) == 2 {
@@ -169,7 +169,7 @@ func (o *pivotOptions) table(p *records.Pivot) *pivotTable {
 			t.Columns = append(t.Columns, c.Value)
 		}
 	}
-	row := func(e *records.Entry) pivotRow {
+	row := func(e *logs.Entry) pivotRow {
 		var r pivotRow
 		for _, c := range append(columns, nil) {
 			n := p.Cell(e, c)
@@ -205,20 +205,20 @@ func (t *pivotTable) print(w io.Writer) error {
 	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))
 	others := t.others()
 	for _, c := range t.Columns {
-		fmt.Fprintf(table, "\t%s", logs.Cut(logs.Cell(c), logs.LongestColumn))
+		fmt.Fprintf(table, "\t%s", logsource.Cut(logsource.Cell(c), logsource.LongestColumn))
 	}
 	if others {
-		fmt.Fprint(table, "\t"+records.Beyond)
+		fmt.Fprint(table, "\t"+logs.Beyond)
 	}
 	fmt.Fprintln(table)
 	rows := t.Rows
 	if t.Beyond != nil {
 		rest := *t.Beyond
-		rest.Value = records.Beyond
+		rest.Value = logs.Beyond
 		rows = append(rows[:len(rows):len(rows)], rest)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s", logs.CutHost(logs.Cell(r.Value)), number(r.Total))
+		fmt.Fprintf(table, "%s\t%s", logsource.CutHost(logsource.Cell(r.Value)), number(r.Total))
 		for i, n := range r.Counts {
 			if i < len(t.Columns) || others {
 				fmt.Fprintf(table, "\t%s", number(n))
@@ -246,7 +246,7 @@ func (t *pivotTable) others() bool {
 func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	all, directive := o.CompleteFilters(cmd, args, word)
 	if len(args) < 2 && !strings.Contains(word, ":") {
-		all = append(slices.Clone(records.FieldNames), all...)
+		all = append(slices.Clone(logs.FieldNames), all...)
 	}
 	return all, directive
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 )
 
 // differing is a record of a decision that the shadow would have made otherwise.
@@ -28,12 +28,12 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	ended := closed(opened("B", "a.test", "allow"), 1, 2, "closed") // whose policy was another by then
 	inspects := differing("C", "c.test", egress.RecordShadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
 	load := &egress.Record{Kind: egress.KindPolicy, Time: filterNow, Decision: &egress.RecordDecision{}, Shadow: &egress.RecordShadow{Policy: "sha256:1"}}
-	view := overview{Overview: &records.Overview{}}
-	decisions := records.Tally{Emit: view.Add}
+	view := overview{Overview: &logs.Overview{}}
+	decisions := logs.Tally{Emit: view.Add}
 	for _, r := range []*egress.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
 		decisions.Add(r)
 	}
-	decisions.Flush(records.OutcomeOpen)
+	decisions.Flush(logs.OutcomeOpen)
 	var out strings.Builder
 	if err := view.print(&out, filterNow, cli.Palette{}); err != nil {
 		t.Fatal(err)
@@ -55,12 +55,12 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 		t.Errorf("the line is %q", shown)
 	}
 	for filter, passes := range map[string]bool{"shadow:deny": true, "shadow:allow": false, "shadow:inspect": false} {
-		f, err := logs.ParseFilter([]string{filter}, filterNow)
+		f, err := logsource.ParseFilter([]string{filter}, filterNow)
 		if err != nil || f.Match(a) != passes || f.Match(inspects) != (filter == "shadow:inspect") || f.Match(load) {
 			t.Errorf("%s: %v", filter, err)
 		}
 	}
-	if _, err := logs.ParseFilter([]string{"shadow:dney"}, filterNow); err == nil {
+	if _, err := logsource.ParseFilter([]string{"shadow:dney"}, filterNow); err == nil {
 		t.Error("a value that does not exist was taken")
 	}
 }
@@ -72,7 +72,7 @@ func TestWhyTellsOfTheShadow(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	o := whyOptions{Source: logs.Source{Dir: dir}}
+	o := whyOptions{Source: logsource.Source{Dir: dir}}
 	if err := o.run(&out, "01KB6"); err != nil {
 		t.Fatal(err)
 	}

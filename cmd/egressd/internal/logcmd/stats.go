@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 	"github.com/spf13/cobra"
 )
 
@@ -33,14 +33,14 @@ and how all that lies in time.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the first `N` of each list; 0 for all")
 	return cmd
 }
 
 type statsOptions struct {
-	logs.Source
+	logsource.Source
 	json bool
 	top  int
 }
@@ -51,7 +51,7 @@ type stats struct {
 	verdicts    map[string]int64
 	up, down    int64
 	hours       map[int64]*hour // by hours since 1970
-	rankings    []*records.Ranking
+	rankings    []*logs.Ranking
 }
 
 type hour struct{ allowed, denied int64 }
@@ -95,7 +95,7 @@ func (o *statsOptions) run(stdout io.Writer, words []string) error {
 func newStats() *stats {
 	s := &stats{verdicts: map[string]int64{}, hours: map[int64]*hour{}}
 	for range statsLists {
-		s.rankings = append(s.rankings, &records.Ranking{})
+		s.rankings = append(s.rankings, &logs.Ranking{})
 	}
 	return s
 }
@@ -103,7 +103,7 @@ func newStats() *stats {
 // again is a stats to count once more with, or nil where what was counted is
 // exact.
 func (s *stats) again() *stats {
-	if !slices.ContainsFunc(s.rankings, func(k *records.Ranking) bool { return !k.Exact() }) {
+	if !slices.ContainsFunc(s.rankings, func(k *logs.Ranking) bool { return !k.Exact() }) {
 		return nil
 	}
 	again := newStats()
@@ -114,7 +114,7 @@ func (s *stats) again() *stats {
 }
 
 func (s *stats) add(r *egress.Record) {
-	if !records.Decides(r) {
+	if !logs.Decides(r) {
 		return
 	}
 	n := r.Times()
@@ -142,7 +142,7 @@ func (s *stats) add(r *egress.Record) {
 		s.hours[at].denied += n
 	}
 	for i, list := range statsLists {
-		if value := records.Field(list.field)(r); value != "" {
+		if value := logs.Field(list.field)(r); value != "" {
 			s.rankings[i].Add(value, r)
 		}
 	}
@@ -225,14 +225,14 @@ func (s *stats) print(w io.Writer, top int, colours cli.Palette) error {
 	return nil
 }
 
-func printEntries(w io.Writer, title string, entries []*records.Entry) error {
+func printEntries(w io.Writer, title string, entries []*logs.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logs.CutHost(logs.Cell(e.Value)), e.Count, e.Denied, quantity.Bytes(e.Down), quantity.Bytes(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logsource.CutHost(logsource.Cell(e.Value)), e.Count, e.Denied, quantity.Bytes(e.Down), quantity.Bytes(e.Up))
 	}
 	return table.Flush()
 }

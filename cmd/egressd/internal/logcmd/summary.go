@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 	"github.com/spf13/cobra"
 )
 
@@ -33,7 +33,7 @@ stands in it as code, and never becomes markup.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
@@ -42,7 +42,7 @@ stands in it as code, and never becomes markup.`,
 }
 
 type summaryOptions struct {
-	logs.Source
+	logsource.Source
 	json, markdown bool
 	top            int
 }
@@ -161,7 +161,7 @@ func summarised(view *overview) *logSummary {
 	return s
 }
 
-func groupViewOf(g *records.Group, flags string) groupView {
+func groupViewOf(g *logs.Group, flags string) groupView {
 	v := groupView{
 		Verdict: g.Action, Count: g.Count, Destination: g.Destination, What: g.What, Who: g.Who, Why: g.Why, Last: g.Last, Flow: g.Flow,
 		Up: g.Up, Down: g.Down, Failed: g.Failed, Distrusted: g.Refused, Cut: g.Cut, Open: g.Open, Many: g.Many(),
@@ -219,7 +219,7 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 
 // markdownCode is text as code in a cell of a table, cut to what fits.
 func markdownCode(s string) string {
-	return markdownWhole(logs.Cut(printable.Word(s), logs.LongestCell))
+	return markdownWhole(logsource.Cut(printable.Word(s), logsource.LongestCell))
 }
 
 // markdownWhole is text as code, all of it: half a command is another one. In a code

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 )
 
 // FuzzMarkdownText has a sandbox write markup. What stands in the summary is one code
@@ -40,7 +40,7 @@ func TestMarkdownTablesKeepTheirShape(t *testing.T) {
 		r := opened("A", evil, "deny")
 		r.Sandbox, r.HTTP, r.Decision.Class = evil, &egress.RecordHTTP{Method: evil}, evil
 		r.Process = &egress.RecordProcess{Exe: "/bin/" + evil}
-		o := overview{Overview: &records.Overview{}}
+		o := overview{Overview: &logs.Overview{}}
 		o.Add(r)
 		var out strings.Builder
 		if err := summarised(&o).printMarkdown(&out); err != nil {
@@ -61,15 +61,15 @@ func TestCellsAreNarrow(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "–", "…": "…", "a.test": "a.test", "日本": `\u{65e5}\u{672c}`, "\x1b[2J": `\x1b[2J`, "\u202eevil": `\u{202e}evil`, "é": "é", "😀": `\u{1f600}`,
 	} {
-		if got := logs.Cell(in); got != want {
+		if got := logsource.Cell(in); got != want {
 			t.Errorf("logs.Cell(%q) = %q, want %q", in, got, want)
 		}
 	}
 	long := strings.Repeat("a", 200) + ".evil.test:443"
-	if got := logs.CutHost(long); len([]rune(got)) != logs.LongestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
+	if got := logsource.CutHost(long); len([]rune(got)) != logsource.LongestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
 		t.Errorf("the host is cut to %q", got)
 	}
-	if got := logs.Cut("abcdef", 4); got != "abc…" || logs.Cut("abcd", 4) != "abcd" {
+	if got := logsource.Cut("abcdef", 4); got != "abc…" || logsource.Cut("abcd", 4) != "abcd" {
 		t.Errorf("cut to %q", got)
 	}
 }

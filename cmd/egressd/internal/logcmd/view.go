@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 )
 
 // An overview is what the log comes to, for a terminal.
 type overview struct {
-	*records.Overview
+	*logs.Overview
 	flags string // for a fix to find the same log and policy
 	top   int    // lines of each table; all where it is 0
 }
@@ -44,8 +44,8 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 			shown = groups[:o.top]
 		}
 		for _, g := range shown {
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logs.CutHost(logs.Cell(g.Destination)), logs.Cut(logs.Cell(g.What), logs.LongestColumn),
-				logs.Cut(logs.Cell(o.who(g)), logs.LongestColumn), logs.Cut(logs.Cell(g.Why), logs.LongestCell), quantity.Clock(g.Last, now), logs.Cell(remark(g, o.flags)))
+			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logsource.CutHost(logsource.Cell(g.Destination)), logsource.Cut(logsource.Cell(g.What), logsource.LongestColumn),
+				logsource.Cut(logsource.Cell(o.who(g)), logsource.LongestColumn), logsource.Cut(logsource.Cell(g.Why), logsource.LongestCell), quantity.Clock(g.Last, now), logsource.Cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 }
 
 // who is the program alone where all that is shown is of one sandbox.
-func (o *overview) who(g *records.Group) string {
+func (o *overview) who(g *logs.Group) string {
 	if _, program, found := strings.Cut(g.Who, "/"); found && o.OneSandbox() {
 		return program
 	}
@@ -67,18 +67,18 @@ func (o *overview) who(g *records.Group) string {
 
 // remark is the last column: what to type next about a refusal, what passed
 // where something did.
-func remark(g *records.Group, flags string) string {
+func remark(g *logs.Group, flags string) string {
 	switch {
 	case g.Action == "allow":
 		return traffic(g)
-	case g.Allow == "" || g.Destination == records.Beyond:
+	case g.Allow == "" || g.Destination == logs.Beyond:
 		return ""
 	default:
 		return fixText(g.Allow, g.Flow) + flags
 	}
 }
 
-func traffic(g *records.Group) string {
+func traffic(g *logs.Group) string {
 	text := quantity.Bytes(g.Down) + " down, " + quantity.Bytes(g.Up) + " up"
 	if g.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", g.Failed)
@@ -114,33 +114,33 @@ func signalText(s *egress.RecordSignal) string {
 // line is one record for a person who watches them come.
 func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	action := ""
-	if records.Decides(r) && !records.IsLookup(r) {
+	if logs.Decides(r) && !logs.IsLookup(r) {
 		action = r.Decision.Action
 	}
 	fields := []string{quantity.Clock(r.Time, now), colours.Mark(action)}
 	for _, s := range lineWords(r, action) {
 		if s != "" {
-			fields = append(fields, logs.Cut(printable.Word(s), longestField))
+			fields = append(fields, logsource.Cut(printable.Word(s), longestField))
 		}
 	}
 	return strings.Join(fields, "  ")
 }
 
 func lineWords(r *egress.Record, action string) []string {
-	if records.IsLookup(r) {
+	if logs.IsLookup(r) {
 		return []string{"lookup", r.DNS.Name, r.DNS.Type, r.Flow}
 	}
 	switch r.Kind {
 	case egress.KindClose:
-		return []string{"close", records.Destination(r), records.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
+		return []string{"close", logs.Destination(r), logs.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
-		return []string{action, records.Destination(r), records.What(r), recordPath(r), lineWho(r), records.Why(r), timesText(r), r.Flow, shadowMark(r)}
+		return []string{action, logs.Destination(r), logs.What(r), recordPath(r), lineWho(r), logs.Why(r), timesText(r), r.Flow, shadowMark(r)}
 	case egress.KindSignal:
-		return []string{"ALARM", signalText(r.Signal), records.Destination(r), lineWho(r), r.Flow}
+		return []string{"ALARM", signalText(r.Signal), logs.Destination(r), lineWho(r), r.Flow}
 	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery, egress.KindAdmin:
 		return []string{string(r.Kind), timesText(r), r.Src, r.Note}
 	default: // a kind that a later version writes
-		return []string{string(r.Kind), records.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
+		return []string{string(r.Kind), logs.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
 	}
 }
 
@@ -152,7 +152,7 @@ const (
 )
 
 // lineWho is who it was, as far as there is room in a line.
-func lineWho(r *egress.Record) string { return logs.Cut(records.Who(r), logs.LongestCell) }
+func lineWho(r *egress.Record) string { return logsource.Cut(logs.Who(r), logsource.LongestCell) }
 
 func recordPath(r *egress.Record) string {
 	switch {

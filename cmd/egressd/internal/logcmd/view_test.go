@@ -9,7 +9,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/records"
+	"github.com/egressd/egressd/logs"
 )
 
 var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -33,8 +33,8 @@ func closed(of *egress.Record, up, down int64, outcome string) *egress.Record {
 }
 
 func TestNoFixIsOfferedForTheRest(t *testing.T) {
-	const flood = 2*records.MaxGroups + 1
-	o := overview{Overview: &records.Overview{}}
+	const flood = 2*logs.MaxGroups + 1
+	o := overview{Overview: &logs.Overview{}}
 	for range 2 {
 		for i := range flood {
 			o.Add(opened("F", fmt.Sprintf("h%d.test", i), "deny"))
@@ -43,8 +43,8 @@ func TestNoFixIsOfferedForTheRest(t *testing.T) {
 			o.Overview = o.Again()
 		}
 	}
-	if rest := o.Section("deny")[0]; rest.Count != flood-records.MaxGroups || remark(rest, "") != "" {
-		t.Errorf("the rest is %d with the fix %q, want %d without one", rest.Count, remark(rest, ""), flood-records.MaxGroups)
+	if rest := o.Section("deny")[0]; rest.Count != flood-logs.MaxGroups || remark(rest, "") != "" {
+		t.Errorf("the rest is %d with the fix %q, want %d without one", rest.Count, remark(rest, ""), flood-logs.MaxGroups)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 	r := opened("A", "a.test", "deny")
 	r.HTTP = &egress.RecordHTTP{Method: "GET\x1b]0;owned\a\u202e", Path: "/"}
 	r.Sandbox = "ci\x9b"
-	o := overview{Overview: &records.Overview{}}
+	o := overview{Overview: &logs.Overview{}}
 	o.Add(r)
 	var b strings.Builder
 	if err := o.print(&b, filterNow, cli.Palette{}); err != nil {
@@ -146,7 +146,7 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 func TestFixIsThatOfTheLastRefusal(t *testing.T) {
 	last, first := opened("B", "a.test", "deny"), opened("A", "a.test", "deny")
 	last.Time = last.Time.Add(time.Second)
-	o := overview{Overview: &records.Overview{}, flags: " --save --config x"}
+	o := overview{Overview: &logs.Overview{}, flags: " --save --config x"}
 	o.Add(last)
 	o.Add(first)
 	if got, want := remark(o.Section("deny")[0], o.flags), "egressd allow a.test --from B --save --config x"; got != want {
@@ -181,7 +181,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	open := opened("A", "a.test", "allow")
 	end := closed(open, 0, 0, "client-refused-our-certificate")
 	end.Note = "write a.test under tls.never"
-	o := overview{Overview: &records.Overview{}}
+	o := overview{Overview: &logs.Overview{}}
 	o.Add(end)
 	var table, told strings.Builder
 	if err := o.print(&table, filterNow, cli.Palette{}); err != nil {
@@ -207,7 +207,7 @@ func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 	second := opened("B", "b.test", "deny")
 	second.Sandbox = "web"
 	show := func(all ...*egress.Record) string {
-		o := overview{Overview: &records.Overview{}}
+		o := overview{Overview: &logs.Overview{}}
 		for _, r := range all {
 			o.Add(r)
 		}

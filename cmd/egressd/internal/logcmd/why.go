@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -59,13 +59,13 @@ a rule refuses on purpose.`,
 			return o.run(cmd.OutOrStdout(), args[0])
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type whyOptions struct {
-	logs.Source
+	logsource.Source
 	json   bool
 	around bool // tell of what was before and after
 }
@@ -123,7 +123,7 @@ type Story struct {
 func (s *Story) Record() *egress.Record { return s.decisive }
 
 // FindStory collects the records of the one flow whose id begins with prefix.
-func FindStory(log *logs.Reader, prefix string) (*Story, error) {
+func FindStory(log *logsource.Reader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
 	err := log.Each(func(text string, r *egress.Record) error {
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
@@ -137,7 +137,7 @@ func FindStory(log *logs.Reader, prefix string) (*Story, error) {
 			s = &Story{Flow: strings.Clone(r.Flow)}
 			found[s.Flow] = s
 		}
-		s.add(text, records.Clone(r))
+		s.add(text, logs.Clone(r))
 		return nil
 	})
 	if err != nil && !errors.Is(err, errTooMany) {
@@ -206,7 +206,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), logs.Cell(records.Destination(r)), printable.Text(s.Flow))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), logsource.Cell(logs.Destination(r)), printable.Text(s.Flow))
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
@@ -227,7 +227,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	cli.Field(&b, "question", questionText(d))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
-		cli.Field(&b, "shadow", logs.ShadowText(s.Shadow))
+		cli.Field(&b, "shadow", logsource.ShadowText(s.Shadow))
 		cli.Field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
 	}
 	cli.Field(&b, "sent", r.Raw)
@@ -316,11 +316,11 @@ func (s *Story) endText() string {
 }
 
 // fixFor returns the command that would allow what r refused, up to the flags of
-// [logs.Source.Answering], or "" where none
+// [logsource.Source.Answering], or "" where none
 // may be offered: a tool that always prints the command that opens the hole
 // trains people to paste it.
 func fixFor(r *egress.Record) string {
-	host := records.Allowable(r)
+	host := logs.Allowable(r)
 	if host == "" {
 		return ""
 	}

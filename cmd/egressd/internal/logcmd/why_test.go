@@ -11,13 +11,13 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
-func writtenLog(t *testing.T, records []*egress.Record) *logs.Reader {
+func writtenLog(t *testing.T, records []*egress.Record) *logsource.Reader {
 	t.Helper()
 	dir := t.TempDir() + "/audit"
 	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})
@@ -34,7 +34,7 @@ func writtenLog(t *testing.T, records []*egress.Record) *logs.Reader {
 			t.Fatal(err)
 		}
 	}
-	reader, err := (&logs.Source{Dir: dir}).Open()
+	reader, err := (&logsource.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/spf13/cobra"
 )
 
@@ -240,7 +240,7 @@ func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Dec
 		return "", ""
 	}
 	if host := offered(asked, d); host != "" {
-		source := logs.Source{Config: config}
+		source := logsource.Source{Config: config}
 		return "egressd allow " + shell.Pattern(host) + " --save" + source.Flags(), ""
 	}
 	switch {
@@ -281,7 +281,7 @@ func offered(asked *policy.Request, d *policy.Decision) string {
 		return ""
 	}
 	dst := &asked.Destination
-	host := records.RefusedHost(&egress.Record{
+	host := logs.RefusedHost(&egress.Record{
 		Dst:      &egress.RecordDst{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
 		Decision: &egress.RecordDecision{Action: d.Verdict.Action(), Class: string(d.Class)},
 	})

@@ -15,13 +15,13 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -49,7 +49,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
 	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
@@ -57,7 +57,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 }
 
 type listOptions struct {
-	logs.Source
+	logsource.Source
 	since        string
 	unused, json bool
 }
@@ -89,7 +89,7 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	var since time.Time
 	if o.since != "" {
 		var err error
-		if since, err = records.ParseMoment(o.since, now); err != nil {
+		if since, err = logs.ParseMoment(o.since, now); err != nil {
 			return hint.Misused(fmt.Errorf("--since %s: %w", o.since, err), "egressd policy ls --since 24h")
 		}
 	}
@@ -228,7 +228,7 @@ func hitKeyOf(r *egress.Record) hitKey {
 // flow is about: the end of a flow is where it was refused after it was opened.
 func decides(r *egress.Record) bool {
 	switch {
-	case r.Decision == nil || records.IsLookup(r):
+	case r.Decision == nil || logs.IsLookup(r):
 		return false
 	case r.Kind == egress.KindClose:
 		return r.Decision.Action != "allow"
@@ -263,7 +263,7 @@ func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) erro
 	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")
 	for i := range all {
 		r := &all[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, logs.Cell(r.layerText()), logs.Cell(r.Rule), logs.Cell(r.where()), logs.Cell(brief(r.What)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, logsource.Cell(r.layerText()), logsource.Cell(r.Rule), logsource.Cell(r.where()), logsource.Cell(brief(r.What)))
 	}
 	return errors.Join(table.Flush(), out.Flush())
 }

@@ -3,7 +3,7 @@ package policycmd
 import (
 	"context"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 )
@@ -42,7 +42,7 @@ func (v *shadowView) text() string {
 	if v == nil {
 		return ""
 	}
-	return logs.ShadowText(&egress.RecordShadow{
+	return logsource.ShadowText(&egress.RecordShadow{
 		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
 	})
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/bundle"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/records"
 	"github.com/egressd/egressd/rego"
+	"github.com/egressd/egressd/rego/bundle"
 	"github.com/spf13/cobra"
 )
 
@@ -41,13 +41,13 @@ or the last reload was rejected; 2 it cannot be told.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
 	}
-	logs.AddFlags(cmd, &o.Source)
+	logsource.AddFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type policyStatusOptions struct {
-	logs.Source
+	logsource.Source
 	json bool
 }
 
@@ -152,7 +152,7 @@ func (s *Status) readLog(dir string) (err error) {
 		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
-		r, err := records.Decode(text)
+		r, err := logs.Decode(text)
 		if err != nil {
 			return hint.Failed(err, "keep a copy of "+dir+" as it is")
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
-	"github.com/egressd/egressd/cmd/egressd/internal/logs"
-	"github.com/egressd/egressd/records/sink"
+	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // A runIndex is the log of all runs of a user, which vouches for the key and for the
@@ -172,7 +172,7 @@ func (r *runner) anchorIndex(c *config.Config) error {
 		return err
 	}
 	d := &daemon.Daemon{Talk: r.talk} // the run's own is not there yet
-	r.index.anchors = sink.NewAnchors(r.index.dir, logs.Origin(), d.Complain, d.Tell)
+	r.index.anchors = sink.NewAnchors(r.index.dir, logsource.Origin(), d.Complain, d.Tell)
 	r.index.anchors.Keys = keys
 	return r.index.anchors.Apply(places, witnesses)
 }

@@ -1,0 +1,87 @@
+package logsource
+
+import (
+	"context"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/logs"
+)
+
+// A Reader goes over the records of an audit log in their order.
+type Reader struct {
+	Dir   string
+	lines *audit.Reader
+}
+
+// Close closes the files of the log.
+func (l *Reader) Close() { l.lines.Close() }
+
+// Each calls do with every record that is in the log now: its line and what it
+// says, both lent until do returns.
+func (l *Reader) Each(do func(string, *egress.Record) error) error {
+	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.Scan(l.lines, do) })
+}
+
+// Joined is each with records that j has completed.
+func (l *Reader) Joined(j *logs.Joiner, do func(string, *egress.Record) error) error {
+	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.ScanJoined(l.lines, j, do) })
+}
+
+// Decisions calls do with every decision that is in the log now and passes a
+// filter, and with what its flow came to. They are lent until do returns.
+func (l *Reader) Decisions(f *logs.Filter, do func(*egress.Record)) error {
+	return l.damage(logs.ScanDecisions(l.lines, func(r *egress.Record) {
+		if f.Match(r) {
+			do(r)
+		}
+	}))
+}
+
+// scan tells an error of do from one of the log.
+func (l *Reader) scan(do func(string, *egress.Record) error, scan func(func(string, *egress.Record) error) error) error {
+	var own error
+	err := scan(func(line string, r *egress.Record) error {
+		own = do(line, r)
+		return own
+	})
+	if own != nil {
+		return own
+	}
+	return l.damage(err)
+}
+
+func (l *Reader) damage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return hint.Failed(err, "keep a copy of "+l.Dir+" as it is")
+}
+
+// Again reads the log from its beginning once more.
+func (l *Reader) Again() error {
+	l.lines.Close()
+	lines, err := audit.NewReader(l.Dir, 0)
+	if err != nil {
+		return l.damage(err)
+	}
+	l.lines = lines
+	return nil
+}
+
+// Follow calls do with every record that comes, completed by j, until ctx ends.
+func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *egress.Record) error) error {
+	for {
+		err := l.lines.Follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return hint.Failed(err, "egressd log -f")
+		}
+		if err := l.Joined(j, do); err != nil {
+			return err
+		}
+	}
+}

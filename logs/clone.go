@@ -1,0 +1,104 @@
+package logs
+
+import (
+	"slices"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// Clone returns a copy of r that shares nothing with it, for who keeps what
+// [Scan] lends.
+func Clone(r *egress.Record) *egress.Record {
+	c := *r
+	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
+	c.Container = copied(r.Container)
+	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
+	for _, list := range lists(&c) {
+		if list != nil {
+			*list = slices.Clone(*list)
+		}
+	}
+	ownTexts(&c)
+	return &c
+}
+
+func copied[T any](part *T) *T {
+	if part == nil {
+		return nil
+	}
+	c := *part
+	return &c
+}
+
+// ownTexts has the strings of r be parts of one that is r's alone.
+func ownTexts(r *egress.Record) {
+	var room [1024]byte
+	all := room[:0]
+	eachText(r, func(s *string) { all = append(all, *s...) })
+	rest := string(all)
+	eachText(r, func(s *string) { *s, rest = rest[:len(*s)], rest[len(*s):] })
+}
+
+func eachText(r *egress.Record, do func(*string)) {
+	for _, s := range [...]*string{(*string)(&r.Kind), &r.Flow, &r.Sandbox, &r.Via, &r.Src, &r.Outcome, &r.Raw, &r.Note} {
+		do(s)
+	}
+	if d := r.Dst; d != nil {
+		each(do, &d.Host, &d.Addr, &d.Class)
+	}
+	if t := r.TLS; t != nil {
+		each(do, &t.SNI, &t.JA4)
+	}
+	if h := r.HTTP; h != nil {
+		each(do, &h.Method, &h.Path)
+	}
+	if d := r.DNS; d != nil {
+		each(do, &d.Name, &d.Type)
+	}
+	if t := r.Container; t != nil {
+		each(do, &t.ID, &t.Name, &t.Image, &t.Project, &t.Service)
+	}
+	if p := r.Process; p != nil {
+		do(&p.Exe)
+	}
+	if d := r.Decision; d != nil {
+		each(do, &d.Action, &d.Rule, &d.Layer, &d.Reason, &d.Class, &d.Policy)
+	}
+	if s := r.Shadow; s != nil {
+		each(do, &s.Action, &s.Rule, &s.Layer, &s.Reason, &s.Class, &s.Policy)
+	}
+	if n := r.Signal; n != nil {
+		each(do, &n.What, &n.Name, &n.Where, &n.Encoding)
+	}
+	for _, list := range lists(r) {
+		if list == nil {
+			continue
+		}
+		for i := range *list {
+			do(&(*list)[i])
+		}
+	}
+}
+
+func each(do func(*string), texts ...*string) {
+	for _, s := range texts {
+		do(s)
+	}
+}
+
+// lists returns those that r has.
+func lists(r *egress.Record) (all [5]*[]string) {
+	if r.Dst != nil {
+		all[0] = &r.Dst.Addrs
+	}
+	if r.TLS != nil {
+		all[1] = &r.TLS.ALPN
+	}
+	if r.Process != nil {
+		all[2] = &r.Process.Argv
+	}
+	if r.Decision != nil {
+		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
+	}
+	return all
+}

@@ -1,0 +1,261 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/spelling"
+)
+
+// A condition is one thing that a filter asks of a record. The record is a
+// joined one: a record that ends a flow holds the words of the one that opened
+// it.
+type condition func(*egress.Record) bool
+
+// A clause holds where one of its conditions does, or none where it is a
+// negative one.
+type clause struct {
+	key string
+	not bool
+	any []condition
+}
+
+func (c *clause) holds(r *egress.Record) bool {
+	for _, condition := range c.any {
+		if condition(r) {
+			return !c.not
+		}
+	}
+	return c.not
+}
+
+// A Filter is what the words of a filter ask for, see [ParseFilter]. The zero
+// value passes everything. It is safe for concurrent use.
+type Filter struct {
+	// Run is the run that the filter asks for, or "": which log is to be read, and
+	// not something that a record says.
+	Run string
+
+	clauses []clause
+	kinds   []string // the kinds that were asked for by name
+	words   []string
+}
+
+// Match reports whether a joined record passes.
+func (f *Filter) Match(r *egress.Record) bool {
+	for i := range f.clauses {
+		if !f.clauses[i].holds(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns the filter as it can be written, see [SplitFilter].
+func (f *Filter) String() string { return strings.Join(f.words, " ") }
+
+// WantsRecords reports whether the filter asks for kinds of records that no
+// decision stands in, so that there is nothing to group.
+func (f *Filter) WantsRecords() bool {
+	return slices.ContainsFunc(f.kinds, func(k string) bool {
+		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal" || k == "admin"
+	})
+}
+
+// A FilterError is about a filter that was not understood.
+type FilterError struct {
+	Err error
+	Try string // a filter to write instead, or ""
+	Say string // where there is none, what to do
+}
+
+func (e *FilterError) Error() string { return e.Err.Error() }
+func (e *FilterError) Unwrap() error { return e.Err }
+
+const exampleFilter = "host:example.com verdict:deny since:1h"
+
+// A term is one word of a filter.
+type term struct {
+	not   bool
+	key   string
+	value string
+}
+
+// ParseFilter reads the words of a filter. Times are relative to now. An error is a
+// [*FilterError].
+//
+//	filter = { term }                         all of them have to hold
+//	term   = [ "-" | "!" ] ( KEY ":" value | value )
+//	value  = TEXT | '"' TEXT '"'              in quotes, \" and \\ stand for " and \
+//
+// A term without a key asks for a part of the host, or for an address where it is
+// one. Of the positive terms of one key any has to hold, but for comparisons such as
+// up:>10k and for times, which all have to.
+func ParseFilter(words []string, now time.Time) (*Filter, error) {
+	f := &Filter{}
+	for _, word := range words {
+		t, err := parseTerm(word)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.add(t, now); err != nil {
+			return nil, err
+		}
+		f.words = append(f.words, t.String())
+	}
+	return f, nil
+}
+
+func parseTerm(word string) (t term, err error) {
+	rest, not := strings.CutPrefix(word, "-")
+	if !not {
+		rest, not = strings.CutPrefix(word, "!")
+	}
+	t.not = not
+	var found bool
+	if isAddress(rest) {
+		t.key, t.value = "addr", rest
+	} else if t.key, t.value, found = strings.Cut(rest, ":"); !found || rest[0] == '"' {
+		t.key, t.value = "", rest
+	}
+	quoted := strings.HasPrefix(t.value, `"`)
+	if quoted {
+		if t.value, err = unquote(t.value); err != nil {
+			return t, &FilterError{Err: fmt.Errorf("%s: %w", word, err), Try: `path:"/a path"`}
+		}
+	}
+	if t.value == "" && (!quoted || t.key == "") {
+		return t, &FilterError{Err: fmt.Errorf("the filter %q has no value", word), Try: exampleFilter}
+	}
+	if t.key == "" {
+		t.key, t.value = "host", "*"+t.value+"*"
+	}
+	return t, nil
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	if err != nil {
+		_, err = netip.ParsePrefix(s)
+	}
+	return err == nil
+}
+
+var errQuotes = errors.New(`a value that begins with " ends with another one`)
+
+func unquote(s string) (string, error) {
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '"' && i == len(s)-1:
+			return b.String(), nil
+		case s[i] == '"':
+			return "", errQuotes
+		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return "", errQuotes
+}
+
+// String writes a term so that it is read as the same one.
+func (t term) String() string {
+	value := t.value
+	if value == "" || strings.HasPrefix(value, `"`) || strings.ContainsFunc(value, isSpace) {
+		value = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
+	}
+	return map[bool]string{true: "-"}[t.not] + t.key + ":" + value
+}
+
+func isSpace(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\r' }
+
+// SplitFilter splits a filter that is one text into the words that [ParseFilter]
+// takes: space separates them, but for the space within quotes.
+func SplitFilter(text string) []string {
+	var words []string
+	var word strings.Builder
+	quoted, value := false, true // whether a quote would begin a value here
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quoted && c == '\\' && i+1 < len(text):
+			word.WriteByte(c)
+			i++
+			c = text[i]
+		case c == '"' && (quoted || value):
+			quoted = !quoted
+		case !quoted && isSpace(rune(c)):
+			if word.Len() > 0 {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			value = true
+			continue
+		}
+		value = !quoted && (c == ':' || value && word.Len() == 0 && (c == '-' || c == '!'))
+		word.WriteByte(c)
+	}
+	if word.Len() > 0 {
+		words = append(words, word.String())
+	}
+	return words
+}
+
+func (f *Filter) add(t term, now time.Time) error {
+	if t.key == "run" {
+		return f.addRun(t)
+	}
+	k := filterKeys[t.key]
+	if k == nil {
+		return unknownKey(t)
+	}
+	if err := k.known(t); err != nil {
+		return err
+	}
+	c, every, err := k.read(t.value, now)
+	if err != nil {
+		return &FilterError{Err: fmt.Errorf("%s:%s: %w", t.key, t.value, err), Try: k.example}
+	}
+	if t.key == "kind" && !t.not {
+		f.kinds = append(f.kinds, t.value)
+	}
+	if !every && !t.not {
+		for i := range f.clauses {
+			if earlier := &f.clauses[i]; earlier.key == t.key && !earlier.not {
+				earlier.any = append(earlier.any, c)
+				return nil
+			}
+		}
+	}
+	name := t.key
+	if every {
+		name = ""
+	}
+	f.clauses = append(f.clauses, clause{name, t.not, []condition{c}})
+	return nil
+}
+
+func (f *Filter) addRun(t term) error {
+	if t.not || f.Run != "" && f.Run != t.value {
+		return &FilterError{Err: errors.New("run: names the one run whose log is read"), Try: "run:last"}
+	}
+	f.Run = t.value
+	return nil
+}
+
+func unknownKey(t term) error {
+	err := fmt.Errorf("there is no filter %q", t.key)
+	if strings.Contains(t.key, ".") {
+		return &FilterError{Err: err, Try: fmt.Sprintf("host:%s port:%s", t.key, t.value)}
+	}
+	if near := spelling.Nearest(t.key, FilterKeys); near != "" {
+		return &FilterError{Err: err, Say: "did you mean " + term{t.not, near, t.value}.String() + "?"}
+	}
+	return &FilterError{Err: err, Say: "the filters are " + strings.Join(FilterKeys, " ")}
+}

@@ -1,0 +1,184 @@
+package logs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
+)
+
+// given are lines that are there already.
+type given struct {
+	lines []string
+	err   error
+}
+
+func (g *given) Next() ([]byte, error) {
+	if len(g.lines) == 0 {
+		return nil, g.err
+	}
+	line := g.lines[0]
+	g.lines = g.lines[1:]
+	return []byte(line), nil
+}
+
+// readAll reads a log line by line with encoding/json, and keeps all of it.
+func readAll(t *testing.T, dir string) (lines []string, all []*egress.Record) {
+	t.Helper()
+	reader, err := audit.NewReader(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for {
+		line, err := reader.Next()
+		if err == io.EOF {
+			return lines, all
+		}
+		r := &egress.Record{}
+		if err != nil || json.Unmarshal(line, r) != nil {
+			t.Fatal(string(line), err)
+		}
+		lines, all = append(lines, string(line)), append(all, r)
+	}
+}
+
+func opening(t *testing.T, dir string) *audit.Reader {
+	t.Helper()
+	reader, err := audit.NewReader(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	return reader
+}
+
+// TestScanIsReadingLineByLine compares what is decoded in parallel, joined and
+// counted in borrowed memory with what comes of records that are kept.
+func TestScanIsReadingLineByLine(t *testing.T) {
+	dir := t.TempDir()
+	newLogWriter(t, dir).ordinary(30_000, 50)
+	lines, all := readAll(t, dir)
+	n := 0
+	if err := Scan(opening(t, dir), func(line string, r *egress.Record) error {
+		if line != lines[n] || !reflect.DeepEqual(r, all[n]) {
+			return fmt.Errorf("record %d is %+v of %s", n, r, line)
+		}
+		n++
+		return nil
+	}); err != nil || n != len(all) {
+		t.Fatalf("%d of %d records: %v", n, len(all), err)
+	}
+	var want, got []*egress.Record
+	slow := Tally{Emit: func(r *egress.Record) { want = append(want, r) }}
+	for _, r := range all {
+		slow.Add(r)
+	}
+	slow.Flush(OutcomeOpen)
+	if err := ScanDecisions(opening(t, dir), func(r *egress.Record) { got = append(got, Clone(r)) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d decisions, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if !reflect.DeepEqual(got[i], want[i]) {
+			t.Fatalf("decision %d is %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	var joiner, keeping Joiner
+	n = 0
+	if err := ScanJoined(opening(t, dir), &joiner, func(_ string, whole *egress.Record) error {
+		if !reflect.DeepEqual(whole, keeping.Complete(all[n])) {
+			return fmt.Errorf("record %d joined is %+v", n, whole)
+		}
+		keeping.Follow(all[n])
+		n++
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloneSharesNothing(t *testing.T) {
+	var c canonical
+	var s slot
+	if err := c.decode(&s, everything); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := Decode([]byte(everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := Clone(&s.Record)
+	if err := c.decode(&s, strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '1'
+		}
+		return r
+	}, strings.Replace(everything, "2026-11-20", "2011-11-11", 1))); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(kept, copied) {
+		t.Errorf("the copy became %+v", kept)
+	}
+	from := uintptr(unsafe.Pointer(unsafe.StringData(everything)))
+	eachText(kept, func(s *string) {
+		if at := uintptr(unsafe.Pointer(unsafe.StringData(*s))); at >= from && at < from+uintptr(len(everything)) {
+			t.Errorf("%q keeps the line alive", *s)
+		}
+	})
+}
+
+func TestScanEndsAtTheFirstError(t *testing.T) {
+	line := `{"v":1,"seq":0,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"n"}`
+	damaged := errors.New("damaged")
+	for _, row := range []struct {
+		name  string
+		lines []string
+		err   error
+		seen  int
+	}{
+		{"nothing", nil, io.EOF, 0},
+		{"a line that is no record", []string{line, line, "{", line}, io.EOF, 2},
+		{"an error of the log", []string{line, line, line}, damaged, 3},
+	} {
+		n := 0
+		err := Scan(&given{row.lines, row.err}, func(string, *egress.Record) error { n++; return nil })
+		if n != row.seen || (err == nil) != (row.name == "nothing") || row.err == damaged && !errors.Is(err, damaged) {
+			t.Errorf("%s: %d lines, %v", row.name, n, err)
+		}
+	}
+	enough := errors.New("enough")
+	many := make([]string, 50_000)
+	for i := range many {
+		many[i] = line
+	}
+	before := runtime.NumGoroutine()
+	for range 10 {
+		n := 0
+		err := Scan(&given{many, io.EOF}, func(string, *egress.Record) error {
+			if n++; n == 20_000 {
+				return enough
+			}
+			return nil
+		})
+		if !errors.Is(err, enough) || n != 20_000 {
+			t.Errorf("%d lines, %v", n, err)
+		}
+	}
+	for end := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) { // one that is over counts until it has gone
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines were left behind", runtime.NumGoroutine()-before)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package logs
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// shadowGroups counts the decisions that the policy in shadow would have made
+// otherwise: [MaxGroups] kinds of them, and what the others come to.
+type shadowGroups map[ShadowKey]*ShadowGroup
+
+// A ShadowKey is what the decisions of one line have in common.
+type ShadowKey struct{ Destination, What, Who, Now, Would, Why string }
+
+// A ShadowGroup is one line about what the policy in shadow would do.
+type ShadowGroup struct {
+	ShadowKey
+	Count int64
+	Last  time.Time
+}
+
+func (s *shadowGroups) add(r *egress.Record) {
+	if r.Shadow == nil || r.Shadow.Action == "" { // a load only says that there is one
+		return
+	}
+	key := ShadowKey{Destination(r), What(r), Who(r), r.Decision.Action, ShadowAction(r.Shadow), ShadowWhy(r.Shadow)}
+	if *s == nil {
+		*s = shadowGroups{}
+	}
+	if (*s)[key] == nil && len(*s) >= MaxGroups {
+		key.Destination, key.What, key.Who = Beyond, Beyond, Beyond
+	}
+	if (*s)[key] == nil && len(*s) >= 2*MaxGroups { // of ever new rules, in a log of somebody else
+		key.Now, key.Would, key.Why = Beyond, Beyond, Beyond
+	}
+	if (*s)[key] == nil {
+		key.Now, key.Would, key.Why = strings.Clone(key.Now), strings.Clone(key.Would), strings.Clone(key.Why) // which are lent, see [Scan]
+		(*s)[key] = &ShadowGroup{ShadowKey: key}
+	}
+	g := (*s)[key]
+	g.Count += r.Times()
+	if !r.Time.Before(g.Last) {
+		g.Last = r.Time
+	}
+}
+
+// ShadowWhy is the class of a refusal with its rule, or the rule that would allow.
+func ShadowWhy(s *egress.RecordShadow) string {
+	switch {
+	case s.Class == "":
+		return s.Rule
+	case s.Layer == "builtin":
+		return s.Class
+	}
+	return s.Class + " (" + s.Rule + ")"
+}
+
+// ShadowAction is the action, or that a tunnel would be looked into.
+func ShadowAction(s *egress.RecordShadow) string {
+	if s.Action == "allow" && s.Inspect {
+		return "inspect"
+	}
+	return s.Action
+}
+
+func compareShadows(a, b *ShadowGroup) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
+		cmp.Compare(a.What, b.What), cmp.Compare(a.Who, b.Who), cmp.Compare(a.Now, b.Now), cmp.Compare(a.Would, b.Would), cmp.Compare(a.Why, b.Why))
+}

@@ -1,0 +1,247 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/logs/export"
+)
+
+// A Witness cosigns checkpoints (C2SP tlog-witness), once it was shown that the log
+// has only grown since the one before. What it signs is kept in the folder of the log.
+type Witness struct {
+	URL string // of the witness, in front of "/add-checkpoint"
+	Key string // public, by which its cosignatures are known
+
+	// Every is how long to wait at least from one checkpoint to the next; ten seconds
+	// where it is 0.
+	Every time.Duration
+
+	// Roots are the authorities for TLS; nil means the system's.
+	Roots *x509.CertPool
+}
+
+const (
+	witnessEvery = 10 * time.Second
+
+	// cosignAgain is how long a cosignature of a log in which nothing happens may get
+	// old: its time is what shows that nothing was cut off since.
+	cosignAgain = time.Hour
+)
+
+func (w *Witness) same(other *Witness) bool {
+	a, b := *w, *other
+	a.Roots, b.Roots = nil, nil
+	return reflect.DeepEqual(a, b) && (w.Roots == other.Roots || w.Roots != nil && w.Roots.Equal(other.Roots))
+}
+
+// CheckWitnesses reports what is wrong with witnesses, as far as that can be known
+// without a connection.
+func CheckWitnesses(witnesses []Witness) error {
+	for i := range witnesses {
+		if _, err := newWitnessTarget(&witnesses[i], "", "", export.Origin{}, nil); err != nil {
+			return fmt.Errorf("witness %s: %w", witnesses[i].URL, err)
+		}
+	}
+	return nil
+}
+
+// A witnessTarget is a witness that is asked.
+type witnessTarget struct {
+	url    string
+	key    audit.WitnessKey
+	dir    string // of the log
+	keys   string // the folder of its keys
+	agent  string
+	client *http.Client
+	tell   func(string)
+	prover audit.Prover
+	signer *audit.Identity // nil until it was needed
+	known  int64           // the size that the witness has, as far as is known
+}
+
+func newWitnessTarget(w *Witness, dir, keys string, from export.Origin, tell func(string)) (*witnessTarget, error) {
+	u, err := url.Parse(w.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("the url is none; write https://witness.example.com or the like")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("the url holds more than a host and a path")
+	}
+	key, err := audit.ParseWitnessKey(w.Key)
+	if err != nil {
+		return nil, fmt.Errorf("its key: %w", err)
+	}
+	return &witnessTarget{
+		url: strings.TrimSuffix(w.URL, "/") + "/add-checkpoint", key: key, dir: dir, keys: keys,
+		agent: "egressd/" + from.Version, client: newClient(w.Roots), tell: tell, prover: audit.Prover{Dir: dir},
+	}, nil
+}
+
+// asksMost is how often one checkpoint is offered before the witness is left alone for a
+// while: somebody else may be offering the same log's.
+const asksMost = 4
+
+// send has a checkpoint cosigned. Where the witness knows a newer one of this log, it is
+// the newest that is cosigned.
+func (w *witnessTarget) send(ctx context.Context, b *batch) error {
+	note := b.entries[0].Text
+	origin, size, err := audit.CheckpointSize(note)
+	if err != nil {
+		return err
+	}
+	if err := w.identify(origin); err != nil {
+		return err
+	}
+	for range asksMost {
+		old := w.known
+		if old > size {
+			old = 0 // which the witness contradicts, if it is as we think
+		}
+		has, err := w.ask(ctx, old, note)
+		if err != nil || has < 0 {
+			return err
+		}
+		w.known = has
+		if has == old {
+			return fmt.Errorf("the witness has another log of %d records: this one is not the log that it has cosigned", has)
+		}
+		if has > size {
+			if note, size, err = w.newer(has); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.New("the witness has another checkpoint each time that it is asked")
+}
+
+// identify makes sure of the key by which the witness knows the log.
+func (w *witnessTarget) identify(origin string) error {
+	if w.signer != nil {
+		return nil
+	}
+	signer, made, err := audit.OpenIdentity(w.dir, w.keys, origin)
+	if err != nil {
+		return err
+	}
+	w.signer = signer
+	if made {
+		w.tell("witnesses have to know this log by its key for them: " + signer.Public())
+	}
+	return nil
+}
+
+// newer returns the newest checkpoint of the log, which has to be for as many records
+// as the witness has seen: others may have written to it.
+func (w *witnessTarget) newer(has int64) ([]byte, int64, error) {
+	note, err := audit.NewestCheckpoint(w.dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, size, err := audit.CheckpointSize(note)
+	if err == nil && size < has {
+		err = fmt.Errorf("the witness has cosigned %d records of this log, and it has %d: it was cut off, or put back to an earlier state", has, size)
+	}
+	return note, size, err
+}
+
+// ask offers a checkpoint, and the proof from the size that the witness has. It returns
+// -1 when the witness has cosigned it, and otherwise the size that it says it has.
+func (w *witnessTarget) ask(ctx context.Context, old int64, note []byte) (has int64, err error) {
+	proof, err := w.prover.Prove(old, note)
+	if err != nil {
+		return 0, fmt.Errorf("prove that the log has only grown from %d records: %w", old, err)
+	}
+	signed, err := w.signer.Sign(note)
+	if err != nil {
+		return 0, err
+	}
+	var body bytes.Buffer
+	fmt.Fprintf(&body, "old %d\n", old)
+	for _, line := range proof {
+		body.WriteString(line + "\n")
+	}
+	body.WriteString("\n")
+	body.Write(signed)
+	response, answer, err := w.post(ctx, &body)
+	if err != nil {
+		return 0, err
+	}
+	switch response.StatusCode {
+	case http.StatusOK:
+		return -1, w.keep(note, answer)
+	case http.StatusConflict:
+		return sizeOf(response, answer)
+	}
+	return 0, w.refused(response, old)
+}
+
+func (w *witnessTarget) post(ctx context.Context, body io.Reader) (*http.Response, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, "POST", w.url, body)
+	if err != nil {
+		return nil, nil, withoutURL(err)
+	}
+	request.Header.Set("User-Agent", w.agent)
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil, nil, withoutURL(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, nil, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return response, answer, nil
+}
+
+// keep puts away what was cosigned, with the log's own signature alone beside it.
+func (w *witnessTarget) keep(note, answer []byte) error {
+	cosigned, c, err := w.key.Cosigned(note, answer)
+	if err != nil {
+		return fmt.Errorf("the witness's answer: %w", err)
+	}
+	w.known = c.Size
+	if err := audit.SaveCosigned(w.dir, w.key, cosigned); err != nil {
+		return fmt.Errorf("keep what the witness has cosigned: %w", err)
+	}
+	return nil
+}
+
+// sizeOf reads the size that a witness has, from the answer that says that it is
+// another one.
+func sizeOf(response *http.Response, answer []byte) (int64, error) {
+	text, ends := strings.CutSuffix(string(answer), "\n")
+	size, err := strconv.ParseInt(text, 10, 64)
+	if response.Header.Get("Content-Type") != "text/x.tlog.size" || !ends || err != nil || size < 0 || strconv.FormatInt(size, 10) != text {
+		return 0, errors.New("the witness answered 409 and not which checkpoint it has")
+	}
+	return size, nil
+}
+
+// refused says what an answer means that is no cosignature.
+func (w *witnessTarget) refused(response *http.Response, old int64) error {
+	switch response.StatusCode {
+	case http.StatusNotFound:
+		return fmt.Errorf("the witness answered 404: it does not know this log; have its operator add %s", w.signer.Public())
+	case http.StatusForbidden:
+		return fmt.Errorf("the witness answered 403: it knows this log by another key than %s", w.signer.Public())
+	case http.StatusUnprocessableEntity:
+		return fmt.Errorf("the witness answered 422: this is not the log of which it has cosigned %d records", old)
+	}
+	return later(response, fmt.Errorf("the witness answered %d", response.StatusCode))
+}
+
+func (w *witnessTarget) life() context.Context { return context.Background() }
+func (w *witnessTarget) unsure() int64         { return 0 }
+func (w *witnessTarget) close()                { w.client.CloseIdleConnections() }
