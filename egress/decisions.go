@@ -13,7 +13,8 @@ type decisions struct {
 	known map[decisionKey]*policy.Decision
 }
 
-// A decisionKey is all of a decision that allows.
+// A decisionKey has every field of a decision that allows. Two decisions with the same key are
+// one: a field that is missing here, such as Inject, would be another decision's.
 type decisionKey struct {
 	rule, reason, policy string
 	question             string

@@ -132,11 +132,51 @@ func TestCloneSharesNothing(t *testing.T) {
 		t.Errorf("the copy became %+v", kept)
 	}
 	from := uintptr(unsafe.Pointer(unsafe.StringData(everything)))
-	eachText(kept, func(s *string) {
-		if at := uintptr(unsafe.Pointer(unsafe.StringData(*s))); at >= from && at < from+uintptr(len(everything)) {
-			t.Errorf("%q keeps the line alive", *s)
+	texts := 0
+	eachPart(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
+		if v.Kind() != reflect.String {
+			return
+		}
+		texts++
+		if at := uintptr(unsafe.Pointer(unsafe.StringData(v.String()))); at >= from && at < from+uintptr(len(everything)) {
+			t.Errorf("%q keeps the line alive", v)
 		}
 	})
+	named := 0
+	eachText(kept, func(*string) { named++ })
+	if named != texts {
+		t.Errorf("eachText names %d texts of a record that has %d", named, texts)
+	}
+	lent := map[unsafe.Pointer]bool{}
+	eachPart(reflect.ValueOf(&s.Record).Elem(), func(v reflect.Value) {
+		if v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
+			lent[v.UnsafePointer()] = true
+		}
+	})
+	eachPart(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
+		if (v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice) && lent[v.UnsafePointer()] {
+			t.Errorf("the copy shares a %s", v.Type())
+		}
+	})
+}
+
+// eachPart calls do with each field of v, and each element of its lists.
+func eachPart(v reflect.Value, do func(reflect.Value)) {
+	do(v)
+	switch v.Kind() {
+	case reflect.Pointer:
+		eachPart(v.Elem(), do)
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachPart(v.Index(i), do)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type() != reflect.TypeFor[time.Time]() {
+				eachPart(v.Field(i), do)
+			}
+		}
+	}
 }
 
 func TestScanEndsAtTheFirstError(t *testing.T) {

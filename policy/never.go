@@ -69,6 +69,9 @@ func (r *Rule) inspecting() (keys []string) {
 	return keys
 }
 
+// Inspects reports whether a tunnel has to be looked into for the rule.
+func (r *Rule) Inspects() bool { return len(r.inspecting()) > 0 }
+
 // tunnelsMeet reports whether there is a host that both patterns are about, at
 // a port at which a tunnel has to be looked into: on port 80 requests are seen
 // without.

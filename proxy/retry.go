@@ -2,7 +2,7 @@ package proxy
 
 import (
 	"errors"
-	"slices"
+	"reflect"
 
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/sniff"
@@ -54,8 +54,16 @@ func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
 		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, nil })
 	}
 	claim := claimOf(&hello)
-	if before := c.retry.claim; claim.ServerName == before.ServerName && claim.NoName == before.NoName && claim.ECH == before.ECH && slices.Equal(claim.ALPN, before.ALPN) {
+	if sameClaim(claim, c.retry.claim) {
 		return c.pass()
 	}
 	return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim })
+}
+
+// sameClaim reports whether two hellos of one connection differ in their fingerprint alone:
+// the second one may leave out extensions (RFC 8446 §4.1.2).
+func sameClaim(a, b *policy.ClientHello) bool {
+	x, y := *a, *b
+	x.JA4, y.JA4 = "", ""
+	return reflect.DeepEqual(x, y)
 }

@@ -1,12 +1,12 @@
 package bundle
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -52,10 +52,7 @@ func (s *Source) Label() string {
 func (s *Source) Shares(other *Source) bool { return s.identity("") == other.identity("") }
 
 // Same reports whether a feed of s can go on as one of other.
-func (s *Source) Same(other *Source) bool {
-	return s.Shares(other) && bytes.Equal(s.CA, other.CA) && s.TokenFile == other.TokenFile &&
-		s.Refresh == other.Refresh && s.MaxAge == other.MaxAge
-}
+func (s *Source) Same(other *Source) bool { return reflect.DeepEqual(s, other) }
 
 // identity tells the source of one daemon from all others: what was signed with
 // another key, or came from elsewhere, is not the last good bundle of this one.

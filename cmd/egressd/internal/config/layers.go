@@ -242,7 +242,7 @@ func (c *Config) MayInspect() bool {
 }
 
 func looksAtRequests(f *policy.File) bool {
-	looks := func(r policy.Rule) bool { return len(r.Methods)+len(r.Paths) > 0 || r.Inject != nil }
+	looks := func(r policy.Rule) bool { return r.Inspects() }
 	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
 	for _, s := range f.Sandboxes {
 		lists = append(lists, s.Allow, s.Deny)

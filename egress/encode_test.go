@@ -1,0 +1,53 @@
+package egress
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/egressd/egressd/internal/fieldtest"
+	"github.com/egressd/egressd/policy"
+)
+
+// unrecorded are the fields of requests and decisions that no record says.
+var unrecorded = map[string]string{
+	"Sandbox.Kind": "stands in the configuration", "Sandbox.Labels": "stand in the configuration",
+	"Sandbox.Stay": "is a number of this process", "Destination.Addr": "is said by Host", "Destination.Aliases": "are other people's names",
+	"Protocol": "is said by tls and http", "HTTP.Query": "may hold a secret", "HTTP.Header": "may hold a secret",
+	"HTTP.BodySize": "is said by bytes", "HTTP.Authority": "is the destination, or refused", "HTTP.Upgrade": "is said by status",
+	"TLS.NoName": "stands in place of ServerName", "DNS.Name": "is of a dns record", "DNS.Type": "is of a dns record",
+	"Usage": "is a sum of records", "Approved": "is said by the question", "Time": "is the log's",
+
+	"Needs": "leads to inspection", "AnyProtocol": "is the rule's", "ECH": "is the rule's",
+	"Upgrade": "is the rule's", "MaxBytesUp": "is the rule's", "BudgetRule": "refuses by its own name", "BudgetLayer": "refuses by its own name",
+	"Inject": "is the rule's",
+}
+
+// TestEachFieldIsRecordedOrSaysWhyNot changes each field of a request and of its decision.
+func TestEachFieldIsRecordedOrSaysWhyNot(t *testing.T) {
+	w := newWorld(t, nil)
+	asks := func() *policy.Request {
+		r := typicalRequest()
+		r.HTTP, r.Process = &policy.HTTPRequest{Method: "GET", Path: "/"}, &policy.Process{PID: 1, Exe: "/bin/sh", Argv: []string{"sh"}}
+		return r
+	}
+	asked := func() *policy.Decision {
+		return &policy.Decision{Verdict: policy.Ask, Class: policy.AskPending, Rule: "r", AddressClass: "private"}
+	}
+	line := func(r *policy.Request, d *policy.Decision) []byte {
+		e := encoder{}
+		e.flow(&Flow{gate: w.Gate, request: r, decision: d}, recordOf{kind: KindOpen})
+		return e.b
+	}
+	typical := line(asks(), asked())
+	check := func(name string, changed []byte) {
+		if _, left := unrecorded[name]; left != bytes.Equal(changed, typical) {
+			t.Errorf("%s: recorded is %t\n%s", name, left, changed)
+		}
+	}
+	for name, r := range fieldtest.Each(asks) {
+		check(name, line(r, asked()))
+	}
+	for name, d := range fieldtest.Each(asked) {
+		check(name, line(asks(), d))
+	}
+}
