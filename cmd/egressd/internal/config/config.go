@@ -48,6 +48,14 @@ type Config struct {
 	env *policy.Environment // of which the policy was compiled; nil before
 }
 
+// Uncompiled returns a copy of c without what compiling it has added.
+func (c *Config) Uncompiled() *Config {
+	copied := *c
+	copied.Projects, copied.Lapses, copied.unfetched = nil, nil, false
+	copied.Rules, copied.Parts, copied.env = nil, nil, nil
+	return &copied
+}
+
 // A NotFoundError says that there is no policy file in any of the places.
 type NotFoundError struct{ places []string }
 

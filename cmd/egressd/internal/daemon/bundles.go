@@ -165,8 +165,7 @@ func (d *Daemon) arrive(ctx context.Context, a arrival) {
 // renew puts in force what a feed offers, beside the policy file as it was read
 // last: a bundle does not wait for a file that somebody edits.
 func (d *Daemon) renew(ctx context.Context, f *config.Feed) error {
-	next := &config.Config{Path: d.Config.Path, Text: d.Config.Text, File: d.Config.File, Who: d.Config.Who, Organisation: d.Config.Organisation, Feeds: d.Config.Feeds}
-	made, err := d.make(ctx, next)
+	made, err := d.make(ctx, d.Config.Uncompiled())
 	if err != nil {
 		return err
 	}

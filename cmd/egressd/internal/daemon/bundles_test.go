@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +158,25 @@ func TestABundleIsFetchedAndRenewed(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(w.dir, "audit", "00000001.log"))
 	if err != nil || bytes.Contains(text, []byte("hidden")) {
 		t.Errorf("the log holds the query of the URL, %v", err)
+	}
+}
+
+// TestARenewedBundleKeepsTheRestOfTheConfiguration sets what egressd run adds to its file.
+func TestARenewedBundleKeepsTheRestOfTheConfiguration(t *testing.T) {
+	key := newBundleSigner(t)
+	s := serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0)))
+	w := serveFetched(t, s, key)
+	w.Config.Learn = true
+	w.tailor.Change = func(*config.Config) error { return nil }
+	w.Config.Operator = func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7")} }
+	s.set(answering(key.sign(t, packed(t, "two", "two.test"), 0)))
+	w.look(t)
+	w.hear(t, `revision "two"`)
+	if !w.Config.Learn {
+		t.Error("a run that learns refuses what no rule speaks of, once a bundle is renewed")
+	}
+	if w.Config.Operator == nil {
+		t.Error("the operator's listener is reachable, once a bundle is renewed")
 	}
 }
 
