@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -63,8 +65,6 @@ var floors = map[string][]string{
 
 	"packaging/image": {"internal/*"},
 
-	"e2e": {"internal/*", "policy", "egress"},
-
 	"internal/ahead": {"internal/threads"},
 	"internal/stage": {"internal/ahead", "internal/threads"},
 }
@@ -90,7 +90,6 @@ var owners = map[string]string{
 	"github.com/yashtewari/glob-intersection": "rego",
 	"github.com/hashicorp/golang-lru/v2":      "dns",
 	"github.com/things-go/go-socks5":          "proxy",
-	"github.com/vishvananda/netlink":          "sandbox",
 	"golang.org/x/sys/unix":                   "sandbox",
 
 	"golang.org/x/crypto/x509roots/fallback": "packaging/image",
@@ -218,6 +217,82 @@ func TestThirdPartyModulesHaveOneOwner(t *testing.T) {
 			if owner := ownerOf(p); owner != s.pkg && !strings.HasPrefix(s.pkg, owner+"/internal/") && guests[s.pkg+" "+p] == "" {
 				t.Errorf("%s imports %s, which belongs to %q", s.path, p, owner)
 			}
+		}
+	}
+}
+
+// TestEachRowIsAboutAPackageThatIsThere fails on rows that outlived what they are about.
+func TestEachRowIsAboutAPackageThatIsThere(t *testing.T) {
+	all := sources(t)
+	imported := func(pkg string, by func(pkg string) bool) bool {
+		return slices.ContainsFunc(all, func(s source) bool {
+			return by(s.pkg) && slices.ContainsFunc(s.imports(), func(p string) bool { return p == pkg || strings.HasPrefix(p, pkg+"/") })
+		})
+	}
+	is := func(pkg string) bool {
+		return slices.ContainsFunc(all, func(s source) bool { return s.pkg == pkg })
+	}
+	for m, owner := range owners {
+		if !imported(m, func(pkg string) bool { return pkg == owner || strings.HasPrefix(pkg, owner+"/internal/") }) {
+			t.Errorf("owners: %s does not import %s", owner, m)
+		}
+	}
+	for guest := range guests {
+		pkg, m, _ := strings.Cut(guest, " ")
+		if !imported(m, func(p string) bool { return p == pkg }) {
+			t.Errorf("guests: %s does not import %s", pkg, m)
+		}
+	}
+	for file := range mayName {
+		path, _, _ := strings.Cut(file, " ")
+		if !slices.ContainsFunc(all, func(s source) bool { return filepath.ToSlash(s.path) == path }) {
+			t.Errorf("mayName: there is no %s", path)
+		}
+	}
+	for name, rows := range map[string][]string{
+		"floors": slices.Collect(maps.Keys(floors)), "light": slices.Collect(maps.Keys(light)), "mayDial": slices.Collect(maps.Keys(mayDial)),
+	} {
+		for _, pkg := range rows {
+			if !is(pkg) {
+				t.Errorf("%s: there is no package %s", name, pkg)
+			}
+		}
+	}
+}
+
+// TestTheArchitectureHasEachPackageOnce reads the table of packages in ARCHITECTURE.md.
+func TestTheArchitectureHasEachPackageOnce(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 {
+			continue
+		}
+		for name := range strings.SplitSeq(cells[2], ",") {
+			if name = strings.Trim(name, " `"); strings.HasPrefix(name, "…/") {
+				name = "cmd/egressd/internal/" + strings.TrimPrefix(name, "…/")
+			}
+			listed[name]++
+		}
+	}
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		if seen[s.pkg] {
+			continue
+		}
+		seen[s.pkg] = true
+		aside := listed[s.pkg] == 0 && strings.Contains(string(text), "`"+s.pkg+"`") // in a sentence below the table
+		if n := listed[s.pkg]; n != 1 && !aside {
+			t.Errorf("ARCHITECTURE.md lists %s %d times", s.pkg, n)
+		}
+	}
+	for name := range listed {
+		if name != "package" && !strings.HasPrefix(name, "---") && !seen[name] {
+			t.Errorf("ARCHITECTURE.md lists %s, which is not there", name)
 		}
 	}
 }
