@@ -369,3 +369,86 @@ func TestFollowOutlivesRecovery(t *testing.T) {
 		t.Errorf("line %s", got)
 	}
 }
+
+// TestAFreshSegmentBeginsWithItsRecovery has a write and then a sync fail.
+func TestAFreshSegmentBeginsWithItsRecovery(t *testing.T) {
+	dir := t.TempDir()
+	var changes []string
+	var over []Interruption
+	l := create(t, dir, Options{
+		Changed: func(err error) {
+			changes = append(changes, map[bool]string{true: "goes on", false: "stops"}[err == nil])
+		},
+		Recovery: func(i Interruption) []byte { over = append(over, i); return []byte(named("recovery")) },
+	})
+	wait(t, l, appendTo(t, l, named("before")))
+	breakDescriptor(t, l, full(t))
+	if _, err := l.Append([]byte(named("refused"))); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l, appendTo(t, l, named("between")))
+	seq := appendTo(t, l, named("unsynced"))
+	breakDescriptor(t, l, pipe(t))
+	if err := answered(l, seq); !errors.Is(err, ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l, appendTo(t, l, named("after")))
+	closeLog(t, l)
+	if got, want := fmt.Sprint(names(t, dir)), "[before recovery between unsynced recovery after]"; got != want {
+		t.Errorf("the log holds %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(changes), "[stops goes on stops goes on]"; got != want {
+		t.Errorf("changes: %s, want %s", got, want)
+	}
+	if len(over) != 2 || !errors.Is(over[0].Cause, syscall.ENOSPC) || over[0].Refused != 1 || over[0].From != over[0].To ||
+		!errors.Is(over[1].Cause, syscall.EINVAL) || over[1].Refused != 0 || over[1].From != 3 || over[1].To != 4 {
+		t.Errorf("interruptions: %+v", over)
+	}
+	closeLog(t, open(t, dir, Options{}))
+}
+
+// TestAFailedRecoveryIsTriedAgain has no room for the record either, the first time.
+func TestAFailedRecoveryIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	failing, stops := true, 0
+	var l *Log
+	l = create(t, dir, Options{
+		Changed: func(err error) {
+			if err != nil {
+				stops++
+			}
+		},
+		Recovery: func(i Interruption) []byte {
+			if !errors.Is(i.Cause, syscall.ENOSPC) || i.Refused != 1 {
+				t.Errorf("interruption: %+v", i)
+			}
+			if failing {
+				breakDescriptor(t, l, full(t))
+			}
+			failing = false
+			return []byte(named("recovery"))
+		},
+	})
+	wait(t, l, appendTo(t, l, named("before")))
+	breakDescriptor(t, l, full(t))
+	l.Append([]byte(named("refused")))
+	if err := l.Reopen(); !errors.Is(err, syscall.ENOSPC) || !errors.Is(l.Err(), syscall.ENOSPC) {
+		t.Errorf("reopen: %v, the log says %v", err, l.Err())
+	}
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	if got, want := fmt.Sprint(names(t, dir)), "[before recovery]"; got != want {
+		t.Errorf("the log holds %s, want %s", got, want)
+	}
+	if stops != 2 {
+		t.Errorf("%d stops were told, want 2", stops)
+	}
+}

@@ -100,9 +100,12 @@ type Log struct {
 	unretained bool      // the oldest segments were not looked at: what is owed was not known
 
 	// mu is held for moments only, never over I/O or a callback.
-	mu       sync.Mutex
-	armed    bool     // flush is running
-	err      error    // why no records are admitted; wraps ErrUnavailable
+	mu    sync.Mutex
+	armed bool  // flush is running
+	err   error // why no records are admitted; wraps ErrUnavailable
+
+	interruption Interruption // since err was set, until it is recorded; the zero value before
+
 	closed   bool     // Close was called: err is final
 	queue    *batch   // records that wait for the next write
 	segment  *segment // the last one; replaced only with all three locks held

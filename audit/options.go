@@ -66,6 +66,13 @@ type Options struct {
 	// stop it. It must be quick and must not call the log. It may be nil.
 	Trouble func(error)
 
+	// Changed is called with the error when the log stops admitting records, and with nil when it
+	// goes on. It must be quick, must not wait and must not call the log. It may be nil.
+	Changed func(error)
+	// Recovery returns the record with which the log goes on after that, first in its fresh
+	// segment. It must be quick and must not call the log. It may be nil.
+	Recovery func(Interruption) []byte
+
 	clocks   func() reading // of the machine, for tests; nil: readClocks
 	unsigned bool           // neither tree nor checkpoints: for tests of what is below them
 }

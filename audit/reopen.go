@@ -9,18 +9,41 @@ import (
 	"time"
 )
 
+// An Interruption is a time in which a log admitted no records.
+type Interruption struct {
+	Cause    error
+	Began    time.Time
+	Refused  int64 // records that could not be written
+	From, To int64 // records from From to before To were written, and a crash of the machine may lose them
+	Torn     []Torn
+}
+
 // fail makes the log admit nothing more, lets the committer tell everyone who
-// waits, and returns what it tells them.
+// waits, and returns what it tells them. One of the three locks is held: so [Options.Changed]
+// is called in the order of the changes.
 func (l *Log) fail(err error) error {
+	first, err := l.stopAdmitting(err)
+	if first && l.options.Changed != nil {
+		l.options.Changed(err)
+	}
+	return err
+}
+
+// stopAdmitting reports whether records were admitted until now, and why they are not.
+func (l *Log) stopAdmitting(err error) (first bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil {
-		l.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		l.answer(l.waiting, l.err)
-		l.waiting = new(round)
-		l.wakeCommitter()
+	if l.err != nil {
+		return false, l.err
 	}
-	return l.err
+	l.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	if l.interruption.Cause == nil { // else the log failed before it could record that it goes on
+		l.interruption = Interruption{Cause: err, Began: time.Now(), Refused: -l.refused.Load()}
+	}
+	l.answer(l.waiting, l.err)
+	l.waiting = new(round)
+	l.wakeCommitter()
+	return true, l.err
 }
 
 // makeRoom lets n bytes be written without making the segment larger than it
@@ -113,6 +136,39 @@ func (l *Log) goOn() error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	l.admit()
+	if err := l.recordRecovery(); err != nil {
+		return err
+	}
+	if l.options.Changed != nil {
+		l.options.Changed(nil)
+	}
+	return nil
+}
+
+// recordRecovery begins the fresh segment with the record of the interruption. It is called with
+// writing and syncing held.
+func (l *Log) recordRecovery() error {
+	l.mu.Lock()
+	over := l.interruption
+	over.Refused += l.refused.Load()
+	over.Torn = l.torn
+	l.mu.Unlock()
+	if l.options.Recovery != nil {
+		record := l.options.Recovery(over)
+		if err := checkRecord(record); err != nil {
+			return l.fail(err)
+		}
+		l.stamp([][]byte{record}, time.Now())
+		if _, err := l.write(1); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.torn = nil
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interruption = Interruption{}
 	return nil
 }
 
@@ -157,6 +213,8 @@ func (l *Log) admit() {
 	l.err = nil
 	if l.durable < l.end.seq {
 		l.lost = l.lost.cover(l.durable, l.end.seq)
+		lost := span{l.interruption.From, l.interruption.To}.cover(l.durable, l.end.seq)
+		l.interruption.From, l.interruption.To = lost.from, lost.to
 	}
 	l.written, l.durable = l.end.seq, l.end.seq
 	l.writtenMark, l.durableMark = l.tree, l.tree

@@ -70,13 +70,18 @@ func (g *Gate) notePolicy(p *policy.Policy, note string) error {
 // Note records what happened to egressd itself: a start, a stop, a recovery.
 func (g *Gate) Note(kind Kind, note string) error {
 	g.Settle()
+	_, err := g.config.Log.Append(NoteRecord(kind, note))
+	return err
+}
+
+// NoteRecord is the record of what happened to egressd itself. A note is cut at 1024 bytes.
+func NoteRecord(kind Kind, note string) []byte {
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(kind))
 	e.str("note", note)
 	e.close()
-	_, err := g.config.Log.Append(e.b)
-	return err
+	return e.b
 }
 
 // An encoder appends canonical JSON: members in a fixed order, absent parts

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -21,7 +22,9 @@ func (d *Daemon) logOptions() (audit.Options, error) {
 			Bytes: file.Retain.Bytes, Age: file.Retain.Age, Segments: file.Retain.Segments,
 			OwedBytes: file.Retain.Sinks.Bytes, OwedAge: file.Retain.Sinks.Age,
 		},
-		Trouble: d.troubled,
+		Trouble:  d.troubled,
+		Changed:  d.outage.changed,
+		Recovery: func(i audit.Interruption) []byte { return egress.NoteRecord(egress.KindRecovery, recoveryNote(i)) },
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process

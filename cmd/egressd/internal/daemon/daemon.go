@@ -79,6 +79,7 @@ type Daemon struct {
 
 	alarms   tokens.Bucket  // that the operator is told of
 	clock    chan string    // what the log is to have of the machine's clock
+	outage   *outage        // of the log
 	policy   *policy.Policy // in force
 	arrivals chan arrival   // what was fetched of its bundles
 }
@@ -111,7 +112,7 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 // New builds a daemon that does not listen yet, for the policy file at path; "" is the one
 // that config finds. It says to talk what the operator is to know. An error leaves nothing open.
 func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
-	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes)}
+	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes), outage: newOutage()}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -190,6 +191,7 @@ func (d *Daemon) openLog() error {
 	if err != nil {
 		return d.explainLog(dir, err)
 	}
+	d.outage.follow(d.Talk, dir, d.Log)
 	d.anchors.Send(d.Log.Newest()) // which a crash may have kept from being sent
 	return nil
 }
@@ -364,6 +366,7 @@ func (d *Daemon) Close() {
 		d.sinks.Stop(0)
 	}
 	if d.Log != nil {
+		d.outage.end()
 		d.Log.Close()
 		d.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now
 	}
