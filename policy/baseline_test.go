@@ -433,7 +433,7 @@ func TestASpecialPrefixHoldsNothingPublicButItsRowsExceptions(t *testing.T) {
 // No set of exceptions opens what is guarded, and none of them closes
 // anything.
 func TestExceptionsNeverOpenWhatIsGuarded(t *testing.T) {
-	guarded := append(metadataServices(), addrs("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "169.254.7.7", "fe80::7", "10.99.0.2")()...)
+	guarded := append(metadataAddrs(), addrs("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "169.254.7.7", "fe80::7", "10.99.0.2")()...)
 	rapid.Check(t, func(t *rapid.T) {
 		var exceptions []Pattern
 		for range rapid.IntRange(0, 5).Draw(t, "exceptions") {

@@ -187,28 +187,6 @@ func unregistered() map[netip.Prefix]AddressClass {
 	}
 }
 
-// metadataServices lists where clouds answer with instance data and
-// credentials. Most lie in link-local, some in public space.
-func metadataServices() []netip.Addr {
-	return []netip.Addr{
-		netip.MustParseAddr("169.254.169.254"),   // nearly all
-		netip.MustParseAddr("169.254.170.2"),     // Amazon ECS task credentials
-		netip.MustParseAddr("169.254.170.23"),    // Amazon EKS pod identity
-		netip.MustParseAddr("169.254.0.23"),      // Tencent
-		netip.MustParseAddr("169.254.42.42"),     // Scaleway
-		netip.MustParseAddr("100.100.100.200"),   // Alibaba
-		netip.MustParseAddr("100.96.0.96"),       // Volcengine
-		netip.MustParseAddr("192.0.0.192"),       // Oracle Classic
-		netip.MustParseAddr("168.63.129.16"),     // Azure's wire server
-		netip.MustParseAddr("fd00:ec2::254"),     // Amazon
-		netip.MustParseAddr("fd00:ec2::23"),      // Amazon EKS pod identity
-		netip.MustParseAddr("fd20:ce::254"),      // Google
-		netip.MustParseAddr("fd00:42::42"),       // Scaleway
-		netip.MustParseAddr("fd00:a9fe:a9fe::1"), // Linode
-		netip.MustParseAddr("fe80::a9fe:a9fe"),   // OpenStack
-	}
-}
-
 func newSpecialSpace(registries ...string) (*bart.Table[AddressClass], error) {
 	table := new(bart.Table[AddressClass])
 	for prefix, class := range unregistered() {
@@ -223,7 +201,11 @@ func newSpecialSpace(registries ...string) (*bart.Table[AddressClass], error) {
 			table.Insert(row.prefix, row.class)
 		}
 	}
-	for _, addr := range metadataServices() {
+	services, err := metadataServices()
+	if err != nil {
+		return nil, fmt.Errorf("read the list of metadata services: %w", err)
+	}
+	for _, addr := range services.addrs {
 		table.Insert(netip.PrefixFrom(addr, addr.BitLen()), AddrMetadata)
 	}
 	return table, nil

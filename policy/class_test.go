@@ -67,7 +67,7 @@ func innermost(blocks []block, addr netip.Addr) (found block, ok bool) {
 // addresses are judged as IPv4 here.
 func open(blocks []block, addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if slices.Contains(metadataServices(), addr) || addr.IsMulticast() {
+	if slices.Contains(metadataAddrs(), addr) || addr.IsMulticast() {
 		return false
 	}
 	b, found := innermost(blocks, addr)
@@ -153,7 +153,7 @@ func TestAnAddressHasAClass(t *testing.T) {
 		{AddrPrivate, "10.0.0.5 172.16.0.5 172.31.255.255 192.168.0.5 ::ffff:10.0.0.5 64:ff9b::10.0.0.5 2002:a00:5::1 2001:0:1:2:3:4:f5ff:fffa"},
 		{AddrCGNAT, "100.64.0.5 100.127.255.254"},
 		{AddrLinkLocal, "169.254.0.1 169.254.255.255 fe80::1 febf::1 fe80::1%eth0"},
-		{AddrMetadata, "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 192.0.0.192 168.63.129.16 fd00:ec2::254 fd20:ce::254 fe80::a9fe:a9fe"},
+		{AddrMetadata, "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 192.0.0.192 168.63.129.16 fd00:ec2::254 fd00:ec2::23 fd20:ce::254 fe80::a9fe:a9fe fd00:c1::a9fe:a9fe fd00:100::100:200 100.96.0.96 169.254.42.42 fd00:42::42 fd00:a9fe:a9fe::1"},
 		{AddrMetadata, "::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1 ::169.254.169.254 64:ff9b:1::a9fe:a9fe 2002:a83f:8110::"},
 		{AddrUnspecified, "0.0.0.0 :: ::ffff:0.0.0.0 64:ff9b::"},
 		{AddrThisNetwork, "0.1.2.3 0.0.0.1 0.255.255.255"},

@@ -9,26 +9,18 @@ import (
 // specialNames are the names that mean something only here, or only to those
 // who run the machine; what is below one is special too. RFC 6761 and the
 // registry that it opened, RFC 6762 appendix G for the suffixes that private
-// networks took without asking, and what container run-times and clouds
-// publish. Not among them: test and example, which resolve to nothing by
-// themselves. It is never written.
+// networks took without asking, and what container run-times publish. Names of
+// metadata services are in cloud/metadata.csv. Not among them: test and example,
+// which resolve to nothing by themselves. It is never written.
 var specialNames = map[string]AddressClass{
-	"localhost":                  AddrLoopback,
-	"localhost.localdomain":      AddrLoopback,
-	"localhost4":                 AddrLoopback,
-	"localhost4.localdomain4":    AddrLoopback,
-	"localhost6":                 AddrLoopback,
-	"localhost6.localdomain6":    AddrLoopback,
-	"ip6-localhost":              AddrLoopback,
-	"ip6-loopback":               AddrLoopback,
-	"metadata":                   AddrMetadata,
-	"metadata.goog":              AddrMetadata,
-	"metadata.google.internal":   AddrMetadata,
-	"metadata.azure.internal":    AddrMetadata,
-	"metadata.tencentyun.com":    AddrMetadata,
-	"api.metadata.cloud.ibm.com": AddrMetadata,
-	"instance-data":              AddrMetadata,
-	"instance-data.ec2.internal": AddrMetadata,
+	"localhost":               AddrLoopback,
+	"localhost.localdomain":   AddrLoopback,
+	"localhost4":              AddrLoopback,
+	"localhost4.localdomain4": AddrLoopback,
+	"localhost6":              AddrLoopback,
+	"localhost6.localdomain6": AddrLoopback,
+	"ip6-localhost":           AddrLoopback,
+	"ip6-loopback":            AddrLoopback,
 
 	"local":       AddrLocalName, // multicast DNS; cluster.local too
 	"internal":    AddrLocalName, // host.docker.internal, host.containers.internal
@@ -64,7 +56,11 @@ func classOfName(name string) AddressClass {
 
 // classBelow returns the class of name and of every name below it.
 func classBelow(name string) AddressClass {
+	services, _ := metadataServices() // without it, no address is public
 	for more := true; more; _, name, more = strings.Cut(name, ".") {
+		if services.names[name] {
+			return AddrMetadata
+		}
 		if class := specialNames[name]; class != "" {
 			return class
 		}

@@ -13,7 +13,7 @@ func TestSpecialUseNames(t *testing.T) {
 	}{
 		{"", "allowed.test a.allowed.test example.com www.example localhost.allowed.test localhost.test metadata.allowed.test internal.corp.test local.allowed.test notlocal.com x.xlocal svc.allowed.test application-dns.net xmetadata.goog arpa.test in-addr.arpa"},
 		{AddrLoopback, "localhost x.localhost a.b.localhost ip6-localhost ip6-loopback localhost.localdomain localhost6.localdomain6"},
-		{AddrMetadata, "metadata metadata.google.internal x.metadata.google.internal instance-data instance-data.ec2.internal metadata.goog api.metadata.cloud.ibm.com metadata.tencentyun.com"},
+		{AddrMetadata, "metadata metadata.google.internal x.metadata.google.internal instance-data instance-data.ec2.internal metadata.goog api.metadata.cloud.ibm.com metadata.tencentyun.com metadata.azure.internal metadata.platformequinix.com"},
 		{AddrLocalName, "a.internal host.docker.internal gateway.docker.internal host.containers.internal google.internal printer.local api.cluster.local kubernetes.default.svc x.svc router.home.arpa home.arpa x.onion x.alt x.invalid x.localdomain nas.lan"},
 		{AddrLocalName, "intranet kubernetes com svc internal db1 use-application-dns.net ipv4only.arpa _dns.resolver.arpa"},
 	}
