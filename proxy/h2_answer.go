@@ -115,6 +115,15 @@ func (a *streamAnswer) reset(outcome string) {
 	}
 }
 
+// stopReading has the handler's reading of the request's body fail.
+func (a *streamAnswer) stopReading() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.over {
+		http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
 func (a *streamAnswer) unblock(outcome string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/egressd/egressd/internal/http1"
 )
@@ -21,6 +22,33 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	b.answer.moved()
 	if over := b.passes(n); over != nil {
 		return 0, over
+	}
+	return n, err
+}
+
+// A declaredBody is the body of a request as the library reads it. The library compares it with
+// the declared length, and reports a difference as an error without a type.
+type declaredBody struct {
+	io.ReadCloser
+	failing *atomic.Bool // is set by any error
+}
+
+func (b *declaredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failing.Store(true)
+	}
+	return n, err
+}
+
+// An emptyBody is that of a response whose status has no content (RFC 9110 §6.4.1). Its
+// Content-Length does not count bytes that come, and the library misses them.
+type emptyBody struct{ io.ReadCloser }
+
+func (b emptyBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n == 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
 	}
 	return n, err
 }

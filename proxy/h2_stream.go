@@ -34,6 +34,7 @@ type stream struct {
 	end     egress.End
 
 	exceeded atomic.Bool // its body was more than may go up, or held what may not
+	failing  atomic.Bool // reading its body failed, see declaredBody
 }
 
 // streamKey finds the stream in the context of its request.
@@ -80,7 +81,17 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 		}
 		st.flow.Close(st.end)
 	}()
+	defer func() {
+		if st.end.Outcome == "reset" && st.wrongLength(r) { // after an answer has begun
+			refuseMalformed(v.server.Gate, v.peer, v.via, nil, errInnerBody)
+		}
+	}()
 	if err := st.flow.Wait(r.Context()); err != nil {
+		v.failed(st.answer, r, err)
+		return
+	}
+	r.Body = &declaredBody{r.Body, &st.failing}
+	if err := st.awaitNothing(r); err != nil {
 		v.failed(st.answer, r, err)
 		return
 	}
@@ -124,6 +135,7 @@ var (
 	errInnerFields = &http1.MalformedError{Problem: "too many header fields", Status: 400}
 	errInnerField  = &http1.MalformedError{Problem: "a field with whitespace at the ends of its value", Status: 400} // RFC 9113 §8.2.1
 	errInnerLength = &http1.MalformedError{Problem: "content-length fields that are no numbers or differ", Status: 400}
+	errInnerBody   = &http1.MalformedError{Problem: "a body that is not as long as its content-length", Status: 400} // RFC 9113 §8.1.1
 )
 
 // understand fills st in from the head of r, which the library has read.
@@ -142,8 +154,12 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if st.target.Form == http1.Absolute {
 		return errOtherHost
 	}
-	if !oneLength(r.Header["Content-Length"]) {
+	lengths := r.Header["Content-Length"]
+	switch {
+	case !oneLength(lengths):
 		return errInnerLength
+	case r.ContentLength == 0 && saysContent(lengths): // the head ends the stream
+		return errInnerBody
 	}
 	var f http1.Fields
 	for name, values := range r.Header {
@@ -170,6 +186,32 @@ func oneLength(values []string) bool {
 		}
 	}
 	return true
+}
+
+// saysContent reports whether the values of Content-Length, which are one number, say that
+// there is content.
+func saysContent(lengths []string) bool {
+	return len(lengths) > 0 && strings.Trim(lengths[0], "0") != ""
+}
+
+// awaitNothing waits for the end of a body whose length is said to be 0. The forwarder takes
+// such a request for one that has ended, and sends it as a whole.
+func (st *stream) awaitNothing(r *http.Request) error {
+	if r.ContentLength != 0 || len(r.Header["Content-Length"]) == 0 {
+		return nil
+	}
+	stop := context.AfterFunc(r.Context(), st.answer.stopReading)
+	defer stop()
+	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// wrongLength reports whether the request's body was not as long as its content-length. The
+// body of a client that left, or of a stream that was cut, fails too; then the context is done.
+func (st *stream) wrongLength(r *http.Request) bool {
+	return st.failing.Load() && r.Context().Err() == nil
 }
 
 // rewrite makes the request anew for the place that was decided, with the
@@ -235,6 +277,9 @@ func (v *h2Visit) received(resp *http.Response) error {
 		}
 		strike = newStriker(st.secret, &st.end)
 	}
+	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
+		resp.Body = emptyBody{resp.Body}
+	}
 	strike.header(resp.Header)
 	strike.header(resp.Trailer) // the names that it announces, which are passed on with the head
 	resp.Body = &struckBody{ReadCloser: resp.Body, strike: strike, resp: resp}
@@ -261,6 +306,8 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 		refusal = st.flow.Failed(policy.NetworkTLS, "")
 	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
 		panic(http.ErrAbortHandler)
+	case st.wrongLength(r):
+		refusal = refuseMalformed(v.server.Gate, v.peer, v.via, nil, errInnerBody)
 	case errors.As(err, &refusal):
 		refusal = st.own(refusal)
 	case errors.Is(err, os.ErrDeadlineExceeded):
