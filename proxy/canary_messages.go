@@ -1,26 +1,23 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
 )
 
-// A leavingMessages is what a client sends in a WebSocket (RFC 6455 §5.2): frames,
-// whose payload is masked. What it says is looked at as one stream, what its control
-// frames say as another, and what it is as a third: the upstream may not care for
-// frames.
+// A leavingMessages searches what a client sends in a WebSocket for canaries: its
+// messages as one stream, its control frames as another, and all its bytes as a third,
+// for upstreams that do not care for frames. It refuses frames that no client may send.
 type leavingMessages struct {
+	flow                *egress.Flow
 	plain, control, raw *egress.Guard
 	turns               search
 
-	head  []byte // of the frame that comes, until it is complete
-	left  uint64 // of its payload
-	mask  [4]byte
-	at    int // in mask
-	said  *egress.Guard
-	bytes []byte // unmasked, scratch
+	frames frameReader
+	at     int    // in the mask
+	bytes  []byte // unmasked, scratch
 
 	seen  int64  // of the stream
 	held  []byte // the last of what was seen
@@ -40,7 +37,7 @@ func messagesLeaving(flow *egress.Flow, turns search) leaving {
 	if plain == nil {
 		return nil
 	}
-	return &leavingMessages{plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message"), turns: turns}
+	return &leavingMessages{flow: flow, frames: frameReader{fromClient: true}, plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message"), turns: turns}
 }
 
 func (l *leavingMessages) part(b []byte) ([]byte, error) {
@@ -63,7 +60,8 @@ func (l *leavingMessages) part(b []byte) ([]byte, error) {
 		l.seen += int64(n)
 		b = b[n:]
 	}
-	free := int(min(l.free(), l.raw.Free()) - (l.seen - int64(len(l.held))))
+	judged := l.seen - int64(len(l.frames.head))
+	free := int(min(l.free(), l.raw.Free(), judged) - (l.seen - int64(len(l.held))))
 	free = min(max(free, len(l.held)-egress.HeldMost, 0), len(l.held))
 	out := l.held[:free]
 	l.held = l.held[free:]
@@ -98,56 +96,34 @@ func (l *leavingMessages) free() int64 {
 
 // read takes some of the next bytes of the stream, and returns how many.
 func (l *leavingMessages) read(b []byte) (n int, err error) {
-	if l.left == 0 {
-		l.head = append(l.head, b[0])
-		l.begin()
+	f := &l.frames
+	if f.left == 0 {
+		head, ok := f.next(b[0])
+		if !ok {
+			return 0, l.flow.Failed(policy.MalformedRequest, "the client's frames are none of a WebSocket, and cannot be searched for canaries")
+		}
+		if head != nil {
+			l.begin()
+		}
 		return 1, nil
 	}
-	n = int(min(uint64(len(b)), l.left))
+	n = int(min(uint64(len(b)), f.left))
 	l.bytes = l.bytes[:0]
 	for _, c := range b[:n] {
-		l.bytes = append(l.bytes, c^l.mask[l.at&3])
+		l.bytes = append(l.bytes, c^f.mask[l.at&3])
 		l.at++
 	}
-	l.left -= uint64(n)
-	return n, l.said.See(l.bytes)
+	f.left -= uint64(n)
+	if f.control {
+		return n, l.control.See(l.bytes)
+	}
+	return n, l.plain.See(l.bytes)
 }
 
-// begin begins a frame once its head is complete.
+// begin notes where the payload of a frame begins whose head is complete.
 func (l *leavingMessages) begin() {
-	h := l.head
-	size := 2
-	if len(h) < size {
-		return
-	}
-	masked, short := h[1]&0x80 != 0, h[1]&0x7f
-	switch short {
-	case 126:
-		size += 2
-	case 127:
-		size += 8
-	}
-	lengthEnd := size
-	if masked {
-		size += 4
-	}
-	if len(h) < size {
-		return
-	}
-	switch short {
-	case 126:
-		l.left = uint64(binary.BigEndian.Uint16(h[2:]))
-	case 127:
-		l.left = binary.BigEndian.Uint64(h[2:])
-	default:
-		l.left = uint64(short)
-	}
-	l.mask, l.at = [4]byte{}, 0
-	copy(l.mask[:], h[lengthEnd:])
-	l.head = h[:0]
-	l.said = l.plain
-	if h[0]&0x08 != 0 {
-		l.said = l.control
+	l.at = 0
+	if l.frames.control {
 		return
 	}
 	next := mark{l.plain.Seen(), l.seen + 1}

@@ -229,7 +229,7 @@ func TestNoCanaryInAMessage(t *testing.T) {
 		"many":       func(r *rand.Rand) string { return cutUp(r, base64.StdEncoding.EncodeToString([]byte("xy"+canaryText))) },
 		"long frame": func(r *rand.Rand) string { return frame(r, 0x82, strings.Repeat("y", 70_000)+canaryText) },
 		"ping":       func(r *rand.Rand) string { return frame(r, 0x89, canaryText) },
-		"no frames":  func(*rand.Rand) string { return "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff" + canaryText },
+		"unmasked":   func(r *rand.Rand) string { return "\x82\x98mask" + canaryText },
 	} {
 		for seed := range uint64(4) {
 			t.Run(says, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestNoCanaryInAMessage(t *testing.T) {
 					t.Fatalf("answered %d", status)
 				}
 				r := rand.New(rand.NewPCG(seed, 2))
-				c.send("\x81\x01x").expect("\x81\x01x")
+				c.send(emptyFrame).expect(emptyFrame[:3])
 				text := frames(r)
 				go func() {
 					for at := 0; at < len(text); {
@@ -265,6 +265,9 @@ func TestNoCanaryInAMessage(t *testing.T) {
 		}
 	}
 }
+
+// emptyFrame is an empty message of a client, the first three bytes of which talk repeats.
+const emptyFrame = "\x81\x80mask"
 
 // frame is one masked frame (RFC 6455 §5.2).
 func frame(r *rand.Rand, first byte, text string) string {
@@ -310,7 +313,7 @@ func TestMessagesWithoutACanaryPassAtOnce(t *testing.T) {
 	if status := c.head(); status != switching {
 		t.Fatalf("answered %d", status)
 	}
-	c.send("\x81\x01x").expect("\x81\x01x")
+	c.send(emptyFrame).expect(emptyFrame)
 	r := rand.New(rand.NewPCG(3, 3))
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	for i := range 200 {
@@ -330,4 +333,74 @@ func TestNoCanaryInFirstBytes(t *testing.T) {
 	w.recorded(t, ended(string(policy.Canary)))
 	w.sounded(t, "first bytes")
 	told.check(t, "first bytes", canaryText)
+}
+
+// TestFramesThatNoClientSendsAreRefused: an upstream that takes them could read in them
+// what was not searched.
+func TestFramesThatNoClientSendsAreRefused(t *testing.T) {
+	for name, says := range map[string]string{
+		"a reserved bit":              "\xc1\x83mask\x00\x00\x00",
+		"the second":                  "\xa1\x83mask\x00\x00\x00",
+		"the third":                   "\x91\x83mask\x00\x00\x00",
+		"of a control frame":          "\xc9\x81mask\x00",
+		"unmasked":                    "\x81\x03abc",
+		"a control frame unmasked":    "\x89\x01a",
+		"no beginning":                "\x80\x81mask\x00",
+		"another beginning":           "\x01\x81mask\x00\x81\x81mask\x00",
+		"of no kind":                  "\x83\x81mask\x00",
+		"a control frame of no kind":  "\x8b\x81mask\x00",
+		"a control frame in parts":    "\x09\x81mask\x00",
+		"a long control frame":        "\x89\xfe\x01\x00mask" + strings.Repeat("\x00", 256),
+		"longer than there are bytes": "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xffmask",
+		"a length in two bytes":       "\x82\xfe\x00\x01mask\x00",
+		"a length in eight bytes":     "\x82\xff\x00\x00\x00\x00\x00\x00\x00\x01mask\x00",
+		"a close frame of a byte":     "\x88\x81mask\x00",
+		"a message behind the close":  "\x88\x80mask\x81\x81mask\x00",
+		"no frames":                   "HELLO",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newInsideWorld(t, canaryPolicy, nil)
+			guarded(t, w)
+			told := new(leaked)
+			o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(told, c) }) })
+			c := w.inside(t, "allowed.test", o.port)
+			c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
+			if status := c.head(); status != switching {
+				t.Fatalf("answered %d", status)
+			}
+			c.send(emptyFrame).expect(emptyFrame[:3])
+			c.send(says + frame(rand.New(rand.NewPCG(1, 1)), 0x89, "behind"))
+			w.recorded(t, ended(string(policy.MalformedRequest)))
+			told.check(t, name, says)
+		})
+	}
+}
+
+// TestFramesThatClientsSendPass sends every kind of frame, in pieces of several sizes.
+func TestFramesThatClientsSendPass(t *testing.T) {
+	w := newInsideWorld(t, canaryPolicy, nil)
+	guarded(t, w)
+	o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(c, c) }) })
+	r := rand.New(rand.NewPCG(4, 4))
+	some := frame(r, 0x81, "text") + frame(r, 0x82, strings.Repeat("b", 126)) + frame(r, 0x01, "") + frame(r, 0x89, strings.Repeat("p", 125)) +
+		frame(r, 0x00, "more") + frame(r, 0x8a, "") + frame(r, 0x80, "end")
+	end := frame(r, 0x88, "\x03\xe8bye") + frame(r, 0x8a, "pong")
+	for piece, text := range map[int]string{1: some + end, 7: some + end, 1000: some + frame(r, 0x82, strings.Repeat("c", 1<<16)) + end} {
+		c := w.inside(t, "allowed.test", o.port)
+		c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
+		if status := c.head(); status != switching {
+			t.Fatalf("answered %d", status)
+		}
+		c.send(emptyFrame).expect(emptyFrame)
+		go func() {
+			for at := 0; at < len(text); at += piece {
+				if _, err := io.WriteString(c, text[at:min(at+piece, len(text))]); err != nil {
+					return
+				}
+			}
+		}()
+		c.expect(text)
+		c.Close()
+	}
 }

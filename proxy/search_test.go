@@ -88,10 +88,10 @@ func TestAMessageIsSearchedInTurn(t *testing.T) {
 	if status := c.head(); status != switching {
 		t.Fatalf("answered %d", status)
 	}
-	c.send("\x81\x01x")
+	c.send(emptyFrame)
 	w.wait(t, 1)
 	w.searching.Give()
-	c.expect("\x81\x01x")
+	c.expect(emptyFrame)
 	w.anotherTakes(t)
 	c.send(frame(rand.New(rand.NewPCG(1, 1)), 0x81, "hello"))
 	w.wait(t, 1)

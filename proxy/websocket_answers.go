@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/egressd/egressd/egress"
@@ -20,12 +19,7 @@ type arrivingMessages struct {
 	message *secret.Redactor
 	control *secret.Redactor
 
-	head      []byte // of the frame that comes, until it is complete
-	left      uint64 // of its payload
-	isControl bool
-	isLast    bool // of its message
-	open      bool // a message has begun and not ended
-
+	frames frameReader
 	out    []byte  // valid until the next call
 	queue  []piece // what came from where message holds back
 	queued int     // bytes of pieces that are known
@@ -52,11 +46,13 @@ func (m *arrivingMessages) part(b []byte) ([]byte, error) {
 	m.out = m.out[:0]
 	for len(b) > 0 {
 		n := 1
-		if m.left > 0 {
-			n = int(min(uint64(len(b)), m.left))
+		if m.frames.left > 0 {
+			n = int(min(uint64(len(b)), m.frames.left))
 			m.read(b[:n])
-		} else if m.head = append(m.head, b[0]); !m.begin() {
+		} else if head, ok := m.frames.next(b[0]); !ok {
 			return nil, m.unreadable()
+		} else if head != nil {
+			m.begin(head)
 		}
 		b = b[n:]
 		if m.queued > egress.HeldMost {
@@ -77,78 +73,31 @@ func (m *arrivingMessages) rest() ([]byte, error) {
 	m.out = m.out[:0]
 	m.pass(m.control.Flush())
 	m.give(m.message.Flush())
-	m.pass(m.head)
+	m.pass(m.frames.head)
 	return m.out, nil
 }
 
 // taken implements [leaving]: what is held is short.
 func (m *arrivingMessages) taken() {}
 
-// begin begins a frame once its head is complete. It reports false for one that no
-// server may send.
-func (m *arrivingMessages) begin() bool {
-	h := m.head
-	size := 2
-	if len(h) < size {
-		return true
-	}
-	switch h[1] {
-	case 126:
-		size += 2
-	case 127:
-		size += 8
-	}
-	if len(h) < size {
-		return true
-	}
-	switch left := uint64(h[1]); left {
-	case 126:
-		m.left = uint64(binary.BigEndian.Uint16(h[2:]))
-	case 127:
-		m.left = binary.BigEndian.Uint64(h[2:])
-	default:
-		m.left = left
-	}
-	m.isControl, m.isLast = h[0]&0x08 != 0, h[0]&0x80 != 0
-	if !m.allowed(h[0], h[1]) {
-		return false
-	}
-	m.pass(h)
-	m.head = h[:0]
-	if m.left == 0 {
+// begin passes the head of a frame on.
+func (m *arrivingMessages) begin(head []byte) {
+	m.pass(head)
+	if m.frames.left == 0 {
 		m.end()
 	}
-	return true
-}
-
-// allowed reports whether a frame may stand here: without extensions and mask, of a kind
-// that there is (§5.2), and in its place (§5.4, §5.5).
-func (m *arrivingMessages) allowed(first, second byte) bool {
-	const reserved, masked = 0x70, 0x80
-	if first&reserved != 0 || second&masked != 0 || m.left>>63 != 0 {
-		return false
-	}
-	switch first & 0x0f {
-	case 0:
-		return m.open
-	case 1, 2:
-		return !m.open
-	case 8, 9, 10:
-		return m.isLast && m.left <= 125
-	}
-	return false
 }
 
 // read takes some of a frame's payload.
 func (m *arrivingMessages) read(p []byte) {
-	m.left -= uint64(len(p))
-	if m.isControl {
+	m.frames.left -= uint64(len(p))
+	if m.frames.control {
 		m.pass(m.control.Redact(p))
 	} else {
 		m.owe(len(p))
 		m.give(m.message.Redact(p))
 	}
-	if m.left == 0 {
+	if m.frames.left == 0 {
 		m.end()
 	}
 }
@@ -156,13 +105,10 @@ func (m *arrivingMessages) read(p []byte) {
 // end ends a frame, and its message where it is the last.
 func (m *arrivingMessages) end() {
 	switch {
-	case m.isControl:
+	case m.frames.control:
 		m.pass(m.control.Flush())
-	case m.isLast:
+	case m.frames.last:
 		m.give(m.message.Flush())
-		m.open = false
-	default:
-		m.open = true
 	}
 }
 

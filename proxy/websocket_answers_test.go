@@ -133,6 +133,10 @@ func TestFramesThatNoServerSendsAreRefused(t *testing.T) {
 		"a control frame in parts":    "\x09\x01a",
 		"a long control frame":        "\x89\x7e\x01\x00",
 		"longer than there are bytes": "\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff",
+		"a length in two bytes":       "\x82\x7e\x00\x01a",
+		"a length in eight bytes":     "\x82\x7f\x00\x00\x00\x00\x00\x00\x00\x01a",
+		"a close frame of a byte":     "\x88\x01a",
+		"a message behind the close":  "\x88\x00\x81\x01a",
 		"no frames":                   "HELLO",
 		"much within a message":       "\x01\x01s" + strings.Repeat(answered(0x89, strings.Repeat("p", 125)), 600),
 	} {

@@ -44,8 +44,16 @@ func talk(t *testing.T, c net.Conn, serve func(net.Conn)) {
 		t.Error(err)
 	}
 	c.Write(three[:])
-	serve(c)
+	serve(&talking{c, in})
 }
+
+// talking is a connection of which a part was read ahead.
+type talking struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (t *talking) Read(p []byte) (int, error) { return t.in.Read(p) }
 
 // head reads the head of a response.
 func (c *client) head() (status int) {

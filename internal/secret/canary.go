@@ -33,8 +33,8 @@ type Canary struct {
 // UTF-16. Each of these is also found in UTF-16, and percent-encoded or escaped as in JSON
 // or HTML, any number of times. Between its characters may stand anything that is not
 // visible ASCII (white space, control characters, all of Unicode), and between the digits
-// of hexadecimal ':' and '-'. A text that is split or changed in any other way is not
-// found, nor one that is compressed or encrypted.
+// of hexadecimal ':' and '-'. Canaries that are split or changed in any other way, compressed
+// or encrypted are not found.
 type Canaries struct {
 	hidden
 	forms   []Finding

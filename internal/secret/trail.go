@@ -30,5 +30,5 @@ func (t *trail) at() *node { return &t.matcher.nodes[t.node] }
 // depth is how many of the last characters begin a pattern.
 func (t *trail) depth() int { return int(t.at().depth) }
 
-// begin is where the last n characters begin, which are not more than a pattern has.
+// begin returns where the last n characters begin. n is at most the length of the longest pattern.
 func (t *trail) begin(n int) int64 { return t.from[(t.read-n)&(len(t.from)-1)] }
