@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/cmd/egressd/internal/authority"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"

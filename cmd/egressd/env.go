@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/environ"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -45,7 +45,7 @@ they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
 	cmd.Flags().StringVar(&o.ca, "ca", "", "full path of the bundle `FILE` as the sandbox sees it; what egressd ca bundle wrote")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"sh", "docker", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	return cmd
 }
 

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
 )
@@ -27,7 +27,7 @@ func hostileLog(t *testing.T) (dir string) {
 	}
 	defer log.Close()
 	n := 0
-	for _, text := range clitest.Hostile {
+	for _, text := range testfiles.Hostile {
 		for _, stored := range []string{asBytes(text), asCharacters(text)} {
 			for _, kind := range []string{"open", "request", "dns", "refused", "close", "signal", "policy", "later"} {
 				n++
@@ -69,7 +69,7 @@ func TestNoViewLetsASandboxSpeak(t *testing.T) {
 	views := []string{
 		"log", "log --top 0", "log --json", "log kind:open", "log kind:dns", "log kind:signal", "log kind:close", "log kind:refused", "log kind:later", "log kind:policy", "log summary", "log summary --json",
 		"log summary --markdown --top 0", "log stats --top 0", "log stats --json", "log signals --top 0", "log signals --json", "why 01F0000001", "why 01F", "why 01F0000011 --json",
-		"log show 01F0000002", "log show 01F0000098", "log show 01F0000154 --json", "suggest", "log pivot proc host --json", "log pivot nothing-" + clitest.Hostile[0], "log verdict:" + clitest.Hostile[0],
+		"log show 01F0000002", "log show 01F0000098", "log show 01F0000154 --json", "suggest", "log pivot proc host --json", "log pivot nothing-" + testfiles.Hostile[0], "log verdict:" + testfiles.Hostile[0],
 	}
 	for _, field := range logs.FieldNames {
 		views = append(views, "log pivot "+field+" who --top 0")

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -15,7 +15,7 @@ import (
 // tests green. A part of a policy gets the version that it lacks.
 func TestManualPoliciesLoad(t *testing.T) {
 	found := 0
-	for _, block := range strings.Split(clitest.Manual(t), "```yaml\n")[1:] {
+	for _, block := range strings.Split(testfiles.Manual(t), "```yaml\n")[1:] {
 		text, _, _ := strings.Cut(block, "```")
 		if !strings.HasPrefix(text, "version:") {
 			text = "version: 1\n" + text
@@ -37,7 +37,7 @@ func TestManualPoliciesLoad(t *testing.T) {
 // manualRego loads every module in the manual.
 func manualRego(t *testing.T) (all []policy.Evaluator) {
 	t.Helper()
-	for _, block := range strings.Split(clitest.Manual(t), "```rego\n")[1:] {
+	for _, block := range strings.Split(testfiles.Manual(t), "```rego\n")[1:] {
 		text, _, _ := strings.Cut(block, "```")
 		e, err := rego.Load([]rego.Source{{Name: "manual.rego", Text: []byte(text)}}, rego.Options{})
 		if err != nil {
@@ -49,7 +49,7 @@ func manualRego(t *testing.T) (all []policy.Evaluator) {
 }
 
 func TestManualNamesEveryFilterAndCommand(t *testing.T) {
-	manual := clitest.Manual(t)
+	manual := testfiles.Manual(t)
 	for _, key := range logs.FilterKeys {
 		if !strings.Contains(manual, "`"+key+":`") {
 			t.Errorf("the manual does not name the filter %s:", key)

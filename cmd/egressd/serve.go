@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
 	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
+	"github.com/egressd/egressd/daemon"
 	"github.com/spf13/cobra"
 )
 

@@ -81,3 +81,11 @@ func JSON(line []byte) []byte {
 	}
 	return out
 }
+
+// Rule returns the name of a rule with its layer, as tables and sentences show both.
+func Rule(rule, layer string) string {
+	if layer == "" {
+		return rule
+	}
+	return rule + " (" + layer + ")"
+}

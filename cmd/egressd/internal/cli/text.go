@@ -65,11 +65,3 @@ func Field(b *strings.Builder, name, value string) {
 		fmt.Fprintf(b, "  %-11s  %s\n", name, printable.Text(value))
 	}
 }
-
-// RuleText is a rule and the layer that it is of.
-func RuleText(rule, layer string) string {
-	if layer == "" {
-		return rule
-	}
-	return rule + " (" + layer + ")"
-}

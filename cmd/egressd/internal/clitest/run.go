@@ -1,3 +1,4 @@
+// Package clitest runs commands for tests.
 package clitest
 
 import (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/logs/sink"
 )
 

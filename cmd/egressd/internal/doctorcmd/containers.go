@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/sandbox"
 )

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/sandbox"
 )

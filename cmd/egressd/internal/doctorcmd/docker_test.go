@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrate"
 )
 

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/sandbox"
 )
 

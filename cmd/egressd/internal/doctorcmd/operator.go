@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon"
 )
 
 // operatorFindings are about the operator's listener: who else could come to it.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/sandbox"
 )
 

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/confine"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"

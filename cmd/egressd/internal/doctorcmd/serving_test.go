@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 )
 
 func TestListeningSeesBothFamilies(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
@@ -110,7 +110,7 @@ func (o *options) addFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that it is for (default: all of them)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.Config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.Config))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.contradiction(cmd.Flags().Changed("for")); err != nil {
 			return err

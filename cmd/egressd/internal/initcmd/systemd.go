@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"

@@ -87,7 +87,7 @@ func (o *exportOptions) unknownFormat() error {
 // open, so that a filter sees of their ends what it sees of them in egressd log.
 func exportTo(w io.Writer, log *logsource.Reader, f *logs.Filter, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
-	from := logsource.Origin()
+	from := export.Here()
 	var joiner logs.Joiner
 	var text []byte
 	err := log.Each(func(_ string, r *egress.Record) error {

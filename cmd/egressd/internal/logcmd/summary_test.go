@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 )
 
 // FuzzMarkdownText has a sandbox write markup. What stands in the summary is one code
 // span in one cell of a table.
 func FuzzMarkdownText(f *testing.F) {
-	for _, s := range append(clitest.Hostile, "a.test", "</code><script>alert(1)</script>", "`", "`` ` ``", "\\", "\\|", "a`|`b", "&lt;", "*_~\\\n", " ` ") {
+	for _, s := range append(testfiles.Hostile, "a.test", "</code><script>alert(1)</script>", "`", "`` ` ``", "\\", "\\|", "a`|`b", "&lt;", "*_~\\\n", " ` ") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -36,7 +36,7 @@ func FuzzMarkdownText(f *testing.F) {
 
 // TestMarkdownTablesKeepTheirShape has every field of a record be markup.
 func TestMarkdownTablesKeepTheirShape(t *testing.T) {
-	for _, evil := range append(clitest.Hostile, "a|b</code>\n| `x` [l](http://evil.test) @everyone", "\\|`\\") {
+	for _, evil := range append(testfiles.Hostile, "a|b</code>\n| `x` [l](http://evil.test) @everyone", "\\|`\\") {
 		r := opened("A", evil, "deny")
 		r.Sandbox, r.HTTP, r.Decision.Class = evil, &egress.RecordHTTP{Method: evil}, evil
 		r.Process = &egress.RecordProcess{Exe: "/bin/" + evil}

@@ -220,7 +220,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 		cli.Field(&b, "address is", r.Dst.Class)
 		cli.Field(&b, "dialled", r.Dst.Addr)
 	}
-	cli.Field(&b, "rule", cli.RuleText(d.Rule, d.Layer))
+	cli.Field(&b, "rule", printable.Rule(d.Rule, d.Layer))
 	cli.Field(&b, "class", d.Class)
 	cli.Field(&b, "reason", d.Reason)
 	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))

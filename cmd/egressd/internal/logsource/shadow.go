@@ -3,8 +3,8 @@ package logsource
 import (
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/logs"
 )
 
@@ -14,7 +14,7 @@ func ShadowText(s *egress.RecordShadow) string {
 	if s.Class != "" {
 		text += " (" + s.Class + ")"
 	}
-	text += " by rule " + cli.RuleText(s.Rule, s.Layer)
+	text += " by rule " + printable.Rule(s.Rule, s.Layer)
 	if s.Reason != "" && !strings.Contains(s.Reason, s.Rule) {
 		text += ": " + s.Reason
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
@@ -55,7 +55,7 @@ strictest counts.`,
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
@@ -239,7 +239,7 @@ func (a *answer) print(w io.Writer, asJSON bool, colours cli.Palette) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  %s\n", colours.Mark(a.Verdict), colours.Bold(a.Verdict), printable.Text(a.Request))
 	cli.Field(&b, "sandbox", a.Sandbox)
-	cli.Field(&b, "rule", cli.RuleText(a.Rule, string(a.Layer)))
+	cli.Field(&b, "rule", printable.Rule(a.Rule, string(a.Layer)))
 	cli.Field(&b, "class", string(a.Class))
 	cli.Field(&b, "reason", a.Reason)
 	cli.Field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))

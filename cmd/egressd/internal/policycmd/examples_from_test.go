@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -19,7 +19,7 @@ import (
 // settings to the decisions that stand beside it, and the words about it in the
 // manual to where the two differ.
 func TestExamplesFromOthersDecideAsTheySay(t *testing.T) {
-	folders, err := filepath.Glob(clitest.Path(t, "examples", "from", "*"))
+	folders, err := filepath.Glob(testfiles.Path(t, "examples", "from", "*"))
 	if err != nil || len(folders) < 11 {
 		t.Fatalf("found %d examples, %v", len(folders), err)
 	}
@@ -142,7 +142,7 @@ func decidedWith(t *testing.T, p *policy.Policy, subject string) string {
 // folder of the example that the row names.
 func wordsOnOthers(t *testing.T) map[string]string {
 	t.Helper()
-	_, section, _ := strings.Cut(clitest.Manual(t), "\n## Coming from other sandboxes\n")
+	_, section, _ := strings.Cut(testfiles.Manual(t), "\n## Coming from other sandboxes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	words := map[string]string{}
 	for _, line := range strings.Split(section, "\n") {

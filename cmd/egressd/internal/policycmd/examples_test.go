@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/configtest"
+	"github.com/egressd/egressd/internal/testfiles"
 )
 
 // TestExamplesAreGreen runs the tests of every example policy, and has nothing wrong
 // found in it. What a project in it says is trusted first.
 func TestExamplesAreGreen(t *testing.T) {
-	paths, err := filepath.Glob(clitest.Path(t, "examples", "policies", "*", config.FileName))
+	paths, err := filepath.Glob(testfiles.Path(t, "examples", "policies", "*", config.FileName))
 	if err != nil || len(paths) < 4 {
 		t.Fatalf("found %d examples, %v", len(paths), err)
 	}
@@ -83,7 +84,7 @@ func TestTheLockedOrganisation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := clitest.Path(t, "examples", "policies", "locked-organisation")
+	folder := testfiles.Path(t, "examples", "policies", "locked-organisation")
 	trustTree(t, store, filepath.Join(folder, "tree"))
 	c, err := config.LoadUnder(filepath.Join(folder, config.FileName), filepath.Join(folder, "organisation.yaml"))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -51,7 +51,7 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
 	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "an `ADDRESS` that the name would resolve to")
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", config.CompleteSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	return cmd
 }
 
@@ -312,7 +312,7 @@ func (e *explanation) print(w io.Writer, asJSON bool, colours cli.Palette) error
 func (e *explanation) write(b *strings.Builder, colours cli.Palette) {
 	fmt.Fprintf(b, "%s %s  %s\n", colours.Mark(e.Verdict), colours.Bold(e.Verdict), printable.Text(e.Request))
 	cli.Field(b, "sandbox", e.Sandbox)
-	cli.Field(b, "rule", cli.RuleText(e.Rule, string(e.Layer)))
+	cli.Field(b, "rule", printable.Rule(e.Rule, string(e.Layer)))
 	for i := range e.Written {
 		cli.Field(b, "written", e.Written[i].text())
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
+	"github.com/egressd/egressd/internal/testfiles"
 )
 
 // TestImportsDecideLikeTheExamples holds what is imported of an example's settings to
@@ -18,7 +19,7 @@ func TestImportsDecideLikeTheExamples(t *testing.T) {
 		"e2b-open":    {"e2b", "network.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := clitest.Path(t, "examples", "from", name)
+			folder := testfiles.Path(t, "examples", "from", name)
 			p := compiledText(t, importOf(t, row.kind, filepath.Join(folder, row.file)))
 			for _, line := range decisionsOf(t, folder) {
 				if got := decidedWith(t, p, line.subject); got != line.ours {

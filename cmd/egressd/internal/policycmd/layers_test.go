@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
+	"github.com/egressd/egressd/config/configtest"
 	"github.com/egressd/egressd/policy"
 )
 

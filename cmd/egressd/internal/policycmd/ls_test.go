@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/configtest"
 )
 
 const listedFile = `version: 1

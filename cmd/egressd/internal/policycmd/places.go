@@ -3,7 +3,7 @@ package policycmd
 import (
 	"fmt"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )

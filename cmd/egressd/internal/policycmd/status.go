@@ -1,25 +1,15 @@
 package policycmd
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
-	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/logs"
-	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/rego"
-	"github.com/egressd/egressd/rego/bundle"
 	"github.com/spf13/cobra"
 )
 
@@ -51,191 +41,21 @@ type policyStatusOptions struct {
 	json bool
 }
 
-// A Status is what is known of the policy and of what it is made of.
-type Status struct {
-	OK       bool              `json:"ok"`
-	Running  bool              `json:"running"`
-	Policy   string            `json:"policy,omitempty"` // digest of the one in force, or that was when egressd ended
-	Since    time.Time         `json:"since,omitzero"`
-	Source   string            `json:"source,omitempty"` // how it came into force
-	Rejected *config.Rejection `json:"rejected,omitempty"`
-	Failed   *failures         `json:"failed,omitempty"`
-	File     string            `json:"file_error,omitempty"` // why the policy file cannot be read now
-	Bundles  []bundleStatus    `json:"bundles"`
-}
-
-// failures are the decisions that the policy in force could not make: it denied
-// with policy-error.
-type failures struct {
-	Count int       `json:"count"`
-	Last  time.Time `json:"last"`
-	Where string    `json:"where"` // what was asked for, the last time
-}
-
-type bundleStatus struct {
-	Entry    string    `json:"entry"` // in the policy file
-	Source   string    `json:"source"`
-	Shadow   bool      `json:"shadow,omitempty"` // it decides nothing
-	Revision string    `json:"revision,omitempty"`
-	Signed   bool      `json:"signed"`
-	Issued   time.Time `json:"issued,omitzero"`
-	Expires  time.Time `json:"expires,omitzero"`
-	Fetched  time.Time `json:"fetched,omitzero"`
-	Heard    time.Time `json:"heard,omitzero"`
-	Tried    time.Time `json:"tried,omitzero"`
-	Stale    string    `json:"stale,omitempty"` // why it does not count
-	Error    string    `json:"error,omitempty"` // of the last attempt
-}
-
 func (o *policyStatusOptions) run(stdout io.Writer) error {
-	s := Status{Bundles: []bundleStatus{}}
-	dir := o.Dir
-	cfg, err := config.Load(o.Config)
-	switch {
-	case err == nil:
-		sources, at := cfg.Sources()
-		for i := range sources {
-			if one := &sources[i]; one.Bundle != "" {
-				s.Bundles = append(s.Bundles, statusOfBundle(cfg, at[i], one))
-			}
-		}
-	case dir == "":
-		return cli.Unsure(err)
-	default:
-		s.File = err.Error()
-	}
-	if dir == "" {
-		if dir, err = cfg.AuditDir(); err != nil {
-			return cli.Unsure(err)
-		}
-	}
-	if err := s.readLog(dir); err != nil {
+	s, err := policystatus.Read(o.Config, o.Dir)
+	if err != nil {
 		return cli.Unsure(err)
 	}
-	s.OK = s.good()
-	if err := s.print(stdout, o.json, time.Now()); err != nil || s.OK {
+	if err := (*status)(s).print(stdout, o.json, time.Now()); err != nil || s.OK {
 		return err
 	}
 	return cli.Status(cli.ExitFailed)
 }
 
-func (s *Status) good() bool {
-	for _, b := range s.Bundles {
-		if b.Stale != "" || b.Error != "" {
-			return false
-		}
-	}
-	return s.File == "" && (s.Rejected == nil || !s.Rejected.Current)
-}
+// A status is printed for people.
+type status policystatus.Status
 
-// readLog finds out from the records about policies what is in force. There may be
-// no log yet.
-func (s *Status) readLog(dir string) (err error) {
-	if s.Running, err = audit.Writing(dir); err != nil {
-		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
-	}
-	lines, err := audit.NewReader(dir, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
-	}
-	defer lines.Close()
-	for {
-		text, err := lines.Next()
-		switch {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return hint.Failed(err, "keep a copy of "+dir+" as it is")
-		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
-			continue
-		}
-		r, err := logs.Decode(text)
-		if err != nil {
-			return hint.Failed(err, "keep a copy of "+dir+" as it is")
-		}
-		s.follow(r)
-	}
-}
-
-// follow takes in one record.
-func (s *Status) follow(r *egress.Record) {
-	switch {
-	case r.Decision == nil:
-		return
-	case r.Kind != egress.KindPolicy:
-		s.count(r)
-		return
-	}
-	done, _, _ := strings.Cut(r.Note, " ")
-	switch done {
-	case "loaded", "reloaded", "renewed", "grants:":
-		s.Policy, s.Since, s.Source, s.Failed = r.Decision.Policy, r.Time, r.Note, nil
-		if s.Rejected != nil && done != "renewed" && done != "grants:" { // which do not read the file
-			s.Rejected.Current = false
-		}
-	case "rejected":
-		_, reason, _ := strings.Cut(r.Note, " ")
-		s.Rejected = &config.Rejection{Time: r.Time, Reason: reason, Current: true}
-	}
-}
-
-// count takes in the record of a decision.
-func (s *Status) count(r *egress.Record) {
-	if r.Decision.Class != string(policy.PolicyError) || r.Decision.Policy != s.Policy {
-		return
-	}
-	if s.Failed == nil {
-		s.Failed = new(failures)
-	}
-	s.Failed.Count += int(r.Times())
-	s.Failed.Last = r.Time
-	if r.Dst != nil {
-		s.Failed.Where = r.Dst.Host
-	}
-}
-
-// statusOfBundle looks at one bundle as it is on disk.
-func statusOfBundle(c *config.Config, at string, s *policy.RegoSource) bundleStatus {
-	if s.Fetched() {
-		return statusOfFetched(c, at, s)
-	}
-	v := bundleStatus{Entry: at, Source: c.Relative(s.Bundle), Shadow: s.Shadow}
-	b, err := c.LocalBundle(s, nil)
-	if err != nil {
-		v.Error = err.Error()
-		return v
-	}
-	v.describe(b)
-	return v
-}
-
-func (v *bundleStatus) describe(b *rego.Bundle) {
-	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
-}
-
-func statusOfFetched(c *config.Config, at string, s *policy.RegoSource) bundleStatus {
-	v := bundleStatus{Entry: at, Source: (&bundle.Source{URL: s.Bundle}).Label(), Shadow: s.Shadow}
-	f, err := c.Feed(s)
-	if err != nil {
-		v.Error = err.Error()
-		return v
-	}
-	known := f.State()
-	v.Fetched, v.Heard, v.Tried, v.Error, v.Stale = known.Fetched, known.Heard, known.Tried, known.Error, f.Stale()
-	b, err := f.Good()
-	switch {
-	case err == nil:
-		v.describe(b)
-	case v.Error == "":
-		v.Error = err.Error()
-	}
-	return v
-}
-
-func (s *Status) print(w io.Writer, asJSON bool, now time.Time) error {
+func (s *status) print(w io.Writer, asJSON bool, now time.Time) error {
 	if asJSON {
 		return cli.PrintJSON(w, s)
 	}
@@ -266,13 +86,13 @@ func (s *Status) print(w io.Writer, asJSON bool, now time.Time) error {
 		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), printable.Text(r.Reason))
 	}
 	for i := range s.Bundles {
-		s.Bundles[i].write(&b, colours, now)
+		writeBundle(&b, &s.Bundles[i], colours, now)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (v *bundleStatus) write(b *strings.Builder, colours cli.Palette, now time.Time) {
+func writeBundle(b *strings.Builder, v *policystatus.Bundle, colours cli.Palette, now time.Time) {
 	mark := colours.Mark("allow")
 	if v.Stale != "" || v.Error != "" {
 		mark = colours.Mark("deny")

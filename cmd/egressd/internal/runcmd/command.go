@@ -3,8 +3,8 @@ package runcmd
 
 import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
 	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+
 	"github.com/spf13/cobra"
 )
 
@@ -69,7 +69,7 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
 	cmd.Flags().StringArrayVar(&o.doors, "host-socket", nil, "leave the program the socket at `PATH`, though it leads out, as that of Docker does")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
-	_ = cmd.RegisterFlagCompletionFunc("name", config.CompleteSandboxes(&o.config))
+	_ = cmd.RegisterFlagCompletionFunc("name", cli.CompleteSandboxes(&o.config))
 	return cmd
 }
 

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/configtest"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/configtest"
+	"github.com/egressd/egressd/daemon"
 )
 
 // TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 )

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
-	"github.com/egressd/egressd/cmd/egressd/internal/daemon"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon"
+	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/sink"
 )
 
@@ -172,7 +172,7 @@ func (r *runner) anchorIndex(c *config.Config) error {
 		return err
 	}
 	d := &daemon.Daemon{Talk: r.talk} // the run's own is not there yet
-	r.index.anchors = sink.NewAnchors(r.index.dir, logsource.Origin(), d.Complain, d.Tell)
+	r.index.anchors = sink.NewAnchors(r.index.dir, export.Here(), d.Complain, d.Tell)
 	r.index.anchors.Keys = keys
 	return r.index.anchors.Apply(places, witnesses)
 }

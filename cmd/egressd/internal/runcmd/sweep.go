@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 )
 
 // A runRoom is what is kept of the logs of runs.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 )
 
 // room is for few.

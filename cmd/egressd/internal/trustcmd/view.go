@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
@@ -151,7 +151,7 @@ func (v *trustView) print(stdout, stderr io.Writer, asJSON bool) error {
 }
 
 func (r *ruleView) whyText() string {
-	by := cli.RuleText(r.By, string(r.Layer))
+	by := printable.Rule(r.By, string(r.Layer))
 	switch {
 	case r.Opens == "yes":
 		return ": opened"

@@ -6,14 +6,15 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/cmd/egressd/internal/config"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/testfiles"
 )
 
 // TestTrustNeverSaysShutOfWhatIsOpened has rules of a project of which some part is
 // opened, though what stands for them is not: a person decides by what is shown.
 func TestTrustNeverSaysShutOfWhatIsOpened(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	dir := clitest.FilesIn(t, map[string]string{
+	dir := testfiles.FilesIn(t, map[string]string{
 		config.FileName: `version: 1
 ceiling: [staging.acme.example, "20.1.2.0/24", "ports.acme.example:8000", held.acme.example, clear.example, late.acme.example]
 rego: [held.rego]
@@ -77,7 +78,7 @@ func TestATreeThatReadsOtherwiseThanItIsCannotBeTrusted(t *testing.T) {
 		"what is no text":              {"hosts: [a.example] # \xff\n", cli.ExitUsage},
 		"text that is escaped in YAML": {"hosts: [\"a.example\", \"\\e[2J\"]\n", cli.ExitOK},
 	} {
-		dir := clitest.FilesIn(t, map[string]string{
+		dir := testfiles.FilesIn(t, map[string]string{
 			config.FileName:              "version: 1\nsandboxes: [{name: app, token_file: app.token, project: tree}]\n",
 			"tree/.egressd/project.yaml": "version: 1\nrego: [policy]\n", "tree/.egressd/policy/p.rego": module, "tree/.egressd/policy/d.yaml": row.data,
 		})

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// Sandbox returns the sandbox of that name, or a zero one for "" where none
+// are listed.
+func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
+	listed := c.File.Sandboxes
+	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
+		return &policy.SandboxRules{Name: sandbox.Default}, nil
+	}
+	if len(listed) == 0 {
+		return nil, hint.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
+	}
+	names := make([]string, len(listed))
+	for i := range listed {
+		if names[i] = listed[i].Name; names[i] == name {
+			return &listed[i], nil
+		}
+	}
+	if name == "" {
+		return nil, hint.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.Path), "--sandbox "+names[0])
+	}
+	near := spelling.Nearest(name, names)
+	if near == "" {
+		near = names[0]
+	}
+	return nil, hint.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
+}
+
+// ProxyAt is [Config.ProxyOf] of the configuration at path, but for the address where
+// listen says that. With listen and no sandbox it needs no configuration.
+func ProxyAt(path, listen, sandbox string) (string, *url.Userinfo, error) {
+	if listen != "" && sandbox == "" {
+		return listen, nil, nil
+	}
+	cfg, err := Load(path)
+	if err != nil {
+		return "", nil, err
+	}
+	listener, user, err := cfg.ProxyOf(sandbox)
+	if err != nil {
+		return "", nil, err
+	}
+	if listen != "" {
+		listener = listen
+	}
+	return listener, user, nil
+}
+
+// ProxyOf returns the listener that a sandbox uses, and the token that it has
+// to show there, or nil.
+func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
+	s, err := c.Sandbox(name)
+	if err != nil {
+		return "", nil, err
+	}
+	listener := c.listenerOf(s)
+	if listener == "" {
+		return "", nil, hint.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
+	}
+	if s.TokenFile == "" {
+		return listener, nil, nil
+	}
+	token, err := c.token(s)
+	if err != nil {
+		return "", nil, err
+	}
+	return listener, url.UserPassword(s.Name, token), nil
+}
+
+// MaxTokenBytes bounds what is read of a token file.
+const MaxTokenBytes = 4096
+
+// token reads the secret of a sandbox: the content of its file without the
+// newline at its end.
+func (c *Config) token(s *policy.SandboxRules) (string, error) {
+	path := c.Relative(s.TokenFile)
+	text, err := durable.Read(path, MaxTokenBytes)
+	if err != nil {
+		return "", hint.Failed(fmt.Errorf("token of sandbox %s: %w", s.Name, err), "head -c 24 /dev/urandom | base64 > "+path)
+	}
+	token := strings.TrimRight(string(text), "\r\n")
+	if token == "" {
+		return "", hint.Failed(fmt.Errorf("token of sandbox %s: %s holds none", s.Name, path), "head -c 24 /dev/urandom | base64 > "+path)
+	}
+	return token, nil
+}
+
+// EntryOf is what tells the sandbox s from the others. Its token is named
+// only, until [config.entries] puts it in.
+func EntryOf(s *policy.SandboxRules) *sandbox.Entry {
+	return &sandbox.Entry{
+		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
+		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
+	}
+}
+
+// overflowUID is the user that the kernel shows in place of each that a user
+// namespace has no number for (user_namespaces(7)).
+const overflowUID = 65534
+
+// checkUsers refuses a user who may be anybody.
+func (c *Config) checkUsers() error {
+	for i := range c.File.Sandboxes {
+		s := &c.File.Sandboxes[i]
+		if !slices.Contains(s.UIDs, overflowUID) {
+			continue
+		}
+		text, err := os.ReadFile("/proc/self/uid_map")
+		if err != nil || !mapsEveryone(string(text)) {
+			err := fmt.Errorf("sandbox %s: egressd runs in a user namespace, in which uid %d is every user that has no number there", s.Name, overflowUID)
+			return hint.Misused(err, "give the program another user, or run egressd outside of the namespace")
+		}
+	}
+	return nil
+}
+
+// mapsEveryone reports whether a user namespace with that uid_map has a number
+// for each user.
+func mapsEveryone(uidMap string) bool {
+	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
+}
+
+// Entries are the sandboxes of the file, with the tokens that it points to.
+func (c *Config) Entries() ([]sandbox.Entry, error) {
+	if c.Who != nil {
+		return c.Who, nil
+	}
+	if err := c.checkUsers(); err != nil {
+		return nil, err
+	}
+	var all []sandbox.Entry
+	for i := range c.File.Sandboxes {
+		s := &c.File.Sandboxes[i]
+		e := EntryOf(s)
+		if s.TokenFile != "" {
+			token, err := c.token(s)
+			if err != nil {
+				return nil, err
+			}
+			e.Token = token
+		}
+		all = append(all, *e)
+	}
+	return all, nil
+}

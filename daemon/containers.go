@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// containersPatience is how long a daemon waits for what an engine says of the containers that
+// run already. Who comes later than that waits for himself.
+const containersPatience = 3 * time.Second
+
+// containers are those that the daemon knows sandboxes by. A nil one has none.
+type containers struct {
+	*sandbox.Containers
+	stop     context.CancelFunc
+	watching sync.WaitGroup
+
+	mu   sync.Mutex
+	lost error // what the operator was told last
+	told chan struct{}
+}
+
+// watchContainers has sandboxes be known by their containers from now on, where the
+// configuration asks for that; then those that run are known soon.
+func (d *Daemon) watchContainers(c *config.Config) {
+	if d.containers != nil {
+		d.containers.Each(d.contained) // they may be of other sandboxes now
+		return
+	}
+	if !c.File.AsksDocker() || c.Who != nil { // a run has one sandbox, whatever is listed
+		return
+	}
+	w := &containers{Containers: sandbox.NewContainers(c.EngineSocket()), told: make(chan struct{})}
+	first := sync.OnceFunc(func() { close(w.told) })
+	w.Started = d.contained
+	w.Ended = func(k *policy.Container) { d.Gate.CutContainer(k) }
+	w.Health = func(err error) {
+		d.engineHealth(w, err)
+		first()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	d.containers = w
+	d.sandboxes.SetContainers(w.Containers)
+	w.watching.Go(func() { w.Watch(ctx) })
+	select {
+	case <-w.told:
+	case <-time.After(containersPatience):
+	}
+}
+
+// engineHealth tells the operator, and the log, when containers are not known any more,
+// and when they are again.
+func (d *Daemon) engineHealth(w *containers, err error) {
+	w.mu.Lock()
+	was := w.lost
+	w.lost = err
+	w.mu.Unlock()
+	note := ""
+	switch {
+	case err != nil && was == nil:
+		note = "containers are unknown, and thus refused: the engine cannot be asked: " + err.Error()
+		fmt.Fprintf(d.Talk, "egressd: error: %s\n", printable.Text(note))
+		fmt.Fprintln(d.Talk, "egressd: hint: start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
+	case err == nil && was != nil:
+		note = "containers are known again: the engine answers"
+		fmt.Fprintf(d.Talk, "egressd: %s\n", note)
+	default:
+		return
+	}
+	if err := d.Gate.Note(egress.KindRecovery, clipped(note)); err != nil {
+		d.Complain(err)
+	}
+}
+
+// contained speaks up where a container would be two sandboxes, and is none then.
+func (d *Daemon) contained(k *sandbox.Known) {
+	names := d.sandboxes.Claims(k)
+	if len(names) < 2 {
+		return
+	}
+	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
+	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable.Text(note), d.Path)
+	if err := d.Gate.NoteSandbox(egress.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
+		d.Complain(err)
+	}
+}
+
+func (c *containers) close() {
+	if c != nil {
+		c.stop()
+		c.watching.Wait()
+	}
+}

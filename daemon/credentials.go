@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/internal/threads"
+	"github.com/egressd/egressd/policy"
+)
+
+// credentials are what the rules of one policy add to requests.
+type credentials struct {
+	digest string
+	all    []*credential
+	over   time.Time // when another took its place; guarded by the keyring
+}
+
+// A credential is one rule's, as it was last read.
+type credential struct {
+	policy.Injection
+	now atomic.Pointer[secret.Secret]
+}
+
+// A keyring holds the credentials of the policy in force, and while another is
+// being put in force, of both. It is safe for concurrent use.
+type keyring struct {
+	mu      sync.Mutex                     // held while held is changed
+	held    atomic.Pointer[[]*credentials] // the newest first
+	refresh sync.WaitGroup
+	stop    context.CancelFunc // of what reads the newest again
+	forget  *time.Timer        // of the ones before
+}
+
+const (
+	commandMost = 10 * time.Second
+	decidedMost = 10 * time.Second // between a decision and its request, generously
+)
+
+// find returns what the rule adds to a request for dst, by the policy with
+// that digest: an id of one policy may be another rule's in the next.
+func (k *keyring) find(rule, digest string, dst policy.Destination) *secret.Secret {
+	held := k.held.Load()
+	if held == nil {
+		return nil
+	}
+	for _, set := range *held {
+		if set.digest != digest {
+			continue
+		}
+		for _, c := range set.all {
+			if c.Rule == rule && c.Covers(dst) {
+				return c.now.Load()
+			}
+		}
+	}
+	return nil
+}
+
+// add makes set available beside what is held.
+func (k *keyring) add(set *credentials) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held := []*credentials{set}
+	if before := k.held.Load(); before != nil {
+		held = append(held, *before...)
+	}
+	k.held.Store(&held)
+}
+
+// drop takes set back, whose policy was not put in force.
+func (k *keyring) drop(set *credentials) {
+	k.without(func(s *credentials) bool { return s == set })
+}
+
+// without forgets the sets that are gone.
+func (k *keyring) without(gone func(*credentials) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), gone)
+	k.held.Store(&held)
+}
+
+// keep has set, which was added, read again from now on where its rules say
+// so, and forgets the others in a while: a request that was decided a moment
+// ago still needs them. complain is told what could not be read.
+func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
+	k.close()
+	k.replace(set)
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	for _, one := range set.all {
+		if one.Inject.Refresh > 0 {
+			k.refresh.Go(func() { one.follow(ctx, c, complain) })
+		}
+	}
+}
+
+// replace forgets all but set, which was added, in a while. What is read again still is.
+func (k *keyring) replace(set *credentials) {
+	k.tidy(set)
+	if k.forget != nil {
+		k.forget.Stop()
+	}
+	k.forget = time.AfterFunc(decidedMost, func() { // whatever was added in between, and taken back
+		now := time.Now()
+		k.without(func(s *credentials) bool { return s.isOver(now) })
+	})
+}
+
+// addAs makes what is held for the policy with the digest before available to another with
+// the same rules for credentials, which are one and the same: what is read again is for both.
+func (k *keyring) addAs(before, digest string) *credentials {
+	set := &credentials{digest: digest}
+	if held := k.held.Load(); held != nil {
+		if i := slices.IndexFunc(*held, func(s *credentials) bool { return s.digest == before }); i >= 0 {
+			set.all = (*held)[i].all
+		}
+	}
+	k.add(set)
+	return set
+}
+
+// tidy forgets what was replaced a while ago, however often there are other policies, and the
+// set before of the same policy.
+func (k *keyring) tidy(set *credentials) {
+	now, digests := time.Now(), map[string]bool{}
+	k.without(func(s *credentials) bool {
+		again := digests[s.digest]
+		digests[s.digest] = true
+		if s != set && s.over.IsZero() {
+			s.over = now
+		}
+		return again || s.isOver(now)
+	})
+}
+
+// isOver reports whether nothing that was decided by the set's policy can need it any more.
+func (s *credentials) isOver(now time.Time) bool {
+	return !s.over.IsZero() && now.Sub(s.over) >= decidedMost
+}
+
+// close ends what reads credentials again.
+func (k *keyring) close() {
+	if k.stop != nil {
+		k.stop()
+		k.forget.Stop()
+	}
+	k.refresh.Wait()
+}
+
+// follow reads the credential again and again until ctx is done. What cannot
+// be read leaves the one before in place.
+func (one *credential) follow(ctx context.Context, c *config.Config, complain func(error)) {
+	again := time.NewTicker(one.Inject.Refresh)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		if err := one.read(ctx, c); err != nil && ctx.Err() == nil {
+			complain(err)
+		}
+	}
+}
+
+// readCredentials reads every credential of the file, all at a time.
+func readCredentials(ctx context.Context, c *config.Config, digest string) (*credentials, error) {
+	set := &credentials{digest: digest}
+	for _, in := range c.File.Injections() {
+		set.all = append(set.all, &credential{Injection: in})
+	}
+	failures := make([]error, len(set.all))
+	var reading sync.WaitGroup
+	for i, one := range set.all {
+		reading.Go(func() { failures[i] = one.read(ctx, c) })
+	}
+	reading.Wait()
+	if err := errors.Join(failures...); err != nil {
+		return nil, hint.Misused(err, "correct inject in "+c.Path)
+	}
+	return set, nil
+}
+
+// read fills in what the rule adds now. The error holds no part of it.
+func (one *credential) read(ctx context.Context, c *config.Config) error {
+	text, err := secretText(ctx, c, &one.Inject)
+	if err != nil {
+		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
+	}
+	in := one.Inject
+	s, err := secret.New(secret.Options{Header: in.Header, Value: in.Value, Placeholder: in.Placeholder, Text: text})
+	if err != nil {
+		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
+	}
+	one.now.Store(s)
+	return nil
+}
+
+func secretText(ctx context.Context, c *config.Config, in *policy.Inject) ([]byte, error) {
+	switch {
+	case in.File != "":
+		f, err := os.Open(c.Relative(in.File))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, 2*config.MaxTokenBytes+1))
+	case in.Env != "":
+		text, set := os.LookupEnv(in.Env)
+		if !set {
+			return nil, fmt.Errorf("the variable %s is not set", in.Env)
+		}
+		return []byte(text), nil
+	default:
+		return commandOutput(ctx, c, in.Command)
+	}
+}
+
+// commandOutput returns what a command prints on standard output. What it says on
+// standard error is not shown, since it may hold the credential.
+func commandOutput(ctx context.Context, c *config.Config, command []string) ([]byte, error) {
+	if len(command) == 0 {
+		return nil, errors.New("neither file, env nor command is given")
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandMost)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], slices.Clone(command[1:])...)
+	cmd.Dir = filepath.Dir(c.Path)
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := threads.Awake(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
+		}
+		return nil, fmt.Errorf("%s: %w", command[0], err)
+	}
+	return out.Bytes(), nil
+}

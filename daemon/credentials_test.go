@@ -1,0 +1,248 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// keyed is a configuration whose rule "key" for api.example.com has inject
+// from the given source.
+func keyed(t *testing.T, source string) *config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), config.FileName)
+	text := "version: 1\nallow:\n  - {host: api.example.com, id: key, inject: {header: X-Key, " + source + "}}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func destination(t *testing.T, text string) policy.Destination {
+	t.Helper()
+	dst, err := policy.ParseDestination(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+// sent is the value that a request would carry.
+func sent(s *secret.Secret) string {
+	if s == nil {
+		return ""
+	}
+	return s.Inject(nil)[0].Value
+}
+
+func TestACredentialComesFromItsSource(t *testing.T) {
+	t.Setenv("EGRESSD_TEST_KEY", "from-the-environment")
+	for source, want := range map[string]string{
+		"file: key.txt":                                  "from-a-file",
+		`env: EGRESSD_TEST_KEY, value: "k {}"`:           "k from-the-environment",
+		`command: [echo, "from a command"], value: "{}"`: "from a command",
+	} {
+		c := keyed(t, source)
+		if err := os.WriteFile(c.Relative("key.txt"), []byte("from-a-file\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set, err := readCredentials(t.Context(), c, "sha256:1")
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		var k keyring
+		k.add(set)
+		k.keep(set, c, func(err error) { t.Error(err) })
+		if got := sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))); got != want {
+			t.Errorf("%s: sent %q, want %q", source, got, want)
+		}
+		k.close()
+	}
+}
+
+func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
+	c := keyed(t, "command: [echo, a-long-key]")
+	before, err := readCredentials(t.Context(), c, "sha256:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := readCredentials(t.Context(), c, "sha256:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var k keyring
+		defer k.close()
+		found := func(rule, digest, dst string) bool { return k.find(rule, digest, destination(t, dst)) != nil }
+		if found("key", "sha256:1", "api.example.com:443") {
+			t.Error("an empty ring had a credential")
+		}
+		k.add(before)
+		k.keep(before, c, nil)
+		for _, other := range [][3]string{
+			{"other", "sha256:1", "api.example.com:443"},
+			{"key", "sha256:2", "api.example.com:443"},
+			{"key", "sha256:1", "api.example.com:8443"},
+			{"key", "sha256:1", "example.com:443"},
+		} {
+			if found(other[0], other[1], other[2]) {
+				t.Errorf("%v has a credential", other)
+			}
+		}
+		k.add(next)
+		k.drop(next)
+		if !found("key", "sha256:1", "api.example.com:443") || found("key", "sha256:2", "api.example.com:443") {
+			t.Error("a policy that was not put in force took a credential along")
+		}
+		k.add(next)
+		k.keep(next, c, nil)
+		if !found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
+			t.Error("while the policy changes, one of the two has no credential")
+		}
+		time.Sleep(decidedMost + time.Second)
+		if found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
+			t.Error("the policy before still has its credential, or the one in force has lost it")
+		}
+	})
+}
+
+// TestCredentialsAreForgottenWhilePoliciesChange has a policy come each second for ten minutes,
+// so that it is never quiet: what was replaced long ago is held no more, and what was a moment
+// ago still is.
+func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
+	c := keyed(t, "command: [echo, a-long-key]")
+	const policies = 600
+	for name, digest := range map[string]func(i int) string{
+		"two in turn":   func(i int) string { return fmt.Sprint("sha256:", i%2) },
+		"always others": func(i int) string { return fmt.Sprint("sha256:", i) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var k keyring
+			defer k.close()
+			most := 0
+			for i := range policies {
+				set := &credentials{digest: digest(i)}
+				k.add(set)
+				k.keep(set, c, nil)
+				most = max(most, len(*k.held.Load()))
+				time.Sleep(time.Second)
+			}
+			if bound := int(decidedMost/time.Second) + 1; most > bound || most < 2 {
+				t.Errorf("%s: the credentials of %d policies were held at a time, want 2 to %d", name, most, bound)
+			}
+			held := *k.held.Load()
+			if held[0].digest != digest(policies-1) || held[1].digest != digest(policies-2) {
+				t.Errorf("%s: the credentials of %s and %s are held first", name, held[0].digest, held[1].digest)
+			}
+			time.Sleep(decidedMost)
+			if n := len(*k.held.Load()); n != 1 {
+				t.Errorf("%s: the credentials of %d policies are held when all but one is over", name, n)
+			}
+		})
+	}
+}
+
+// TestCredentialsAreForgottenThoughAReloadFails has one fail while those before are still held,
+// and one that is under way when their time is over.
+func TestCredentialsAreForgottenThoughAReloadFails(t *testing.T) {
+	c := keyed(t, "command: [echo, a-long-key]")
+	for name, lasts := range map[string]time.Duration{"at once": 0, "later": 2 * decidedMost} {
+		synctest.Test(t, func(t *testing.T) {
+			var k keyring
+			defer k.close()
+			for _, digest := range []string{"sha256:1", "sha256:2"} {
+				set := &credentials{digest: digest}
+				k.add(set)
+				k.keep(set, c, nil)
+				time.Sleep(time.Second)
+			}
+			failing := &credentials{digest: "sha256:3"}
+			k.add(failing)
+			time.Sleep(lasts)
+			if held := *k.held.Load(); held[0] != failing {
+				t.Errorf("%s: what is about to be in force is not held", name)
+			}
+			k.drop(failing)
+			time.Sleep(decidedMost)
+			if held := *k.held.Load(); len(held) != 1 || held[0].digest != "sha256:2" {
+				t.Errorf("%s: the credentials of %d policies are held", name, len(held))
+			}
+		})
+	}
+}
+
+// TestACredentialThatCannotBeHad has errors that say where, and never what.
+func TestACredentialThatCannotBeHad(t *testing.T) {
+	for source, want := range map[string]string{
+		"file: missing.txt":                                  "no such file",
+		"env: EGRESSD_TEST_UNSET":                            "EGRESSD_TEST_UNSET is not set",
+		`command: [sh, "-c", "echo leaked-key >&2; exit 3"]`: "exit status 3",
+		"command: [echo, leaked]":                            "8",
+	} {
+		_, err := readCredentials(t.Context(), keyed(t, source), "sha256:1")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "rule key") {
+			t.Errorf("%s: %v, want %q", source, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "leaked-key") {
+			t.Errorf("%s: the error shows what the command said: %v", source, err)
+		}
+	}
+}
+
+func TestACredentialIsReadAgain(t *testing.T) {
+	c := keyed(t, "file: key.txt, refresh: 1s")
+	path := c.Relative("key.txt")
+	write := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first-key")
+	set, err := readCredentials(t.Context(), c, "sha256:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k keyring
+	var complaints atomic.Int32
+	k.add(set)
+	k.keep(set, c, func(error) { complaints.Add(1) })
+	defer k.close()
+	now := func() string { return sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))) }
+	if got := now(); got != "first-key" {
+		t.Fatalf("sent %q", got)
+	}
+	write("second-key")
+	eventually(t, func() bool { return now() == "second-key" })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return complaints.Load() > 0 })
+	if got := now(); got != "second-key" {
+		t.Errorf("after a failure %q is sent", got)
+	}
+}
+
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come about")
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/boottime"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
+)
+
+// Bounds of what is granted for a while.
+const (
+	grantsMost   = 256
+	patternsMost = 64 // of one request
+	grantLongest = 24 * time.Hour
+)
+
+// A grant is a line that counts for a while. It is not changed.
+type grant struct {
+	admin.Grant
+	rule policy.Grant
+	end  time.Duration // by the clock of granting
+}
+
+// text is the line for a person: "allow example.com to sandbox ci".
+func (g *grant) text() string {
+	return g.Verdict + " " + g.Pattern + toSandbox(g.Sandbox)
+}
+
+func toSandbox(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " to sandbox " + name
+}
+
+// granting has lines come and go. Which there are is part of what is in force, which the
+// goroutine that reloads replaces.
+type granting struct {
+	clock func() time.Duration       // nil for the kernel's
+	turns chan func(context.Context) // what that goroutine is to do
+	again time.Duration              // not before then an end is tried once more that could not be put in force; only that goroutine's
+	ends  endings
+}
+
+// now is the time by which grants end: it goes on while the machine sleeps, and nobody sets it.
+func (g *granting) now() time.Duration {
+	if g.clock != nil {
+		return g.clock()
+	}
+	return boottime.Now()
+}
+
+// live are the grants that have not ended.
+func (d *Daemon) live() []*grant {
+	now := d.operator.now.Load()
+	if now == nil {
+		return nil
+	}
+	at := d.grants.now()
+	return slices.DeleteFunc(slices.Clone(now.grants), func(g *grant) bool { return g.end <= at })
+}
+
+// rulesOf are grants as a policy takes them, in an order that does not depend on theirs: the
+// digest does.
+func rulesOf(grants []*grant) []policy.Grant {
+	all := make([]policy.Grant, len(grants))
+	for i, g := range grants {
+		all[i] = g.rule
+	}
+	slices.SortFunc(all, func(a, b policy.Grant) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// inTurn has the goroutine that reloads do something, and waits for that.
+func (d *Daemon) inTurn(ctx context.Context, do func(context.Context) error) error {
+	told := make(chan error, 1)
+	select {
+	case d.grants.turns <- func(ctx context.Context) { told <- do(ctx) }:
+	case <-d.operator.ended:
+		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping", Hint: "egressd serve, which begins without grants"}
+	case <-ctx.Done():
+		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with a reload", Hint: "the same command, once more"}
+	}
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		return &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "it takes long, and goes on", Hint: "egressd grants, which says what came of it"}
+	}
+}
+
+// regrant puts the policy in force once more, with grants in the place of those before. Open
+// flows that it does not allow are cut by the time it returns. With an error, all is as before.
+func (d *Daemon) regrant(ctx context.Context, grants []*grant, note string) error {
+	p, err := d.Config.Granting(rulesOf(grants))
+	if err != nil {
+		return err
+	}
+	keys := d.keys.addAs(d.policy.Digest(), p.Digest())
+	if err := d.Gate.SetPolicy(ctx, p, clipped("grants: "+note)); err != nil {
+		d.keys.drop(keys)
+		return unrecorded(err)
+	}
+	d.policy = p
+	d.keys.replace(keys)
+	before := d.operator.now.Load()
+	next := *before
+	next.policy, next.since, next.source, next.grants = p, time.Now().UTC(), clipped("grants: "+note), grants
+	d.operator.now.Store(&next)
+	d.grants.again = 0
+	d.watchEnds()
+	d.attest()
+	d.sayEnded(before.grants, grants)
+	return nil
+}
+
+func unrecorded(err error) error {
+	return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "what cannot be recorded is not done: " + err.Error(), Hint: "free space for the audit log"}
+}
+
+// retryEnd is how long an end waits that could not be put in force.
+const retryEnd = time.Second
+
+// expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever
+// this is called, and what it has let pass is cut (watchEnds).
+func (d *Daemon) expire(ctx context.Context) {
+	now, at := d.operator.now.Load(), d.grants.now()
+	if now == nil || len(now.grants) == 0 || at < d.grants.again {
+		return
+	}
+	live := d.live()
+	if len(live) == len(now.grants) {
+		return
+	}
+	var over []*grant
+	for _, g := range now.grants {
+		if g.end <= at {
+			over = append(over, g)
+		}
+	}
+	err := d.regrant(ctx, live, "ended "+idsOf(over))
+	if err != nil && d.grants.again == 0 {
+		d.Complain(fmt.Errorf("put the end of a grant in force: %w", err))
+	}
+	if err != nil {
+		d.grants.again = at + retryEnd
+	}
+}
+
+// sayEnded says which grants have ended of those that there were before.
+func (d *Daemon) sayEnded(before, after []*grant) {
+	at := d.grants.now()
+	for _, g := range before {
+		if g.end <= at && !slices.ContainsFunc(after, func(other *grant) bool { return other.ID == g.ID }) {
+			d.ended(g, "has ended")
+		}
+	}
+}
+
+// ended says that there is a grant no longer.
+func (d *Daemon) ended(g *grant, how string) {
+	note := "grant " + g.ID + " " + how + ": " + g.text()
+	if err := d.Gate.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
+		d.Complain(fmt.Errorf("record the end of a grant: %w", err))
+	}
+	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))
+}
+
+func idsOf(grants []*grant) string {
+	ids := make([]string, len(grants))
+	for i, g := range grants {
+		ids[i] = g.ID
+	}
+	return strings.Join(ids, " ")
+}
+
+// nextEnd tells when a grant ends; never where there is none.
+func (d *Daemon) nextEnd() <-chan time.Time {
+	now := d.operator.now.Load()
+	if now == nil || len(now.grants) == 0 {
+		return nil
+	}
+	at, wait := d.grants.now(), lookEvery // timers stand still while the machine sleeps
+	for _, g := range now.grants {
+		wait = min(wait, max(g.end, d.grants.again)-at)
+	}
+	return time.After(max(wait, 10*time.Millisecond))
+}
+
+// beside adds the grants to p, which a configuration has just been compiled to. Those that it
+// has no place for any more are dropped.
+func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy) (_ *policy.Policy, kept []*grant, dropped []droppedGrant) {
+	kept = slices.DeleteFunc(d.live(), func(g *grant) bool {
+		why := ""
+		if name := g.Sandbox; name != "" && checkSandbox(c, name) != nil {
+			why = "there is no such sandbox any more"
+			dropped = append(dropped, droppedGrant{g, why})
+		}
+		return why != ""
+	})
+	if len(kept) == 0 {
+		return p, nil, dropped
+	}
+	with, err := c.Granting(rulesOf(kept))
+	if err != nil {
+		with, kept, dropped = oneByOne(c, p, kept, dropped)
+	}
+	effective, shut := d.opening(ctx, c, kept)
+	if len(shut) == 0 {
+		return with, kept, dropped
+	}
+	without, err := c.Granting(rulesOf(effective))
+	if err != nil {
+		return with, kept, dropped // lines that open nothing, and are there
+	}
+	return without, effective, append(dropped, shut...)
+}
+
+// opening tells the grants that a configuration has room for from those that open nothing beside
+// it. What is denied for a while is left out: it may end before what it keeps shut.
+func (d *Daemon) opening(ctx context.Context, c *config.Config, grants []*grant) (effective []*grant, shut []droppedGrant) {
+	undenied, err := c.Granting(rulesOf(only(policy.Allow, grants)))
+	if err != nil {
+		return grants, nil
+	}
+	for _, g := range grants {
+		if why := d.shutTo(ctx, c, undenied, g); why != nil {
+			shut = append(shut, droppedGrant{g, whyText(why)})
+			continue
+		}
+		effective = append(effective, g)
+	}
+	return effective, shut
+}
+
+// only are the grants that allow, or those that deny.
+func only(effect policy.Verdict, grants []*grant) []*grant {
+	return slices.DeleteFunc(slices.Clone(grants), func(g *grant) bool { return g.rule.Effect != effect })
+}
+
+// A droppedGrant is one that a reload has no place for.
+type droppedGrant struct {
+	*grant
+	why string
+}
+
+// oneByOne keeps the grants that the tests of the files stay green with.
+func oneByOne(c *config.Config, p *policy.Policy, grants []*grant, dropped []droppedGrant) (*policy.Policy, []*grant, []droppedGrant) {
+	var kept []*grant
+	for _, g := range grants {
+		with, err := c.Granting(rulesOf(append(slices.Clone(kept), g)))
+		if err != nil {
+			dropped = append(dropped, droppedGrant{g, err.Error()})
+			continue
+		}
+		p, kept = with, append(kept, g)
+	}
+	return p, kept, dropped
+}
+
+// shutTo returns why an allow opens nothing to anybody by p, or nil.
+func (d *Daemon) shutTo(ctx context.Context, c *config.Config, p *policy.Policy, g *grant) (why *policy.Reach) {
+	if g.rule.Effect != policy.Allow {
+		return nil
+	}
+	for _, who := range sandboxesOf(c, g.Sandbox) {
+		opens, r := p.Opens(ctx, g.rule.Pattern, who)
+		if opens {
+			return nil
+		}
+		why = &r
+	}
+	return why
+}
+
+// settle notes the grants that a reload has kept, and says which it has not.
+func (d *Daemon) settle(next *change) {
+	now := *d.operator.now.Load()
+	if len(now.grants) == 0 {
+		return
+	}
+	before := now.grants
+	now.grants = next.grants
+	d.operator.now.Store(&now)
+	d.watchEnds()
+	d.sayEnded(before, next.grants)
+	for _, g := range next.dropped {
+		d.ended(g.grant, "counts no longer with the new policy ("+g.why+")")
+	}
+}
+
+// endGrants says at the end that the grants end with the daemon.
+func (d *Daemon) endGrants() {
+	d.grants.ends.stop()
+	for _, g := range d.live() {
+		d.ended(g, "ends with egressd")
+	}
+}
+
+// listGrants is all that counts for a while.
+func (d *Daemon) listGrants() admin.GrantList {
+	all := admin.GrantList{Grants: []admin.Grant{}}
+	if now := d.operator.now.Load(); now != nil {
+		all.Policy = now.policy.Digest()
+	}
+	for _, g := range d.live() {
+		all.Grants = append(all.Grants, d.shown(g))
+	}
+	return all
+}
+
+// shown is a grant with the time that it has left.
+func (d *Daemon) shown(g *grant) admin.Grant {
+	left := max(0, g.end-d.grants.now())
+	v := g.Grant
+	v.Until, v.Seconds = time.Now().Add(left).UTC().Truncate(time.Second), left.Seconds()
+	return v
+}
+
+// collectGrants counts what is granted.
+func (d *Daemon) collectGrants(m *admin.Metrics, now *inForce) {
+	by := map[string]int{}
+	for _, g := range d.live() {
+		by[g.Verdict]++
+	}
+	m.Family("egressd_grants", admin.Gauge, "Lines that count for a while.")
+	for _, verdict := range []string{"allow", "deny"} {
+		m.Sample(float64(by[verdict]), "verdict", verdict)
+	}
+	m.Only("egressd_granted_total", admin.Counter, "Lines that were granted for a while.", float64(now.granted))
+}

@@ -1,0 +1,382 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// operatorsGrants is what the operator's listener has to do with grants.
+type operatorsGrants struct{ *Daemon }
+
+// List implements [admin.Granting].
+func (o operatorsGrants) List() admin.GrantList { return o.listGrants() }
+
+// Grant implements [admin.Granting].
+func (o operatorsGrants) Grant(ctx context.Context, who admin.Operator, q admin.GrantRequest) (done admin.Granted, err error) {
+	a, err := newAsking(who, q)
+	if err != nil {
+		return done, err
+	}
+	err = o.inTurn(ctx, func(ctx context.Context) (err error) {
+		done, err = o.grant(ctx, a)
+		return err
+	})
+	return done, err
+}
+
+// Revoke implements [admin.Granting].
+func (o operatorsGrants) Revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+	err = o.inTurn(ctx, func(ctx context.Context) (err error) {
+		done, err = o.revoke(ctx, who, id)
+		return err
+	})
+	return done, err
+}
+
+// An asking is a request for grants that can be read.
+type asking struct {
+	admin.GrantRequest
+	who      admin.Operator
+	effect   policy.Verdict
+	patterns []policy.Pattern
+	lasts    time.Duration
+}
+
+// refused is a request that is not granted, and what to type next.
+func refused(next, format string, arguments ...any) error {
+	return &admin.Unavailable{Status: http.StatusUnprocessableEntity, Why: fmt.Sprintf(format, arguments...), Hint: next}
+}
+
+func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
+	a := &asking{GrantRequest: q, who: who}
+	switch q.Verdict {
+	case "allow":
+		a.effect = policy.Allow
+	case "deny":
+		a.effect = policy.Deny
+	default:
+		return nil, refused("egressd allow HOST, or egressd deny HOST", "the verdict is allow or deny")
+	}
+	if q.Seconds < 1 || q.Seconds > int64(grantLongest/time.Second) {
+		return nil, refused("--for 1h; what is for longer belongs into the policy: --save", "a grant is for 1 second to %s", quantity.Span(grantLongest))
+	}
+	if a.lasts = time.Duration(q.Seconds) * time.Second; len(q.Patterns) == 0 || len(q.Patterns) > patternsMost {
+		return nil, refused("egressd allow example.com", "1 to %d hosts are granted at a time", patternsMost)
+	}
+	if _, ok := egress.ParseID(q.From); q.From != "" && !ok {
+		return nil, refused("egressd log", "what it answers is not the id of a request")
+	}
+	if q.Sandbox != "" && !sandbox.PlainName(q.Sandbox) {
+		return nil, refused("egressd ps, which has their names", "what it is for is no name of a sandbox")
+	}
+	for _, text := range q.Patterns {
+		p, err := policy.ParsePattern(text)
+		if err == nil && a.effect == policy.Allow {
+			err = checkAllow(p)
+		}
+		if err != nil && policy.InSpecialSpace(p) && policy.CheckGrant(p) == nil {
+			return nil, refused("egressd allow "+shell.Pattern(p.String())+" --save", "%v", err)
+		}
+		if err != nil {
+			return nil, refused("egressd log verdict:deny, for the hosts that are needed", "%v", err)
+		}
+		if !slices.Contains(a.patterns, p) {
+			a.patterns = append(a.patterns, p)
+		}
+	}
+	return a, nil
+}
+
+// checkAllow says why p cannot be allowed for a while, or nil: what is not public needs an
+// exception to the baseline, which is one for all sandboxes and all names that lead there.
+func checkAllow(p policy.Pattern) error {
+	if err := policy.CheckGrant(p); err != nil {
+		return err
+	}
+	if policy.InSpecialSpace(p) {
+		return fmt.Errorf("%s is not public, and the policy file alone opens that", p)
+	}
+	return nil
+}
+
+// sandboxesOf are those for whom a line is judged.
+func sandboxesOf(c *config.Config, name string) (all []policy.Sandbox) {
+	listed := c.File.Sandboxes
+	switch {
+	case len(listed) == 0:
+		return []policy.Sandbox{{Name: cmp.Or(name, sandbox.Default), Stay: 1}} // as one that has handed its network in, which may have any name
+	case name != "":
+		return []policy.Sandbox{{Name: name}}
+	}
+	for _, s := range listed {
+		all = append(all, policy.Sandbox{Name: s.Name})
+	}
+	return all
+}
+
+// checkSandbox says why a policy has no sandbox of that name, or nil. Where none are listed,
+// those who hand a network in have any.
+func checkSandbox(c *config.Config, name string) error {
+	if len(c.File.Sandboxes) == 0 && len(c.EnterNames()) > 0 {
+		return nil
+	}
+	_, err := c.Sandbox(name)
+	return err
+}
+
+// whyText names the rule, also where its reason does not.
+func whyText(r *policy.Reach) string {
+	d := &r.Why
+	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {
+		return d.Reason
+	}
+	return "rule " + d.Rule + ": " + d.Reason
+}
+
+// grant judges what is asked for beside the configuration in force, and puts it in force.
+func (d *Daemon) grant(ctx context.Context, a *asking) (done admin.Granted, err error) {
+	now := d.operator.now.Load()
+	if now == nil {
+		return done, refused("egressd status", "no policy is in force")
+	}
+	if a.Sandbox != "" {
+		if err := checkSandbox(d.Config, a.Sandbox); err != nil {
+			return done, refused("egressd "+a.Verdict+" HOST --sandbox NAME, with one of those", "%v", err)
+		}
+	}
+	d.expire(ctx)
+	live := d.live()
+	judging, cancel := context.WithTimeout(ctx, judgeWithin)
+	defer cancel()
+	j, err := d.judging(judging, a, live)
+	if err != nil {
+		return done, err
+	}
+	next := append(j.others, j.made...)
+	switch {
+	case len(j.made) == 0:
+		return j.told(d, now.policy), nil
+	case len(next) > grantsMost:
+		return done, refused("egressd grants revoke ID, or egressd allow HOST --save", "there are %d grants, and no more than %d", len(live), grantsMost)
+	}
+	after, err := d.Config.Granting(rulesOf(next))
+	if err != nil {
+		return done, refused("where it is a test that no longer holds, change it in "+d.Path+" first", "with that, the policy would be refused, so nothing was granted\n%v", err)
+	}
+	if err := j.judge(judging, d, after); err != nil {
+		return done, err
+	}
+	for _, g := range j.made {
+		if err := d.Gate.NoteOperator(a.who.Note(a.note(g))); err != nil {
+			return done, unrecorded(err)
+		}
+	}
+	if err := d.regrant(ctx, next, idsOf(j.made)+", asked for by "+a.who.String()); err != nil {
+		return done, err
+	}
+	d.countGranted(len(j.made))
+	for _, g := range j.made {
+		fmt.Fprintf(d.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
+	}
+	return j.told(d, d.policy), nil
+}
+
+// note is what the log says of a grant.
+func (a *asking) note(g *grant) string {
+	text := fmt.Sprintf("grant %s for %s, until %s: %s", g.ID, quantity.Span(a.lasts), g.Until.Format(time.RFC3339), g.text())
+	if a.From != "" {
+		text += ", in answer to " + a.From
+	}
+	return text
+}
+
+func (d *Daemon) countGranted(n int) {
+	now := *d.operator.now.Load()
+	now.granted += n
+	d.operator.now.Store(&now)
+}
+
+// A judgement is what comes of a request for grants.
+type judgement struct {
+	*asking
+	before   *policy.Policy // with what is denied for a while, and nothing that is allowed
+	who      []policy.Sandbox
+	others   []*grant // that stay as they are
+	made     []*grant
+	already  []string
+	warnings []string
+}
+
+// judging finds out what of a request is to be granted. A line that was granted before, to the
+// same, is granted for the time that is asked for now.
+func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
+	j = &judgement{asking: a, who: sandboxesOf(d.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
+	if j.before, err = d.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
+		return nil, refused("egressd status", "%v", err)
+	}
+	for _, p := range a.patterns {
+		if a.effect == policy.Allow && j.isAllowed(ctx, p) && ctx.Err() == nil {
+			j.already = append(j.already, p.String())
+			continue
+		}
+		id := ""
+		j.others = slices.DeleteFunc(j.others, func(g *grant) bool {
+			same := g.rule.Effect == a.effect && g.rule.Pattern == p && g.Sandbox == a.Sandbox
+			if same {
+				id = g.ID
+			}
+			return same
+		})
+		j.made = append(j.made, d.newGrant(a, p, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
+	}
+	return j, nil
+}
+
+// isAllowed reports whether p is allowed without grants, to whomever it is for.
+func (j *judgement) isAllowed(ctx context.Context, p policy.Pattern) bool {
+	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, p, who) })
+}
+
+func (d *Daemon) newGrant(a *asking, p policy.Pattern, id string) *grant {
+	began, end := time.Now(), d.grants.now()+a.lasts
+	g := &grant{end: end, Grant: admin.Grant{
+		ID: id, Verdict: a.Verdict, Pattern: p.String(), Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
+		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
+	}}
+	if !a.who.Addr.IsValid() {
+		g.UID = &a.who.UID
+	}
+	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Pattern: p, Sandbox: a.Sandbox, Over: func() bool { return d.grants.now() >= end }}
+	return g
+}
+
+// newGrantID is one that no other grant has, and that no flow can have.
+func newGrantID(others []*grant) string {
+	for {
+		id := "G" + rand.Text()[:6]
+		if !slices.ContainsFunc(others, func(g *grant) bool { return g.ID == id }) {
+			return id
+		}
+	}
+}
+
+// judgeWithin bounds for how long requests for grants hold up everything else that changes the
+// policy: a pattern may have 65,535 ports, a policy many sandboxes and Rego.
+const judgeWithin = 5 * time.Second
+
+// judge refuses a line that changes nothing, and warns of what it does not change.
+func (j *judgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) error {
+	if j.effect == policy.Allow { // what denies comes before everything
+		for _, g := range j.made {
+			if err := j.judgeAllow(ctx, d, g, after); err != nil {
+				return err
+			}
+		}
+	}
+	if j.Sandbox != "" && j.Sandbox != sandbox.Default && len(d.Config.File.Sandboxes) == 0 && !d.stays.has(j.Sandbox) {
+		j.warn("nobody has handed in a network as sandbox %s right now", j.Sandbox)
+	}
+	if r := d.operator.now.Load().rejected; r != nil && r.Current {
+		j.warn("%s is not in force as it is now, and this counts beside what is: egressd status", d.Path)
+	}
+	return nil
+}
+
+func (j *judgement) warn(format string, arguments ...any) {
+	j.warnings = append(j.warnings, fmt.Sprintf(format, arguments...))
+}
+
+func (j *judgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *policy.Policy) error {
+	changes := false
+	var shut policy.Reach
+	for _, who := range j.who {
+		before, r := j.before.Reach(ctx, g.rule.Pattern, who), after.Reach(ctx, g.rule.Pattern, who)
+		changes = changes || r.Allowed > before.Allowed
+		if before.Asked != "" && r.Asked != before.Asked {
+			j.warn("rule %s asks a person about %s%s, and does not until the grant ends", before.Asks.Rule, before.Asked, j.to(d, who))
+		}
+		if r.Refused > 0 {
+			j.warn("%s stays refused%s: %s", r.Shut, j.to(d, who), whyText(&r))
+			shut = r
+		}
+	}
+	if ctx.Err() != nil { // of the rest, nothing is known
+		return refused("egressd allow HOST:PORT, with the ports that are needed", "it takes longer than %s to find out what that would open", judgeWithin)
+	}
+	if !changes {
+		return refused(wayOut(d, &shut), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), whyText(&shut))
+	}
+	if sharing := g.rule.Pattern.Sharing(); sharing != "" {
+		j.warn("%s %s", g.Pattern, sharing)
+	}
+	return nil
+}
+
+// to names a sandbox where there are several.
+func (j *judgement) to(d *Daemon, who policy.Sandbox) string {
+	if len(d.Config.File.Sandboxes) == 0 && j.Sandbox == "" {
+		return ""
+	}
+	return toSandbox(who.Name)
+}
+
+// wayOut is what to type where a grant does not open what it names.
+func wayOut(d *Daemon, r *policy.Reach) string {
+	id, granted := strings.CutPrefix(r.Why.Rule, "grant:")
+	switch {
+	case granted:
+		return "egressd grants revoke " + id
+	case r.Why.Verdict == policy.Ask:
+		return "egressd questions, which lists what rule " + r.Why.Rule + " asks, and egressd approve ID"
+	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
+		return "--sandbox " + r.Sandbox + ", for a grant to that one, whose own list does not have it"
+	case r.Why.Layer == policy.Organisation && d.Config.Organisation != nil:
+		return "ask who keeps " + d.Config.Organisation.Path + ", which decides this"
+	case r.Why.Rule == "ceiling":
+		return "write it under ceiling in " + d.Path + ", if it is meant to pass"
+	case r.Why.Class == policy.AddressDenied:
+		return "egressd check " + shell.Pattern(r.Shut)
+	}
+	return "change rule " + r.Why.Rule + " in " + d.Path + ", if it is meant to pass"
+}
+
+func (j *judgement) told(d *Daemon, p *policy.Policy) admin.Granted {
+	done := admin.Granted{Grants: []admin.Grant{}, Already: j.already, Warnings: j.warnings, Policy: p.Digest()}
+	for _, g := range j.made {
+		done.Grants = append(done.Grants, d.shown(g))
+	}
+	return done
+}
+
+// revoke takes a grant back.
+func (d *Daemon) revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+	d.expire(ctx)
+	live := d.live()
+	i := slices.IndexFunc(live, func(g *grant) bool { return g.ID == id })
+	if i < 0 {
+		return done, &admin.Unavailable{Status: http.StatusNotFound, Why: "there is no grant with that id", Hint: "egressd grants"}
+	}
+	g := live[i]
+	if err := d.Gate.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {
+		return done, unrecorded(err)
+	}
+	if err := d.regrant(ctx, slices.Delete(live, i, i+1), "revoked "+g.ID+", asked for by "+who.String()); err != nil {
+		return done, err
+	}
+	fmt.Fprintf(d.Talk, "egressd: grant %s was revoked: %s\n", g.ID, g.text())
+	return admin.Revoked{Revoked: d.shown(g), Policy: d.policy.Digest()}, nil
+}

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/internal/hint"
+)
+
+// A nameDoor is where names are asked for: one address, over UDP and TCP.
+type nameDoor struct {
+	udp  *net.UDPConn
+	tcp  net.Listener
+	name string // that the file gives it
+}
+
+// listenForNames opens what listen.dns names, and adds to own what can be
+// connected to.
+func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
+	for _, name := range d.Config.File.Listen.DNS {
+		door, err := d.openNames(name)
+		if err != nil {
+			return hint.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
+		}
+		d.giveRoom()
+		d.nameDoors = append(d.nameDoors, door)
+		*own = append(*own, door.tcp.Addr().(*net.TCPAddr).AddrPort())
+	}
+	return nil
+}
+
+// openNames opens an address for both protocols, or takes what the service manager
+// has opened of it.
+func (d *Daemon) openNames(name string) (door nameDoor, err error) {
+	at, err := netip.ParseAddrPort(name)
+	if err != nil {
+		return nameDoor{}, err
+	}
+	tcp, udp := d.tailor.handed.stream(atExactly(at)), d.tailor.handed.packet(atExactly(at))
+	switch conn, isUDP := udp.(*net.UDPConn); {
+	case tcp == nil && udp == nil:
+		return openNames(name)
+	case tcp != nil && isUDP:
+		return nameDoor{conn, tcp, name}, nil
+	case tcp != nil:
+		tcp.Close()
+	case udp != nil:
+		udp.Close()
+	}
+	return nameDoor{}, errors.New("the service manager has opened it for one of UDP and TCP; ListenStream= and ListenDatagram= are both needed")
+}
+
+// openNames opens an address for both protocols, at one port also where the
+// kernel is to choose it.
+func openNames(name string) (door nameDoor, err error) {
+	at, err := netip.ParseAddrPort(name)
+	if err != nil {
+		return nameDoor{}, err
+	}
+	version := "6"
+	if at.Addr().Is4() {
+		version = "4"
+	}
+	for range 8 {
+		tcp, err := net.Listen("tcp"+version, at.String())
+		if err != nil {
+			return nameDoor{}, err
+		}
+		var udp *net.UDPConn
+		if udp, err = net.ListenUDP("udp"+version, net.UDPAddrFromAddrPort(tcp.Addr().(*net.TCPAddr).AddrPort())); err == nil {
+			return nameDoor{udp, tcp, name}, nil
+		}
+		tcp.Close()
+		if at.Port() != 0 {
+			return nameDoor{}, err
+		}
+	}
+	return nameDoor{}, errors.New("no port is free for both UDP and TCP")
+}
+
+// serveNames answers on what listenForNames opened.
+func (d *Daemon) serveNames() {
+	for _, door := range d.nameDoors {
+		d.Serving.Go(func() { d.lost(door.name, d.filter.ServeUDP(door.udp, door.name)) })
+		d.Serving.Go(func() { d.lost(door.name, d.filter.ServeTCP(door.tcp, door.name)) })
+		fmt.Fprintf(d.Talk, "egressd: listening on %s (dns)\n", door.tcp.Addr())
+	}
+}
+
+// lost tells the operator that a listener is no longer served.
+func (d *Daemon) lost(name string, err error) {
+	if !errors.Is(err, dns.ErrServerClosed) {
+		d.isLost(name, err)
+	}
+}
+
+func (d *Daemon) closeNames() {
+	for _, door := range d.nameDoors {
+		door.udp.Close()
+		door.tcp.Close()
+	}
+}
+
+// asksItself refuses name servers of which one is this configuration's own
+// listener: a host whose resolv.conf points at egressd needs another upstream.
+func asksItself(c *config.Config, upstreams []netip.AddrPort) error {
+	if len(c.File.Listen.DNS) == 0 {
+		return nil
+	}
+	own, err := config.HostAddresses()
+	if err != nil {
+		return fmt.Errorf("list this host's addresses: %w", err)
+	}
+	for _, name := range c.File.Listen.DNS {
+		at, err := netip.ParseAddrPort(name)
+		if err != nil {
+			return err
+		}
+		for _, up := range upstreams {
+			local := up.Addr().IsLoopback() || up.Addr().IsUnspecified() || slices.Contains(own, up.Addr())
+			if up.Port() == at.Port() && (up.Addr() == at.Addr() || at.Addr().IsUnspecified() && local) {
+				return fmt.Errorf("the name server %s is egressd itself, by listen.dns", up)
+			}
+		}
+	}
+	return nil
+}

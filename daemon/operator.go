@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// An operator is the listener at which egressd is watched and told to reload. The zero
+// value is none.
+type operator struct {
+	listener net.Listener
+	name     string // in the file
+	server   *admin.Server
+	token    string // its file; "" at a Unix socket
+	serving  sync.WaitGroup
+
+	at       atomic.Pointer[[]netip.AddrPort] // over TCP, where it listens
+	now      atomic.Pointer[inForce]          // what the goroutine that reloads has put in force
+	orders   chan order
+	ended    chan struct{} // is closed once nobody takes orders
+	stopping atomic.Bool
+
+	nobodyAnswers func() // is called once the listener is not served any more
+
+	mu   sync.Mutex // guards what follows
+	lost []string   // listeners that are no longer served
+}
+
+// An order has the goroutine that reloads do so. told has room for the answer.
+type order struct {
+	why  string
+	told chan error
+}
+
+// where is what the policy has to keep everybody away from.
+func (o *operator) where() []netip.AddrPort {
+	if at := o.at.Load(); at != nil {
+		return *at
+	}
+	return nil
+}
+
+// listenForOperator opens the listener, where the file names one and this is no run.
+func (d *Daemon) listenForOperator() error {
+	name := d.Config.File.Listen.Admin
+	if name == "" || d.tailor.Change != nil {
+		return nil
+	}
+	o := &d.operator
+	o.name = name
+	o.server = &admin.Server{
+		Gate: d.Gate, Log: d.Log, Complain: d.Complain,
+		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d},
+	}
+	if d.tailor.Explain != nil {
+		o.server.Explain = d.explain
+	}
+	var err error
+	if path := d.Config.OperatorSocket(); path != "" {
+		o.listener, err = d.openOperatorSocket(path)
+		o.server.Admit = admitOperator
+	} else {
+		err = d.openOperatorPort(name)
+	}
+	if err != nil {
+		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+d.Path)
+	}
+	return nil
+}
+
+// openOperatorPort listens on a loopback address. The file has no other.
+func (d *Daemon) openOperatorPort(name string) error {
+	at, err := netip.ParseAddrPort(name)
+	if err != nil || !at.Addr().IsLoopback() {
+		return errors.New("it is no address and port of loopback")
+	}
+	path, err := d.Config.OperatorToken()
+	if err != nil {
+		return err
+	}
+	o := &d.operator
+	if o.listener = d.tailor.handed.stream(atExactly(at)); o.listener == nil {
+		if o.listener, err = net.Listen("tcp", name); err != nil {
+			return err
+		}
+	}
+	if o.server.Token, err = makeToken(path); err != nil { // not before the port is this process's
+		return errors.Join(fmt.Errorf("its token: %w", err), o.listener.Close())
+	}
+	o.token = path
+	bound := addrPortOf(o.listener.Addr())
+	o.server.Host = bound.String()
+	o.at.Store(&[]netip.AddrPort{bound})
+	return nil
+}
+
+// admitOperator lets in egressd's own user and root, from the network that egressd is in:
+// the socket may have been mounted into a container whose root is this machine's.
+func admitOperator(c net.Conn) (admin.Operator, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return admin.Operator{}, errors.New("a connection of another kind")
+	}
+	n, err := sandbox.NeighbourOf(u)
+	who := admin.Operator{UID: n.UID, PID: n.PID}
+	switch {
+	case err != nil:
+		return who, errors.New("the kernel does not say who connected")
+	case n.UID != 0 && int64(n.UID) != int64(os.Geteuid()):
+		return who, errors.New("another user connected")
+	case n.Elsewhere:
+		return who, errors.New("somebody connected from another network")
+	}
+	return who, nil
+}
+
+// serveOperator answers from now on.
+func (d *Daemon) serveOperator() {
+	o := &d.operator
+	if o.listener == nil {
+		return
+	}
+	o.nobodyAnswers = d.answering()
+	o.serving.Go(func() {
+		defer o.nobodyAnswers()
+		if err := o.server.Serve(o.listener); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", o.name, err)
+		}
+	})
+	at := o.name
+	if len(o.where()) > 0 {
+		at = o.server.Host
+	}
+	fmt.Fprintf(d.Talk, "egressd: listening on %s (admin)\n", at)
+}
+
+// operatorDrain is how long answers may take that have begun when egressd ends.
+const operatorDrain = time.Second
+
+// endOperator closes the listener, and removes its socket, or before that the token, which
+// then nobody shows to whoever has the port next.
+func (d *Daemon) endOperator() {
+	o := &d.operator
+	if o.listener == nil {
+		return
+	}
+	if o.nobodyAnswers != nil {
+		o.nobodyAnswers()
+	}
+	if o.token != "" {
+		_ = os.Remove(o.token) // the next start makes another
+		o.token = ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), operatorDrain)
+	defer cancel()
+	if err := o.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		d.Complain(err)
+	}
+	o.listener.Close() // where it was never served
+	o.serving.Wait()
+	o.listener = nil
+}
+
+// isLost notes that a listener is no longer served, and says so.
+func (d *Daemon) isLost(name string, err error) {
+	fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", name, err)
+	d.operator.mu.Lock()
+	defer d.operator.mu.Unlock()
+	d.operator.lost = append(d.operator.lost, name)
+}
+
+// missing says what keeps egressd from serving.
+func (d *Daemon) missing() (why []string) {
+	o := &d.operator
+	if o.stopping.Load() {
+		why = append(why, "egressd is stopping")
+	}
+	if o.now.Load() == nil {
+		why = append(why, "no policy is in force")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range o.lost {
+		why = append(why, name+" is not served")
+	}
+	return why
+}
+
+// isEnding notes that no order is taken any more.
+func (o *operator) isEnding() {
+	if !o.stopping.Swap(true) {
+		close(o.ended)
+	}
+}
+
+// reloadFor has the policy read again, as SIGHUP does, and waits for what came of it.
+func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
+	a := order{why, make(chan error, 1)}
+	select {
+	case d.operator.orders <- a:
+	case <-d.operator.ended:
+		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping, and reads no policy any more", Hint: "egressd serve, which reads it at its start"}
+	case <-ctx.Done():
+		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with another reload", Hint: "egressd reload, once more"}
+	}
+	select {
+	case err := <-a.told:
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{"reloaded": true, "policy": d.Gate.Digest()}, nil
+	case <-ctx.Done():
+		return nil, &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "the reload goes on; what comes of it is in the log", Hint: "egressd status"}
+	}
+}
+
+// explain answers as egressd check does, by the policy in force.
+func (d *Daemon) explain(q admin.Question) (any, error) {
+	now := d.operator.now.Load()
+	if now == nil {
+		return nil, errors.New("no policy is in force")
+	}
+	who, err := now.config.Sandbox(q.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return d.tailor.Explain(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
+}
+
+// An Explanation says what a policy would do with a request of a sandbox.
+type Explanation func(p *policy.Policy, who policy.Sandbox, method, request string) (any, error)
