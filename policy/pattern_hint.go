@@ -2,12 +2,14 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // explainPattern names the mistake behind text that is no pattern, with what
-// was probably meant. The hint is not checked here.
+// was probably meant. The hint is not checked here. It never holds a host that the
+// text, read as a glob, does not hold.
 func explainPattern(text, problem string) *PatternError {
 	e := &PatternError{Text: text, Problem: problem}
 	for _, explain := range []func(*PatternError) bool{
@@ -23,11 +25,11 @@ func explainPattern(text, problem string) *PatternError {
 func explainEmpty(e *PatternError) bool {
 	switch {
 	case strings.TrimSpace(e.Text) == "":
-		e.Problem, e.Hint = "it is empty", "*"
+		e.Problem = "it is empty"
 	case e.Text != strings.TrimSpace(e.Text):
 		e.Problem, e.Hint = "it has spaces around it", strings.TrimSpace(e.Text)
 	case e.Text[0] == ':' && strings.Count(e.Text, ":") == 1:
-		e.Problem, e.Hint = "the host is missing", "*"+e.Text
+		e.Problem = "the host is missing"
 	default:
 		return false
 	}
@@ -71,19 +73,19 @@ func explainWildcard(e *PatternError) bool {
 	if port != "" {
 		port = ":" + port
 	}
-	star := strings.LastIndexByte(host, '*')
+	below := strings.TrimLeft(host, "*")
 	switch {
 	case strings.HasPrefix(host, "."):
 		e.Problem, e.Hint = "a name does not begin with a dot", "*"+e.Text
-	case star < 0 || strings.HasPrefix(host, "*.") && star == 0:
+	case !strings.Contains(host, "*") || strings.HasPrefix(host, "*.") && !strings.Contains(below, "*"):
 		return false
-	case octetsBefore(host) > 0 && !strings.Contains(strings.TrimRight(host, ".*"), "*"):
-		e.Problem, e.Hint = "a set of addresses is written as a prefix", prefixOf(host)+port
 	case octetsBefore(host) > 0:
-		e.Problem = "a set of addresses is written as a prefix, such as 10.0.0.0/8"
-	default:
+		e.Problem, e.Hint = "a set of addresses is written as a prefix, such as 10.0.0.0/8", prefixOf(host, port)
+	case below != host && !strings.Contains(below, "*"):
 		e.Problem = "* stands only alone, or in front for everything below a name"
-		e.Hint = "*." + strings.TrimPrefix(host[star+1:], ".") + port
+		e.Hint = "*." + strings.TrimPrefix(below, ".") + port
+	default:
+		e.Problem = "* stands only alone, or in front for everything below a name, so name each host"
 	}
 	return true
 }
@@ -99,11 +101,16 @@ func octetsBefore(host string) (n int) {
 	return n
 }
 
-// prefixOf turns "10.1.*" into 10.1.0.0/16.
-func prefixOf(host string) string {
-	n := min(octetsBefore(host), 3)
-	octets := append(strings.Split(host, ".")[:n:n], "0", "0", "0", "0")
-	return strings.Join(octets[:4], ".") + "/" + strconv.Itoa(8*n)
+// prefixOf turns "10.1.*" into 10.1.0.0/16, and what names other addresses than a
+// prefix holds into "".
+func prefixOf(host, port string) string {
+	n, labels := octetsBefore(host), strings.Split(host, ".")
+	isStar := func(label string) bool { return label != "" && strings.Trim(label, "*") == "" }
+	if len(labels) > 4 || slices.ContainsFunc(labels[n:], func(label string) bool { return !isStar(label) }) {
+		return ""
+	}
+	octets := append(labels[:n:n], "0", "0", "0", "0")
+	return strings.Join(octets[:4], ".") + "/" + strconv.Itoa(8*n) + port
 }
 
 func explainUnicode(e *PatternError) bool {

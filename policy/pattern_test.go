@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,10 +145,10 @@ func TestAPatternPrintsItsCanonicalText(t *testing.T) {
 
 func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
 	for text, hint := range map[string]string{
-		"":                                   "*",
-		"  ":                                 "*",
+		"":                                   "",
+		"  ":                                 "",
 		" example.com":                       "example.com",
-		":443":                               "*:443",
+		":443":                               "",
 		"http://example.com":                 "example.com",
 		"https://example.com:8443/a?b#c":     "example.com:8443",
 		"https://user:pw@example.com/":       "example.com",
@@ -159,10 +160,17 @@ func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
 		"example.com:443/path":               "example.com:443",
 		"*foo.com":                           "*.foo.com",
 		"**.foo.com":                         "*.foo.com",
-		"a.*.b.test":                         "*.b.test",
-		"a.*.b.test:22":                      "*.b.test:22",
-		"*.*.b.test":                         "*.b.test",
-		"foo*.b.test":                        "*.b.test",
+		"a.*.b.test":                         "",
+		"a.*.b.test:22":                      "",
+		"*.*.b.test":                         "",
+		"foo*.b.test":                        "",
+		"prod-*.example.com":                 "",
+		"api.*.net":                          "",
+		"*-prod.example.com":                 "",
+		"10.0.0.5*":                          "",
+		"10.1*":                              "",
+		"1.2.3.4.*":                          "",
+		"10.*.*.*.*":                         "",
 		"foo.*":                              "",
 		"*.*":                                "",
 		".foo.com":                           "*.foo.com",
@@ -228,6 +236,57 @@ func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
 			t.Errorf("%.40q: hint %q, not %q (%s)", text, e.Hint, hint, e.Problem)
 		}
 	}
+}
+
+// TestAHintHoldsNoHostThatWasNotWritten writes patterns of pieces that people write, and
+// compares hosts that the hint holds with the text as a glob.
+func TestAHintHoldsNoHostThatWasNotWritten(t *testing.T) {
+	pieces := rapid.SampledFrom([]string{"*", "**", "prod-*", "*-prod", "*prod", "a*b", "api", "example", "com", "10", "0", "255", "1*", "", "*.", "-", "B\u00fccher"})
+	around := rapid.SampledFrom([][2]string{{"", ""}, {" ", ""}, {"", ":443"}, {"", ":*"}, {"https://", "/x"}, {"http://u@", ""}})
+	rapid.Check(t, func(t *rapid.T) {
+		host, more := strings.Join(rapid.SliceOfN(pieces, 0, 5).Draw(t, "host"), "."), around.Draw(t, "around")
+		text := more[0] + host + more[1]
+		_, err := ParsePattern(text)
+		var e *PatternError
+		if !errors.As(err, &e) || e.Hint == "" {
+			return
+		}
+		hint, err := ParsePattern(e.Hint)
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		glob := globOf(host)
+		if strings.HasPrefix(host, ".") {
+			glob = globOf("*" + host) // ".example.com" is how others write it
+		}
+		for _, held := range heldBy(hint) {
+			if !glob.MatchString(held) {
+				t.Fatalf("%q: the hint %s holds %s", text, e.Hint, held)
+			}
+		}
+	})
+}
+
+// heldBy returns some hosts that p holds, the first and the last of its addresses among them.
+func heldBy(p Pattern) []string {
+	switch p.kind {
+	case exactHost:
+		return []string{p.name}
+	case hostsBelow:
+		return []string{"zz." + p.name, "x.zz." + p.name}
+	case addresses:
+		return []string{p.prefix.Addr().String(), last(p.prefix).String()}
+	}
+	return []string{"zz.example.org", "192.0.2.9"}
+}
+
+// globOf matches the hosts that text holds as a glob.
+func globOf(text string) *regexp.Regexp {
+	if ascii := toALabels(text); ascii != "" {
+		text = ascii
+	}
+	text = strings.TrimSuffix(strings.ReplaceAll(text, "B\u00fccher", "xn--bcher-kva"), ".")
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$")
 }
 
 func TestAPatternErrorIsASentence(t *testing.T) {
