@@ -11,6 +11,7 @@ declare -A package=(
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
 	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
+	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
 	[openssl]=openssl [chromium]=chromium [certutil]=libnss3-tools
 )
 missing=()

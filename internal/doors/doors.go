@@ -8,6 +8,7 @@
 package doors
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -57,6 +58,12 @@ var known = [...]string{
 	"/run/user/$UID/containerd-rootless",
 	"/run/user/$UID/buildkit",
 	"/run/user/$UID/libvirt",
+	"/run/user/$UID/gnupg",
+	"/run/gnupg/user/$UID",
+	"/run/user/$UID/keyring",
+	"/run/user/$UID/gcr",
+	"/run/user/$UID/openssh_agent",
+	"/run/user/$UID/ssh-agent.socket",
 	"/run/user/$UID/emacs",
 	"/run/user/$UID/pulse",
 	"/run/user/$UID/zellij",
@@ -72,19 +79,23 @@ var known = [...]string{
 	"$HOME/.screen",
 }
 
-// variables name such sockets too: an address of D-Bus or Docker, or a path, with
-// or without more behind a comma.
+// gpgSockets are those of GnuPG's daemons in its home, where they have no folder in
+// /run. The agent rereads gpg-agent.conf, starts the pinentry and the scdaemon that it
+// names, and scdaemon loads a library; the sandbox can write all of these files.
+var gpgSockets = [...]string{"S.gpg-agent", "S.gpg-agent.extra", "S.gpg-agent.ssh", "S.gpg-agent.browser", "S.dirmngr", "S.keyboxd", "S.scdaemon", "S.uiserver"}
+
+// variables name such sockets too, by a path or by an address of D-Bus or Docker. An agent for ssh loads libraries that its clients
+// name (PKCS #11, FIDO), and starts the program that SSH_ASKPASS names.
 var variables = [...]string{
 	"DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "AT_SPI_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "BUILDKIT_HOST", "CONTAINERD_ADDRESS", "NIX_DAEMON_SOCKET_PATH",
 	"EGRESSD_ENTER", "TMUX", "NVIM", "NVIM_LISTEN_ADDRESS", "VSCODE_IPC_HOOK_CLI", "VSCODE_IPC_HOOK", "VSCODE_GIT_IPC_HANDLE", "REMOTE_CONTAINERS_IPC", "KITTY_LISTEN_ON", "WEZTERM_UNIX_SOCKET",
 	"ALACRITTY_SOCKET", "I3SOCK", "SWAYSOCK", "NIRI_SOCKET", "PULSE_SERVER", "SESSION_MANAGER", "WATCHMAN_SOCK", "WSL_INTEROP",
+	"SSH_AUTH_SOCK",
 }
 
-// Of returns the doors of the machine for a user with an environment, but for those
-// that are, or hold, one of kept. Not all of them exist. Sockets that somebody
-// listens on, in this network namespace, and that the user may connect to are
-// among them, whoever listens; those of agents that sign, and of what only looks
-// up users or takes lines for a log, are not.
+// Of returns the doors of the machine for a user with an environment. Not all of them
+// exist. Every socket in this network namespace to which the user may connect is one,
+// except for the harmless ones. A door that is, or holds, one of kept is left out.
 func Of(uid int, environ, kept []string) []string {
 	home := valueOf(environ, "HOME")
 	all := knownTo(uid, home)
@@ -93,7 +104,10 @@ func Of(uid int, environ, kept []string) []string {
 			all = append(all, socketPaths(value)...)
 		}
 	}
-	all = append(all, listening(valueOf(environ, "SSH_AUTH_SOCK"))...)
+	if gpg := valueOf(environ, "GNUPGHOME"); filepath.IsAbs(gpg) {
+		all = append(all, gpgSocketsIn(gpg)...)
+	}
+	all = append(all, listening(foldersOfSockets(uid, home)...)...)
 	return slices.DeleteFunc(all, func(path string) bool {
 		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
 	})
@@ -118,7 +132,29 @@ func knownTo(uid int, home string) (all []string) {
 		}
 		all = append(all, path)
 	}
+	if filepath.IsAbs(home) {
+		all = append(all, gpgSocketsIn(filepath.Join(home, ".gnupg"))...)
+	}
 	return all
+}
+
+func gpgSocketsIn(folder string) (paths []string) {
+	for _, name := range gpgSockets {
+		paths = append(paths, filepath.Join(folder, name))
+	}
+	return paths
+}
+
+// foldersOfSockets are where programs of a user keep sockets.
+func foldersOfSockets(uid int, home string) []string {
+	folders := []string{filepath.Join("/run/user", strconv.Itoa(uid)), "/run", "/tmp", "/var/tmp", "/dev/shm"}
+	if filepath.IsAbs(home) {
+		folders = append(folders, filepath.Join(home, ".ssh"), filepath.Clean(home))
+	}
+	if work, err := os.Getwd(); err == nil {
+		folders = append(folders, work)
+	}
+	return folders
 }
 
 func valueOf(environ []string, name string) (value string) {

@@ -1,87 +1,117 @@
 package doors
 
 import (
-	"bufio"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// harmless are sockets, and folders of them, behind which nobody connects, starts
-// anything, or types: they sign, look users up, and take lines for a log.
+// harmless are sockets, and folders of them, whose services read nothing that a sandbox
+// can write, and start and load nothing: they look up users, take lines for a log, and
+// pass commands to smart cards.
 var harmless = [...]string{
 	"/run/systemd/userdb",
 	"/run/systemd/journal",
 	"/run/pcscd",
 }
 
-// harmlessNames are such sockets wherever they are.
-var harmlessNames = [...]string{"S.gpg-agent", "S.gpg-agent.ssh", "S.gpg-agent.extra", "S.keyboxd", "S.scdaemon"}
-
-// listening returns the paths of sockets in this network namespace that who runs this
-// may connect to, or send to, but for the harmless ones and that of the agent.
+// listening returns the paths of sockets in this network namespace that this user may
+// connect to, or send to, but for the harmless ones.
 //
-// A path is what was given to bind(2): one that was relative, or that is in a mount
-// namespace of its own, is not found.
-func listening(agent string) []string {
-	f, err := os.Open("/proc/self/net/unix")
-	if err != nil {
-		return nil // known ones are left
+// A socket keeps the name that bind(2) was given, while its file may have been renamed
+// or linked since: OpenSSH does so with a master's. Such files are searched for by their
+// inode, in the folder of the old name and in folders and what they hold.
+func listening(folders ...string) (paths []string) {
+	moved := map[uint32]bool{}
+	for _, s := range boundSockets() {
+		whole := filepath.IsAbs(s.path)
+		if whole {
+			paths = append(paths, s.path)
+		}
+		if s.inode == 0 || whole && isOnlyAt(s.path, s.inode) {
+			continue
+		}
+		moved[s.inode] = true
+		if whole {
+			folders = append(folders, filepath.Dir(s.path))
+		}
 	}
-	defer f.Close()
-	var paths []string
-	for _, path := range boundIn(f) {
-		if path != agent && !isHarmless(path) && mayConnect(path) {
-			paths = append(paths, path)
+	if len(moved) > 0 {
+		paths = append(paths, socketsBelow(folders, moved)...)
+	}
+	slices.Sort(paths)
+	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return isHarmless(path) || !mayConnect(path) })
+}
+
+// isOnlyAt reports whether a socket's file is at path and has no other name.
+func isOnlyAt(path string, inode uint32) bool {
+	file := socketAt(path)
+	return file != nil && uint32(file.Ino) == inode && file.Nlink == 1
+}
+
+// entriesMost bounds the search of socketsBelow, which takes about 20 ms then.
+const entriesMost = 20000
+
+// socketsBelow searches folders and what they hold, the nearest levels first, for sockets
+// that have one of inodes. It follows no links.
+//
+// The device is not compared: stat(2) and sock_diag(7) name different ones on btrfs and
+// overlayfs. So a socket of another file system with the same number is found as well.
+func socketsBelow(folders []string, inodes map[uint32]bool) (paths []string) {
+	seen := map[string]bool{}
+	for left := entriesMost; len(folders) > 0 && left > 0; folders = folders[1:] {
+		folder := folders[0]
+		if seen[folder] {
+			continue
+		}
+		seen[folder] = true
+		entries := entriesOf(folder, left)
+		left -= len(entries)
+		for _, e := range entries {
+			path := filepath.Join(folder, e.Name())
+			switch e.Type() {
+			case fs.ModeDir:
+				folders = append(folders, path)
+			case fs.ModeSocket:
+				if file := socketAt(path); file != nil && inodes[uint32(file.Ino)] {
+					paths = append(paths, path)
+				}
+			}
 		}
 	}
 	return paths
 }
 
-// boundIn reads a table of the kernel: the paths of sockets that take connections,
-// or datagrams.
-func boundIn(table io.Reader) (paths []string) {
-	const stream, listens, path = 4, "00010000", 7
-	seen := map[string]bool{}
-	lines := bufio.NewScanner(table)
-	for lines.Scan() {
-		fields := strings.SplitN(strings.Join(strings.Fields(lines.Text()), " "), " ", path+1)
-		if len(fields) <= path || !filepath.IsAbs(fields[path]) {
-			continue
-		}
-		at := lines.Text()[strings.Index(lines.Text(), " /")+1:] // spaces as they are
-		if datagrams := fields[stream] == "0002"; (datagrams || fields[3] == listens) && !seen[at] {
-			seen[at] = true
-			paths = append(paths, at)
-		}
+// entriesOf returns at most so many entries of a folder.
+func entriesOf(folder string, most int) []os.DirEntry {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil
 	}
-	return paths
+	defer f.Close()
+	entries, _ := f.ReadDir(most) // those before an error count
+	return entries
+}
+
+// socketAt returns what stat(2) says of a socket, or nil where there is none.
+func socketAt(path string) *syscall.Stat_t {
+	var file syscall.Stat_t
+	if syscall.Lstat(path, &file) != nil || file.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
+		return nil
+	}
+	return &file
 }
 
 func isHarmless(path string) bool {
-	for _, folder := range harmless {
-		if path == folder || strings.HasPrefix(path, folder+"/") {
-			return true
-		}
-	}
-	for _, name := range harmlessNames {
-		if filepath.Base(path) == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(harmless[:], func(h string) bool { return path == h || strings.HasPrefix(path, h+"/") })
 }
 
-// mayConnect reports whether a socket is at path, and who runs this may write to it,
+// mayConnect reports whether a socket is at path, and this user may write to it,
 // which is what connect(2) asks for.
 func mayConnect(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode()&os.ModeSocket != 0 && mayWrite(path)
-}
-
-func mayWrite(path string) bool {
 	const write = 2 // W_OK
-	return syscall.Access(path, write) == nil
+	return socketAt(path) != nil && syscall.Access(path, write) == nil
 }

@@ -33,9 +33,8 @@ something was denied.
 
 The files of the machine are those of the user: what the policy and egressd
 itself keep there is hidden or fixed, and so are the sockets that somebody listens
-on, such as Docker, D-Bus or tmux, and devices that lead out, unless --host-socket
-names them. Agents that sign are there. With --fs all but the
-working directory is read-only, temporary folders and /run are the program's own,
+on, such as Docker, D-Bus, tmux or an agent for ssh, and devices that lead out,
+unless --host-socket names them. With --fs all but the working directory is read-only, temporary folders and /run are the program's own,
 without any socket of the machine, and what is written to HOME is gone at the
 end. What else can be read, such as keys, --hide keeps from it. See the manual.
 

@@ -13,7 +13,7 @@ import (
 
 // hostServices are variables by which programs find services of the host that
 // --fs takes away: without them they do not look for these.
-var hostServices = []string{"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
+var hostServices = []string{sshAgent, "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
 
 // fileSystem is the one that --fs asks for, or nil.
 func (o *options) fileSystem() (*sandbox.Apart, error) {
@@ -48,6 +48,8 @@ func (r *runner) mayNest(kept []string) bool {
 	}
 	return !slices.ContainsFunc(kept, func(path string) bool { return places.Within(places.Real(path), r.apart.Work) })
 }
+
+const sshAgent = "SSH_AUTH_SOCK"
 
 // privateFolders are those in which programs keep what is nobody else's, and
 // services their sockets.

@@ -310,6 +310,8 @@ func (r *runner) outline() sandbox.Program {
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)
+	} else if agent := os.Getenv(sshAgent); agent != "" && slices.Contains(p.Doors, filepath.Clean(agent)) {
+		p.Env = environ.Without(p.Env, []string{sshAgent}) // so that ssh does not complain of it
 	}
 	return p
 }
