@@ -30,6 +30,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -168,7 +169,10 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("POST /v1/grants", s.grant)
 	m.HandleFunc("DELETE /v1/grants/{id}", s.revoke)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer s.recovered(w)
+		defer recovered.Log("answering the operator", func() {
+			w.Header().Set("Connection", "close")
+			fail(w, http.StatusInternalServerError, "the request failed", "egressd's standard error")
+		})
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -180,17 +184,6 @@ func (s *Server) handler() http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, bodyMost)
 		m.ServeHTTP(w, r)
 	})
-}
-
-// recovered keeps one request from ending all, and says that it failed.
-func (s *Server) recovered(w http.ResponseWriter) {
-	why := recover()
-	if why == nil {
-		return
-	}
-	s.complain(fmt.Errorf("a request to the operator's listener failed: %v", why))
-	w.Header().Set("Connection", "close")
-	fail(w, http.StatusInternalServerError, "the request failed", "egressd's standard error")
 }
 
 func (s *Server) complain(err error) {

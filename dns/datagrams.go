@@ -6,6 +6,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/recovered"
 )
 
 // datagrams are the questions that come to one socket, as many at a time as wait
@@ -43,7 +44,7 @@ func (d *datagrams) begin(i int) {
 	if from.from.Port() == 0 { // nobody could get a response
 		return
 	}
-	defer d.survive(t)
+	defer recovered.Log(toAnswer, t.fail)
 	t.peer = peerAt(from.from, d.name)
 	t.sent = len(msg)
 	t.begin(d.round, msg)
@@ -73,18 +74,19 @@ func (t *turn) done() {
 	}
 }
 
-// survive keeps one message from ending the service of all.
-func (d *datagrams) survive(t *turn) {
-	if recover() != nil {
-		t.stage = unanswered
-		t.done()
-	}
+// fail leaves a message unanswered: one must not end the service of all.
+func (t *turn) fail() {
+	t.stage = unanswered
+	t.done()
 }
+
+// toAnswer is what egressd does where a message brings a panic about.
+const toAnswer = "answering a message to the name server"
 
 // end answers a question, or has it answered.
 func (d *datagrams) end(i int) {
 	t := &d.turns[i]
-	defer d.survive(t)
+	defer recovered.Log(toAnswer, t.fail)
 	switch t.stage {
 	case unanswered:
 	case waits:
@@ -122,7 +124,7 @@ func (d *datagrams) tell(t *turn, from source, told egress.Answer, err error) {
 		return
 	}
 	defer d.filter.answers.Done()
-	defer func() { _ = recover() }() // as in survive
+	defer recovered.Log(toAnswer, nil)
 	d.write(t.answered(told, err).appendTo(make([]byte, 0, mostUDP), &t.message, t.size), from)
 }
 
@@ -137,10 +139,8 @@ func (t *turn) most() int {
 
 // patiently makes a response that has to be waited for.
 func (t *turn) patiently(ctx context.Context) (b []byte) {
-	defer func() {
-		if recover() != nil {
-			b = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &t.message, t.size)
-		}
-	}()
+	defer recovered.Log(toAnswer, func() {
+		b = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &t.message, t.size)
+	})
 	return t.finish(ctx).appendTo(nil, &t.message, t.size)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -242,11 +243,7 @@ func (f *Filter) stream(c net.Conn, peer sandbox.Peer) {
 // framed appends the response to msg. Where there is none, or something broke, the
 // connection ends.
 func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
+	defer recovered.Log(toAnswer, func() { ok = false })
 	t := &turn{filter: f, peer: peer}
 	t.begin(f.Gate, msg)
 	var a answer

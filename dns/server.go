@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -199,11 +200,9 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	if s.inFlight.Add(1) > int64(s.limits.InFlight) {
 		return // whoever asked asks again
 	}
-	defer func() {
-		if recover() != nil { // one message must not end the service of all
-			_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
-		}
-	}()
+	defer recovered.Log(toAnswer, func() {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
+	})
 	_ = w.WriteMsg(h.answer(h.peer(w), q))
 }
 

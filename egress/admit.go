@@ -39,23 +39,18 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 	return f.recordDecision()
 }
 
-// decide asks the policy in force about r and keeps its answer.
+// decide asks the policy in force about r and keeps its answer, for a flow that nobody else
+// has yet. Where it must not wait it may return wouldWait.
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
-	f.policy = f.gate.policy.Load()
-	f.counted(r)
-	if d := f.searched(r); d != nil {
-		f.decision = d
-		return f.refusal(*d)
+	v, wait := f.verdict(ctx, r, f.opaque, f.hurried)
+	if wait {
+		return wouldWait
 	}
-	d := f.asks(f.policy.Decide(ctx, f.approved(r)), r)
-	if f.opaque && d.Verdict == policy.Inspect {
-		d = tooLateToLook(d)
-	}
-	f.decision = f.gate.shared.of(d)
-	if passes(d.Verdict) {
+	f.policy, f.decision = v.policy, v.decision
+	if passes(v.decision.Verdict) {
 		return nil
 	}
-	return f.refusal(d)
+	return f.refusal(*v.decision)
 }
 
 // resolve fills in the addresses. A query that leaves the machine is recorded
@@ -112,7 +107,7 @@ func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
 	}
-	f.recordEnd(f.ending(End{Outcome: string(class)}))
+	f.recordEnd(End{Outcome: string(class)})
 	return f.networkRefusal(class)
 }
 
@@ -133,4 +128,9 @@ func (f *Flow) recordDecision() *Refusal {
 	}
 	f.seq = seq
 	return nil
+}
+
+// recordEnd writes the close record of a flow that was never open.
+func (f *Flow) recordEnd(end End) {
+	_, _ = f.append(recordOf{kind: KindClose, end: end, took: f.took()})
 }

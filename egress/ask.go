@@ -22,7 +22,7 @@ func (g *Gate) AskPeople(can bool, wait time.Duration) {
 func (f *Flow) decideAsking(ctx context.Context, r *policy.Request, late *time.Time) *Refusal {
 	refusal := f.decide(context.WithoutCancel(ctx), r)
 	switch {
-	case !f.mayAsk():
+	case refusal == wouldWait || !f.mayAsk():
 		return refusal
 	case f.hurried:
 		return wouldWait
@@ -119,24 +119,23 @@ func (f *Flow) bringUp(ctx context.Context, r *policy.Request, t *ticket, hold b
 	return t, nil
 }
 
-// askLater has what the policy asks once a tunnel stands be listed, and refuses it: what is
-// first known on an event loop is not held. A person can answer before the client comes again.
-// f.mu is held.
-func (f *Flow) askLater(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {
-	if f.decision.Verdict != policy.Ask || !f.gate.desk.open.Load() {
-		return refusal
+// askLater has what the policy asks once a tunnel stands be listed, and returns its refusal, or
+// nil where nobody can be asked: what is first known then is not held. A person can answer before
+// the client comes again. Nothing else may write to the flow meanwhile.
+func (f *Flow) askLater(ctx context.Context, r *policy.Request) *policy.Decision {
+	if !f.mayAsk() {
+		return nil
 	}
 	t, d := f.bringUp(ctx, r, nil, false)
-	if d == nil {
-		asked := *f.decision
-		asked.Question = t.q.id.String()
-		d = unanswered(asked, policy.AskPending, "; nobody has answered yet")
-		if state, _, _, _ := t.look(); state == askRejected {
-			d = unanswered(asked, policy.AskRejected, "; a person has rejected that")
-		}
+	if d != nil {
+		return d
 	}
-	f.decision = d
-	return f.refusal(*d)
+	asked := *f.decision
+	asked.Question = t.q.id.String()
+	if state, _, _, _ := t.look(); state == askRejected {
+		return unanswered(asked, policy.AskRejected, "; a person has rejected that")
+	}
+	return unanswered(asked, policy.AskPending, "; nobody has answered yet")
 }
 
 // askKey is what is to be answered: whether such a request may be made, or, where the rule

@@ -37,8 +37,8 @@ type sighting struct {
 	where string
 }
 
-// searched is the refusal of what holds a canary, or nil.
-func (f *Flow) searched(r *policy.Request) *policy.Decision {
+// searched is the refusal of what holds a canary, or nil. p is the policy in force.
+func (f *Flow) searched(p *policy.Policy, r *policy.Request) *policy.Decision {
 	c := f.gate.canaries.Load()
 	if c == nil {
 		return nil
@@ -47,7 +47,7 @@ func (f *Flow) searched(r *policy.Request) *policy.Decision {
 		return nil
 	}
 	d := holdsCanary
-	d.Policy = f.policy.Digest()
+	d.Policy = p.Digest()
 	return &d
 }
 
@@ -245,7 +245,7 @@ func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
 func (f *Flow) endWith(d policy.Decision, first func()) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if passes(f.decision.Verdict) {
+	if passes(f.decision.Verdict) && !f.closed {
 		d.Policy = f.decision.Policy
 		f.decision = &d
 		f.noteDenial()

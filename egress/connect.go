@@ -13,13 +13,7 @@ import (
 // with a [*Refusal]. cancel, which is never nil, gives the attempt up without a
 // call of done. Both belong to the loop.
 func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
-	c := &connecting{flow: f, loop: loop, done: done}
-	if refusal := f.current(context.Background()); refusal != nil {
-		c.over = true
-		done(-1, refusal)
-		return c.cancel
-	}
-	c.to = f.decided()
+	c := &connecting{flow: f, loop: loop, done: done, to: f.decided()}
 	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
 	c.next()
 	return c.cancel
@@ -35,6 +29,7 @@ type connecting struct {
 	timeout *relay.Timer
 	start   *relay.Timer
 	last    error
+	looking bool // whether the policy in force lets the flow go on, on a goroutine
 	over    bool
 }
 
@@ -49,6 +44,9 @@ func (c *connecting) next() {
 	c.loop.Stop(c.start)
 	c.start = nil
 	for !c.over && len(c.to) > 0 {
+		if !c.mayGoOn() {
+			return
+		}
 		to := c.to[0]
 		c.to = c.to[1:]
 		a, err := c.begin(to)
@@ -71,6 +69,35 @@ func (c *connecting) next() {
 	}
 }
 
+// mayGoOn reports whether the policy in force lets the flow go on. Where that takes time,
+// next is called again when it is known.
+func (c *connecting) mayGoOn() bool {
+	if c.looking {
+		return false
+	}
+	refusal, wait := c.flow.currentNow()
+	switch {
+	case wait:
+		c.looking = true
+		c.flow.gate.crew.do(func() {
+			c.flow.current(context.Background()) // next asks what came of it
+			c.loop.Post(func() {
+				c.looking = false
+				c.next()
+			})
+		})
+	case refusal != nil:
+		c.refuse(refusal)
+	}
+	return !wait && refusal == nil
+}
+
+// refuse is end where nothing may be dialled any more.
+func (c *connecting) refuse(refusal *Refusal) {
+	c.clear(nil)
+	c.done(-1, refusal)
+}
+
 func (c *connecting) begin(to netip.AddrPort) (*attempt, error) {
 	family, sa := sockaddr(to)
 	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
@@ -87,8 +114,11 @@ func (c *connecting) begin(to netip.AddrPort) (*attempt, error) {
 
 func (a *attempt) connect(sa syscall.Sockaddr) error {
 	syscall.SetsockoptInt(a.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
-	if err := a.race.flow.judged(a.to); err != nil {
-		return err
+	if !a.race.flow.leadsTo(a.to) {
+		return errNotJudged
+	}
+	if refusal, wait := a.race.flow.currentNow(); refusal != nil || wait { // next has asked, too, and waited
+		return errRefused
 	}
 	if err := a.race.flow.mayConnect(a.to); err != nil {
 		return err

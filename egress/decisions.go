@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"sync"
 
 	"github.com/egressd/egressd/policy"
@@ -51,4 +52,37 @@ func (s *decisions) of(d policy.Decision) *policy.Decision {
 	own := d
 	s.known[key] = &own
 	return &own
+}
+
+// A verdict is what a policy says of a request, before a flow stands on it.
+type verdict struct {
+	policy   *policy.Policy
+	decision *policy.Decision // not changed: others may share it
+}
+
+// verdict asks the policy in force about r, and changes nothing of the flow. With now, it
+// reports wait in place of asking a policy that may take its time. f.mu must not be held.
+func (f *Flow) verdict(ctx context.Context, r *policy.Request, opaque, now bool) (v verdict, wait bool) {
+	v.policy = f.gate.policy.Load()
+	if v.decision = f.searched(v.policy, r); v.decision != nil {
+		return v, false
+	}
+	if !v.policy.Prompt() {
+		if now {
+			return v, true
+		}
+		var done context.CancelFunc
+		ctx, done = f.gate.untilShut(ctx)
+		defer done()
+	}
+	r = f.counted(v.policy, r)
+	d := f.asks(v.policy.Decide(ctx, f.approved(r)), r)
+	if f.gate.shut.Load() && !v.policy.Prompt() {
+		d = stopping // or it would be an error of the policy
+	}
+	if opaque && d.Verdict == policy.Inspect {
+		d = tooLateToLook(d)
+	}
+	v.decision = f.gate.shared.of(d)
+	return v, false
 }

@@ -21,15 +21,23 @@ func (g *Gate) Deny(peer sandbox.Peer, r policy.Request, class policy.Class, why
 // known: for a way in that can go about it in two ways. It permits nothing,
 // resolves nothing and records nothing.
 func (g *Gate) Foresees(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
+	allowed, _ := g.foresees(ctx, peer, r, false)
+	return allowed
+}
+
+// ForeseesNow is Foresees for an event loop: it answers at once or reports wait.
+func (g *Gate) ForeseesNow(peer sandbox.Peer, r policy.Request) (allowed, wait bool) {
+	return g.foresees(context.Background(), peer, r, true)
+}
+
+func (g *Gate) foresees(ctx context.Context, peer sandbox.Peer, r policy.Request, now bool) (allowed, wait bool) {
 	who, err := g.config.Sandboxes.Identify(peer)
 	if err != nil {
-		return false
+		return false, false
 	}
 	f := g.newFlow(peer, r)
 	f.request.Sandbox = who
-	return f.decide(ctx, f.request) == nil
+	f.hurried = now
+	refusal := f.decide(ctx, f.request)
+	return refusal == nil, refusal == wouldWait
 }
-
-// Prompt reports whether the policy in force answers within microseconds, so
-// that an event loop may ask Foresees.
-func (g *Gate) Prompt() bool { return g.policy.Load().Prompt() }

@@ -81,13 +81,18 @@ func (f *Flow) decided() []netip.AddrPort {
 // judged is the last look before a connect: the very address that the kernel
 // is about to be given has to be one that was decided.
 func (f *Flow) judged(to netip.AddrPort) error {
-	if !slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())) {
+	if !f.leadsTo(to) {
 		return errNotJudged
 	}
 	if f.current(context.Background()) != nil {
 		return errRefused
 	}
 	return nil
+}
+
+// leadsTo reports whether the address is one of those that were decided.
+func (f *Flow) leadsTo(to netip.AddrPort) bool {
+	return slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 }
 
 // race tries the addresses one after the other, each with a head start, and
@@ -107,7 +112,8 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 			its, cancel := context.WithCancel(ctx)
 			defer cancel()
 			giveUp = append(giveUp, cancel)
-			go f.attempt(its, to[started], results)
+			next := to[started]
+			f.gate.crew.do(func() { f.attempt(its, next, results) })
 			if started >= attemptsMost {
 				giveUp[started-attemptsMost]()
 			}
@@ -118,7 +124,8 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 			ended++
 			if r.err == nil {
 				cancel()
-				go closeLater(results, started-ended)
+				late := started - ended
+				f.gate.crew.do(func() { closeLater(results, late) })
 				return r.conn, nil
 			}
 			last = r.err

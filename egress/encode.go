@@ -33,12 +33,15 @@ const (
 )
 
 // append writes one record of f to the log.
-func (f *Flow) append(r recordOf) (int64, error) {
+func (f *Flow) append(r recordOf) (int64, error) { return f.gate.config.Log.Append(f.encode(r)) }
+
+// encode counts and makes a record of f.
+func (f *Flow) encode(r recordOf) []byte {
 	f.note(r)
 	e := encoder{b: make([]byte, 0, 640)}
 	e.flow(f, r)
 	f.gate.mask(e.b)
-	return f.gate.config.Log.Append(e.b)
+	return e.b
 }
 
 // note counts what a record says, for all who want to know.

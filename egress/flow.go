@@ -21,7 +21,7 @@ type Flow struct {
 	began      time.Duration // since gate.began
 	next, prev *Flow         // guarded by gate.mu
 
-	mu       sync.Mutex       // guards what follows
+	mu       sync.Mutex       // guards what follows; held for moments, never while a policy decides
 	request  *policy.Request  // not changed once the flow is open: others may share it
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
@@ -30,7 +30,7 @@ type Flow struct {
 	onChange func()   // told when the flow was cut, or has another budget
 	src      endpoint // not guarded: it does not change
 	dialled  endpoint
-	hurried  bool // Open must not wait
+	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
 	opaque   bool // a tunnel whose bytes pass unread
@@ -153,34 +153,98 @@ func (f *Flow) slot() *slot {
 
 // Narrow adds what has become known of the request and decides again, by the
 // policy in force now. After an error, which is always a [*Refusal], the flow
-// can only be closed, and its close record holds the refusal.
+// can only be closed, and its close record holds the refusal. It is called by one
+// goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
 func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
+	_, err := f.narrow(ctx, edit, false)
+	return err
+}
+
+// NarrowNow is Narrow for an event loop: it answers at once or reports wait. Then
+// Narrow has to be called with the same edit where one can wait. A record that is written
+// until then says what edit adds.
+func (f *Flow) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
+	return f.narrow(context.Background(), edit, true)
+}
+
+func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
+	r, opaque := f.learn(edit)
+	for {
+		v, wait := f.verdict(ctx, r, opaque, now)
+		if wait {
+			return true, nil
+		}
+		if !now { // a canary may be found at once, beside any policy
+			v.decision = f.comparedTo(ctx, v, r)
+		}
+		over, stale := f.adopt(r, v)
+		switch {
+		case stale:
+			continue
+		case over != nil:
+			return false, over
+		case !passes(v.decision.Verdict):
+			return false, f.noteRefusal(ctx, r)
+		}
+		return false, nil
+	}
+}
+
+// learn adds to the request what edit knows of it.
+func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, opaque bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, r := f.request, f.asked()
 	at := r.Time
 	edit(r)
 	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
-	f.request = r
-	refusal := f.decide(ctx, r)
-	f.compareBeside(ctx, r)
-	if refusal != nil {
-		refusal = f.askLater(ctx, r, refusal)
-		f.noteDenial()
-		if s := f.sighted(); s != nil {
-			f.sight(*s)
-		}
-		return refusal
+	if !f.closed {
+		f.request = r
 	}
-	r.Usage = nil
-	f.opaque = f.decision.Verdict == policy.Allow
+	return r, f.opaque
+}
+
+// adopt has the flow stand on a verdict about r, which learn has returned. It is stale
+// where another policy is in force by now. A flow that is over stays as it was.
+func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed || f.wasCut:
+		return f.refusal(*f.decision), false
+	case v.policy != f.gate.policy.Load():
+		return nil, true
+	}
+	f.policy, f.decision = v.policy, v.decision
+	if !passes(v.decision.Verdict) {
+		return nil, false
+	}
+	settled := *r
+	settled.Usage = nil
+	f.opaque = v.decision.Verdict == policy.Allow
 	if !f.opaque && r.TLS != nil {
 		hello := *r.TLS
 		hello.Inspected = true
-		r.TLS = &hello
+		settled.TLS = &hello
 	}
-	f.request = f.gate.requests.of(r)
-	return nil
+	f.request = f.gate.requests.of(&settled)
+	return nil, false
+}
+
+// noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
+// else writes to the flow: what is refused is not decided again.
+func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
+	asked := f.askLater(ctx, r)
+	f.noteDenial()
+	if s := f.sighted(); s != nil {
+		f.sight(*s)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked != nil && !f.closed {
+		f.decision = asked
+	}
+	return f.refusal(*f.decision)
 }
 
 // current returns nil while the flow may go on. It decides again where the
@@ -188,23 +252,60 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 // cut or closed stays so.
 func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
 
+// currentNow is current for an event loop: it answers at once or reports wait.
+func (f *Flow) currentNow() (refusal *Refusal, wait bool) {
+	return f.decideAgain(context.Background(), false, true)
+}
+
 // recheck is current, and with anew decides again whichever policy decided.
 func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	refusal, _ := f.decideAgain(ctx, anew, false)
+	return refusal
+}
+
+// decideAgain is recheck, and with now it reports wait where the policy takes its time.
+func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
+	for {
+		f.mu.Lock()
+		due, refusal := f.due(anew)
+		request, decision, opaque := f.request, f.decision, f.opaque
+		r := f.asked()
+		f.mu.Unlock()
+		if !due {
+			return refusal, false
+		}
+		r.Usage = nil
+		v, wait := f.verdict(ctx, r, opaque, now)
+		if wait {
+			return nil, true
+		}
+		f.mu.Lock()
+		same := !f.closed && f.request == request && f.decision == decision
+		if same {
+			f.policy, f.decision = v.policy, v.decision
+			if !passes(v.decision.Verdict) {
+				refusal = f.refusal(*v.decision)
+			}
+		}
+		f.mu.Unlock()
+		if same {
+			return refusal, false
+		}
+	}
+}
+
+// due reports whether the flow has to be decided again, and otherwise why it may not go on,
+// if it may not. f.mu is held.
+func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():
-		return f.refusal(stopping)
+		return false, f.refusal(stopping)
 	case f.left():
-		return f.refusal(gone)
+		return false, f.refusal(gone)
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
-		return f.refusal(*f.decision)
-	case anew, f.policy != f.gate.policy.Load(), f.lapsed():
-		r := f.asked()
-		r.Usage = nil
-		return f.decide(ctx, r)
+		return false, f.refusal(*f.decision)
 	}
-	return nil
+	return anew || f.policy != f.gate.policy.Load() || f.lapsed(), nil
 }
 
 // passes reports whether a verdict lets a flow be.
@@ -233,8 +334,7 @@ func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done
 // Settled reports whether Durable would call done before it returns, and with what.
 func (f *Flow) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
 
-// Close ends the flow and records how. Only the first call counts. Where a shadow is
-// still being asked about the flow, the record follows when it has answered.
+// Close ends the flow and records how. Only the first call counts.
 func (f *Flow) Close(end End) {
 	f.mu.Lock()
 	if f.closed {
@@ -246,16 +346,10 @@ func (f *Flow) Close(end End) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	waits := f.gate.compared.find(f)
-	if waits != nil {
-		waits.end(f.ending(end))
-	} else {
-		f.recordEnd(f.ending(end))
-	}
+	line := f.encode(recordOf{kind: KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
-	if waits == nil {
-		f.gate.remove(f)
-	}
+	_, _ = f.gate.config.Log.Append(line) // a log that fails now refuses whatever comes next
+	f.gate.remove(f)
 	f.gate.desk.left(f.id)
 	f.slot().ended()
 	if conn != nil {
@@ -263,12 +357,5 @@ func (f *Flow) Close(end End) {
 	}
 }
 
-// recordEnd writes the close record; a log that fails now refuses whatever
-// comes next, and has nothing to hold back here.
-func (f *Flow) recordEnd(e ending) {
-	_, _ = f.append(recordOf{kind: KindClose, end: e.end, took: e.took})
-}
-
-func (f *Flow) ending(end End) ending {
-	return ending{end, time.Since(f.gate.began) - f.began}
-}
+// took is how long the flow has lasted.
+func (f *Flow) took() time.Duration { return time.Since(f.gate.began) - f.began }

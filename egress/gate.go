@@ -76,13 +76,13 @@ type Gate struct {
 	began    time.Time
 	shared   decisions
 	requests requests
-	compared comparisons
 	canaries atomic.Pointer[secret.Canaries]
 	counts   counters
 	stays    openStays
 	desk     desk  // what people are asked
 	asker    Asker // the resolver, where it is one and in time; nil else
 	asks     asks
+	crew     crew // of goroutines that are the gate's own
 
 	ports   ports
 	nobodys repeats // denials of who is no sandbox
@@ -144,7 +144,14 @@ func New(c Config) *Gate {
 
 // patience bounds what one flow may wait for: by its own time, and by Shut.
 func (g *Gate) patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, g.config.DialTimeout)
+	ctx, late := context.WithTimeout(ctx, g.config.DialTimeout)
+	ctx, cancel := g.untilShut(ctx)
+	return ctx, func() { cancel(); late() }
+}
+
+// untilShut is ctx, and ends with Shut too.
+func (g *Gate) untilShut(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.life, cancel)
 	return ctx, func() { stop(); cancel() }
 }
@@ -208,12 +215,20 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
+	return f.found(ctx)
+}
+
+// found has the flow be found by whoever cuts flows, and looks whether the policy has changed
+// before. Where that must not be waited for, it is looked at before anything is dialled.
+func (f *Flow) found(ctx context.Context) *Refusal {
+	hurried := f.hurried
+	f.hurried = false
 	f.gate.add(f)
-	if refusal := f.current(context.WithoutCancel(ctx)); refusal != nil { // the policy may have changed before the flow could be found
+	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
+	if refusal != nil {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
-		return refusal
 	}
-	return nil
+	return refusal
 }
 
 // Refuse records what could not even be put to the policy and returns the
@@ -296,13 +311,13 @@ func (g *Gate) Shut() {
 }
 
 // CloseLeft closes the flows that nobody will close any more, so that each has
-// its close record.
+// its close record, and waits for what the gate itself has under way. It is to be called
+// after Shut.
 func (g *Gate) CloseLeft() {
 	for _, f := range g.openFlows() {
 		f.Close(End{Outcome: "cut"})
-		f.mu.Lock()
-		f.settle()
 	}
+	g.crew.wait()
 }
 
 // Flows counts the flows that are open.

@@ -104,12 +104,22 @@ func (i *Inquiry) record() *Refusal {
 // AnswerNow is Answer for who must not wait: it reports wait, having recorded
 // nothing, where the answer takes time. The error is a [*Refusal].
 func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
+	i.flow.hurried = true
+	a, wait, refusal := i.answerNow()
+	i.flow.hurried = false
+	if refusal == wouldWait {
+		return Answer{}, true, nil
+	}
+	return a, wait, errorOf(refusal)
+}
+
+func (i *Inquiry) answerNow() (a Answer, wait bool, refusal *Refusal) {
 	if !i.flow.gate.policy.Load().Prompt() {
 		return Answer{}, true, nil
 	}
 	ctx := context.Background()
 	if i.forAddresses() && i.passesAsCached(ctx) {
-		return Answer{i.flow.request.Destination.Addrs}, false, errorOf(i.record())
+		return Answer{i.flow.request.Destination.Addrs}, false, i.record()
 	}
 	if refusal := i.decideName(ctx); refusal != nil {
 		return Answer{}, false, refusal
@@ -118,8 +128,8 @@ func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
 		i.decided = true
 		return Answer{}, true, nil
 	}
-	a, refusal := i.judge(ctx)
-	return a, false, errorOf(refusal)
+	a, refusal = i.judge(ctx)
+	return a, false, refusal
 }
 
 // Answer decides whether the sandbox may know the addresses of the name, which is

@@ -43,9 +43,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 		return nil, refusal
 	}
 	inner.Over(f)
-	inner.gate.add(inner)
-	if refusal := inner.current(context.WithoutCancel(ctx)); refusal != nil { // the policy may have changed before the flow could be found
-		inner.Close(End{Outcome: string(refusal.Decision.Class)})
+	if refusal := inner.found(ctx); refusal != nil {
 		return nil, refusal
 	}
 	return inner, nil

@@ -2,10 +2,12 @@ package egress
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/egressd/egressd/internal/recovered"
+	"github.com/egressd/egressd/policy"
 )
 
 // askMost is for how long an answer of an [Asker] may take.
@@ -44,12 +46,13 @@ func (i *Inquiry) Later(done func(Answer, error)) bool {
 		done(Answer{}, err)
 		return true
 	}
-	log, seq := i.flow.gate.config.Log, i.flow.seq
+	g, seq := i.flow.gate, i.flow.seq
+	log := g.config.Log
 	if known, err := log.Settled(seq); known {
 		i.ask(err, done)
 		return true
 	}
-	log.Durable(seq, func(err error) { i.flow.gate.asks.add(func() { i.ask(err, done) }) })
+	log.Durable(seq, func(err error) { g.asks.add(&g.crew, func() { i.ask(err, done) }) })
 	return true
 }
 
@@ -62,30 +65,33 @@ func (i *Inquiry) ask(err error, done func(Answer, error)) {
 		return
 	}
 	f.gate.asker.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
-		if !f.gate.Prompt() { // a policy has come that takes its time
-			go func() { done(i.answer(addrs, aliases, err)) }()
+		f.slot().doneWaiting()
+		f.hurried = true
+		told, failed := i.answer(addrs, aliases, err)
+		f.hurried = false
+		if failed == error(wouldWait) { // a policy has come that takes its time
+			f.gate.crew.do(func() { done(i.answer(addrs, aliases, err)) })
 			return
 		}
-		done(i.answer(addrs, aliases, err))
+		done(told, failed)
 	})
 }
 
-var errPanic = errors.New("the answer could not be decided")
-
-// answer decides what the resolver said. One answer must not end the service of all.
+// answer decides what the resolver said. One answer must not end the service of all. The error
+// is a [*Refusal].
 func (i *Inquiry) answer(addrs []netip.Addr, aliases []string, err error) (told Answer, failed error) {
-	defer func() {
-		if recover() != nil {
-			told, failed = Answer{}, errPanic
-		}
-	}()
-	i.flow.slot().doneWaiting()
+	defer recovered.Log("deciding what a resolver has answered", func() {
+		told, failed = Answer{}, i.flow.refusal(broken)
+	})
 	if refusal := i.resolved(addrs, aliases, err); refusal != nil {
 		return Answer{}, refusal
 	}
 	a, refusal := i.judge(context.Background())
 	return a, errorOf(refusal)
 }
+
+// broken is the refusal of what a mistake of egressd's own has kept from being decided.
+var broken = policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the answer could not be decided"}
 
 // asks are questions that are about to be asked: their records became durable with one
 // sync, and whoever made that must not be kept from the next. Its zero value is ready.
@@ -95,14 +101,14 @@ type asks struct {
 	waiting []func()
 }
 
-// add has ask called soon by a goroutine that is there as long as there are any.
-func (a *asks) add(ask func()) {
+// add has ask called soon by a goroutine of c that is there as long as there are any.
+func (a *asks) add(c *crew, ask func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting = append(a.waiting, ask)
 	if !a.running {
 		a.running = true
-		go a.run()
+		c.do(a.run)
 	}
 }
 

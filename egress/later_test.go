@@ -191,7 +191,9 @@ func TestAPanicWhileALateAnswerIsDecidedIsAnError(t *testing.T) {
 	p := newPostal(w)
 	answers := w.later(t, "a.test")
 	(<-p.then)(somewhere, nil)
-	if s := <-answers; s.err == nil || s.a.Addrs != nil {
+	s := <-answers
+	refusalOf(t, s.err, policy.PolicyError)
+	if s.a.Addrs != nil {
 		t.Errorf("%+v", s)
 	}
 }

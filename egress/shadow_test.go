@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
@@ -85,37 +86,8 @@ func TestWhatAgreesHasNoShadow(t *testing.T) {
 	}
 }
 
-// TestNarrowDoesNotWaitForTheShadow narrows a flow on what would be an event loop, and
-// ends it, while the shadow thinks: the close record comes after it.
-func TestNarrowDoesNotWaitForTheShadow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		thinks := make(chan struct{})
-		w := newWorld(t, beside(opinion(func(r *policy.Request) policy.Decision {
-			if r.TLS == nil {
-				return allow(r)
-			}
-			<-thinks
-			return deny(r)
-		})))
-		f := w.inspected(t)
-		f.Close(End{Up: 3, Outcome: "closed"})
-		if closes := w.records(t, KindClose); len(closes) != 0 {
-			t.Fatalf("the close record did not wait: %+v", closes)
-		}
-		close(thinks)
-		synctest.Wait()
-		closes := w.records(t, KindClose)
-		if len(closes) != 1 || closes[0].Shadow == nil || closes[0].Shadow.Rule != "test" || closes[0].Bytes.Up != 3 || closes[0].Outcome != "closed" {
-			t.Fatalf("%+v", closes)
-		}
-		if w.Flows() != 0 {
-			t.Error("the flow is still open")
-		}
-	})
-}
-
-// TestARecordDoesNotWaitForAShadowForever stops the gate while it thinks.
-func TestARecordDoesNotWaitForAShadowForever(t *testing.T) {
+// TestATunnelIsComparedWithItsFirstBytes by who can wait, for a tenth of a second at most.
+func TestATunnelIsComparedWithItsFirstBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		thinks := make(chan struct{})
 		defer close(thinks)
@@ -125,21 +97,25 @@ func TestARecordDoesNotWaitForAShadowForever(t *testing.T) {
 			}
 			return allow(r)
 		})))
-		for range 2 {
-			f := w.inspected(t)
-			if w.Flows() == 1 {
-				f.Close(End{Outcome: "closed"}) // the other is closed by the gate
-			}
+		f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:443"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		w.Shut()
-		w.CloseLeft()
+		hello := func(r *policy.Request) { r.TLS = &policy.ClientHello{ServerName: "allowed.test"} }
+		if wait, err := f.NarrowNow(hello); !wait || err != nil {
+			t.Fatalf("an event loop would have asked the shadow: %v", err)
+		}
+		began := time.Now()
+		if err := f.Narrow(t.Context(), hello); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		f.Close(End{Up: 3, Outcome: "closed"})
 		closes := w.records(t, KindClose)
-		if len(closes) != 2 || closes[0].Shadow != nil || w.Flows() != 0 {
-			t.Fatalf("%d flows, %+v", w.Flows(), closes)
-		}
-		synctest.Wait()
-		if n := len(w.records(t, KindClose)); n != 2 {
-			t.Errorf("%d close records", n)
+		if len(closes) != 1 || closes[0].Shadow == nil || closes[0].Shadow.Class != "policy-error" || closes[0].Bytes.Up != 3 {
+			t.Fatalf("%+v", closes)
 		}
 	})
 }

@@ -163,14 +163,17 @@ func (s *slot) sum(now time.Duration) policy.Usage {
 	return s.usage()
 }
 
-// counted makes sure that a policy that looks at usage is given it: that of the
+// counted is r as a policy that looks at usage is given it: with that of the
 // moment when the flow was counted, until it has been judged, and that of now
 // where a later policy asks about a flow that is open.
-func (f *Flow) counted(r *policy.Request) {
-	if r.Usage == nil && r.Sandbox.Name != "" && f.policy.ReadsUsage() {
-		u := f.gate.slotOf(r.Sandbox.Name).besides(f.began, time.Since(f.gate.began), r.HTTP != nil)
-		r.Usage = &u
+func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
+	if r.Usage != nil || r.Sandbox.Name == "" || !p.ReadsUsage() {
+		return r
 	}
+	u := f.gate.slotOf(r.Sandbox.Name).besides(f.began, time.Since(f.gate.began), r.HTTP != nil)
+	c := *r
+	c.Usage = &u
+	return &c
 }
 
 // noteDenial counts a refusal for the sandbox that it is of, if that is known.
@@ -198,7 +201,7 @@ func (f *Flow) Budget() int64 {
 func (f *Flow) Exceeded() *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if passes(f.decision.Verdict) {
+	if passes(f.decision.Verdict) && !f.closed {
 		d := f.decision.OverBudget()
 		f.decision = &d
 		f.noteDenial()

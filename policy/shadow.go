@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/egressd/egressd/internal/recovered"
 )
 
 // A shadow is a policy that is asked beside the one in force. It decides
@@ -94,11 +96,7 @@ func (s *shadow) ask(ctx context.Context, r *Request) Decision {
 }
 
 func (s *shadow) decide(ctx context.Context, r *Request) (d Decision) {
-	defer func() {
-		if recover() != nil {
-			d = s.failed("it could not be evaluated")
-		}
-	}()
+	defer recovered.Log("asking the policy in shadow", func() { d = s.failed("it could not be evaluated") })
 	return s.policy.Decide(ctx, r)
 }
 

@@ -42,12 +42,15 @@ type opening struct {
 	head      []byte    // of the request, while it is incomplete
 	door      door      // how to answer
 	rest      []byte    // what came behind the head
-	cancel    func()    // gives up what is under way: the connect, or before that the waiting for a person
+	cancel    func()    // gives up what is under way: the connect, the waiting for a person, or for the policy
 	hello     *sniff.Assembler
 	retry     *retry   // of the hello that has passed, or nil
 	word      *word    // that may be all that the client says, or nil
 	front     *front   // of a TLS listener, or nil
 	captured  *capture // nil where the client knows of the proxy
+	deciding  bool     // a goroutine waits for what the policy says of the first bytes
+	// resume judges the first bytes once the policy has decided; nil before.
+	resume func(first []byte) (relay.Judgement, []byte)
 }
 
 // A door renders the two answers that a tunnel's way in can give.
@@ -300,6 +303,9 @@ func (c *conn) Ended(e relay.End) {
 		}
 	}
 	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
+	if c.opening != nil && c.cancel != nil { // after Close, which says how it ended
+		c.cancel()
+	}
 	c.leave()
 }
 

@@ -19,6 +19,13 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	first = c.word.before(first)
+	switch resume := c.resume; {
+	case c.deciding:
+		return relay.Hold, nil
+	case resume != nil:
+		c.resume = nil
+		return resume(first)
+	}
 	protocol := detect(first, c.flow.Destination().Port)
 	spoken := c.tunnel.Down() > 0
 	switch {
@@ -34,7 +41,7 @@ func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 			c.refused = asRefusal(err)
 			return relay.Refuse, nil
 		}
-		return c.narrow(nil, func(r *policy.Request) { r.Protocol = policy.ProtocolOpaque })
+		return c.narrow(nil, otherProtocol)
 	}
 }
 
@@ -74,27 +81,29 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol = policy.ProtocolTLS })
 	}
 	c.hello = nil
-	claim := claimOf(&hello)
-	spoken := c.tunnel.Down() > 0
-	err = c.flow.Narrow(context.Background(), func(r *policy.Request) {
-		r.Protocol = policy.ProtocolTLS
-		r.TLS = claim
+	claim, retries := claimOf(&hello), hello.AllowsRetry()
+	return c.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
+		spoken := c.tunnel.Down() > 0
+		switch {
+		case c.flow.Inspected() && (spoken || c.word.passed()): // what was said in clear is no part of TLS
+			c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
+			return relay.Refuse, accessDenied
+		case c.flow.Inspected():
+			c.takeTLS(first, claim.ALPN)
+			return relay.Take, nil
+		case retries:
+			return c.passWatched(claim, first[hello.Size:])
+		}
+		return c.pass()
 	})
-	switch {
-	case err != nil:
-		c.refused = asRefusal(err)
-		return relay.Refuse, accessDenied
-	case c.flow.Inspected() && (spoken || c.word.passed()): // what was said in clear is no part of TLS
-		c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
-		return relay.Refuse, accessDenied
-	case c.flow.Inspected():
-		c.takeTLS(first, claim.ALPN)
-		return relay.Take, nil
-	case hello.AllowsRetry():
-		return c.passWatched(claim, first[hello.Size:])
-	}
-	return c.pass()
 }
+
+// tlsClaim adds what a hello claims, or nil where it cannot be read.
+func tlsClaim(claim *policy.ClientHello) func(*policy.Request) {
+	return func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim }
+}
+
+func otherProtocol(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }
 
 // pass lets the first bytes go, and what comes behind them, as far as the policy
 // lets anything go up.
@@ -121,12 +130,42 @@ func claimOf(h *sniff.Hello) *policy.ClientHello {
 	return claim
 }
 
+// narrow is decide for what passes once the policy lets it.
 func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
-	if err := c.flow.Narrow(context.Background(), edit); err != nil {
-		c.refused = asRefusal(err)
-		return relay.Refuse, farewell
+	return c.decide(nil, farewell, edit, func([]byte) (relay.Judgement, []byte) { return c.pass() })
+}
+
+// decide has the policy decide by what edit adds, and then says what becomes of first: after a
+// refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it,
+// the tunnel holds the client's bytes, and First resumes with them.
+func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	after := func(first []byte, err error) (relay.Judgement, []byte) {
+		if err != nil {
+			c.refused = asRefusal(err)
+			return relay.Refuse, farewell
+		}
+		return then(first)
 	}
-	return c.pass()
+	flow, loop := c.flow, c.loop
+	wait, err := flow.NarrowNow(edit)
+	if !wait {
+		return after(first, err)
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	c.cancel, c.deciding = leave, true
+	c.server.running.Go(func() {
+		err := flow.Narrow(ctx, edit)
+		leave()
+		loop.Post(func() {
+			if c.over {
+				return
+			}
+			c.cancel, c.deciding = nil, false
+			c.resume = func(first []byte) (relay.Judgement, []byte) { return after(first, err) }
+			c.tunnel.Again()
+		})
+	})
+	return relay.Hold, nil
 }
 
 // takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that

@@ -51,13 +51,13 @@ func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
 	case errors.Is(err, sniff.ErrNoTLS):
 		return c.pass()
 	case err != nil:
-		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, nil })
+		return c.narrow(accessDenied, tlsClaim(nil))
 	}
 	claim := claimOf(&hello)
 	if sameClaim(claim, c.retry.claim) {
 		return c.pass()
 	}
-	return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim })
+	return c.narrow(accessDenied, tlsClaim(claim))
 }
 
 // sameClaim reports whether two hellos of one connection differ in their fingerprint alone:

@@ -151,8 +151,8 @@ func (c *conn) foresee() {
 			c.byAnswer()
 		}
 	}
-	if gate.Prompt() {
-		then(gate.Foresees(context.Background(), peer, r))
+	if allowed, wait := gate.ForeseesNow(peer, r); !wait {
+		then(allowed)
 		return
 	}
 	c.asked = true

@@ -20,12 +20,18 @@ import (
 // captured connects as a program whose connection to somewhere is captured.
 func (w *world) captured(t *testing.T, to netip.AddrPort) *client {
 	t.Helper()
+	return w.capturedBy(t, "captured", to)
+}
+
+// capturedBy is captured, by a listener with a name.
+func (w *world) capturedBy(t *testing.T, listener string, to netip.AddrPort) *client {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := l.Addr().(*net.TCPAddr).AddrPort()
-	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil }) // until the world ends
+	go w.ServeTransparent(l, listener, func(int) (netip.AddrPort, error) { return to, nil }) // until the world ends
 	c, err := net.Dial("tcp", own.String())
 	if err != nil {
 		t.Fatal(err)

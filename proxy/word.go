@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/sniff"
-	"github.com/egressd/egressd/policy"
 )
 
 // A word is the few bytes with which a client began, and after which it sent nothing more,
@@ -42,13 +40,11 @@ func (c *conn) heardWord(first []byte) (relay.Judgement, []byte) {
 	case !c.word.over || c.word.passed():
 		return relay.More, nil
 	}
-	if err := c.flow.Narrow(context.Background(), func(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }); err != nil {
-		c.refused = asRefusal(err)
-		return relay.Refuse, nil
-	}
-	c.word.sent = slices.Clone(first)
-	c.tunnel.Limit(c.flow.Budget())
-	return relay.Follow, nil
+	return c.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
+		c.word.sent = slices.Clone(first)
+		c.tunnel.Limit(c.flow.Budget())
+		return relay.Follow, nil
+	})
 }
 
 // followWord lets what follows a word pass for as long as that tells nothing more.

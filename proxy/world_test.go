@@ -70,6 +70,12 @@ unsafe_allow: ["127.0.0.1:*"]
 
 func newWorld(t testing.TB, text string, change func(*Server)) *world {
 	t.Helper()
+	return newWorldOf(t, text, nil, nil, change)
+}
+
+// newWorldOf is newWorld for some sandboxes, with opinions beside the text.
+func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.Evaluator, change func(*Server)) *world {
+	t.Helper()
 	file, err := policy.ParseFile("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +86,7 @@ func newWorld(t testing.TB, text string, change func(*Server)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	everybody, err := sandbox.NewDirectory(nil)
+	everybody, err := sandbox.NewDirectory(who)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +96,7 @@ func newWorld(t testing.TB, text string, change func(*Server)) *world {
 	if change != nil {
 		change(w.Server)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspection.Load() != nil})
+	p, err := file.Compile(policy.Environment{Inspection: w.inspection.Load() != nil, Evaluators: beside})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -115,13 +116,11 @@ func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) 
 	return d, err
 }
 
+var errFailed = errors.New("the evaluation failed")
+
 // guarded keeps what goes wrong inside OPA here.
 func guarded(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			d, err = policy.Decision{}, fmt.Errorf("the evaluation failed: %v", p)
-		}
-	}()
+	defer recovered.Log("evaluating Rego", func() { d, err = policy.Decision{}, errFailed })
 	return evaluate()
 }
 

@@ -16,14 +16,16 @@ const (
 	Take                    // the keeper has taken both descriptors over; the tunnel is no more
 	Follow                  // as Pass, and the keeper, a [Follower], looks at what comes next
 	Await                   // as Follow, of something that has to be whole within Limits.First of the first Await
+	Hold                    // the keeper needs time: nothing more is read from the client until Again
 )
 
 // A Keeper is who a tunnel belongs to.
 type Keeper interface {
 	// First judges everything the client has sent so far. It is called until
-	// it says something else than More, or the client's time is over. first
+	// it says something else than More or Hold, or the client's time is over. first
 	// is valid during the call only. After Refuse, farewell (which may be
-	// nil) is sent to the client.
+	// nil) is sent to the client. After Hold, it is called again by [Tunnel.Again],
+	// with the same bytes.
 	First(first []byte) (j Judgement, farewell []byte)
 	// Ended is called once, when both descriptors are closed, except after
 	// Take.
@@ -36,8 +38,8 @@ type Follower interface {
 	// Follow looks at the next bytes, which go up to the upstream, or down to the
 	// client, before they are passed on. It is called until it says something else
 	// than Follow or Await: Pass, or Refuse, after which they go nowhere, and farewell is sent to the
-	// client, or, of bytes that go up, More: then they, and what comes behind them, are first bytes again, which First
-	// judges. next is valid during the call only.
+	// client, or, of bytes that go up, More or Hold: then they, and what comes behind them, are first bytes again, which First
+	// judges: at once after More, and after Hold when Again is called. next is valid during the call only.
 	Follow(up bool, next []byte) (j Judgement, farewell []byte)
 }
 
@@ -94,6 +96,7 @@ type side struct {
 	shut     bool // its sending half has been shut down
 	followed bool // the keeper, a Follower, looks at what comes from it
 	awaited  bool // and has kept some of it, which it does not for long
+	held     bool // the keeper has said Hold of its bytes, and nobody has called Again
 }
 
 // A stream is the bytes of one direction.
@@ -187,6 +190,10 @@ func (t *Tunnel) ready(s *side, e Events) {
 	s.readable = s.readable || e.Readable()
 	s.writable = s.writable || e.Writable()
 	s.hangup = s.hangup || e.hangup()
+	if t.client.held && s == &t.client && e.Broken() {
+		t.finish(FirstEnded) // nobody reads from it, who would see that
+		return
+	}
 	if t.busy && !e.hangup() {
 		return // it has a turn soon
 	}
@@ -198,7 +205,7 @@ func (t *Tunnel) ready(s *side, e Events) {
 
 // step moves what can be moved.
 func (t *Tunnel) step() {
-	if !t.judged && t.client.readable {
+	if !t.judged && !t.client.held && t.client.readable {
 		t.readFirst()
 	}
 	if t.over || !t.started {
@@ -220,7 +227,7 @@ func (t *Tunnel) step() {
 
 // readFirst reads the client's first bytes for the keeper.
 func (t *Tunnel) readFirst() {
-	for !t.judged && !t.over && t.client.readable {
+	for !t.judged && !t.client.held && !t.over && t.client.readable {
 		n, errno := readFD(int(t.client.fd), t.loop.buffer)
 		switch {
 		case errno == syscall.EAGAIN:
@@ -258,14 +265,24 @@ func (t *Tunnel) firstEnded(errno syscall.Errno) {
 // judge has the keeper judge all that the client has sent.
 func (t *Tunnel) judge(first []byte) {
 	verdict, farewell := t.keeper.First(first)
+	t.client.held = verdict == Hold
 	switch {
+	case t.client.held:
+		t.hold(first)
 	case verdict != More || len(first) > t.limits.FirstBytes:
 		t.apply(verdict, farewell, first)
-	case t.up.rest != nil:
-		*t.up.rest = first
 	default:
-		t.up.keep(first)
+		t.hold(first)
 	}
+}
+
+// hold keeps first bytes to be judged again. It may be called with those that are kept already.
+func (t *Tunnel) hold(first []byte) {
+	if t.up.rest != nil {
+		*t.up.rest = first
+		return
+	}
+	t.up.keep(first)
 }
 
 func (t *Tunnel) apply(verdict Judgement, farewell, first []byte) {
@@ -316,9 +333,13 @@ func (t *Tunnel) follow(s *stream, next []byte) bool {
 	case verdict == Follow || verdict == Await || verdict == Pass:
 		t.following(verdict)
 		return true
-	case verdict == More && s == &t.up:
+	case (verdict == More || verdict == Hold) && s == &t.up:
 		t.following(Pass)
 		t.judged, t.born = false, t.loop.instant
+		if t.client.held = verdict == Hold; t.client.held {
+			t.hold(next)
+			return false
+		}
 		if t.judge(next); !t.over {
 			t.wait() // for what was not read yet
 		}
@@ -328,7 +349,7 @@ func (t *Tunnel) follow(s *stream, next []byte) bool {
 	return false
 }
 
-// Again has the keeper judge once more what the client has sent, where it said More.
+// Again has the keeper judge once more what the client has sent, where it said More or Hold.
 func (t *Tunnel) Again() {
 	if t.over || t.judged || t.up.rest == nil {
 		return

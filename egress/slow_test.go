@@ -1,0 +1,189 @@
+package egress
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/policy"
+)
+
+// A thinker is an evaluator that takes as long as the test wants, about what waits says.
+type thinker struct {
+	waits   func(*policy.Request) bool
+	says    func(*policy.Request) policy.Decision
+	thought chan struct{} // is sent to when it begins
+	done    chan struct{} // until it is closed
+}
+
+func newThinker(waits func(*policy.Request) bool, says func(*policy.Request) policy.Decision) *thinker {
+	return &thinker{waits: waits, says: says, thought: make(chan struct{}, 16), done: make(chan struct{})}
+}
+
+func (e *thinker) policy(t *testing.T) *policy.Policy {
+	t.Helper()
+	file, err := policy.ParseFile("test.yaml", []byte("version: 1\ndefault: allow\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := file.Compile(policy.Environment{Evaluators: []policy.Evaluator{opinion(func(r *policy.Request) policy.Decision {
+		if e.waits(r) {
+			e.thought <- struct{}{}
+			<-e.done
+		}
+		return e.says(r)
+	})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func aboutTLS(r *policy.Request) bool { return r.TLS != nil }
+
+// soon fails the test where do waits for something.
+func soon(t *testing.T, what string, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s waited for the policy", what)
+	}
+}
+
+// TestNothingElseOfAFlowWaitsForItsPolicy has a policy think about a flow, and does meanwhile what
+// event loops and the operator do with flows.
+func TestNothingElseOfAFlowWaitsForItsPolicy(t *testing.T) {
+	e := newThinker(aboutTLS, allow)
+	w := newWorld(t, e.policy(t))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "NarrowNow", func() {
+		if wait, err := f.NarrowNow(hello); !wait || err != nil {
+			t.Errorf("it said %v, %v", wait, err)
+		}
+	})
+	narrowed := make(chan error, 1)
+	go func() { narrowed <- f.Narrow(t.Context(), hello) }()
+	<-e.thought
+	soon(t, "Budget", func() { f.Budget() })
+	soon(t, "WasCut", func() { f.WasCut() })
+	soon(t, "Destination", func() { f.Destination() })
+	soon(t, "OpenFlows", func() { w.OpenFlows(0, 10) })
+	soon(t, "busyNames", func() { w.busyNames("default") })
+	soon(t, "Close", func() { f.Close(End{Outcome: "client-left"}) })
+	closes := w.records(t, KindClose)
+	if len(closes) != 1 || closes[0].TLS == nil || closes[0].TLS.SNI != "allowed.test" {
+		t.Errorf("the close record does not say what was claimed: %+v", closes)
+	}
+	close(e.done)
+	refusalOf(t, <-narrowed, "")
+	if n := len(w.records(t, KindClose)); n != 1 {
+		t.Errorf("%d close records", n)
+	}
+}
+
+// TestAPolicyThatComesWhileAnotherThinksCounts for what that one was asked.
+func TestAPolicyThatComesWhileAnotherThinksCounts(t *testing.T) {
+	e := newThinker(aboutTLS, allow)
+	w := newWorld(t, e.policy(t))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(End{})
+	narrowed := make(chan error, 1)
+	go func() { narrowed <- f.Narrow(t.Context(), hello) }()
+	<-e.thought
+	later := policy.New(opinion(func(r *policy.Request) policy.Decision {
+		if r.TLS != nil {
+			return deny(r)
+		}
+		return allow(r)
+	}))
+	set := make(chan error, 1)
+	go func() { set <- w.SetPolicy(t.Context(), later, "stricter about TLS") }()
+	soon(t, "SetPolicy", func() {
+		if err := <-set; err != nil {
+			t.Error(err)
+		}
+	})
+	close(e.done)
+	refusalOf(t, <-narrowed, policy.RuleDeny)
+}
+
+// TestALoopDoesNotWaitForThePolicyThatCameBeforeAConnect changes the policy after a flow was opened.
+func TestALoopDoesNotWaitForThePolicyThatCameBeforeAConnect(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		says func(*policy.Request) policy.Decision
+	}{{"and allows", allow}, {"and denies", deny}} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, policy.New(opinion(allow)))
+			f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close(End{})
+			e := newThinker(func(*policy.Request) bool { return true }, row.says)
+			w.policy.Store(e.policy(t)) // as if SetPolicy had not reached the flow yet
+			loop, err := relay.NewLoop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var running sync.WaitGroup
+			running.Go(func() { loop.Run() })
+			defer running.Wait()
+			defer loop.Close()
+			connected := make(chan error, 1)
+			loop.Post(func() {
+				f.Connect(loop, func(fd int, err error) {
+					if err == nil {
+						loop.CloseFD(fd)
+					}
+					connected <- err
+				})
+			})
+			<-e.thought
+			turn := make(chan struct{})
+			loop.Post(func() { close(turn) })
+			soon(t, "the loop", func() { <-turn })
+			close(e.done)
+			err = <-connected
+			var refusal *Refusal
+			if denied := errors.As(err, &refusal); denied != (row.name == "and denies") {
+				t.Errorf("it came to %v", err)
+			}
+		})
+	}
+}
+
+// TestShutWaitsForWhatAGateHasUnderWay such as a connect that waits for the policy.
+func TestShutWaitsForWhatAGateHasUnderWay(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	going := make(chan struct{})
+	w.crew.do(func() { <-going })
+	left := make(chan struct{})
+	go func() {
+		w.Shut()
+		w.CloseLeft()
+		close(left)
+	}()
+	w.crew.do(func() {}) // which may come while it is waited for
+	select {
+	case <-left:
+		t.Error("it did not wait")
+	case <-time.After(10 * time.Millisecond):
+	}
+	close(going)
+	<-left
+}
