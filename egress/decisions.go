@@ -54,7 +54,7 @@ func (s *decisions) of(d policy.Decision) *policy.Decision {
 	return &own
 }
 
-// A verdict is what a policy says of a request, before a flow stands on it.
+// A verdict is a policy's decision about a request, which the flow has not adopted yet.
 type verdict struct {
 	policy   *policy.Policy
 	decision *policy.Decision // not changed: others may share it

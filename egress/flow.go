@@ -294,8 +294,8 @@ func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusa
 	}
 }
 
-// due reports whether the flow has to be decided again, and otherwise why it may not go on,
-// if it may not. f.mu is held.
+// due reports whether the policy has to decide the flow again. A refusal says that the flow
+// may not go on, whatever the policy says. f.mu is held.
 func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():

@@ -310,9 +310,8 @@ func (g *Gate) Shut() {
 	}
 }
 
-// CloseLeft closes the flows that nobody will close any more, so that each has
-// its close record, and waits for what the gate itself has under way. It is to be called
-// after Shut.
+// CloseLeft closes the flows whose owners have ended, so that each flow has its close
+// record. Then it waits for the gate's own goroutines. Call it after Shut.
 func (g *Gate) CloseLeft() {
 	for _, f := range g.openFlows() {
 		f.Close(End{Outcome: "cut"})

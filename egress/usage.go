@@ -163,9 +163,9 @@ func (s *slot) sum(now time.Duration) policy.Usage {
 	return s.usage()
 }
 
-// counted is r as a policy that looks at usage is given it: with that of the
-// moment when the flow was counted, until it has been judged, and that of now
-// where a later policy asks about a flow that is open.
+// counted returns r with the sandbox's usage, for a policy that reads it. A flow that is
+// being opened keeps the usage of the moment when it was counted; an open flow that a later
+// policy decides gets the present one.
 func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 	if r.Usage != nil || r.Sandbox.Name == "" || !p.ReadsUsage() {
 		return r

@@ -15,8 +15,8 @@ import (
 // Log is to be deferred. It recovers from a panic, logs that with its stack, and calls after,
 // which may be nil. Without a panic it does nothing. doing says what failed, for the operator.
 //
-// A program in a sandbox may know how to bring a panic about, so at most one a second is
-// logged, with the number of those that were not.
+// A program in a sandbox may know how to cause panics. Log writes one line a second at most,
+// which counts the panics since the line before.
 func Log(doing string, after func()) {
 	why := recover()
 	if why == nil {
@@ -41,7 +41,7 @@ type pace struct {
 	skipped int
 }
 
-// take reports whether it may happen now, and how often it might not since it last did.
+// take reports whether a second has passed since the last line, and counts the calls between.
 func (p *pace) take(now time.Time) (skipped int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,11 +21,10 @@ const (
 
 // A Keeper is who a tunnel belongs to.
 type Keeper interface {
-	// First judges everything the client has sent so far. It is called until
-	// it says something else than More or Hold, or the client's time is over. first
-	// is valid during the call only. After Refuse, farewell (which may be
-	// nil) is sent to the client. After Hold, it is called again by [Tunnel.Again],
-	// with the same bytes.
+	// First judges everything the client has sent so far. The tunnel calls it for each
+	// piece while First returns More and the client has time left. After Hold, only
+	// [Tunnel.Again] calls First, with the same bytes. first is valid during the call only.
+	// After Refuse, the tunnel sends farewell (nil for nothing) to the client.
 	First(first []byte) (j Judgement, farewell []byte)
 	// Ended is called once, when both descriptors are closed, except after
 	// Take.
@@ -349,7 +348,7 @@ func (t *Tunnel) follow(s *stream, next []byte) bool {
 	return false
 }
 
-// Again has the keeper judge once more what the client has sent, where it said More or Hold.
+// Again calls the keeper's First once more with the client's first bytes, after More or Hold.
 func (t *Tunnel) Again() {
 	if t.over || t.judged || t.up.rest == nil {
 		return
