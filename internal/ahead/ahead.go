@@ -137,7 +137,7 @@ func again(name string, control int) (pid int, err error) {
 		Env:   append(settings[:], os.Environ()...), // the first of a name counts
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_VM | syscall.CLONE_VFORK,
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_VM | syscall.CLONE_VFORK,
 			AmbientCaps: capabilities,
 			Pdeathsig:   syscall.SIGKILL,
 		},

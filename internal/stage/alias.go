@@ -16,6 +16,7 @@ type mounted struct {
 	root   string // the part, as a path in the file system
 	point  string // where it is
 	opens  bool   // devices
+	kind   string // of file system
 }
 
 // withAliases returns paths, and whatever other paths lead to the same files because
@@ -82,11 +83,13 @@ func (t *mountTable) read() ([]mounted, error) {
 }
 
 func readMounts(table string) (all []mounted) {
-	const device, root, point, options, least = 2, 3, 4, 5, 6
+	const device, root, point, options, rest = 2, 3, 4, 5, 6
 	for line := range strings.Lines(table) {
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", least+1) // there is one space between them
-		if len(fields) > options {
-			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(strings.Split(fields[options], ","), "nodev")})
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", rest+1) // there is one space between them
+		if len(fields) > rest {
+			_, kind, _ := strings.Cut(" "+fields[rest], " - ")
+			kind, _, _ = strings.Cut(kind, " ")
+			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(strings.Split(fields[options], ","), "nodev"), kind})
 		}
 	}
 	return all

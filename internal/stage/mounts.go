@@ -47,6 +47,9 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 	if err != nil {
 		return fmt.Errorf("find what is hidden and fixed in other places: %w", err)
 	}
+	if err := ownQueues(mounts); err != nil {
+		return fmt.Errorf("hide message queues: %w", err)
+	}
 	if err := closeLateMounts(mounts); err != nil {
 		return fmt.Errorf("close the devices of what was mounted meanwhile: %w", err)
 	}
@@ -97,6 +100,20 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 		return err
 	}
 	return reenter(dir)
+}
+
+// ownQueues has the jail's own message queues in the place of those outside: a file system of
+// queues shows those of the IPC namespace in which it was mounted (mq_overview(7)).
+func ownQueues(mounts []mounted) error {
+	for _, m := range mounts {
+		if m.kind != "mqueue" || !isFolder(m.point) {
+			continue
+		}
+		if err := unix.Mount("mqueue", m.point, "mqueue", bare, ""); err != nil {
+			return fmt.Errorf("%s: %w", m.point, err)
+		}
+	}
+	return nil
 }
 
 // hideAll hides every path. The first folder among them, or /tmp where there is
