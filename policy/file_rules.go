@@ -182,7 +182,7 @@ func (r *reader) presets(into *[]string) func(*yaml.Node) {
 			switch {
 			case !ok:
 			case !slices.Contains(Presets(), name):
-				r.fail(item, "there is no preset %q; %s (known: %s)", printable(name), didYouMean(name, Presets()), strings.Join(Presets(), ", "))
+				r.fail(item, "there is no preset %q; %s", printable(name), didYouMean(name, Presets()))
 			case slices.Contains(*into, name):
 				r.fail(item, "the preset %q stands twice; keep one", name)
 			default:
