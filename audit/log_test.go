@@ -234,8 +234,14 @@ func TestASecondWriterIsRefused(t *testing.T) {
 	if _, err := Create(dir, Options{}); !errors.Is(err, ErrLocked) {
 		t.Errorf("create over an open log: %v", err)
 	}
+	if pid := Writer(dir); pid != os.Getpid() {
+		t.Errorf("the writer is %d, not %d", pid, os.Getpid())
+	}
 	appendTo(t, l, named("first"))
 	closeLog(t, l)
+	if pid := Writer(dir); pid != 0 {
+		t.Errorf("the writer of a closed log is %d", pid)
+	}
 	if seq := appendTo(t, open(t, dir, Options{}), named("second")); seq != 1 {
 		t.Errorf("the next writer begins with %d, want 1", seq)
 	}

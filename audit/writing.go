@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -27,3 +30,33 @@ func Writing(dir string) (bool, error) {
 	}
 	return false, nil
 }
+
+// Writer returns the pid of the process that has the log in dir open for writing, or 0
+// where that is not known: the kernel's list of locks is not readable, numbers the device
+// otherwise, or does not show processes of another pid namespace.
+func Writer(dir string) (pid int) {
+	var lock syscall.Stat_t
+	if syscall.Stat(filepath.Join(dir, "lock"), &lock) != nil {
+		return 0
+	}
+	text, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		// "3: FLOCK  ADVISORY  WRITE 4711 08:01:1837 0 EOF" (proc_locks(5))
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || f[3] != "WRITE" {
+			continue
+		}
+		if f[5] == fmt.Sprintf("%02x:%02x:%d", major(uint64(lock.Dev)), minor(uint64(lock.Dev)), lock.Ino) {
+			pid, _ = strconv.Atoi(f[4])
+			return max(pid, 0)
+		}
+	}
+	return 0
+}
+
+// major and minor are as in makedev(3).
+func major(dev uint64) uint64 { return dev>>8&0xfff | dev>>32&^0xfff }
+func minor(dev uint64) uint64 { return dev&0xff | dev>>12&^0xff }

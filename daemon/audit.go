@@ -81,7 +81,7 @@ func (d *Daemon) explainLog(dir string, err error) error {
 	var damage *audit.DamageError
 	switch {
 	case errors.Is(err, audit.ErrLocked):
-		return hint.Failed(fmt.Errorf("%s: %w", dir, err), "stop the other egressd, or give this one an audit.dir of its own")
+		return d.explainWriter(dir, err)
 	case errors.As(err, &refusal):
 		return hint.Failed(err, refusal.Fix)
 	case errors.As(err, &damage):
@@ -91,6 +91,16 @@ func (d *Daemon) explainLog(dir string, err error) error {
 	default:
 		return hint.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.Path)
 	}
+}
+
+// explainWriter says who writes the log, and how two can write at the same time.
+func (d *Daemon) explainWriter(dir string, err error) error {
+	stop := "stop the other egressd"
+	if pid := audit.Writer(dir); pid > 0 {
+		err = fmt.Errorf("%w: process %d", err, pid)
+		stop = fmt.Sprintf("kill %d, to stop it", pid)
+	}
+	return hint.Failed(err, stop+", or write \"audit: {dir: ANOTHER-FOLDER}\" into "+d.Path+" to run both")
 }
 
 // attest has the policy that is in force from now on stand in a checkpoint. Where

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,12 +16,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/miekg/dns"
 )
 
@@ -72,6 +75,20 @@ func serveRego(t *testing.T, lines string, files map[string]string) *regoWorld {
 	})
 	w.proxy = w.listening[0].Addr().String()
 	return w
+}
+
+// TestASecondDaemonIsToldWhoHasTheLog starts another one with the same policy file.
+func TestASecondDaemonIsToldWhoHasTheLog(t *testing.T) {
+	w := serveRego(t, "", nil)
+	_, err := New(io.Discard, w.Path, Tailoring{})
+	var hinted *hint.Error
+	if !errors.As(err, &hinted) {
+		t.Fatalf("%v", err)
+	}
+	me := strconv.Itoa(os.Getpid())
+	if !strings.HasSuffix(err.Error(), "process "+me) || !strings.HasPrefix(hinted.Hint, "kill "+me+", ") || !strings.Contains(hinted.Hint, w.Path) {
+		t.Errorf("error: %v\nhint: %s", err, hinted.Hint)
+	}
 }
 
 func (w *regoWorld) write(t *testing.T, name, text string) {
