@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/trustcmd"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/internal/version"
 	"github.com/spf13/cobra"
 )
 
@@ -57,6 +58,9 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          rootRun,
 	}
+	root.Version = version.This().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "say which egressd this is, as egressd version does")
 	root.SetFlagErrorFunc(cli.FlagError)
 	return root
 }

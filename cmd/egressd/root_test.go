@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 )
@@ -18,5 +19,16 @@ func TestNegationsAreNoFlags(t *testing.T) {
 		if got := strings.Join(negated(strings.Fields(args)), " "); got != want {
 			t.Errorf("%s: %s, want %s", args, got, want)
 		}
+	}
+}
+
+func TestVersionIsAFlagAsWell(t *testing.T) {
+	var flag, command, talk bytes.Buffer
+	if code := run([]string{"--version"}, &flag, &talk); code != 0 || talk.Len() > 0 {
+		t.Errorf("exit code %d: %s", code, talk.String())
+	}
+	run([]string{"version"}, &command, &talk)
+	if flag.String() != command.String() || flag.Len() == 0 {
+		t.Errorf("--version says %q, and version %q", flag.String(), command.String())
 	}
 }
