@@ -51,6 +51,7 @@ var stairs = map[string]string{
 var owners = map[string]string{
 	"github.com/coreos/go-systemd/v22":        "daemon",
 	"github.com/fsnotify/fsnotify":            "daemon",
+	"github.com/rogpeppe/go-internal/diff":    "cmd/egressd",
 	"github.com/spf13/cobra":                  "cmd/egressd",
 	"github.com/spf13/pflag":                  "cmd/egressd",
 	"filippo.io/edwards25519":                 "audit",

@@ -2,9 +2,7 @@ package policy
 
 import (
 	"bytes"
-	"reflect"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -26,27 +24,7 @@ func TestEveryPresetKeepsItsPromises(t *testing.T) {
 				t.Error("it does not begin with what it is for")
 			}
 			checkPreset(t, f)
-			f.Tests, f.places = nil, nil // which nobody asks of a preset
-			if plain := plainPreset(name, string(text)); plain == nil || !reflect.DeepEqual(plain, f) {
-				t.Errorf("read without YAML it is\n%+v, and with it\n%+v", plain, f)
-			}
 		})
-	}
-}
-
-// TestWhatIsNotPlainIsReadAsYAML takes lines that mean something else there.
-func TestWhatIsNotPlainIsReadAsYAML(t *testing.T) {
-	const good = "# x\nversion: 1\nallow:\n  - a.example:443 # y\n  - {host: \"b.example:80\", methods: [GET]}\ntests:\n"
-	if f := plainPreset("x", good); f == nil || len(f.Allow) != 2 || f.Allow[1].Methods[0] != "GET" {
-		t.Fatalf("%+v", f)
-	}
-	for _, line := range []string{
-		"  - {host: a.example, methods: [POST]}", "  - a.example:443 b", "  - 'a.example'", "  - \"a.example", "  - a.example#", "   - a.example", "  -  a.example", "  - &x a.example",
-		"  - {host: \"a.example:80\", paths: [/x]}", "deny:", "  - ", "  - A.example", "  - a.example:", "  - *.example", "  - ~",
-	} {
-		if f := plainPreset("x", strings.Replace(good, "  - a.example:443 # y", line, 1)); f != nil {
-			t.Errorf("%q is read as %+v", line, f.Allow[0])
-		}
 	}
 }
 
