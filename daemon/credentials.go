@@ -31,14 +31,16 @@ type credentials struct {
 // A credential is one rule's, as it was last read.
 type credential struct {
 	policy.Injection
-	now atomic.Pointer[secret.Secret]
+	now    atomic.Pointer[secret.Secret]
+	before atomic.Pointer[secret.Secret] // the one that now took the place of, or nil
 }
 
 // A keyring holds the credentials of the policy in force, and while another is
 // being put in force, of both. It is safe for concurrent use.
 type keyring struct {
-	mu      sync.Mutex                     // held while held is changed
-	held    atomic.Pointer[[]*credentials] // the newest first
+	mu      sync.Mutex                                   // held while held is changed
+	held    atomic.Pointer[[]*credentials]               // the newest first
+	strikes atomic.Pointer[map[string]*secret.Redaction] // of what is held, by host
 	refresh sync.WaitGroup
 	stop    context.CancelFunc // of what reads the newest again
 	forget  *time.Timer        // of the ones before
@@ -69,6 +71,43 @@ func (k *keyring) find(rule, digest string, dst policy.Destination) *secret.Secr
 	return nil
 }
 
+// redaction returns what strikes all credentials that are held for a host out of its
+// responses, or nil where there are none. The ports of their rules do not matter.
+func (k *keyring) redaction(dst policy.Destination) *secret.Redaction {
+	if by := k.strikes.Load(); by != nil {
+		return (*by)[dst.Host]
+	}
+	return nil
+}
+
+// hold has held be what is held from now on. k.mu is held.
+func (k *keyring) hold(held []*credentials) {
+	k.held.Store(&held)
+	secrets := map[string][]*secret.Secret{}
+	for _, set := range held {
+		for _, c := range set.all {
+			host := c.Host()
+			for _, s := range []*secret.Secret{c.now.Load(), c.before.Load()} {
+				if s != nil && !slices.Contains(secrets[host], s) {
+					secrets[host] = append(secrets[host], s)
+				}
+			}
+		}
+	}
+	strikes := make(map[string]*secret.Redaction, len(secrets))
+	for host, all := range secrets {
+		strikes[host] = secret.Redact(all...)
+	}
+	k.strikes.Store(&strikes)
+}
+
+// renewed takes note of a credential that was read again.
+func (k *keyring) renewed() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hold(*k.held.Load())
+}
+
 // add makes set available beside what is held.
 func (k *keyring) add(set *credentials) {
 	k.mu.Lock()
@@ -77,7 +116,7 @@ func (k *keyring) add(set *credentials) {
 	if before := k.held.Load(); before != nil {
 		held = append(held, *before...)
 	}
-	k.held.Store(&held)
+	k.hold(held)
 }
 
 // drop takes set back, whose policy was not put in force.
@@ -89,8 +128,7 @@ func (k *keyring) drop(set *credentials) {
 func (k *keyring) without(gone func(*credentials) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	held := slices.DeleteFunc(slices.Clone(*k.held.Load()), gone)
-	k.held.Store(&held)
+	k.hold(slices.DeleteFunc(slices.Clone(*k.held.Load()), gone))
 }
 
 // keep has set, which was added, read again from now on where its rules say
@@ -103,7 +141,7 @@ func (k *keyring) keep(set *credentials, c *config.Config, complain func(error))
 	k.stop = stop
 	for _, one := range set.all {
 		if one.Inject.Refresh > 0 {
-			k.refresh.Go(func() { one.follow(ctx, c, complain) })
+			k.refresh.Go(func() { one.follow(ctx, c, k.renewed, complain) })
 		}
 	}
 }
@@ -161,9 +199,9 @@ func (k *keyring) close() {
 	k.refresh.Wait()
 }
 
-// follow reads the credential again and again until ctx is done. What cannot
-// be read leaves the one before in place.
-func (one *credential) follow(ctx context.Context, c *config.Config, complain func(error)) {
+// follow reads the credential again and again until ctx is done, and calls renewed
+// each time. One that cannot be read leaves the one before in place.
+func (one *credential) follow(ctx context.Context, c *config.Config, renewed func(), complain func(error)) {
 	again := time.NewTicker(one.Inject.Refresh)
 	defer again.Stop()
 	for {
@@ -172,7 +210,10 @@ func (one *credential) follow(ctx context.Context, c *config.Config, complain fu
 			return
 		case <-again.C:
 		}
-		if err := one.read(ctx, c); err != nil && ctx.Err() == nil {
+		switch err := one.read(ctx, c); {
+		case err == nil:
+			renewed()
+		case ctx.Err() == nil:
 			complain(err)
 		}
 	}
@@ -207,7 +248,10 @@ func (one *credential) read(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
 	}
-	one.now.Store(s)
+	if now := one.now.Load(); now == nil || !now.Same(s) {
+		one.before.Store(now)
+		one.now.Store(s)
+	}
 	return nil
 }
 

@@ -246,3 +246,62 @@ func eventually(t *testing.T, done func() bool) {
 		}
 	}
 }
+
+// TestResponsesOfAHostAreStruckOfAllItsCredentials: of every rule and port, of the value
+// before as well, and of no other host's.
+func TestResponsesOfAHostAreStruckOfAllItsCredentials(t *testing.T) {
+	path := filepath.Join(t.TempDir(), config.FileName)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config.FileName, `version: 1
+allow:
+  - {host: api.example.com, id: one, paths: [/one], inject: {header: X-Key, file: one}}
+  - {host: "api.example.com:8443", id: two, inject: {header: X-Key, file: two}}
+  - {host: 93.184.216.34, id: addr, inject: {header: X-Key, file: addr}}
+`)
+	write("one", "first-of-one")
+	write("two", "first-of-two")
+	write("addr", "of-the-address")
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := readCredentials(t.Context(), c, "sha256:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k keyring
+	if k.redaction(destination(t, "api.example.com:443")) != nil {
+		t.Error("an empty ring strikes something")
+	}
+	k.add(set)
+	const all = "first-of-one first-of-two other-of-one of-the-address"
+	check := func(dst, want string) {
+		t.Helper()
+		got := all
+		if n := k.redaction(destination(t, dst)); n != nil {
+			got, _ = n.RedactString(all)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", dst, got, want)
+		}
+	}
+	check("api.example.com:443", "************ ************ other-of-one of-the-address")
+	check("api.example.com:80", "************ ************ other-of-one of-the-address")
+	check("93.184.216.34:443", "first-of-one first-of-two other-of-one **************")
+	check("example.com:443", all)
+	write("one", "other-of-one")
+	for range 2 { // the second time there is nothing new
+		if err := set.all[0].read(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.renewed()
+	check("api.example.com:443", "************ ************ ************ of-the-address")
+	k.drop(set)
+	check("api.example.com:443", all)
+}

@@ -48,7 +48,7 @@ func (d *Daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
-	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find}, nil
+	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find, Redaction: d.keys.redaction}, nil
 }
 
 // extraRoots reads the authorities that upstreams may have beside the

@@ -119,26 +119,29 @@ func (d *daemon) givesNoTicket(t *testing.T) {
 	}
 }
 
-// TestEchoesAreNoted has a host send back the credential that it was given.
-// What the client reads lacks it, and the record says that it was struck out.
+// TestEchoesAreNoted has a host send back the credential that it was given, or that it has
+// from elsewhere, by a rule that adds none. What the client reads lacks it, and the record
+// says that it was struck out.
 func TestEchoesAreNoted(t *testing.T) {
 	covers(t, "MI-16")
 	d := start(t, policyText(t, "P1"))
 	for _, h2 := range []bool{false, true} {
-		mark, err := d.log.mark()
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, body := look(t, d.insider(t, h2), "GET", "https://api.allowed.test/v1/echo")
-		if !strings.Contains(body, "Authorization: Bearer ") || strings.Contains(body+fmt.Sprint(response.Header), realSecret) {
-			t.Errorf("HTTP/2 %v: %v %q", h2, response.Header, body)
-		}
-		noted := func(r egress.Record) bool { return strings.Contains(r.Note, "credential") }
-		if !eventually(settling, func() bool {
-			records, _ := d.log.since(mark)
-			return slices.ContainsFunc(records, noted)
-		}) {
-			t.Errorf("HTTP/2 %v: no record notes the echo", h2)
+		for path, holds := range map[string]string{"/v1/echo": "Authorization: Bearer ", "/public/" + realSecret: "origin "} {
+			mark, err := d.log.mark()
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, body := look(t, d.insider(t, h2), "GET", "https://api.allowed.test"+path)
+			if !strings.Contains(body, holds) || strings.Contains(body+fmt.Sprint(response.Header), realSecret) {
+				t.Errorf("HTTP/2 %v: %v %q", h2, response.Header, body)
+			}
+			noted := func(r egress.Record) bool { return strings.Contains(r.Note, "credential") }
+			if !eventually(settling, func() bool {
+				records, _ := d.log.since(mark)
+				return slices.ContainsFunc(records, noted)
+			}) {
+				t.Errorf("HTTP/2 %v, %s: no record notes the echo", h2, path)
+			}
 		}
 	}
 }
@@ -295,12 +298,12 @@ func TestManyLeaves(t *testing.T) {
 }
 
 // TestBombsPassUnopened downloads what is small until it is decompressed,
-// which is for the client to do.
+// which is for the client to do where the host has no credential.
 func TestBombsPassUnopened(t *testing.T) {
 	covers(t, "MI-25")
 	d := start(t, policyText(t, "P1"))
 	for _, h2 := range []bool{false, true} {
-		response, body := look(t, d.insider(t, h2), "GET", "https://api.allowed.test/public/bomb")
+		response, body := look(t, d.insider(t, h2), "GET", "https://b.allowed.test/public/bomb")
 		if response.Header.Get("Content-Encoding") != "gzip" || len(body) > bombSize/100 {
 			t.Errorf("HTTP/2 %v: %v, %d bytes", h2, response.Header, len(body))
 		}

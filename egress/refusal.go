@@ -63,7 +63,7 @@ var networkReasons = map[policy.Class]string{
 	policy.NetworkTimeout:     "the destination did not answer in time",
 	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
 
-	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credential that the request carried",
+	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credentials of this host",
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }
 

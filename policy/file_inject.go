@@ -56,6 +56,10 @@ func (i Injection) Covers(d Destination) bool {
 	return i.Pattern.MatchesName(d.Host, d.Port)
 }
 
+// Host is the one name or address that the credential is for, in the form of
+// [Destination.Host].
+func (i Injection) Host() string { return i.Pattern.hostText() }
+
 // Injections returns the credentials of all rules of the file, in its order.
 func (f *File) Injections() []Injection {
 	var all []Injection

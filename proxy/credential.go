@@ -25,41 +25,60 @@ func (i *inside) credential(flow *egress.Flow) (*secret.Secret, error) {
 	return nil, flow.Failed(policy.CredentialUnavailable, "")
 }
 
+// redaction returns what is struck out of the response to a request for dst, or nil.
+// added is the credential that the request carries, or nil.
+func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n *secret.Redaction) {
+	if i != nil && i.Redaction != nil {
+		n = i.Redaction(dst)
+	}
+	if added != nil { // which may have been read again in between
+		n = n.With(added)
+	}
+	return n
+}
+
 // addCredential puts the credential of the deciding rule, where it has one, in
-// place of what the sandbox sent. In clear nothing is added.
+// place of what the sandbox sent, and has the response come so that it can be searched
+// where its host has a credential. In clear nothing is added.
 func (v *webVisit) addCredential(x *exchange) (err error) {
-	if v.inside == nil {
-		return nil
+	with := v.server.inspection.Load()
+	var added *secret.Secret
+	if v.inside != nil {
+		with = v.inside.with
+		if added, err = v.inside.credential(x.flow); err != nil {
+			return err
+		}
 	}
-	if x.secret, err = v.inside.credential(x.flow); x.secret == nil {
-		return err
+	if x.redact = with.redaction(x.dst, added); x.redact != nil {
+		x.fields = withCredential(x.fields, added)
 	}
-	x.fields = withCredential(x.fields, x.secret)
 	return nil
 }
 
-// withCredential returns the fields of a request with s in them, and without
-// what would have the response come back in a form that cannot be searched
-// for it: compressed, or in pieces that the sandbox has chosen. Request-Range
-// is an old name of Range that servers still know, X-Ms-Range another one, and
-// A-IM (RFC 3229) asks for ranges and differences.
+// withCredential returns the fields of a request without those that would have the
+// response come back in a form that cannot be searched for a credential: compressed, or in
+// pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
+// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
+// Where s is not nil, it is in them.
 func withCredential(f http1.Fields, s *secret.Secret) http1.Fields {
 	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
-	given := make([]secret.Field, len(f))
-	for i := range f {
-		given[i] = secret.Field(f[i])
+	if s != nil {
+		given := make([]secret.Field, len(f))
+		for i := range f {
+			given[i] = secret.Field(f[i])
+		}
+		f = make(http1.Fields, 0, len(f)+2)
+		for _, field := range s.Inject(given) {
+			f = append(f, http1.Field(field))
+		}
 	}
-	out := make(http1.Fields, 0, len(f)+2)
-	for _, field := range s.Inject(given) {
-		out = append(out, http1.Field(field))
-	}
-	return append(out, http1.Field{Name: "Accept-Encoding", Value: "identity"})
+	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 
 // searchable returns a refusal where a response could hold the credential in a
 // form in which it would not be found.
 func (x *exchange) searchable(f http1.Fields) error {
-	if x.secret == nil || inOnePiece(x.end.Status, f.Values) {
+	if x.redact == nil || inOnePiece(x.end.Status, f.Values) {
 		return nil
 	}
 	return x.flow.Failed(policy.ResponseRefused, "")
@@ -82,39 +101,38 @@ func plainCoding(values []string) bool {
 // shown are the fields of a response that pass.
 func (x *exchange) shown(f http1.Fields) http1.Fields {
 	var s *striker
-	if x.secret != nil {
-		s = &striker{secret: x.secret, end: &x.end}
+	if x.redact != nil {
+		s = &striker{redact: x.redact, end: &x.end}
 	}
 	return s.fields(f)
 }
 
-// redactor returns what strikes the request's credential out of the response,
-// or nil.
+// redactor returns what strikes the host's credentials out of the response, or nil.
 func (x *exchange) redactor() *striker {
-	if x.secret == nil {
+	if x.redact == nil {
 		return nil
 	}
-	return newStriker(x.secret, &x.end)
+	return newStriker(x.redact, &x.end)
 }
 
-// A striker strikes a credential out of what a sandbox would read, and notes
+// A striker strikes credentials out of what a sandbox would read, and notes
 // in the flow's end that it had to. A nil striker passes everything on.
 type striker struct {
-	secret    *secret.Secret
-	body      *secret.Redactor // nil where it only strikes fields
-	noTrailer bool             // no trailer field passes
-	leaving   leaving          // looks at what goes up; nil where there is nothing to look for
+	redact    *secret.Redaction // of the fields; nil for a request
+	body      *secret.Redactor  // nil where it only strikes fields
+	noTrailer bool              // no trailer field passes
+	leaving   leaving           // looks at what goes up; nil where there is nothing to look for
 	end       *egress.End
 }
 
-func newStriker(s *secret.Secret, end *egress.End) *striker {
-	return &striker{secret: s, body: s.NewRedactor(), end: end}
+func newStriker(n *secret.Redaction, end *egress.End) *striker {
+	return &striker{redact: n, body: n.NewRedactor(), end: end}
 }
 
 // withoutTrailer is for the body of a request: fields that come behind it were not
 // judged, and could name one again that was, or the one with the credential.
 func (x *exchange) withoutTrailer(packed *lease, turns search) *striker {
-	return &striker{secret: x.secret, noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
+	return &striker{noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
 }
 
 // part returns what may be passed on now that b has come.
@@ -153,7 +171,7 @@ func (s *striker) fields(f http1.Fields) http1.Fields {
 			continue
 		}
 		if s != nil {
-			text, hit := s.secret.RedactString(field.Value)
+			text, hit := s.redact.RedactString(field.Value)
 			if field.Value = text; hit {
 				s.note()
 			}
@@ -163,10 +181,10 @@ func (s *striker) fields(f http1.Fields) http1.Fields {
 	return out
 }
 
-// named reports whether a field's name holds the credential. There are no names
+// named reports whether a field's name holds a credential. There are no names
 // that it could be struck out of.
 func (s *striker) named(name string) bool {
-	hit := s != nil && s.secret.InName(name)
+	hit := s != nil && s.redact.InName(name)
 	if hit {
 		s.note()
 	}
@@ -174,5 +192,5 @@ func (s *striker) named(name string) bool {
 }
 
 func (s *striker) note() {
-	s.end.Note = "the response held the credential that was added to the request; it was struck out"
+	s.end.Note = "the response held a credential of this host; it was struck out"
 }

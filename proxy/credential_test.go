@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,8 +39,7 @@ func newSecret(t testing.TB) *secret.Secret {
 	return s
 }
 
-// newCredentialWorld has the credential of the rule key, wherever that is asked
-// for.
+// newCredentialWorld has the credential of the rule key for allowed.test.
 func newCredentialWorld(t *testing.T, text string) *insideWorld {
 	t.Helper()
 	s := newSecret(t)
@@ -49,6 +49,12 @@ func newCredentialWorld(t *testing.T, text string) *insideWorld {
 				t.Errorf("asked for the credential of %q by %q for %s", rule, digest, dst)
 			}
 			return s
+		}
+		i.Redaction = func(dst policy.Destination) *secret.Redaction {
+			if dst.Host != "allowed.test" {
+				return nil
+			}
+			return s.Redaction
 		}
 	})
 }
@@ -210,8 +216,10 @@ func TestWhatCannotBeSearchedIsRefused(t *testing.T) {
 			if w.recorded(t, ended(string(policy.ResponseRefused))).HTTP.Path != "/v1/x" {
 				t.Error("another flow was recorded")
 			}
-			if r := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil, "Accept-Encoding: br"); r.StatusCode != 200 || r.Header.Get("Content-Encoding") != coding {
-				t.Errorf("without a credential: %s", r.all())
+			ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil, "Accept-Encoding: br").refused(t, 502, policy.ResponseRefused)
+			other := w.visitor(t, overH2, "other.test", o.port)
+			if r := ask(t, other, "GET", o.url("other.test", "/x"), nil, "Accept-Encoding: br"); r.StatusCode != 200 || r.Header.Get("Content-Encoding") != coding {
+				t.Errorf("of a host without a credential: %s", r.all())
 			}
 		})
 	}
@@ -240,8 +248,10 @@ func TestAPartIsRefused(t *testing.T) {
 			rt := w.visitor(t, overH2, "allowed.test", o.port)
 			ask(t, rt, "GET", o.url("allowed.test", "/v1/x"), nil).refused(t, 502, policy.ResponseRefused)
 			w.recorded(t, ended(string(policy.ResponseRefused)))
-			if r := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil); r.StatusCode != tt.status || r.Header.Get(tt.name) != tt.value || r.body != "part" {
-				t.Errorf("without a credential: %s", r.all())
+			ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil).refused(t, 502, policy.ResponseRefused)
+			other := w.visitor(t, overH2, "other.test", o.port)
+			if r := ask(t, other, "GET", o.url("other.test", "/x"), nil); r.StatusCode != tt.status || r.Header.Get(tt.name) != tt.value || r.body != "part" {
+				t.Errorf("of a host without a credential: %s", r.all())
 			}
 		})
 	}
@@ -277,7 +287,7 @@ func TestACredentialGoesNowhereElse(t *testing.T) {
 		for host, path := range map[string]string{"allowed.test": "/public/x", "other.test": "/v1/x"} {
 			r := ask(t, w.visitor(t, overH2, host, o.port), "GET", o.url(host, path), nil, "Authorization: token EXAMPLE_TOKEN", "Range: bytes=0-1")
 			got, _ := seen.last()
-			if r.StatusCode != 200 || got.Get("Authorization") != "token EXAMPLE_TOKEN" || got.Get("Range") == "" {
+			if r.StatusCode != 200 || got.Get("Authorization") != "token EXAMPLE_TOKEN" || (got.Get("Range") == "") != (host == "allowed.test") {
 				t.Errorf("%s%s: %d, sent on %v", host, path, r.StatusCode, got)
 			}
 		}
@@ -377,4 +387,93 @@ func TestATrailerAnnouncesNoCredential(t *testing.T) {
 			t.Errorf("announced %v", resp.Trailer)
 		}
 	})
+}
+
+const storedText = `version: 1
+allow:
+  - {host: "allowed.test:*", paths: ["/v1/**"], id: key, inject: {header: Authorization, value: "Bearer {}", env: KEY, placeholder: EXAMPLE_TOKEN}}
+  - {host: "allowed.test:*", paths: ["/open/**"], upgrade: websocket, id: open}
+unsafe_allow: ["127.0.0.1:*"]
+`
+
+// TestAStoredCredentialIsStruckOutOfAnyResponse has the upstream keep the credential of one
+// request and give it back in answer to another, which carries none.
+func TestAStoredCredentialIsStruckOutOfAnyResponse(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newCredentialWorld(t, storedText)
+		stored := make(chan string, 1)
+		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/store" {
+				stored <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+				return
+			}
+			got := <-stored
+			rw.Header().Set("Trailer", "X-After")
+			rw.Header().Set("X-Kept", got)
+			for _, part := range []string{"begin ", got[:5], got[5:] + " ", base64.StdEncoding.EncodeToString([]byte(got)), " end"} {
+				io.WriteString(rw, part)
+				http.NewResponseController(rw).Flush()
+			}
+			rw.Header().Set("X-After", got)
+		}, nil)
+		rt := w.visitor(t, overH2, "allowed.test", o.port)
+		if r := ask(t, rt, "GET", o.url("allowed.test", "/v1/store"), nil); r.StatusCode != 200 {
+			t.Fatal(r.all())
+		}
+		r := ask(t, rt, "GET", o.url("allowed.test", "/open/x"), nil, "Accept-Encoding: gzip", "Range: bytes=0-3")
+		checkHidden(t, r.all())
+		stars := strings.Repeat("*", len(theSecret))
+		if r.StatusCode != 200 || !strings.HasPrefix(r.body, "begin "+stars+" ") || r.Header.Get("X-Kept") != stars || r.Trailer.Get("X-After") != stars {
+			t.Errorf("answered %s", r.all())
+		}
+		if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/open/x")))); !strings.Contains(end.Note, "struck out") {
+			t.Errorf("ended %+v", end)
+		}
+	})
+}
+
+// TestAStoredCredentialIsStruckOutInClear: the upstream gives it back over plain HTTP, with a
+// length and without, on its own and in a tunnel.
+func TestAStoredCredentialIsStruckOutInClear(t *testing.T) {
+	w := newCredentialWorld(t, storedText)
+	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) {
+		text := "it was " + theSecret
+		if r.URL.Path == "/open/length" {
+			text += strings.Repeat(" ", 1<<20) + theSecret
+			rw.Header().Set("Content-Length", fmt.Sprint(len(text)))
+		}
+		io.WriteString(rw, text)
+		http.NewResponseController(rw).Flush()
+	})
+	for _, path := range []string{"/open/length", "/open/pieces"} {
+		resp, body := w.dial(t).send(get("allowed.test", o.port, path, "Connection: close")).response("GET")
+		checkHidden(t, body)
+		if resp.StatusCode != 200 || !strings.HasPrefix(body, "it was ***") {
+			t.Errorf("%s: answered %d %.80s", path, resp.StatusCode, body)
+		}
+		c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
+		checkHidden(t, c.send("GET "+path+" HTTP/1.1\r\nHost: allowed.test:"+o.port+"\r\nConnection: close\r\n\r\n").rest())
+	}
+}
+
+// TestAStoredCredentialIsStruckOutOfMessages of a WebSocket whose request carried none.
+func TestAStoredCredentialIsStruckOutOfMessages(t *testing.T) {
+	w := newCredentialWorld(t, storedText)
+	o := w.pki.rawOrigin(t, func(c net.Conn) {
+		talk(t, c, func(c net.Conn) {
+			io.WriteString(c, "\x01\x09"+theSecret[:9]+"\x80"+string(rune(len(theSecret)-9))+theSecret[9:]+answered(0x81, "end"))
+		})
+	})
+	c := w.inside(t, "allowed.test", o.port)
+	c.send(insideGet("allowed.test", o.port, "/open/live", append(webSocketFields, "Sec-WebSocket-Extensions: permessage-deflate")...))
+	if status := c.head(); status != switching {
+		t.Fatalf("answered %d", status)
+	}
+	c.send("\x8a\x01x").expect("\x8a\x01x")
+	if said, _ := readMessage(t, c.in); said != strings.Repeat("*", len(theSecret)) {
+		t.Errorf("the message is %q", said)
+	}
+	if said, _ := readMessage(t, c.in); said != "end" {
+		t.Errorf("the last message is %q", said)
+	}
 }

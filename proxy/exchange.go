@@ -340,7 +340,7 @@ func reserved(name string) bool {
 // one piece with the head.
 func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
 	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
-	if whole && x.secret == nil {
+	if whole && x.redact == nil {
 		body, _ := v.up.in.Peek(int(framing.Length))
 		v.out = append(head, body...)
 		v.up.in.Discard(len(body))
@@ -353,7 +353,7 @@ func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechu
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
-	if framing.Kind == http1.BodyLength && v.inside == nil {
+	if framing.Kind == http1.BodyLength && v.inside == nil && x.redact == nil {
 		return v.answerLength(x, framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.server.heads)

@@ -24,7 +24,8 @@ type stream struct {
 	flow    *egress.Flow
 	target  http1.Target
 	fields  http1.Fields
-	secret  *secret.Secret
+	secret  *secret.Secret    // that is added to it, or nil
+	redact  *secret.Redaction // of its response, or nil
 	answer  *streamAnswer
 	windows *lease       // of the connection that it goes over, or nil
 	packed  *lease       // of its body, or nil
@@ -126,6 +127,7 @@ func (v *h2Visit) open(st *stream, r *http.Request) *egress.Refusal {
 		flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
 		return refusal
 	}
+	st.redact = v.with.redaction(v.dst, st.secret)
 	return nil
 }
 
@@ -225,7 +227,7 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
 	}
 	fields := st.fields
-	if st.secret != nil {
+	if st.redact != nil {
 		fields = withCredential(fields, st.secret)
 	}
 	trailers := pr.Out.Header.Get("Te")
@@ -263,7 +265,7 @@ func (v *h2Visit) guard(st *stream, in *http.Request, body io.ReadCloser) *guard
 }
 
 // received has the response's head and body pass without what is reserved to
-// egressd and without the credential.
+// egressd and without the host's credentials.
 func (v *h2Visit) received(resp *http.Response) error {
 	st := resp.Request.Context().Value(streamKey{}).(*stream)
 	if hinted(resp.Request.Context()) || !finalStatus(resp) {
@@ -271,11 +273,11 @@ func (v *h2Visit) received(resp *http.Response) error {
 	}
 	st.end.Status = resp.StatusCode
 	var strike *striker
-	if st.secret != nil {
+	if st.redact != nil {
 		if !inOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
-		strike = newStriker(st.secret, &st.end)
+		strike = newStriker(st.redact, &st.end)
 	}
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}

@@ -96,10 +96,10 @@ type exchange struct {
 	upgrade bool // it asks for a WebSocket
 	dst     policy.Destination
 	flow    *egress.Flow
-	upload  *upload        // of a request with a body
-	secret  *secret.Secret // that was added to it, or nil
-	meter   *relay.Meter   // of the sandbox
-	payload int64          // that was let up, beside heads; for the goroutine that sends it
+	upload  *upload           // of a request with a body
+	redact  *secret.Redaction // of the response, or nil
+	meter   *relay.Meter      // of the sandbox
+	payload int64             // that was let up, beside heads; for the goroutine that sends it
 	reused  bool
 	keep    bool // the client's connection, afterwards
 	end     egress.End

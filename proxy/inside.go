@@ -26,6 +26,11 @@ type Inspection struct {
 	// by the policy with that digest, or nil where it cannot be had. It is safe
 	// for concurrent use and does not wait.
 	Credential func(rule, digest string, dst policy.Destination) *secret.Secret
+
+	// Redaction returns what strikes the credentials of a host out of its responses,
+	// whatever request they answer, or nil where it has none. nil means that no host
+	// has any. It is safe for concurrent use and does not wait.
+	Redaction func(dst policy.Destination) *secret.Redaction
 }
 
 // Inspect gives the server what it inspects with, for tunnels that begin from

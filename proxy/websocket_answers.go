@@ -8,8 +8,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// An arrivingMessages is what an upstream sends in a WebSocket whose request carried a
-// credential (RFC 6455 §5.2). Each message is searched as a whole, whatever frames it
+// An arrivingMessages strikes the credentials of a host out of what it sends in a
+// WebSocket (RFC 6455 §5.2). Each message is searched as a whole, whatever frames it
 // comes in and whatever control frames come in between. What may begin the credential
 // is held back until the message ends at the latest: who waits for its end is not kept
 // waiting for the next one. What cannot be read so is refused, as no client may take it.
@@ -31,14 +31,14 @@ type piece struct {
 	owed  int
 }
 
-// messagesArriving returns what looks at the messages of an exchange, or nil where there is
-// no credential.
+// messagesArriving returns what looks at the messages of an exchange, or nil where its host
+// has no credential.
 func (x *exchange) messagesArriving() *striker {
-	if x.secret == nil {
+	if x.redact == nil {
 		return nil
 	}
-	s := &striker{secret: x.secret, end: &x.end}
-	s.leaving = &arrivingMessages{flow: x.flow, found: s.note, message: x.secret.NewRedactor(), control: x.secret.NewRedactor()}
+	s := &striker{redact: x.redact, end: &x.end}
+	s.leaving = &arrivingMessages{flow: x.flow, found: s.note, message: x.redact.NewRedactor(), control: x.redact.NewRedactor()}
 	return s
 }
 
@@ -56,7 +56,7 @@ func (m *arrivingMessages) part(b []byte) ([]byte, error) {
 		}
 		b = b[n:]
 		if m.queued > egress.HeldMost {
-			return nil, m.flow.Failed(policy.ResponseRefused, "too much came between the parts of a message that waits to be searched for the credential that the request carried")
+			return nil, m.flow.Failed(policy.ResponseRefused, "too much came between the parts of a message that waits to be searched for the credentials of this host")
 		}
 	}
 	if m.message.Hits() > 0 || m.control.Hits() > 0 {
@@ -66,7 +66,7 @@ func (m *arrivingMessages) part(b []byte) ([]byte, error) {
 }
 
 func (m *arrivingMessages) unreadable() error {
-	return m.flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credential that the request carried")
+	return m.flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credentials of this host")
 }
 
 func (m *arrivingMessages) rest() ([]byte, error) {

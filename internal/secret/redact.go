@@ -29,11 +29,6 @@ type Redactor struct {
 	from, to int
 }
 
-// NewRedactor returns a redactor at the beginning of a stream.
-func (s *Secret) NewRedactor() *Redactor {
-	return &Redactor{matcher: s.matcher, mark: s.mark}
-}
-
 // Redact takes the next bytes of the stream and returns those that may go on.
 // What could be the beginning of the secret, and no more than that, is held back
 // until later bytes show whether it is.
@@ -121,25 +116,4 @@ func (r *Redactor) release(work []byte, fresh int) []byte {
 	}
 	r.from, r.to = max(r.from-cut, 0), max(r.to-cut, 0)
 	return work[:cut]
-}
-
-// InName reports whether the name of a header field holds the secret, whatever
-// became of the case of its ASCII letters on the way: HTTP/2 writes names in
-// lower case, and many programs each word with a capital. It is safe for
-// concurrent use.
-func (s *Secret) InName(name string) bool {
-	_, _, length := s.names.next([]byte(lowerText(name)), 0, 0)
-	return length != 0
-}
-
-// RedactString covers every occurrence of the secret in v, a whole value, and
-// reports whether there was one. The result has the length of v. It is safe for
-// concurrent use.
-func (s *Secret) RedactString(v string) (string, bool) {
-	if _, _, length := s.matcher.next([]byte(v), 0, 0); length == 0 {
-		return v, false
-	}
-	b := []byte(v)
-	s.NewRedactor().Redact(b) // marks in place: nothing was held back before
-	return string(b), true
 }

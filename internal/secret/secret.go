@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 )
 
@@ -63,9 +62,7 @@ type Secret struct {
 	value       string // the template with the text in its place
 	placeholder string // "" for none
 	text        string
-	mark        byte
-	matcher     *matcher
-	names       *matcher // of the same in lower case
+	*Redaction  // of this secret alone
 }
 
 // New returns the secret that o describes, or an error that says what is wrong
@@ -78,17 +75,17 @@ func New(o Options) (*Secret, error) {
 	if err := o.check(text); err != nil {
 		return nil, fmt.Errorf("secret: %w", err)
 	}
-	forms := formsOf(o.Value, text)
 	return &Secret{
 		header:      o.Header,
 		value:       strings.Replace(o.Value, slot, text, 1),
 		placeholder: o.Placeholder,
 		text:        text,
-		mark:        markFor(forms),
-		matcher:     newMatcher(forms),
-		names:       newMatcher(lowered(forms)),
+		Redaction:   newRedaction(formsOf(o.Value, text)),
 	}, nil
 }
+
+// Same reports whether s and t have the same text. Both are of one rule.
+func (s *Secret) Same(t *Secret) bool { return s.text == t.text }
 
 func (o *Options) check(text string) error {
 	switch {
@@ -129,19 +126,6 @@ func cutNewline(s string) string {
 		return s
 	}
 	return strings.TrimSuffix(s, "\r")
-}
-
-// markFor returns what to write over an occurrence: an asterisk, or where a
-// form holds one, the first other mark that none holds. Where each mark is in
-// one, it is the asterisk.
-func markFor(forms []string) byte {
-	const marks = "*#~!^|.:;@?"
-	for i := range len(marks) {
-		if !slices.ContainsFunc(forms, func(form string) bool { return strings.IndexByte(form, marks[i]) >= 0 }) {
-			return marks[i]
-		}
-	}
-	return marks[0]
 }
 
 // hidden makes a type that embeds it print as "[secret]". It stands by value in
