@@ -45,15 +45,9 @@ type Config struct {
 	Rules []*rego.Evaluator // what the file names under rego, in force; none before it is compiled, and where it names nothing
 	Parts []RegoPart        // what each of rules is made of
 
-	env *policy.Environment // of which the policy was compiled; nil before
-}
-
-// Uncompiled returns a copy of c without what compiling it has added.
-func (c *Config) Uncompiled() *Config {
-	copied := *c
-	copied.Projects, copied.Lapses, copied.unfetched = nil, nil, false
-	copied.Rules, copied.Parts, copied.env = nil, nil, nil
-	return &copied
+	env  *policy.Environment // of which the policy was compiled; nil before
+	read []RegoPart          // that it was compiled of, those in shadow too
+	kept []RegoPart          // compile these, and read only what was fetched; nil: read all
 }
 
 // A NotFoundError says that there is no policy file in any of the places.
@@ -135,6 +129,14 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 	}
 	c.env = &env
 	return p, nil
+}
+
+// Renewed returns a copy of a configuration that has been compiled, to be compiled with the
+// bundles that its feeds have now. It reads no file again: a sandbox may have changed one.
+func (c *Config) Renewed() *Config {
+	next := *c
+	next.kept = c.read
+	return &next
 }
 
 // Granting makes the policy of a configuration that has been compiled once more, with lines

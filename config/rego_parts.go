@@ -81,6 +81,24 @@ func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err err
 	return parts, err
 }
 
+// parts are what the policy is to be compiled of beside its files.
+func (c *Config) parts() (parts []RegoPart, err error) {
+	if c.kept == nil {
+		return c.RegoParts(nil)
+	}
+	parts = slices.Clone(c.kept)
+	for i := range parts {
+		p := &parts[i]
+		if !p.Source.Fetched() {
+			continue
+		}
+		if err := c.readFetched(p); err != nil {
+			return nil, hint.Misused(err, "correct "+p.At+" in "+p.File)
+		}
+	}
+	return parts, nil
+}
+
 // partsOf reads the entries of a list. With an error, they are those that could be
 // read.
 func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err error) {
@@ -178,10 +196,11 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
 		env.Operator = func() []netip.AddrPort { return at }
 	}
-	parts, err := c.RegoParts(nil)
+	parts, err := c.parts()
 	if err != nil {
 		return env, err
 	}
+	c.read = parts
 	inForce := assembly{&env.Evaluators, &env.Texts, &env.Layers}
 	inShadow := assembly{&env.Shadow, &env.ShadowTexts, &env.ShadowLayers}
 	c.layer(inForce.layers)

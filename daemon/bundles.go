@@ -162,15 +162,24 @@ func (d *Daemon) arrive(ctx context.Context, a arrival) {
 	a.taken <- err == nil
 }
 
-// renew puts in force what a feed offers, beside the policy file as it was read
-// last: a bundle does not wait for a file that somebody edits.
-func (d *Daemon) renew(ctx context.Context, f *config.Feed) error {
-	made, err := d.make(ctx, d.Config.Uncompiled())
-	if err != nil {
+// renew puts in force what a feed offers, beside all else as it was read last. It reads no file
+// and starts no command of a credential, since a sandbox may have changed them. The exception is
+// a bundle that is the first to look into TLS: then tls.extra_roots are read.
+func (d *Daemon) renew(ctx context.Context, f *config.Feed) (err error) {
+	next := d.made
+	next.config = d.Config.Renewed()
+	if next.policy, err = d.compile(next.config); err != nil {
 		return err
 	}
+	next.policy, next.grants, next.dropped = d.beside(ctx, next.config, next.policy)
+	if next.with == nil || !next.config.Inspects() {
+		if next.with, err = d.inspection(next.config); err != nil {
+			return err
+		}
+	}
+	next.keys = d.keys.forPolicy(d.policy.Digest(), next.policy.Digest())
 	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.Offer.Bundle.Revision)
-	return d.enforce(ctx, made, "renewed "+d.Path, why)
+	return d.enforce(ctx, &next, "renewed "+d.Path, why)
 }
 
 // refused says once why a feed brought nothing good.

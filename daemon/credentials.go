@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,16 +157,15 @@ func (k *keyring) replace(set *credentials) {
 	})
 }
 
-// addAs makes what is held for the policy with the digest before available to another with
-// the same rules for credentials, which are one and the same: what is read again is for both.
-func (k *keyring) addAs(before, digest string) *credentials {
+// forPolicy makes a set for the policy with the given digest from that of the policy before, which
+// has the same rules for credentials. Both sets share each credential and its refresh.
+func (k *keyring) forPolicy(before, digest string) *credentials {
 	set := &credentials{digest: digest}
 	if held := k.held.Load(); held != nil {
 		if i := slices.IndexFunc(*held, func(s *credentials) bool { return s.digest == before }); i >= 0 {
 			set.all = (*held)[i].all
 		}
 	}
-	k.add(set)
 	return set
 }
 
@@ -271,20 +269,20 @@ func secretText(ctx context.Context, c *config.Config, in *policy.Inject) ([]byt
 		}
 		return []byte(text), nil
 	default:
-		return commandOutput(ctx, c, in.Command)
+		return commandOutput(ctx, in.Command)
 	}
 }
 
 // commandOutput returns what a command prints on standard output. What it says on
 // standard error is not shown, since it may hold the credential.
-func commandOutput(ctx context.Context, c *config.Config, command []string) ([]byte, error) {
+func commandOutput(ctx context.Context, command []string) ([]byte, error) {
 	if len(command) == 0 {
 		return nil, errors.New("neither file, env nor command is given")
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandMost)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], slices.Clone(command[1:])...)
-	cmd.Dir = filepath.Dir(c.Path)
+	cmd.Dir = "/" // a working tree has settings that git and others execute
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out

@@ -81,6 +81,7 @@ type Daemon struct {
 	clock    chan string    // what the log is to have of the machine's clock
 	outage   *outage        // of the log
 	policy   *policy.Policy // in force
+	made     change         // what is in force, as it was read last
 	arrivals chan arrival   // what was fetched of its bundles
 }
 
@@ -140,6 +141,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.sandboxes, err = sandbox.NewDirectory(entries); err != nil {
 		return nil, hint.Misused(err, "correct sandboxes in "+d.Path)
 	}
+	d.made.entries = entries
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
@@ -256,6 +258,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.made = change{entries: d.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses}
 	d.With = with
 	d.stays.trust(with)
 	d.Server.Inspect(with)

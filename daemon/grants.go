@@ -105,7 +105,8 @@ func (d *Daemon) regrant(ctx context.Context, grants []*grant, note string) erro
 	if err != nil {
 		return err
 	}
-	keys := d.keys.addAs(d.policy.Digest(), p.Digest())
+	keys := d.keys.forPolicy(d.policy.Digest(), p.Digest())
+	d.keys.add(keys)
 	if err := d.Gate.SetPolicy(ctx, p, clipped("grants: "+note)); err != nil {
 		d.keys.drop(keys)
 		return unrecorded(err)

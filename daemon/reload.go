@@ -130,6 +130,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	before := d.Config.File
 	d.policy, d.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	d.putInForce(next.policy, next.config, done+": "+why)
+	d.made = *next
 	d.settle(next)
 	d.attest()
 	d.adopt(next.config)

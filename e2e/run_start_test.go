@@ -83,7 +83,7 @@ func TestWhatIsStartedHasTimersAsAnyOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	noted := filepath.Join(d.dir, "noted")
-	policy := fmt.Sprintf("version: 1\nallow:\n  - {host: a.test, methods: [GET], inject: {header: x-key, command: [sh, -c, '{ %s; } > %s; echo a-long-key']}}\n", look, noted)
+	policy := fmt.Sprintf("version: 1\nallow:\n  - {host: a.test, methods: [GET], inject: {header: x-key, command: [/bin/sh, -c, '{ %s; } > %s; echo a-long-key']}}\n", look, noted)
 	if err := os.WriteFile(config, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", state)
 	c, _, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml":            "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}]\n",
+		"t":                       "a-token-of-the-sandbox",
 		"web.rego":                "package egress.web\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
 		"above/organisation.yaml": "version: 1\nrego: [org.rego]\n",
 		"above/org.rego":          "package egress\ndeny contains {\"rule\": \"d\"} if input.destination.port == 22\n",
@@ -64,7 +65,7 @@ rego:
 			t.Errorf("%s can be seen; hidden are %q", path, r.hidden)
 		}
 	}
-	want := []string{path, filepath.Join(folder, "own.tar.gz"), filepath.Join(folder, "key.pem")}
+	want := []string{folder, path, filepath.Join(folder, "own.tar.gz"), filepath.Join(folder, "key.pem")}
 	if fixed := fixed(c); !slices.Equal(fixed, want) {
 		t.Errorf("fixed are %q, not %q", fixed, want)
 	}

@@ -29,16 +29,12 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 	}
 	r.hideKeys(c, runs)
 	r.hideBundles(c)
-	for _, s := range c.File.Sandboxes {
-		if s.TokenFile != "" {
-			r.hidden = append(r.hidden, c.Relative(s.TokenFile))
-		}
+	if err := r.hideNamedFiles(c); err != nil {
+		return err
 	}
 	for _, s := range c.File.Audit.Sinks {
-		for _, path := range []string{s.HeadersFile, s.Path} {
-			if path != "" {
-				r.hidden = append(r.hidden, c.Relative(path))
-			}
+		if s.Path != "" {
+			r.hidden = append(r.hidden, c.Relative(s.Path))
 		}
 	}
 	for _, place := range c.File.Audit.Anchors {
@@ -54,9 +50,6 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		r.hidden = append(r.hidden, at)
 	}
 	for _, i := range c.File.Injections() {
-		if i.Inject.File != "" {
-			r.hidden = append(r.hidden, c.Relative(i.Inject.File))
-		}
 		if i.Inject.Env != "" {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
@@ -105,12 +98,26 @@ func (r *runner) hideBundles(c *config.Config) {
 	}
 }
 
-// fixed are the files of the policy that are read once more where a bundle is
-// renewed, or by the next run.
+// fixed are what the program can read and not change: all that makes the policy, for the next
+// run, and for an egressd serve that reads it again. The policy file's folder is among them
+// where programs can do without: a file that is replaced there from outside, as editors and
+// egressd allow --save do, is no mount any more.
 func fixed(c *config.Config) []string {
-	all := []string{c.Path}
+	var all []string
+	if folder := filepath.Dir(c.Path); !holdsOthers(folder) {
+		all = append(all, folder)
+	}
+	all = append(all, c.Path)
 	if c.Organisation != nil {
 		all = append(all, c.Organisation.Path)
+	}
+	for _, f := range namedFiles(c) {
+		if _, err := os.Stat(f.path); err == nil && !f.secret {
+			all = append(all, f.path)
+		}
+	}
+	for _, i := range c.File.Injections() {
+		all = append(all, filesOf(i.Inject.Command)...)
 	}
 	sources, _ := c.Sources()
 	for _, source := range sources {
@@ -121,6 +128,7 @@ func fixed(c *config.Config) []string {
 		for _, path := range paths {
 			if path != "" {
 				all = append(all, c.Relative(path))
+				all = append(all, linkedFrom(c.Relative(path))...)
 			}
 		}
 	}

@@ -243,7 +243,11 @@ func (r *runner) change(c *config.Config) error {
 	if err := r.hideFiles(c, runs); err != nil {
 		return err
 	}
-	if r.findDaemon(c) {
+	beside := r.findDaemon(c)
+	if err := r.checkCommands(c, beside); err != nil {
+		return err
+	}
+	if beside {
 		return errDaemonAnswers
 	}
 	if len(c.File.Sandboxes) == 0 {
