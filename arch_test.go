@@ -54,7 +54,6 @@ var owners = map[string]string{
 	"github.com/rogpeppe/go-internal/diff":    "cmd/egressd",
 	"github.com/spf13/cobra":                  "cmd/egressd",
 	"github.com/spf13/pflag":                  "cmd/egressd",
-	"filippo.io/edwards25519":                 "audit",
 	"github.com/gaissmai/bart":                "policy",
 	"go.yaml.in/yaml/v3":                      "policy",
 	"golang.org/x/mod/sumdb":                  "audit",

@@ -3,7 +3,6 @@ module github.com/egressd/egressd
 go 1.26.0
 
 require (
-	filippo.io/edwards25519 v1.2.0
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/gaissmai/bart v0.30.0

@@ -46,7 +46,10 @@ func newOrigin() string {
 }
 
 func newSigner(origin string) *signer {
-	return &signer{origin, generateKey()}
+	seed := make([]byte, ed25519.SeedSize)
+	defer clear(seed)
+	rand.Read(seed) // never fails, see crypto/rand
+	return &signer{origin, ed25519.NewKeyFromSeed(seed)}
 }
 
 // createKeys makes the first key of a log. In a folder it is durable then.
@@ -142,7 +145,7 @@ func parseKeys(text []byte) (*keys, error) {
 		return nil, bad
 	}
 	k.epoch = epoch
-	k.now = &signer{k.origin, keyFromSeed(seed)}
+	k.now = &signer{k.origin, ed25519.NewKeyFromSeed(seed)}
 	clear(seed)
 	return k, nil
 }

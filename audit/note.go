@@ -165,7 +165,7 @@ type signer struct {
 
 func (s *signer) Name() string                     { return s.name }
 func (s *signer) KeyHash() uint32                  { return keyHash(s.public()) }
-func (s *signer) Sign(text []byte) ([]byte, error) { return sign(s.key, text), nil }
+func (s *signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.key, text), nil }
 
 // public returns the public key as it is written: name, key hash and key.
 func (s *signer) public() string {
@@ -270,29 +270,6 @@ func verifyNote(n []byte, key string) error {
 	}
 	return verifyBy(n, v)
 }
-
-// verifyOwn is verifyNote for one note, where a key of this log was used already.
-func verifyOwn(n []byte, key string) error {
-	v, err := note.NewVerifier(key)
-	if err != nil {
-		return errUnknownKey
-	}
-	_, rest, _ := strings.Cut(key, "+")
-	_, encoded, _ := strings.Cut(rest, "+")
-	public, err := decode64(encoded)
-	if err != nil {
-		return errUnknownKey
-	}
-	return verifyBy(n, ownVerifier{v, public[1:]})
-}
-
-// An ownVerifier makes no tables for one signature.
-type ownVerifier struct {
-	note.Verifier
-	key ed25519.PublicKey
-}
-
-func (v ownVerifier) Verify(text, signature []byte) bool { return verify(v.key, text, signature) }
 
 func verifyBy(n []byte, v note.Verifier) error {
 	_, err := note.Open(n, note.VerifierList(v))

@@ -327,7 +327,7 @@ func (r *resumption) appoint() error {
 	if r.newest.next != "" {
 		signedBy = k.previous
 	}
-	if err := verifyOwn(r.note, signedBy); err != nil || !r.newest.isOf(signedBy) {
+	if err := verifyNote(r.note, signedBy); err != nil || !r.newest.isOf(signedBy) {
 		return &DamageError{notePath(r.dir, r.newest.segment), 0, "its newest checkpoint is not signed by the key of this log"}
 	}
 	r.files.sweep(r.dir)
