@@ -165,6 +165,7 @@ func (l *Log) gathered() bool {
 func (l *Log) commit() {
 	l.syncing.Lock()
 	_ = l.sync() // which is what the answers say
+	l.measureSpace()
 	l.syncing.Unlock()
 
 	l.mu.Lock()

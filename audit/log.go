@@ -93,7 +93,9 @@ type Log struct {
 	notary  *notary  // nil where the log is not signed
 	past    *remains // of what retention has removed
 
-	refused atomic.Int64 // records that could not be written
+	refused  atomic.Int64 // records that could not be written
+	scarce   atomic.Bool  // see Scarce
+	measured time.Time    // the free space; guarded by syncing
 
 	ages       *ages     // of its sealed segments; nil until they are asked for, or where they could not be told
 	aged       time.Time // they were asked for
@@ -259,6 +261,7 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 	}
 	l.written, l.durable = l.end.seq, l.end.seq
 	l.writtenMark, l.durableMark = l.tree, l.tree
+	l.measureSpace()
 	l.armed, l.signArmed = true, true
 	l.flush = time.AfterFunc(flushAfter, l.flushDue)
 	l.signTimer = time.AfterFunc(l.firstSign(), l.signDue)

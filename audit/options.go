@@ -47,6 +47,10 @@ type Options struct {
 	// beside that the key that takes over when the log is closed.
 	Brief bool
 
+	// Floor is the free space of the log's file system, in bytes, below which [Log.Scarce] reports
+	// true: a tenth of the file system where it is 0, but at most 1 GiB.
+	Floor int64
+
 	// Retain is what of the log is kept. The zero value keeps all.
 	Retain Retain
 	// Owed returns the seq of the first record that somebody has yet to get, or a larger

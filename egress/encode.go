@@ -124,6 +124,77 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.close()
 }
 
+// summed writes what is recorded of the denials of one sum.
+func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
+	if by == byKind {
+		e.flow(f, r)
+		return
+	}
+	e.open("")
+	e.str("kind", string(r.kind))
+	e.idAt = len(e.b)
+	e.str("sandbox", f.request.Sandbox.Name)
+	if by == byDomain {
+		e.container(f.request.Sandbox.Container)
+	}
+	e.str("via", string(f.request.Via))
+	if by == byDomain {
+		e.addrPort("src", withoutPort(f.src.addrPort()))
+		e.domain(f)
+		e.process(f.request.Process)
+	} else if f.named() != "" {
+		e.open("dst")
+		e.str("host", "*")
+		e.close()
+	}
+	e.open("decision")
+	e.sumOf(by, f.decision)
+	e.flag("log", f.decision.Log)
+	e.str("policy", f.decision.Policy)
+	e.close()
+	if d := f.decision.Shadow; d != nil {
+		e.open("shadow")
+		e.sumOf(by, d)
+		e.str("policy", d.Policy)
+		e.close()
+	}
+	e.close()
+}
+
+// domain writes what the names of one registered domain have in common.
+func (e *encoder) domain(f *Flow) {
+	if q := f.request.DNS; q != nil {
+		e.open("dns")
+		e.str("name", domainOf(f.shown(q.Name)))
+		e.str("type", q.Type)
+		e.close()
+		return
+	}
+	if dst := &f.request.Destination; dst.Host != "" {
+		e.open("dst")
+		e.str("host", domainOf(f.shown(dst.Host)))
+		e.num("port", int64(dst.Port))
+		e.str("class", f.decision.AddressClass)
+		e.close()
+	}
+	if h := f.request.HTTP; h != nil {
+		e.open("http")
+		e.cut("method", h.Method, methodMost)
+		e.close()
+	}
+}
+
+// sumOf writes of a decision what the denials of a sum have in common. A reason names what was
+// asked for, so there is none.
+func (e *encoder) sumOf(by summedBy, d *policy.Decision) {
+	e.str("action", d.Verdict.Action())
+	if by == byDomain {
+		e.cut("rule", d.Rule, rawMost)
+	}
+	e.str("layer", string(d.Layer))
+	e.str("class", string(d.Class))
+}
+
 // asked writes what was to be reached or known.
 func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)

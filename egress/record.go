@@ -12,7 +12,10 @@ type Record struct {
 	Kind    Kind      `json:"kind"`
 	Flow    string    `json:"flow,omitempty"`
 	Count   int64     `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
-	Sandbox string    `json:"sandbox,omitempty"`
+
+	Names *RecordNames `json:"names,omitempty"`
+
+	Sandbox string `json:"sandbox,omitempty"`
 
 	Container *RecordContainer `json:"container,omitempty"`
 
@@ -34,8 +37,8 @@ type Record struct {
 }
 
 // Times is how many decisions the record stands for. Where it is more than one, they
-// are denials that repeated the one with the same flow, by the same program: their
-// source ports, and the numbers and arguments of their processes, are not recorded.
+// are denials like the one with the same flow: their source ports, and the numbers and
+// arguments of their processes, are not recorded. Where Names is set, they were of several names.
 func (r *Record) Times() int64 { return max(1, r.Count) }
 
 // A Kind says what a record is about.
@@ -54,6 +57,14 @@ const (
 	KindSignal   Kind = "signal" // something that nobody does by accident; beside the record of the decision
 	KindAdmin    Kind = "admin"  // what an operator asked egressd for, or somebody who is none
 )
+
+// RecordNames are the first and the last name, with the port where there is one, of denials that
+// were summed because their sandbox was denied too much. Then the host of the record, or the name
+// of its question, is "*." and the registered domain of all, or "*" where they have none or several.
+type RecordNames struct {
+	First string `json:"first"`
+	Last  string `json:"last"`
+}
 
 type RecordDst struct {
 	Host  string   `json:"host"`

@@ -1,44 +1,80 @@
 package egress
 
 import (
+	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/policy"
 )
 
-// Denials that repeat are summed: of those that agree in all that a record says, and
-// in the canary that was found, but the id, the source port, and the number and arguments of the process, the
-// first ten in a second have records of their own. Those that follow in that
-// second are one more record, written when it is over, with their exact number and
-// the id of the last record before it, which is also the id in their replies. So an
-// id in a reply is in the log before the reply is sent, and what the death of the
-// process can take is the number of repeats since the last second.
+// Denials are summed with exact numbers, so that a sandbox cannot fill the disk with them.
 //
-// What passes is never summed.
+// Denials of one kind agree in all that a record says, and in the canary that was found, but for
+// the id, the source port, and the number and arguments of the process. The first ten of a kind in
+// a second have records of their own. The others of that second are one more record, written when
+// the second is over, with their number and the id of the last record before it.
+//
+// A sandbox has a budget for these records. Beyond it, denials are summed by registered domain, and
+// beyond [sumsMost] of those by what rest says of them. The first of each such sum in a second
+// has a record of its own.
+//
+// Every reply has the id of a record that is in the log already. A crash can lose the numbers since
+// the last second. What passes is never summed.
 const (
 	repeatsFrom  = 10 // records of one kind in a second that are written one by one
 	repeatsAfter = time.Second
-	repeatsMost  = 256 // kinds of one sandbox that are told apart; others are written one by one
+	repeatsMost  = 256 // kinds of one sandbox that are told apart
+	sumsMost  = 8   // sums by domain of one sandbox in a second
+
+	// The budget of one sandbox, in records.
+	denialsBurst, denialsRate = 2000, 20
+	// The same where the disk has little space left.
+	scarceBurst, scarceRate = 20, 1
 )
 
 // repeats are the denials of one sandbox in the last second. Its zero value is
 // ready; it is safe for concurrent use.
 type repeats struct {
-	mu    sync.Mutex // guards what follows; held while a sum is written, so that nothing is between
-	kinds map[string]*repeat
-	timer *time.Timer
-	room  []byte // for keys
+	mu      sync.Mutex // guards what follows; held while a sum is written, so that nothing is between
+	kinds   map[string]*repeat
+	domains int // of kinds, those by domain
+	timer   *time.Timer
+	room    []byte // for keys
+	budget  tokens.Bucket
+	scarce  tokens.Bucket // in place of budget while the disk has little space
 }
 
 // A repeat is one kind of denial.
 type repeat struct {
+	by      summedBy
 	began   time.Duration // since gate.began
 	written int           // records of its own since then
 	id      ID            // of the last of them
 	more    int64         // denials that are in no record yet
 	at      int           // in the key, where id and number go
 	size    int           // of the record in the key; behind it is the canary
+	names   summedNames   // of more, unless it is by kind
 }
+
+// summedNames are the first and the last name among summed denials.
+type summedNames struct {
+	first string
+	last  []byte
+}
+
+// A summedBy is what denials of one sum have in common.
+type summedBy byte
+
+const (
+	byKind   summedBy = iota
+	byDomain          // what wide writes
+	byRest            // what rest writes
+)
 
 // empty reports whether nothing is counted, and nothing about to be. It does not wait for
 // a sum that is being written.
@@ -92,36 +128,123 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
 		return "", 0, true
 	}
-	e := encoder{b: s.room[:0], common: true}
-	e.flow(f, r)
-	size := len(e.b)
-	if r.canary != nil {
-		e.canary(*r.canary)
+	scarce := f.gate.config.Log.Scarce()
+	for by := byKind; by < byRest; by++ {
+		if by == byDomain && scarce {
+			continue
+		}
+		if key, id, one, known := s.countBy(by, f, r, scarce); known {
+			return key, id, one
+		}
 	}
+	key, id, one, _ = s.countBy(byRest, f, r, scarce)
+	return key, id, one
+}
+
+// countBy is count for one way of summing. It does not know what to do where that would take more
+// than the budget, or more sums by domain than there may be.
+func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id ID, one, known bool) {
+	e := encoder{b: s.room[:0], common: true}
+	e.summed(by, f, r)
+	size := len(e.b)
+	e.b = appendSighting(e.b, by, r.canary)
+	e.b = append(e.b, byte(by))
 	f.gate.mask(e.b)
 	s.room = e.b
 	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.b)]
-	if k == nil {
-		return s.begin(f, repeat{began: now, at: e.idAt, size: size}, e.b), 0, true
-	}
-	if now-k.began >= repeatsAfter {
+	if k != nil && now-k.began >= repeatsAfter {
 		if !s.say(f.gate, string(e.b), k) {
-			return "", 0, true
+			return "", 0, true, true
 		}
 		k.began, k.written = now, 0
 	}
-	if k.written < repeatsFrom && !(r.crowd && k.written > 0) {
-		return string(e.b), 0, true
+	alone := repeatsFrom
+	if r.crowd || by != byKind {
+		alone = 1
+	}
+	cost := 1.0
+	if r.canary != nil {
+		cost++ // its signal
+	}
+	switch {
+	case k == nil:
+		if by == byDomain && s.domains >= sumsMost || by == byKind && !s.spend(scarce, cost) {
+			return "", 0, false, false
+		}
+		return s.begin(f, repeat{by: by, began: now, at: e.idAt, size: size}, e.b), 0, true, true
+	case k.written < alone && (by != byKind || s.spend(scarce, cost)):
+		return string(e.b), 0, true, true
+	case k.more == 0 && by == byKind && !s.spend(scarce, 1), k.id == 0:
+		return "", 0, false, false
 	}
 	k.more++
-	return "", k.id, false
+	if by != byKind {
+		k.names.add(f.named(), k.more)
+	}
+	return "", k.id, false, true
+}
+
+// spend takes records of one denial from the budget. s.mu is held.
+func (s *repeats) spend(scarce bool, records float64) bool {
+	budget := &s.budget
+	budget.Rate, budget.Most = denialsRate, denialsBurst
+	if scarce {
+		budget = &s.scarce
+		budget.Rate, budget.Most = scarceRate, scarceBurst
+	}
+	ok, _ := budget.Take(records, time.Now())
+	return ok
+}
+
+func (n *summedNames) add(name string, count int64) {
+	if count == 1 {
+		n.first = strings.Clone(name)
+	}
+	n.last = append(n.last[:0], name...)
+}
+
+// named is what f is about, as [RecordNames] has it.
+func (f *Flow) named() string {
+	if q := f.request.DNS; q != nil {
+		return f.shown(q.Name)
+	}
+	dst := &f.request.Destination
+	if dst.Host == "" {
+		return ""
+	}
+	return net.JoinHostPort(f.shown(dst.Host), strconv.Itoa(int(dst.Port)))
+}
+
+// domainOf is what stands in a sum for a name: "*." and its registered domain, or "*".
+func domainOf(name string) string {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return "*"
+	}
+	if domain := policy.Registrable(name); domain != "" {
+		return "*." + domain
+	}
+	return "*"
+}
+
+// appendSighting appends what keeps denials for different canaries apart: those of any other name
+// are never summed, whatever else they have in common.
+func appendSighting(b []byte, by summedBy, s *sighting) []byte {
+	switch {
+	case s == nil:
+		return b
+	case by == byRest:
+		return append(b, s.Name...)
+	}
+	e := encoder{b: b}
+	e.canary(*s)
+	return e.b
 }
 
 // begin makes room for a kind that was not there, or returns no key where there is
 // none. s.mu is held.
 func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
-	if len(s.kinds) >= repeatsMost {
+	if k.by == byKind && len(s.kinds) >= repeatsMost {
 		return ""
 	}
 	if s.kinds == nil {
@@ -129,6 +252,9 @@ func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
 	}
 	key = string(text)
 	s.kinds[key] = &k
+	if k.by == byDomain {
+		s.domains++
+	}
 	if len(s.kinds) == 1 {
 		s.await(f.gate)
 	}
@@ -170,6 +296,9 @@ func (s *repeats) settle(g *Gate, all bool) {
 		over := now-k.began >= repeatsAfter
 		if (over || all) && s.say(g, key, k) && over {
 			delete(s.kinds, key)
+			if k.by == byDomain {
+				s.domains--
+			}
 		}
 	}
 	switch {
@@ -186,7 +315,13 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	if k.more == 0 {
 		return true
 	}
-	if _, err := g.config.Log.Append(summed(key[:k.size], k.at, k.id, k.more)); err != nil {
+	var names *summedNames
+	if k.by != byKind && k.names.first != "" {
+		names = &k.names
+	}
+	record := summed(key[:k.size], k.at, k.id, k.more, names)
+	g.mask(record)
+	if _, err := g.config.Log.Append(record); err != nil {
 		return false
 	}
 	k.more = 0

@@ -1,8 +1,6 @@
 package egress
 
 import (
-	"strconv"
-
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -24,21 +22,27 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why stri
 	for range max(1, n) {
 		f.note(r)
 	}
-	_, err := g.config.Log.Append(summed(e.b, e.idAt, f.id, n))
+	_, err := g.config.Log.Append(summed(e.b, e.idAt, f.id, n, nil))
 	return err
 }
 
-// summed is a record that stands for n, of what was encoded as common: with an id, and
-// with n where it is known.
-func summed[T []byte | string](common T, at int, id ID, n int64) []byte {
-	b := make([]byte, 0, len(common)+64)
-	b = append(b, common[:at]...)
-	b = append(b, `,"flow":"`...)
-	b = append(b, id.String()...)
-	b = append(b, '"')
+// summed is a record that stands for n, of what was encoded as common: with an id, with n where
+// it is known, and with the names between them, unless those are nil.
+func summed[T []byte | string](common T, at int, id ID, n int64, names *summedNames) []byte {
+	e := encoder{b: make([]byte, 0, len(common)+64)}
+	e.b = append(e.b, common[:at]...)
+	e.str("flow", id.String())
 	if n > 0 {
-		b = append(b, `,"count":`...)
-		b = strconv.AppendInt(b, n, 10)
+		e.num("count", n)
 	}
-	return append(b, common[at:]...)
+	if names != nil {
+		e.open("names")
+		e.key("first")
+		e.quote(names.first, rawMost)
+		e.key("last")
+		e.quote(string(names.last), rawMost)
+		e.close()
+	}
+	e.b = append(e.b, common[at:]...)
+	return e.b
 }

@@ -64,13 +64,18 @@ type world struct {
 
 func newWorld(t *testing.T, p *policy.Policy) *world {
 	t.Helper()
+	return newWorldOf(t, p, audit.Options{}, nil)
+}
+
+func newWorldOf(t *testing.T, p *policy.Policy, o audit.Options, entries []sandbox.Entry) *world {
+	t.Helper()
 	w := &world{dir: filepath.Join(t.TempDir(), "audit"), zone: &zone{addrs: map[string][]netip.Addr{}}}
-	log, err := audit.Create(w.dir, audit.Options{})
+	log, err := audit.Create(w.dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	everybody, err := sandbox.NewDirectory(nil)
+	everybody, err := sandbox.NewDirectory(entries)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ type slot struct {
 	decision egress.RecordDecision
 	shadow   egress.RecordShadow
 	signal   egress.RecordSignal
+	names    egress.RecordNames
 	bytes    egress.RecordBytes
 	lists    [5][]string
 }
@@ -35,7 +36,7 @@ type canonical struct {
 
 // The members of the parts of a record, in the order of the line.
 var (
-	recordMembers = []string{"v", "seq", "time", "kind", "flow", "count", "sandbox", "container", "via", "src", "dst", "tls", "http", "dns", "process",
+	recordMembers = []string{"v", "seq", "time", "kind", "flow", "count", "names", "sandbox", "container", "via", "src", "dst", "tls", "http", "dns", "process",
 		"decision", "shadow", "signal", "bytes", "duration_ms", "outcome", "raw", "note"}
 	dstMembers       = []string{"host", "port", "addrs", "addr", "class"}
 	tlsMembers       = []string{"sni", "alpn", "ech", "ja4", "inspected"}
@@ -47,6 +48,7 @@ var (
 	shadowMembers    = []string{"action", "rule", "layer", "reason", "class", "inspect", "policy"}
 	signalMembers    = []string{"what", "name", "where", "encoding"}
 	bytesMembers     = []string{"up", "down"}
+	namesMembers     = []string{"first", "last"}
 )
 
 // read fills s from line, and reports whether the line is canonical. Where it is
@@ -127,6 +129,9 @@ func (c *canonical) part(s *slot, name string) {
 	case "signal":
 		s.Signal = &s.signal
 		c.readSignal(s.Signal)
+	case "names":
+		s.Names = &s.names
+		c.readNames(s.Names)
 	case "bytes":
 		s.Bytes = &s.bytes
 		c.readBytes(s.Bytes)
@@ -146,6 +151,17 @@ func (c *canonical) readContainer(t *egress.RecordContainer) {
 			t.Project = c.text()
 		case "service":
 			t.Service = c.text()
+		}
+	}
+}
+
+func (c *canonical) readNames(n *egress.RecordNames) {
+	for m := c.object(namesMembers); c.next(&m); {
+		switch m.name {
+		case "first":
+			n.First = c.text()
+		case "last":
+			n.Last = c.text()
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func Clone(r *egress.Record) *egress.Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
-	c.Container = copied(r.Container)
+	c.Container, c.Names = copied(r.Container), copied(r.Names)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
 	for _, list := range lists(&c) {
 		if list != nil {
@@ -66,6 +66,9 @@ func eachText(r *egress.Record, do func(*string)) {
 	}
 	if s := r.Shadow; s != nil {
 		each(do, &s.Action, &s.Rule, &s.Layer, &s.Reason, &s.Class, &s.Policy)
+	}
+	if n := r.Names; n != nil {
+		each(do, &n.First, &n.Last)
 	}
 	if n := r.Signal; n != nil {
 		each(do, &n.What, &n.Name, &n.Where, &n.Encoding)
