@@ -105,7 +105,9 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 			}
 			ways := []func(){
 				func() { w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("%s:%d", name(), 1+random.Uint32N(65535)))) },
-				func() { w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("8.8.%d.%d:443", random.Uint32N(256), random.Uint32N(256)))) },
+				func() {
+					w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("8.8.%d.%d:443", random.Uint32N(256), random.Uint32N(256))))
+				},
 				func() {
 					r := ask(t, name()+":80")
 					r.Via, r.HTTP = policy.ViaHTTP, &policy.HTTPRequest{Method: fmt.Sprintf("M%d", random.Uint32()), Path: "/" + name()}

@@ -6,12 +6,12 @@ import "time"
 // stamps v, seq and time; this package writes the rest. Names and shapes may
 // be added to, never changed. Absent parts are left out.
 type Record struct {
-	V       int       `json:"v"`
-	Seq     int64     `json:"seq"`
-	Time    time.Time `json:"time"`
-	Kind    Kind      `json:"kind"`
-	Flow    string    `json:"flow,omitempty"`
-	Count   int64     `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
+	V     int       `json:"v"`
+	Seq   int64     `json:"seq"`
+	Time  time.Time `json:"time"`
+	Kind  Kind      `json:"kind"`
+	Flow  string    `json:"flow,omitempty"`
+	Count int64     `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
 
 	Names *RecordNames `json:"names,omitempty"`
 
@@ -36,9 +36,9 @@ type Record struct {
 	Note     string          `json:"note,omitempty"` // for a person: what happened to egressd, or why a flow ended as it did, and what to do
 }
 
-// Times is how many decisions the record stands for. Where it is more than one, they
-// are denials like the one with the same flow: their source ports, and the numbers and
-// arguments of their processes, are not recorded. Where Names is set, they were of several names.
+// Times is how many decisions the record stands for. Two and more are denials like the one with the
+// same flow. Their source ports, and the numbers and arguments
+// of their processes, are not recorded. If Names is set, they were of several names.
 func (r *Record) Times() int64 { return max(1, r.Count) }
 
 // A Kind says what a record is about.
@@ -58,9 +58,9 @@ const (
 	KindAdmin    Kind = "admin"  // what an operator asked egressd for, or somebody who is none
 )
 
-// RecordNames are the first and the last name, with the port where there is one, of denials that
-// were summed because their sandbox was denied too much. Then the host of the record, or the name
-// of its question, is "*." and the registered domain of all, or "*" where they have none or several.
+// RecordNames are the first and last name of denials summed beyond the budget of their sandbox, each
+// with its port. The record's host, or the name of its question, is
+// "*." and the registered domain. It is "*" for addresses and for several domains.
 type RecordNames struct {
 	First string `json:"first"`
 	Last  string `json:"last"`

@@ -16,12 +16,12 @@ import (
 //
 // Denials of one kind agree in all that a record says, and in the canary that was found, but for
 // the id, the source port, and the number and arguments of the process. The first ten of a kind in
-// a second have records of their own. The others of that second are one more record, written when
-// the second is over, with their number and the id of the last record before it.
+// a second have records of their own. A further record sums the others once the second is over: it has
+// their number, and the id of the last record before it.
 //
-// A sandbox has a budget for these records. Beyond it, denials are summed by registered domain, and
-// beyond [sumsMost] of those by what rest says of them. The first of each such sum in a second
-// has a record of its own.
+// A sandbox has a budget for these records. Beyond it, denials are summed by registered domain, in
+// at most [sumsMost] sums. All others are summed by way in, kind and class. The first denial of each
+// such sum has a record of its own in every second.
 //
 // Every reply has the id of a record that is in the log already. A crash can lose the numbers since
 // the last second. What passes is never summed.
@@ -29,7 +29,7 @@ const (
 	repeatsFrom  = 10 // records of one kind in a second that are written one by one
 	repeatsAfter = time.Second
 	repeatsMost  = 256 // kinds of one sandbox that are told apart
-	sumsMost  = 8   // sums by domain of one sandbox in a second
+	sumsMost     = 8   // sums by domain of one sandbox in a second
 
 	// The budget of one sandbox, in records.
 	denialsBurst, denialsRate = 2000, 20
@@ -72,8 +72,8 @@ type summedBy byte
 
 const (
 	byKind   summedBy = iota
-	byDomain          // what wide writes
-	byRest            // what rest writes
+	byDomain          // the registered domain, the rule and the program
+	byRest            // way in, kind and class
 )
 
 // empty reports whether nothing is counted, and nothing about to be. It does not wait for
@@ -141,8 +141,8 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 	return key, id, one
 }
 
-// countBy is count for one way of summing. It does not know what to do where that would take more
-// than the budget, or more sums by domain than there may be.
+// countBy is count for one way of summing. It returns known as false if the budget is used up, or
+// if there are too many sums by domain.
 func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id ID, one, known bool) {
 	e := encoder{b: s.room[:0], common: true}
 	e.summed(by, f, r)
@@ -227,8 +227,7 @@ func domainOf(name string) string {
 	return "*"
 }
 
-// appendSighting appends what keeps denials for different canaries apart: those of any other name
-// are never summed, whatever else they have in common.
+// appendSighting appends what was found: denials for different canaries are never in one sum.
 func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 	switch {
 	case s == nil:
@@ -241,8 +240,7 @@ func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 	return e.b
 }
 
-// begin makes room for a kind that was not there, or returns no key where there is
-// none. s.mu is held.
+// begin keeps a new kind and returns its key, which is empty if there are too many kinds. s.mu is held.
 func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
 	if k.by == byKind && len(s.kinds) >= repeatsMost {
 		return ""

@@ -26,8 +26,8 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why stri
 	return err
 }
 
-// summed is a record that stands for n, of what was encoded as common: with an id, with n where
-// it is known, and with the names between them, unless those are nil.
+// summed inserts an id, a number and names into common, which encodes what n denials have in common.
+// It leaves out n if it is 0, and names if they are nil.
 func summed[T []byte | string](common T, at int, id ID, n int64, names *summedNames) []byte {
 	e := encoder{b: make([]byte, 0, len(common)+64)}
 	e.b = append(e.b, common[:at]...)

@@ -183,7 +183,7 @@ func (o *Overview) group(r *egress.Record) *Group {
 	if o.groups == nil {
 		o.groups = map[string]*Group{}
 	}
-	g := &Group{GroupKey: keyOf(r), key: string(o.text), sandbox: strings.Clone(named(r)), host: strings.Clone(Host(r)), port: portOf(r)}
+	g := &Group{GroupKey: keyOf(r), key: string(o.text), sandbox: strings.Clone(named(r)), host: strings.Clone(Host(r)), port: portOf(r), many: r.Names != nil}
 	g.Action = strings.Clone(g.Action)
 	o.groups[g.key] = g
 	if len(o.groups) > 2*o.room() {

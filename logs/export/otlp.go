@@ -137,6 +137,10 @@ func (a *attributes) record(f *facts) {
 	a.str("log.record.uid", f.uid())
 	a.num("egressd.seq", f.Seq)
 	a.some("egressd.count", f.Count)
+	if n := f.Names; n != nil {
+		a.str("egressd.names.first", n.First)
+		a.str("egressd.names.last", n.Last)
+	}
 	a.str("egressd.flow", f.Flow)
 	a.str("egressd.sandbox", f.Sandbox)
 	a.str("egressd.via", f.Via)

@@ -9,6 +9,12 @@ func (w *writer) rest(f *facts) {
 	w.str("kind", string(f.Kind))
 	w.num("seq", f.Seq)
 	w.some("count", f.Count)
+	if n := f.Names; n != nil {
+		w.object("names", func() {
+			w.str("first", n.First)
+			w.str("last", n.Last)
+		})
+	}
 	w.str("flow", f.Flow)
 	w.str("sandbox", f.Sandbox)
 	if c := f.Container; c != nil {

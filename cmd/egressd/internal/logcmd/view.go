@@ -103,6 +103,14 @@ func timesText(r *egress.Record) string {
 	return fmt.Sprintf("×%d", r.Times())
 }
 
+// namesText is what a sum of denials of many names says of those.
+func namesText(r *egress.Record) string {
+	if r.Names == nil {
+		return ""
+	}
+	return "first " + r.Names.First + ", last " + r.Names.Last
+}
+
 // signalText says what was noticed beside a decision.
 func signalText(s *egress.RecordSignal) string {
 	if s == nil {
@@ -134,7 +142,7 @@ func lineWords(r *egress.Record, action string) []string {
 	case egress.KindClose:
 		return []string{"close", logs.Destination(r), logs.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
 	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
-		return []string{action, logs.Destination(r), logs.What(r), recordPath(r), lineWho(r), logs.Why(r), timesText(r), r.Flow, shadowMark(r)}
+		return []string{action, logs.Destination(r), logs.What(r), recordPath(r), lineWho(r), logs.Why(r), timesText(r), namesText(r), r.Flow, shadowMark(r)}
 	case egress.KindSignal:
 		return []string{"ALARM", signalText(r.Signal), logs.Destination(r), lineWho(r), r.Flow}
 	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery, egress.KindAdmin:

@@ -165,7 +165,7 @@ func ambiguous(prefix string, found map[string]*Story) error {
 }
 
 func (s *Story) add(text string, r *egress.Record) {
-	if r.Decision != nil && (s.Decision == nil || strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
+	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.decisive = r.Decision, r
 		s.Fix = fixFor(r)
 	}
@@ -210,7 +210,7 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
-		cli.Field(&b, "times", fmt.Sprintf("%d, all refused alike", s.Times))
+		cli.Field(&b, "times", fmt.Sprintf("%d, %s", s.Times, s.alike()))
 	}
 	cli.Field(&b, "alarm", signalText(s.Signal))
 	cli.Field(&b, "who", whoText(r))
@@ -240,6 +240,16 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	s.printFix(&b, policyPath)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// alike says what the refusals of a flow have in common.
+func (s *Story) alike() string {
+	for _, r := range s.records {
+		if r.Names != nil {
+			return "with those of other names, since the sandbox was refused too much: " + namesText(r)
+		}
+	}
+	return "all refused alike"
 }
 
 // printRecords lists the records where the decisive one is not the only one.

@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/logs"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
@@ -26,7 +27,11 @@ func writtenLog(t *testing.T, records []*egress.Record) *logsource.Reader {
 	}
 	defer log.Close()
 	for _, r := range records {
-		text, err := json.Marshal(map[string]any{"kind": r.Kind, "flow": r.Flow, "dst": r.Dst, "decision": r.Decision})
+		members := map[string]any{"kind": r.Kind, "flow": r.Flow, "dst": r.Dst, "decision": r.Decision}
+		if r.Count > 0 {
+			members["count"], members["names"] = r.Count, r.Names
+		}
+		text, err := json.Marshal(members)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +71,25 @@ func TestStoryKeepsWhatItReads(t *testing.T) {
 	}
 	if _, err := json.Marshal(s); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAStoryTellsOfWhatItsSumHolds has a denial, and a sum of other names that were counted with it.
+func TestAStoryTellsOfWhatItsSumHolds(t *testing.T) {
+	first := opened("X", "a.evil.test", "deny")
+	first.Decision.Reason = "no rule allows a.evil.test:443"
+	sum := opened("X", "*.evil.test", "deny")
+	sum.Count, sum.Names = 40, &egress.RecordNames{First: "b.evil.test:443", Last: "z.evil.test:443"}
+	s, err := FindStory(writtenLog(t, []*egress.Record{first, sum, sum}), "X")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if logs.Host(s.Record()) != "a.evil.test" || s.Decision.Reason != first.Decision.Reason || s.Times != 81 {
+		t.Errorf("the story is of %s, %d times: %+v", logs.Host(s.Record()), s.Times, s.Decision)
+	}
+	var said strings.Builder
+	if err := s.print(&said, "egressd.yaml", cli.Palette{}); err != nil || !strings.Contains(said.String(), "81, with those of other names, since the sandbox was refused too much: first b.evil.test:443, last z.evil.test:443") {
+		t.Errorf("%v: %s", err, said.String())
 	}
 }
 
