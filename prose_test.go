@@ -103,7 +103,7 @@ var unclear = map[string]int{
 	"logs/signals":              31,
 	"logs/sink":                 25,
 	"policy":                    43,
-	"proxy":                     65,
+	"proxy":                     61,
 	"rego":                      32,
 	"rego/bundle":               9,
 	"sandbox":                   54,

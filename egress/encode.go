@@ -199,7 +199,7 @@ func (e *encoder) sumOf(by summedBy, d *policy.Decision) {
 func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
 	e.tls(f)
-	e.http(f.request.HTTP, r.end.Status)
+	e.http(f, r.end.Status)
 	if r.kind == KindDNS {
 		e.question(f)
 	}
@@ -275,13 +275,17 @@ func (e *encoder) tls(f *Flow) {
 	e.close()
 }
 
-func (e *encoder) http(h *policy.HTTPRequest, status int) {
+func (e *encoder) http(f *Flow, status int) {
+	h := f.request.HTTP
 	if h == nil {
 		return
 	}
 	e.open("http")
 	e.cut("method", h.Method, methodMost)
 	e.cut("path", h.Path, pathMost)
+	if h.Authority != f.request.Destination.String() {
+		e.cut("authority", f.shown(h.Authority), rawMost)
+	}
 	if status != 0 {
 		e.num("status", int64(status))
 	}

@@ -13,8 +13,8 @@ var unrecorded = map[string]string{
 	"Sandbox.Kind": "stands in the configuration", "Sandbox.Labels": "stand in the configuration",
 	"Sandbox.Stay": "is a number of this process", "Destination.Addr": "is said by Host", "Destination.Aliases": "are other people's names",
 	"Protocol": "is said by tls and http", "HTTP.Query": "may hold a secret", "HTTP.Header": "may hold a secret",
-	"HTTP.BodySize": "is said by bytes", "HTTP.Authority": "is the destination, or refused", "HTTP.Upgrade": "is said by status",
-	"TLS.NoName": "stands in place of ServerName", "DNS.Name": "is of a dns record", "DNS.Type": "is of a dns record",
+	"HTTP.BodySize": "is said by bytes", "HTTP.Upgrade": "is said by status",
+	"TLS.NoName": "stands in place of ServerName", "TLS.Malformed": "is said by the class", "DNS.Name": "is of a dns record", "DNS.Type": "is of a dns record",
 	"Usage": "is a sum of records", "Approved": "is said by the question", "Time": "is the log's",
 
 	"Needs": "leads to inspection", "AnyProtocol": "is the rule's", "ECH": "is the rule's",

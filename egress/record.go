@@ -83,9 +83,10 @@ type RecordTLS struct {
 }
 
 type RecordHTTP struct {
-	Method string `json:"method"`
-	Path   string `json:"path"`
-	Status int    `json:"status,omitempty"`
+	Method    string `json:"method"`
+	Path      string `json:"path"`
+	Authority string `json:"authority,omitempty"` // the server that the request names, where that is not the destination
+	Status    int    `json:"status,omitempty"`
 }
 
 type RecordDNS struct {

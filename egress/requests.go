@@ -70,6 +70,6 @@ func sameHello(a, b *policy.ClientHello) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ServerName == b.ServerName && a.NoName == b.NoName && a.JA4 == b.JA4 &&
+	return a.ServerName == b.ServerName && a.NoName == b.NoName && a.Malformed == b.Malformed && a.JA4 == b.JA4 &&
 		a.ECH == b.ECH && a.Inspected == b.Inspected && slices.Equal(a.ALPN, b.ALPN)
 }

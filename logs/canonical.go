@@ -40,7 +40,7 @@ var (
 		"decision", "shadow", "signal", "bytes", "duration_ms", "outcome", "raw", "note"}
 	dstMembers       = []string{"host", "port", "addrs", "addr", "class"}
 	tlsMembers       = []string{"sni", "alpn", "ech", "ja4", "inspected"}
-	httpMembers      = []string{"method", "path", "status"}
+	httpMembers      = []string{"method", "path", "authority", "status"}
 	dnsMembers       = []string{"name", "type"}
 	processMembers   = []string{"pid", "exe", "argv"}
 	containerMembers = []string{"id", "name", "image", "project", "service"}
@@ -207,6 +207,8 @@ func (c *canonical) readHTTP(h *egress.RecordHTTP) {
 			h.Method = c.text()
 		case "path":
 			h.Path = c.text()
+		case "authority":
+			h.Authority = c.text()
 		case "status":
 			h.Status = int(c.number(1 << 30))
 		}

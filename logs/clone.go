@@ -50,7 +50,7 @@ func eachText(r *egress.Record, do func(*string)) {
 		each(do, &t.SNI, &t.JA4)
 	}
 	if h := r.HTTP; h != nil {
-		each(do, &h.Method, &h.Path)
+		each(do, &h.Method, &h.Path, &h.Authority)
 	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)

@@ -36,7 +36,7 @@ func agreeHTTP(d Decision, r *Request) Decision {
 func agreeTLS(d Decision, r *Request, looks bool) Decision {
 	hello := r.TLS
 	switch {
-	case hello == nil:
+	case hello == nil || hello.Malformed:
 		return refuseClaim(d, NotTLS, "what looks like TLS holds no well-formed ClientHello")
 	case hello.ECH && !d.ECH && !looks && !hello.Inspected:
 		return refuseClaim(d, ECHRefused, "the ClientHello may hide another server name (ECH), and no rule says ech: allow")

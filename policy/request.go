@@ -74,6 +74,7 @@ const (
 type ClientHello struct {
 	ServerName string // canonical, or empty where none was sent
 	NoName     string // what was sent instead of a canonical name, for the record; never equal to any host
+	Malformed  bool   // the hello could not be read to its end: NoName is all that is known of it
 	ALPN       []string
 	ECH        bool
 	JA4        string

@@ -9,8 +9,8 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// A countedBody counts what of a request's body goes up, and ends where that is more
-// than may.
+// A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
+// budget.
 type countedBody struct {
 	io.ReadCloser
 	answer *streamAnswer

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -53,8 +54,8 @@ type upstream struct {
 // serveHTTP serves requests in clear until the client or a refusal ends it.
 func (s *Server) serveHTTP(h *hosted) { s.serveH1(h, nil, nil) }
 
-// serveH1 serves requests, those of an inspected tunnel with far at its other
-// end, which may be nil where that could not be had.
+// serveH1 serves requests. i and far are an inspected tunnel and its TLS with the upstream, or
+// nil; far is also nil where the handshake with the upstream failed.
 func (s *Server) serveH1(h *hosted, i *inside, far *tls.Conn) {
 	v := &webVisit{hosted: h, inside: i, in: s.readers.borrow(h, s.heads.Bytes)}
 	v.wanted, v.unwanted = context.WithCancel(context.Background())
@@ -95,6 +96,7 @@ type exchange struct {
 	expects bool
 	upgrade bool // it asks for a WebSocket
 	dst     policy.Destination
+	claims  string // the server that it names, where the connection leads to another one
 	flow    *egress.Flow
 	upload  *upload           // of a request with a body
 	redact  *secret.Redaction // of the response, or nil
@@ -211,7 +213,7 @@ func (v *webVisit) answerRefusal(r *egress.Refusal, a answer, x *exchange) {
 var endOfHead = []byte("\r\n\r\n")
 
 func (v *webVisit) answerTo(class policy.Class) answer {
-	if v.inside != nil {
+	if v.inside != nil || v.within != nil || v.captured != nil {
 		return answerInside(class)
 	}
 	return answerTo(class)
@@ -251,62 +253,59 @@ func (v *webVisit) understand(x *exchange) (err error) {
 	return err
 }
 
-// destination is the authority of the target; a Host field beside it is
-// replaced by it (RFC 9112 §3.2.2), so the two cannot disagree further on.
-// Within a tunnel, both have to be what the tunnel was opened to.
+// destination is the authority of the target. A Host field beside it is replaced by it (RFC
+// 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
+// lead to one server: a request that names another one gets that server in x.claims.
 func (v *webVisit) destination(x *exchange) (policy.Destination, error) {
 	host := x.req.Fields.Get("Host")
+	whole := x.target.Form == http1.Absolute
 	switch {
-	case v.inside != nil && x.target.Form == http1.Absolute:
+	case v.inside != nil && whole:
 		return policy.Destination{}, errOtherHost
 	case v.inside != nil:
 		return v.inside.dst, nil // the policy compares it with the Host field
-	case x.target.Form == http1.Absolute:
-		return v.absolute(x, host)
-	case v.captured != nil:
-		return v.claimed(host)
-	case v.within == nil:
-		return policy.Destination{}, errOriginForm
-	}
-	named, err := parseAuthority(host)
-	if err != nil {
-		return policy.Destination{}, err
-	}
-	if named.Host != v.within.Host {
-		return policy.Destination{}, errOtherHost
-	}
-	return policy.Destination{Host: v.within.Host, Addr: v.within.Addr, Port: v.within.Port}, nil
-}
-
-func (v *webVisit) absolute(x *exchange, host string) (policy.Destination, error) {
-	dst, err := parseAuthority(x.target.Authority)
-	switch {
-	case err != nil:
-	case host != "" && !isHost(host):
-		err = errHostList
-	case v.within != nil && !samePlace(dst, *v.within), v.captured != nil && dst.Port != v.captured.Port:
-		err = errOtherHost
-	}
-	return dst, err
-}
-
-// claimed is the destination that a Host field claims on a captured connection
-// of which only the address is known. Without the field it is the address.
-func (v *webVisit) claimed(host string) (policy.Destination, error) {
-	if host == "" {
+	case v.captured != nil && !whole && host == "":
 		return *v.captured, nil
+	case v.captured == nil && v.within == nil && !whole:
+		return policy.Destination{}, errOriginForm
+	case whole && host != "" && !isHost(host):
+		return policy.Destination{}, errHostList
 	}
-	named, err := parseAuthority(host)
+	named, err := v.named(x.target.Authority, whole, host)
 	if err != nil {
 		return policy.Destination{}, err
 	}
-	if _, _, err := policy.ParseHost(host); err == nil {
-		named.Port = v.captured.Port // none was given
+	to := cmp.Or(v.within, v.captured)
+	if to == nil || v.leads(named, whole) {
+		return named, nil
 	}
-	if named.Port != v.captured.Port || named.Addr.IsValid() && named.Addr != v.captured.Addr {
-		return policy.Destination{}, errOtherHost
+	x.claims = named.String()
+	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
+}
+
+// named is the server that a request names, in its target or in its Host field. Such a field
+// has the port of the connection where it says none.
+func (v *webVisit) named(target string, whole bool, host string) (policy.Destination, error) {
+	if whole {
+		return parseAuthority(target)
 	}
-	return named, nil
+	named, err := parseAuthority(host)
+	if _, _, bare := policy.ParseHost(host); bare == nil {
+		named.Port = cmp.Or(v.within, v.captured).Port
+	}
+	return named, err
+}
+
+// leads reports whether the tunnel, or the captured connection, leads to the server that a
+// request names. A Host field in a tunnel may have any port.
+func (v *webVisit) leads(named policy.Destination, whole bool) bool {
+	switch {
+	case v.within != nil:
+		return named.Host == v.within.Host && (named.Port == v.within.Port || !whole)
+	case named.Port != v.captured.Port:
+		return false
+	}
+	return whole || !named.Addr.IsValid() || named.Addr == v.captured.Addr
 }
 
 // parseAuthority reads host[:port], with port 80 where none is given.
@@ -317,13 +316,12 @@ func parseAuthority(s string) (policy.Destination, error) {
 	return policy.ParseDestination(s)
 }
 
-func samePlace(a, b policy.Destination) bool { return a.Host == b.Host && a.Port == b.Port }
-
 func (v *webVisit) request(x *exchange) policy.Request {
 	head := &policy.HTTPRequest{
 		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: headerOf(x.appendFields(nil)),
 		BodySize: x.body.Length, Upgrade: x.upgrade,
 	}
+	head.Authority = x.claims
 	if v.inside != nil {
 		head.Authority = authority(x.req.Fields.Get("Host"))
 	}

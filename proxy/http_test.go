@@ -314,11 +314,11 @@ func TestPlainHTTPInsideATunnelIsDecidedByRequest(t *testing.T) {
 	if _, body := c.send(inner("allowed.test:" + o.port)).response("GET"); body != "fine" {
 		t.Errorf("answered %q", body)
 	}
-	if resp, _ := c.send(inner("evil.test")).response("GET"); resp.StatusCode != 400 {
+	if resp, _ := c.send(inner("evil.test")).response("GET"); resp.StatusCode != 421 {
 		t.Errorf("another Host was answered with %d", resp.StatusCode)
 	}
 	c = w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
-	if resp, _ := c.send(get("evil.test", "80", "/")).response("GET"); resp.StatusCode != 400 {
+	if resp, _ := c.send(get("evil.test", "80", "/")).response("GET"); resp.StatusCode != 421 {
 		t.Errorf("a whole URL of another host was answered with %d", resp.StatusCode)
 	}
 	r := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRequest })

@@ -78,7 +78,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.limits.HelloBytes:
 		return relay.More, nil
 	case err != nil:
-		return c.narrow(accessDenied, func(r *policy.Request) { r.Protocol = policy.ProtocolTLS })
+		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
 	c.hello = nil
 	claim, retries := claimOf(&hello), hello.AllowsRetry()
@@ -98,7 +98,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	})
 }
 
-// tlsClaim adds what a hello claims, or nil where it cannot be read.
+// tlsClaim adds what a hello claims.
 func tlsClaim(claim *policy.ClientHello) func(*policy.Request) {
 	return func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim }
 }
@@ -127,6 +127,16 @@ func claimOf(h *sniff.Hello) *policy.ClientHello {
 		return claim
 	}
 	claim.ServerName = name
+	return claim
+}
+
+// malformedClaim returns the claim of a hello that could not be read to its end.
+func malformedClaim(err error) *policy.ClientHello {
+	claim := &policy.ClientHello{Malformed: true}
+	var malformed *sniff.MalformedError
+	if errors.As(err, &malformed) {
+		claim.NoName = malformed.Name
+	}
 	return claim
 }
 

@@ -17,8 +17,8 @@ type retry struct {
 	claim *policy.ClientHello
 }
 
-// passWatched is pass for a hello that another one may follow, of which behind may be the
-// beginning.
+// passWatched passes a hello and goes on looking for a second one. behind is what the client
+// sent after the first.
 func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
 	c.retry = &retry{claim: claim}
 	j, farewell := c.Follow(true, behind)
@@ -51,7 +51,7 @@ func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
 	case errors.Is(err, sniff.ErrNoTLS):
 		return c.pass()
 	case err != nil:
-		return c.narrow(accessDenied, tlsClaim(nil))
+		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
 	claim := claimOf(&hello)
 	if sameClaim(claim, c.retry.claim) {

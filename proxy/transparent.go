@@ -38,10 +38,11 @@ func (s *Server) ServeTransparent(l net.Listener, name string, how Original) err
 // A capture is what is known of a captured connection until it is a tunnel.
 type capture struct {
 	to      netip.AddrPort
-	name    string          // that to stands for, or that was claimed
-	seen    sniff.Protocol  // of its first bytes
-	reader  reader          // of the answer, where it is HTTP
-	refused *egress.Refusal // what is to be answered once it is known how
+	name    string              // that to stands for, or that was claimed
+	claim   *policy.ClientHello // of a hello whose server name is no name, or nil
+	seen    sniff.Protocol      // of its first bytes
+	reader  reader              // of the answer, where it is HTTP
+	refused *egress.Refusal     // what is to be answered once it is known how
 }
 
 // denyLooks is how long a denied client on a port that is not the web's has to
@@ -59,8 +60,8 @@ func (s *Server) takeCaptured(in *listener, o *opening) {
 	c.beginCaptured(in)
 }
 
-// beginCaptured finds out where c was going, and who it is of, and goes on from
-// there.
+// beginCaptured asks the kernel for the original destination and the program of c, then calls
+// direct.
 func (c *conn) beginCaptured(in *listener) {
 	to, err := in.original(c.fd)
 	c.captured.to = to
@@ -233,11 +234,18 @@ func (c *conn) understandTLS(b []byte, final bool) bool {
 		return false
 	}
 	c.hello = nil
-	if err != nil || !hello.HasServerName || c.captured.name != "" || c.captured.refused != nil {
+	k := c.captured
+	var claim *policy.ClientHello
+	switch {
+	case k.name != "" || k.refused != nil:
 		return true
+	case err != nil:
+		claim = malformedClaim(err)
+	default:
+		claim = claimOf(&hello)
 	}
-	if name, err := policy.ParseName(hello.ServerName); err == nil {
-		c.captured.name = name
+	if k.name = claim.ServerName; claim.NoName != "" {
+		k.claim = claim
 	}
 	return true
 }
@@ -291,7 +299,11 @@ func literal(a netip.AddrPort) policy.Destination {
 
 func (c *conn) askCaptured() {
 	c.asked = true
-	c.ask(policy.Request{Via: policy.ViaTransparent, Destination: c.destination()})
+	r := policy.Request{Via: policy.ViaTransparent, Destination: c.destination()}
+	if claim := c.captured.claim; claim != nil { // which no destination agrees with
+		r.Protocol, r.TLS = policy.ProtocolTLS, claim
+	}
+	c.ask(r)
 }
 
 // serveCapturedHTTP has every request decided on its own.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -129,14 +130,84 @@ func TestACapturedAddressIsForTheNameThatItsBytesClaim(t *testing.T) {
 	}
 }
 
-// TestAClaimedHostHasTheCapturedPort sends requests whose Host contradicts where
-// they were sent.
-func TestAClaimedHostHasTheCapturedPort(t *testing.T) {
-	for _, host := range []string{"allowed.test:81", "192.0.2.2", "[::1]", "a b"} {
-		w := newWorld(t, openPolicy, nil)
-		got := w.captured(t, netip.MustParseAddrPort("192.0.2.1:80")).send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").rest()
-		if !strings.HasPrefix(got, "HTTP/1.1 400 ") {
-			t.Errorf("%s: read %q", host, got)
+// addressPolicy allows addresses by themselves.
+const addressPolicy = `version: 1
+allow: [{host: "192.0.2.1:*", tls: any}]
+unsafe_allow: ["127.0.0.1:*"]
+`
+
+// TestARequestThatNamesAnotherServerIsRecordedWithBoth: the destination, and the server that the
+// request claims.
+func TestARequestThatNamesAnotherServerIsRecordedWithBoth(t *testing.T) {
+	o := webOrigin(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s went up", r.Host, r.RequestURI) })
+	captured := func(t *testing.T, w *world) *client { return w.captured(t, netip.MustParseAddrPort("192.0.2.1:80")) }
+	tunnel := func(t *testing.T, w *world) *client {
+		return w.dial(t).send(connectTo("127.0.0.1", o.port)).expect(established)
+	}
+	for says, row := range map[string]struct {
+		enter                func(*testing.T, *world) *client
+		target, host, claims string
+	}{
+		"captured, another port":            {captured, "/", "evil.test:81", "evil.test:81"},
+		"captured, another address":         {captured, "/", "192.0.2.2", "192.0.2.2:80"},
+		"captured, loopback":                {captured, "/", "[::1]", "[::1]:80"},
+		"captured, the URL of another port": {captured, "http://evil.test:81/", "evil.test", "evil.test:81"},
+		"in a tunnel, a name":               {tunnel, "/", "evil.test", "evil.test:" + o.port},
+		"in a tunnel, another address":      {tunnel, "/", "192.0.2.2", "192.0.2.2:" + o.port},
+		"in a tunnel, the URL of a name":    {tunnel, "http://evil.test/", "evil.test", "evil.test:80"},
+		"in a tunnel, userinfo":             {tunnel, "/", "secret@evil.test", ""},
+	} {
+		t.Run(says, func(t *testing.T) {
+			w := newWorld(t, addressPolicy, nil)
+			got := row.enter(t, w).send("GET " + row.target + " HTTP/1.1\r\nHost: " + row.host + "\r\n\r\n").rest()
+			if row.claims == "" {
+				if !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+					t.Errorf("read %q", got)
+				}
+				return
+			}
+			r := w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
+			if !strings.HasPrefix(got, "HTTP/1.1 421 ") || r.Decision.Class != string(policy.NameMismatch) {
+				t.Errorf("read %q, recorded %+v", got, r.Decision)
+			}
+			if r.Dst == nil || r.HTTP == nil || r.HTTP.Authority != row.claims || r.Dst.Host != "192.0.2.1" && r.Dst.Host != "127.0.0.1" {
+				t.Errorf("recorded %+v %+v", r.Dst, r.HTTP)
+			}
+		})
+	}
+}
+
+// TestAClaimedHostIsOneHost.
+func TestAClaimedHostIsOneHost(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	got := w.captured(t, netip.MustParseAddrPort("192.0.2.1:80")).send("GET / HTTP/1.1\r\nHost: a b\r\n\r\n").rest()
+	if !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+		t.Errorf("read %q", got)
+	}
+}
+
+// TestACapturedHelloLeavesTheNameThatItClaims, also one that is no name, whether or not the
+// policy allows the address.
+func TestACapturedHelloLeavesTheNameThatItClaims(t *testing.T) {
+	for file, row := range map[string]struct{ sni, class string }{
+		"sni-ipv4":         {"127.0.0.1", "name-mismatch"},
+		"sni-trailing-dot": {"allowed.test.", "not-tls"},
+		"sni-nul-suffix":   {"evil.test\x00.allowed.test", "not-tls"},
+		"sni-two-names-AE": {"allowed.test, evil.test", "not-tls"},
+		"sni-dup-ext-AE":   {"allowed.test", "not-tls"},
+		"sni-256":          {"", "not-tls"},
+	} {
+		for _, text := range []string{openPolicy, addressPolicy} {
+			w := newWorld(t, text, nil)
+			w.captured(t, netip.MustParseAddrPort("192.0.2.1:443")).send(hello(t, file)).rest()
+			class := row.class
+			if text == openPolicy {
+				class = "address-denied"
+			}
+			r := w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
+			if r.TLS == nil || row.sni != "" && r.TLS.SNI != row.sni || r.TLS.SNI == "" || r.Decision.Class != class {
+				t.Errorf("%s: recorded %+v %+v", file, r.TLS, r.Decision)
+			}
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (w *witness) await(t *testing.T, want string) {
 // TestARequestBehindAWordIsDecided has one begin with a word, which went to the upstream, and
 // name the tunnel's host or another one.
 func TestARequestBehindAWordIsDecided(t *testing.T) {
-	for host, status := range map[string]string{"allowed.test": "HTTP/1.1 204 ", "evil.test": "HTTP/1.1 400 "} {
+	for host, status := range map[string]string{"allowed.test": "HTTP/1.1 204 ", "evil.test": "HTTP/1.1 421 "} {
 		t.Run(host, func(t *testing.T) {
 			t.Parallel()
 			w, begun := worded(t), make(chan bool, 2)

@@ -29,6 +29,7 @@ var hiddenFields = map[string]string{
 	"Sandbox.Container":   "is for the record",
 	"Protocol":            "is seen as which parts are there",
 	"TLS.NoName":          "equals no host",
+	"TLS.Malformed":       "is refused whatever a policy says",
 	"TLS.Inspected":       "is for the record",
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",

@@ -59,8 +59,16 @@ func unless(ok bool, problem string) string {
 }
 
 // parseServerName follows RFC 6066, section 3. Exactly one name: a list of
-// several is a disagreement waiting between this parser and a server's.
+// several is a disagreement waiting between this parser and a server's. Where it finds a
+// problem, h.ServerName is what the list claims.
 func (h *Hello) parseServerName(r reader) (problem string) {
+	if problem = h.parseOneName(r); problem != "" {
+		h.ServerName = claimedNames(r)
+	}
+	return problem
+}
+
+func (h *Hello) parseOneName(r reader) (problem string) {
 	list, ok := r.only16()
 	if !ok {
 		return "bad server_name"
@@ -81,6 +89,26 @@ func (h *Hello) parseServerName(r reader) (problem string) {
 	}
 	h.ServerName, h.HasServerName = string(name), true
 	return ""
+}
+
+// claimedNames returns what a list of server names holds, joined, for a record of a hello that
+// is refused for it. It is as long as a record may have it.
+func claimedNames(r reader) string {
+	const most = 256
+	list, _ := r.vector16()
+	var names []byte
+	for len(list) > 0 && len(names) < most {
+		_, _ = list.uint8() // the kind
+		name, ok := list.vector16()
+		if !ok {
+			break
+		}
+		if len(names) > 0 {
+			names = append(names, ", "...)
+		}
+		names = append(names, name...)
+	}
+	return string(names[:min(len(names), most)])
 }
 
 func isPrintableName(name []byte) bool {

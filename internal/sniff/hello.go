@@ -13,6 +13,7 @@ var ErrShort = errors.New("sniff: the client hello is not complete")
 // A MalformedError says why bytes can never become an acceptable ClientHello.
 type MalformedError struct {
 	Problem string // constant text: never holds what the client sent
+	Name    string // the server names that the hello claims, as far as it could be read; any bytes
 }
 
 func (e *MalformedError) Error() string { return "sniff: malformed client hello: " + e.Problem }
@@ -83,7 +84,7 @@ func (a *Assembler) Parse(b []byte) (Hello, error) {
 			problem = a.checkMessage(record)
 		}
 		if problem != "" {
-			return Hello{}, &MalformedError{problem}
+			return Hello{}, &MalformedError{Problem: problem}
 		}
 		if !record.whole() {
 			return Hello{}, short(b)
@@ -98,7 +99,7 @@ func (a *Assembler) Parse(b []byte) (Hello, error) {
 
 func short(b []byte) error {
 	if len(b) >= MaxHello {
-		return &MalformedError{tooLong}
+		return &MalformedError{Problem: tooLong}
 	}
 	return ErrShort
 }

@@ -67,7 +67,7 @@ func (r reader) only16() (v reader, ok bool) {
 func parseMessage(message []byte) (Hello, error) {
 	var h Hello
 	if problem := h.parse(reader(message[messageHeader:])); problem != "" {
-		return Hello{}, &MalformedError{problem}
+		return Hello{}, &MalformedError{Problem: problem, Name: h.ServerName}
 	}
 	return h, nil
 }

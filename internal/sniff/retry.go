@@ -75,7 +75,7 @@ func (r *Retry) Client(b []byte) (Hello, error) {
 		case kind == noRecord:
 			continue
 		case r.client.begun > maxRecords:
-			return Hello{}, &MalformedError{"behind too many records"}
+			return Hello{}, &MalformedError{Problem: "behind too many records"}
 		case kind == recordHandshake || r.Keeps():
 			if begins {
 				r.second = append(r.second, r.client.header[:]...)
@@ -90,7 +90,7 @@ func (r *Retry) Client(b []byte) (Hello, error) {
 			return hello, err
 		}
 		if len(r.second) > maxSecond {
-			return Hello{}, &MalformedError{"longer than 16 KiB"}
+			return Hello{}, &MalformedError{Problem: "longer than 16 KiB"}
 		}
 	}
 	return Hello{}, ErrShort
