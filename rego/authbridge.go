@@ -24,6 +24,7 @@ var authBridgeShape = shape{
 	},
 	input:  authBridgeInput,
 	answer: authBridgeAnswer,
+	allows: "allow",
 }
 
 func authBridgeInput(r *policy.Request, _ netip.Addr) (*ast.Term, error) {

@@ -38,8 +38,10 @@ var envoyShape = shape{
 		{"parsed_path", readsPath},
 		{"parsed_query", readsQuery},
 	},
-	input:  envoyInput,
-	answer: envoyAnswer,
+	input:   envoyInput,
+	answer:  envoyAnswer,
+	allows:  "allowed",
+	changes: envoyChanges,
 }
 
 func envoyInput(r *policy.Request, addr netip.Addr) (*ast.Term, error) {
@@ -112,7 +114,7 @@ func envoyHTTP(r *policy.Request) *ast.Term {
 // envoyChanges are the members of an answer by which a policy has a request changed
 // before it goes on. Nothing is changed here, so that an answer with one allows
 // nothing.
-var envoyChanges = [...]string{"headers", "request_headers_to_remove", "query_parameters_to_set", "query_parameters_to_remove"}
+var envoyChanges = []string{"headers", "request_headers_to_remove", "query_parameters_to_set", "query_parameters_to_remove"}
 
 // envoyAnswer reads true, false, or an object with "allowed".
 func envoyAnswer(t *ast.Term) (answer, error) {

@@ -26,8 +26,10 @@ type shape struct {
 	// policy does not look at it.
 	input func(r *policy.Request, addr netip.Addr) (*ast.Term, error)
 
-	// answer is what the policy says of it.
-	answer func(*ast.Term) (answer, error)
+	// answer is what the policy says of it: true, false, or an object with the key allows.
+	answer  func(*ast.Term) (answer, error)
+	allows  string
+	changes []string // keys of the object that change the request, which is not supported
 }
 
 type shapePart struct {

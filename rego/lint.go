@@ -13,21 +13,22 @@ import (
 )
 
 // Lint returns what a policy may say and hardly means: conditions on a host that
-// hold for hosts of other people too, and negated ones that a request can do
-// without. It reads modules as they are written, tests left out, and leaves what is
+// hold for hosts of other people too, negated ones that a request can do without,
+// comparisons with a query that is not decoded, and answers that allow nothing. It reads modules as they are written, tests left out, and leaves what is
 // no Rego to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
-	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, shape: &envoyShape} // which has the older syntax read
 	for _, s := range sources {
 		set.add(s)
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
-		l := linter{hosts: hostVariables(set.modules[name]), addresses: addressVariables(set.modules[name]), data: &set}
+		l := linter{hosts: hostVariables(set.modules[name]), addresses: addressVariables(set.modules[name]), queries: queryVariables(set.modules[name]), data: &set}
 		for _, call := range callsIn(set.modules[name]) {
 			l.call(call)
 		}
 		l.negations(set.modules[name])
 		l.undefined(set.modules[name])
+		l.answers(set.modules[name])
 		slices.SortFunc(l.found, func(a, b policy.Problem) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
@@ -40,6 +41,7 @@ func Lint(sources []Source) (found []policy.Problem) {
 type linter struct {
 	hosts     map[ast.Var]bool // variables that hold a host
 	addresses map[ast.Var]bool // variables that hold one address of the destination
+	queries   map[ast.Var]bool // variables that hold the query of the request
 	data      *sourceSet
 	found     []policy.Problem
 
@@ -54,6 +56,7 @@ func (l *linter) call(call []*ast.Term) {
 		return
 	}
 	l.compared(dotted(operator), call[1:])
+	l.query(dotted(operator), call[1:])
 	switch operands := call[1:]; dotted(operator) {
 	case "regex.match":
 		if len(operands) >= 2 && l.isHost(operands[1]) {

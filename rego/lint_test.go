@@ -71,7 +71,17 @@ func TestLint(t *testing.T) {
 		{`not startswith(input.http.headers["x-a"][0], "a")`, "no input.http.headers"},
 		{`not input.http.body_size <= 10`, "no input.http.body_size"},
 		{`not input.http.body_size in {1, 2}`, "no input.http.body_size"},
-		{`not lower(input.http.query) == "a"`, "no input.http.query"},
+		{`not trim_space(input.http.query) == "a"`, "no input.http.query"},
+		{`contains(input.http.query, "admin")`, "2:42: the query is as the client wrote it"},
+		{`input.http.query == "admin=1"`, "%61dmin"},
+		{`"admin=1" == lower(input.http.query)`, "%61dmin"},
+		{`regex.match("^admin=", input.http.query)`, "%61dmin"},
+		{`input.http.query in {"admin=1"}`, "%61dmin"},
+		{`{ q := input.http.query; startswith(q, "admin") }`, "%61dmin"},
+		{`input.http.query == ""`, ""},
+		{`count(input.http.query) < 10`, ""},
+		{`"admin" in object.keys(urlquery.decode_object(input.http.query))`, ""},
+		{`input.http.query`, ""},
 		{`not host.matches(input.tls.sni, "a.test")`, "no input.tls.sni"},
 		{`not input.destination.registrable in {"a.test"}`, "no input.destination.registrable"},
 		{`not input.sandbox.labels.team in {"a"}`, "no input.sandbox.labels.team"},
@@ -135,7 +145,7 @@ func TestLintKnowsWhatNotMeans(t *testing.T) {
 		`not "yes" in input.http.headers["x-a"]`, `not startswith(input.http.headers["x-a"][0], "a")`, `not input.http.headers["x-a"]`,
 		`not input.http.headers["x-a"][0] == "yes"`, `not "x-a" in object.keys(input.http.headers)`, `not input.http.headers["x-a"][0] != "yes"`,
 		`not count([v | some v in input.http.headers["x-a"]]) > 0`, `not "yes" in object.get(input.http.headers, "x-a", [])`,
-		`not input.http.body_size <= 10`, `not input.http.body_size == 10`, `not count(input.http.query) == 5`, `not input.http.query == lower("A")`,
+		`not input.http.body_size <= 10`, `not input.http.body_size == 10`, `not count(input.http.query) == 5`, `not input.tls.ja4 == lower("A")`,
 		`not host.matches(input.tls.sni, "a.test")`, `not input.tls.sni == "a.test"`, `not path.matches(input.http.path, "/x")`,
 		`not input.destination.registrable in {"a.test"}`, `not input.sandbox.labels.team in {"a"}`, `not input.http.method in {"GET"}`,
 	} {
@@ -146,6 +156,32 @@ func TestLintKnowsWhatNotMeans(t *testing.T) {
 		found := rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}})
 		if (d.Verdict == policy.Deny) != (len(found) == 0) {
 			t.Errorf("%s: %v, and lint says %v", condition, d.Verdict, found)
+		}
+	}
+}
+
+func TestLintFindsAnswersThatAllowNothing(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"package envoy.authz\nallow := {\"allow\": true}", `2:10: this answer has no "allowed", so it denies every request`},
+		{"package istio.authz\nallow := {\"http_status\": 200}", `no "allowed"`},
+		{"package envoy.authz\nallow := {\"allowed\": true, \"headers\": {\"x\": \"y\"}}", `changes the request by "headers", which egressd does not do`},
+		{"package envoy.authz\nallow := r if { input.parsed_path[0] == \"a\"; r := {\"allowed\": true, \"request_headers_to_remove\": [\"x\"]} }", `"request_headers_to_remove"`},
+		{"package envoy.authz\ndefault allow = false\nallow = r { r := {\"allow\": true} }", `no "allowed"`},
+		{"package envoy.authz\nallow if { input.parsed_path[0] == \"a\" } else := {\"ok\": true}", `no "allowed"`},
+		{"package authbridge.outbound\nrequest := {\"allowed\": true}", `this answer has no "allow", so it denies every request; write {"allow": true}, or true`},
+		{"package authbridge.outbound\nrequest := {\"allow\": true, \"headers\": 1}", ""},
+		{"package envoy.authz\nallow := {\"allowed\": true, \"headers\": {}}", ""},
+		{"package envoy.authz\nallow := {\"allowed\": false, \"headers\": {\"x\": \"y\"}}", ""},
+		{"package envoy.authz\nallow := true", ""},
+		{"package envoy.authz\ndetail := {\"allow\": true}", ""},
+		{"package app\nallow := {\"allow\": true}", ""},
+	} {
+		said := ""
+		for _, p := range rego.Lint([]rego.Source{{Name: "authz.rego", Text: []byte(row.text)}}) {
+			said += p.String() + "\n"
+		}
+		if (said == "") != (row.want == "") || !strings.Contains(said, row.want) || strings.Count(said, "\n") > 1 {
+			t.Errorf("%s: %q, want %q", row.text, said, row.want)
 		}
 	}
 }
