@@ -24,18 +24,18 @@ type BaselineOptions struct {
 	// may look into a folder. Nil: nowhere.
 	Operator func() []netip.AddrPort
 
-	// Exceptions open special-purpose space, each for just what it names:
-	// the patterns of allow rules. Those for which [InSpecialSpace] is false
+	// Exceptions are allow rules that open special-purpose space, each for
+	// its pattern, methods and paths alone. Those for which [InSpecialSpace] is false
 	// open nothing. None opens loopback, link-local, metadata, or the host's
 	// own addresses.
-	Exceptions []Pattern
+	Exceptions []Rule
 
-	// Unsafe opens all of that: the patterns of "unsafe_allow". A prefix
+	// Unsafe opens all of that: the rules of "unsafe_allow". A prefix
 	// counts if it lies inside special-purpose space, a single address
 	// always does. Metadata services, and the addresses that stand inside
 	// IPv6 ones, are opened by the single address alone, egressd's listeners
 	// by a single address with a single port.
-	Unsafe []Pattern
+	Unsafe []Rule
 }
 
 // A Baseline is the [Evaluator] of what no policy opens: special-purpose
@@ -49,8 +49,23 @@ type Baseline struct {
 	self       func() []netip.Addr
 	listeners  func() []netip.AddrPort
 	operator   func() []netip.AddrPort
-	exceptions []Pattern
-	unsafe     []Pattern
+	exceptions []exception
+	unsafe     []exception
+}
+
+// An exception is an allow rule and the hosts that it opens.
+type exception struct {
+	hosts Pattern
+	rule
+}
+
+func exceptions(rules []Rule) (all []exception) {
+	for i := range rules {
+		if p := rules[i].Pattern; InSpecialSpace(p) || p.isSingle() {
+			all = append(all, exception{p, rules[i].compile(Allow, false)})
+		}
+	}
+	return all
 }
 
 // NewBaseline returns a baseline that follows b.Self and b.Listeners.
@@ -64,13 +79,12 @@ func NewBaseline(b BaselineOptions) *Baseline {
 	if b.Operator == nil {
 		b.Operator = func() []netip.AddrPort { return nil }
 	}
-	opensNothing := func(p Pattern) bool { return !InSpecialSpace(p) && !p.isSingle() }
 	return &Baseline{
 		self:       b.Self,
 		listeners:  b.Listeners,
 		operator:   b.Operator,
-		exceptions: slices.DeleteFunc(slices.Clone(b.Exceptions), opensNothing),
-		unsafe:     slices.DeleteFunc(slices.Clone(b.Unsafe), opensNothing),
+		exceptions: exceptions(b.Exceptions),
+		unsafe:     exceptions(b.Unsafe),
 	}
 }
 
@@ -95,111 +109,147 @@ func (p Pattern) isSingle() bool { return p.kind == addresses && p.prefix.IsSing
 // refuses a destination that is not as [ParseDestination] makes it. Its error
 // is always nil.
 func (b *Baseline) Evaluate(_ context.Context, r *Request) (Decision, error) {
-	to := wanted{port: r.Destination.Port, portless: r.DNS != nil}
 	d := &r.Destination
 	text, addr, problem := parseHost(d.Host)
-	switch {
-	case problem != "", text != d.Host, addr != d.Addr:
+	if problem != "" || text != d.Host || addr != d.Addr {
 		return Decision{Class: MalformedHost, Rule: "baseline", Layer: Builtin, Reason: "the host is not in canonical form"}, nil
-	case addr.IsValid():
-		return b.judgeLiteral(d, to), nil
 	}
-	return b.judgeName(d, to), nil
+	l := look{Baseline: b, r: r}
+	return l.whole(), nil
 }
 
-// Wanted is the port that a request asks for. A DNS question asks for none, so
-// every pattern counts for it, whatever its ports.
-type wanted struct {
-	port     uint16
-	portless bool
+// A look is one evaluation. It collects the conditions of the exceptions that open
+// something, while the request is not known.
+type look struct {
+	*Baseline
+	r         *Request
+	needs     Needs
+	allowedIf []string
 }
 
-func (to wanted) in(s portSet) bool { return to.portless || s.has(to.port) }
-
-func (b *Baseline) judgeLiteral(d *Destination, to wanted) Decision {
-	class := b.refusedAddr(d.Addr, to)
-	if class == "" {
-		class = b.refusedAmong(d.Addrs, to)
-	}
-	if class == "" {
-		return Decision{Verdict: Abstain}
-	}
-	return denyAddress(class, fmt.Sprintf("%s is not open to sandboxes (%s)", d.Host, class))
+// A closed says why a host is refused.
+type closed struct {
+	class AddressClass // "": it is not
+	other *rule        // an exception that opens it for other requests, or nil
 }
 
-func (b *Baseline) judgeName(d *Destination, to wanted) Decision {
-	if class := b.refusedName(d.Host, to); class != "" {
-		return denyAddress(class, fmt.Sprintf("%s is not open to sandboxes (%s)", d.Host, class))
+func (l *look) whole() Decision {
+	d := &l.r.Destination
+	asked := closed{}
+	if d.Addr.IsValid() {
+		asked = l.addr(d.Addr)
+	} else {
+		asked = l.name(d.Host)
+	}
+	if asked.class != "" {
+		return l.refuse(asked, "is", " ("+string(asked.class)+")")
 	}
 	for _, alias := range d.Aliases {
-		if class := b.refusedName(alias, to); class != "" {
-			return denyAddress(class, fmt.Sprintf("%s leads to a name that is not open to sandboxes", d.Host))
+		if c := l.name(alias); c.class != "" {
+			return l.refuse(c, "leads to a name that is", "")
 		}
 	}
-	if class := b.refusedAmong(d.Addrs, to); class != "" {
-		return denyAddress(class, fmt.Sprintf("%s leads to an address that is not open to sandboxes", d.Host))
+	for _, addr := range d.Addrs {
+		if c := l.addr(addr); c.class != "" {
+			return l.refuse(c, "leads to an address that is", "")
+		}
 	}
-	return Decision{Verdict: Abstain}
+	return Decision{Verdict: Abstain, Needs: l.needs, AllowedIf: l.allowedIf}
 }
 
-func denyAddress(class AddressClass, reason string) Decision {
-	return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, Reason: reason, AddressClass: string(class)}
+func (l *look) refuse(c closed, says, class string) Decision {
+	host := l.r.Destination.Host
+	d := Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(c.class)}
+	if c.other == nil {
+		d.Reason = fmt.Sprintf("%s %s not open to sandboxes%s", host, says, class)
+		return d
+	}
+	d.Class, d.AllowedIf = PathDenied, []string{c.other.words()}
+	if !c.other.holdsMethod(l.r.HTTP.Method) {
+		d.Class = MethodDenied
+	}
+	d.Reason = fmt.Sprintf("%s %s open to other requests only, by rule %s", host, says, c.other.id)
+	return d
 }
 
-// refusedName returns the class that a name is refused for, or "".
-func (b *Baseline) refusedName(name string, to wanted) AddressClass {
+func (l *look) name(name string) closed {
 	class := classOfName(name)
 	if class == "" {
-		return ""
+		return closed{}
 	}
-	opens := func(p Pattern) bool {
-		return to.in(p.ports) && p.CoversName(name) && (p.kind == exactHost || class != AddrMetadata)
-	}
-	if b.opened(class, opens) {
-		return ""
-	}
-	return class
+	return l.unless(class, func(p Pattern) bool {
+		return p.CoversName(name) && (p.kind == exactHost || class != AddrMetadata)
+	})
 }
 
-// refusedAmong returns the class of the first address that is refused, or "".
-func (b *Baseline) refusedAmong(addrs []netip.Addr, to wanted) AddressClass {
-	for _, addr := range addrs {
-		if class := b.refusedAddr(addr, to); class != "" {
-			return class
-		}
-	}
-	return ""
-}
-
-// refusedAddr returns the class that an address is refused for, or "".
-func (b *Baseline) refusedAddr(addr netip.Addr, to wanted) AddressClass {
+func (l *look) addr(addr netip.Addr) closed {
 	class, embedded := classify(addr)
-	own := b.isSelf(addr)
+	own := l.isSelf(addr)
 	if own && !class.guarded() {
 		class, embedded = AddrSelf, EmbeddedIPv4(addr).IsValid()
 	}
+	port := l.r.Destination.Port
 	local := own || class == AddrLoopback || class == AddrUnspecified
-	if class != "" && isListener(b.operator(), addr, local, to) || isListener(b.listeners(), addr, local, to) && !b.namesListener(addr, to) {
-		return AddrSelf
+	if class != "" && isListener(l.operator(), addr, local, port) || isListener(l.listeners(), addr, local, port) && !l.namesListener(addr, port) {
+		return closed{class: AddrSelf}
 	}
 	if class == "" {
-		return ""
+		return closed{}
 	}
 	alone := embedded || class == AddrMetadata
-	opens := func(p Pattern) bool {
-		return to.in(p.ports) && p.CoversAddr(addr) && (p.isSingle() || !alone)
-	}
-	if b.opened(class, opens) {
-		return ""
-	}
-	return class
+	return l.unless(class, func(p Pattern) bool { return p.CoversAddr(addr) && (p.isSingle() || !alone) })
 }
 
-func (b *Baseline) opened(class AddressClass, opens func(Pattern) bool) bool {
-	if slices.ContainsFunc(b.unsafe, opens) {
-		return true
+// unless says that a host of a class is closed unless an exception that covers it opens it.
+func (l *look) unless(class AddressClass, covers func(Pattern) bool) closed {
+	c := closed{class: class}
+	if l.opens(l.unsafe, covers, &c) || !class.guarded() && l.opens(l.exceptions, covers, &c) {
+		return closed{}
 	}
-	return !class.guarded() && slices.ContainsFunc(b.exceptions, opens)
+	return c
+}
+
+// opens reports whether an exception opens a host to the request. Where the request is
+// not known yet, an exception with conditions opens it and is noted in l.needs. An
+// exception for other requests is noted in c.
+func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *closed) (opened bool) {
+	var needs Needs
+	tried := l.r.triedMethod()
+	for i := range exceptions {
+		e := &exceptions[i]
+		switch {
+		case !e.ports.has(l.r.Destination.Port) || !covers(e.hosts), tried != "" && !e.holdsMethod(tried):
+		case !e.conditional():
+			return true
+		case l.r.HTTP == nil:
+			needs |= e.needs() &^ NeedsCredential
+			l.allowedIf = append(l.allowedIf, e.words())
+		case e.holds(l.r.HTTP) && (e.options.upgrade || !l.r.HTTP.Upgrade):
+			return true
+		case c.other == nil:
+			c.other = &e.rule
+		}
+	}
+	l.needs |= needs
+	return needs != 0
+}
+
+// special reports whether only an exception opens an address.
+func (b *Baseline) special(addr netip.Addr) bool { return ClassOf(addr) != "" || b.isSelf(addr) }
+
+// Probe implements [prober].
+func (b *Baseline) Probe(_ context.Context, _ *Request, p *Probes) {
+	if len(b.exceptions)+len(b.unsafe) == 0 {
+		return // whatever is closed is so at every port
+	}
+	for _, some := range [][]exception{b.exceptions, b.unsafe} {
+		for i := range some {
+			p.add(&some[i].rule)
+		}
+	}
+	for _, l := range slices.Concat(b.listeners(), b.operator()) {
+		p.addPorts(portSet{l.Port(), l.Port()})
+	}
 }
 
 // isSelf reports whether packets for addr, or for the IPv4 address inside it,
@@ -219,24 +269,21 @@ func (b *Baseline) isSelf(addr netip.Addr) bool {
 // isListener reports whether a connection to addr, which is local where it
 // ends at this host, would reach one of listeners. What Linux is told to send to
 // 0.0.0.0 or :: goes to loopback.
-func isListener(listeners []netip.AddrPort, addr netip.Addr, local bool, to wanted) bool {
-	if to.portless {
-		return false
-	}
+func isListener(listeners []netip.AddrPort, addr netip.Addr, local bool, port uint16) bool {
 	addr = addr.Unmap().WithZone("")
 	inner := EmbeddedIPv4(addr)
 	anywhere := addr.IsUnspecified() || inner.IsValid() && inner.IsUnspecified()
 	return slices.ContainsFunc(listeners, func(l netip.AddrPort) bool {
 		at := l.Addr().Unmap().WithZone("")
 		reached := at == addr || at == inner || anywhere || local && at.IsUnspecified()
-		return reached && l.Port() == to.port
+		return reached && l.Port() == port
 	})
 }
 
 // namesListener reports whether the operator opened this address and port by
 // name.
-func (b *Baseline) namesListener(addr netip.Addr, to wanted) bool {
-	return slices.ContainsFunc(b.unsafe, func(p Pattern) bool {
-		return p.isSingle() && p.ports == portSet{to.port, to.port} && p.CoversAddr(addr)
+func (b *Baseline) namesListener(addr netip.Addr, port uint16) bool {
+	return slices.ContainsFunc(b.unsafe, func(e exception) bool {
+		return e.hosts.isSingle() && e.ports == portSet{port, port} && e.hosts.CoversAddr(addr)
 	})
 }

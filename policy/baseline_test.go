@@ -117,7 +117,7 @@ func TestOneRefusedAddressRefusesTheName(t *testing.T) {
 }
 
 func TestAnAliasIsJudgedLikeAName(t *testing.T) {
-	b := NewBaseline(BaselineOptions{Exceptions: mustPatterns(t, "db.corp")})
+	b := NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp")})
 	for alias, class := range map[string]string{
 		"localhost":     "loopback",
 		"evil.test":     "",
@@ -199,7 +199,7 @@ func TestAnExceptionOpensWhatItNames(t *testing.T) {
 		{"metadata.google.internal:*", "", "metadata.google.internal:80"},
 	}
 	for _, row := range rows {
-		b := NewBaseline(BaselineOptions{Exceptions: mustPatterns(t, row.exception)})
+		b := NewBaseline(BaselineOptions{Exceptions: mustRules(t, row.exception)})
 		for _, text := range strings.Fields(row.opened) {
 			if got := judged(t, b, text); got != "" {
 				t.Errorf("allow %s: %s is refused as %s", row.exception, text, got)
@@ -214,14 +214,14 @@ func TestAnExceptionOpensWhatItNames(t *testing.T) {
 }
 
 func TestAnExceptionForANameDoesNotOpenItsAddresses(t *testing.T) {
-	b := NewBaseline(BaselineOptions{Exceptions: mustPatterns(t, "db.corp", "allowed.test")})
+	b := NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp", "allowed.test")})
 	if got := judged(t, b, "db.corp:443", "10.0.0.5"); got != "private" {
 		t.Errorf("the private address of db.corp: %q", got)
 	}
 	if got := judged(t, b, "allowed.test:443", "10.0.0.5"); got != "private" {
 		t.Errorf("the private address of allowed.test: %q", got)
 	}
-	b = NewBaseline(BaselineOptions{Exceptions: mustPatterns(t, "db.corp", "10.0.0.5")})
+	b = NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp", "10.0.0.5")})
 	if got := judged(t, b, "db.corp:443", "10.0.0.5"); got != "" {
 		t.Errorf("both named: %q", got)
 	}
@@ -252,7 +252,7 @@ func TestUnsafeOpensWhatIsGuarded(t *testing.T) {
 		{"10.99.0.0/24:*", "10.99.0.2:443", ""},
 	}
 	for _, row := range rows {
-		b := NewBaseline(BaselineOptions{Self: addrs("93.184.216.99", "10.99.0.2"), Unsafe: mustPatterns(t, row.unsafe)})
+		b := NewBaseline(BaselineOptions{Self: addrs("93.184.216.99", "10.99.0.2"), Unsafe: mustRules(t, row.unsafe)})
 		for _, text := range strings.Fields(row.opened) {
 			if got := judged(t, b, text); got != "" {
 				t.Errorf("unsafe_allow %s: %s is refused as %s", row.unsafe, text, got)
@@ -268,7 +268,7 @@ func TestUnsafeOpensWhatIsGuarded(t *testing.T) {
 
 func TestTheHostItselfIsRefused(t *testing.T) {
 	self := addrs("93.184.216.99", "10.99.0.2", "::ffff:10.99.0.3", "2606:2800::99", "fe80::2%eth0", "127.0.0.1")
-	b := NewBaseline(BaselineOptions{Self: self, Exceptions: mustPatterns(t, "10.0.0.0/8:*", "10.99.0.2:443", "93.184.216.99")})
+	b := NewBaseline(BaselineOptions{Self: self, Exceptions: mustRules(t, "10.0.0.0/8:*", "10.99.0.2:443", "93.184.216.99")})
 	for text, class := range map[string]string{
 		"93.184.216.99:443":            "self",
 		"93.184.216.98:443":            "",
@@ -330,7 +330,7 @@ func TestEgressdNeverTalksToItself(t *testing.T) {
 		b := NewBaseline(BaselineOptions{
 			Self:      addrs("93.184.216.99", "10.99.0.2", "169.254.1.2"),
 			Listeners: addrPorts("192.0.2.1:9", row.listener),
-			Unsafe:    mustPatterns(t, row.unsafe),
+			Unsafe:    mustRules(t, row.unsafe),
 		})
 		for _, text := range strings.Fields(row.opened) {
 			if got := judged(t, b, text); got != "" {
@@ -357,14 +357,14 @@ func TestNothingOpensTheOperatorsListener(t *testing.T) {
 			if err != nil {
 				continue // a spelling that no rule may have
 			}
-			b := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: []Pattern{p}})
+			b := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: []Rule{{Pattern: p}}})
 			for _, text := range strings.Fields(spellings) {
 				if got := judged(t, b, text); got == "" {
 					t.Errorf("listening on %s, unsafe_allow %s: %s is open", at, unsafe, text)
 				}
 			}
 		}
-		beside := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: mustPatterns(t, "127.0.0.0/8:*")})
+		beside := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: mustRules(t, "127.0.0.0/8:*")})
 		if got := judged(t, beside, "127.0.0.1:9091"); got != "" {
 			t.Errorf("the port beside %s is refused as %s", at, got)
 		}
@@ -382,9 +382,10 @@ func TestAListenerIsCalledSelf(t *testing.T) {
 }
 
 func TestADNSQuestionHasNoPort(t *testing.T) {
-	b := NewBaseline(BaselineOptions{Exceptions: mustPatterns(t, "db.corp:5432", "10.0.0.5:5432"), Listeners: addrPorts("10.0.0.5:53")})
+	opening := voice{Verdict: Allow, Rule: "all"}
+	p := New(opening, NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp:5432", "10.0.0.5:5432"), Listeners: addrPorts("10.0.0.5:53")}))
 	ask := func(name string, resolved ...netip.Addr) string {
-		return verdictOf(t, b, &Request{Destination: Destination{Host: name, Addrs: resolved}, DNS: &Question{Name: name, Type: "A"}})
+		return p.Decide(t.Context(), &Request{Destination: Destination{Host: name, Addrs: resolved}, DNS: &Question{Name: name, Type: "A"}}).AddressClass
 	}
 	if got := ask("db.corp", netip.MustParseAddr("10.0.0.5")); got != "" {
 		t.Errorf("what is open at some port: %q", got)
@@ -435,12 +436,12 @@ func TestASpecialPrefixHoldsNothingPublicButItsRowsExceptions(t *testing.T) {
 func TestExceptionsNeverOpenWhatIsGuarded(t *testing.T) {
 	guarded := append(metadataAddrs(), addrs("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "169.254.7.7", "fe80::7", "10.99.0.2")()...)
 	rapid.Check(t, func(t *rapid.T) {
-		var exceptions []Pattern
+		var exceptions []Rule
 		for range rapid.IntRange(0, 5).Draw(t, "exceptions") {
-			exceptions = append(exceptions, drawPattern(t, "exception"))
+			exceptions = append(exceptions, Rule{Pattern: drawPattern(t, "exception")})
 		}
 		addr := rapid.SampledFrom(guarded).Draw(t, "guarded")
-		exceptions = append(exceptions, Pattern{kind: addresses, prefix: netip.PrefixFrom(addr, addr.BitLen()), ports: everyPort()})
+		exceptions = append(exceptions, Rule{Pattern: Pattern{kind: addresses, prefix: netip.PrefixFrom(addr, addr.BitLen()), ports: everyPort()}})
 		b := NewBaseline(BaselineOptions{Self: addrs("10.99.0.2"), Exceptions: exceptions})
 		r := &Request{Destination: Destination{Host: addr.String(), Addr: addr, Port: rapid.Uint16Min(1).Draw(t, "port")}}
 		if d, err := b.Evaluate(t.Context(), r); err != nil || d.Verdict != Deny {

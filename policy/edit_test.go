@@ -308,3 +308,11 @@ func holdsInOrder(text, old string) bool {
 	}
 	return true
 }
+
+func patterns(list []Rule) []Pattern {
+	all := make([]Pattern, len(list))
+	for i, rule := range list {
+		all[i] = rule.Pattern
+	}
+	return all
+}

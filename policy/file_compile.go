@@ -48,7 +48,7 @@ type Environment struct {
 
 // compilerVersion stands in digests. It changes whenever the same text comes
 // to mean something else.
-const compilerVersion = "egressd policy 2"
+const compilerVersion = "egressd policy 3"
 
 // Compile makes the policy that the file describes, and runs its tests. The
 // error is a [FileError] where a test is red. A file that names Rego does not
@@ -148,22 +148,9 @@ func (f *File) baseline(env *Environment) *Baseline {
 		Self:       env.Self,
 		Listeners:  env.Listeners,
 		Operator:   env.Operator,
-		Exceptions: append(specialPatterns(f.Allow), above[0]...),
-		Unsafe:     append(patterns(f.UnsafeAllow), above[1]...),
+		Exceptions: slices.Concat(f.Allow, above[0]),
+		Unsafe:     slices.Concat(f.UnsafeAllow, above[1]),
 	})
-}
-
-func patterns(list []Rule) []Pattern {
-	all := make([]Pattern, len(list))
-	for i, rule := range list {
-		all[i] = rule.Pattern
-	}
-	return all
-}
-
-func specialPatterns(list []Rule) []Pattern {
-	public := func(p Pattern) bool { return !InSpecialSpace(p) }
-	return slices.DeleteFunc(patterns(list), public)
 }
 
 // topRules is the opinion of the lists at the top of the file and its presets, with what is

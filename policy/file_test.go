@@ -368,7 +368,7 @@ func TestWarnings(t *testing.T) {
 		{"unsafe_allow: ['127.0.0.1:8080']", "f:2:16: unsafe_allow[0] opens 127.0.0.1:8080"},
 		{"default: allow\nallow: [{host: a.test, methods: [GET]}]", "allow[0] changes nothing"},
 		{"allow: [a.test]", ""},
-		{"allow: [acme.github.io, '*.a.test', 10.0.0.0/8, '*.github.com']", ""},
+		{"allow: [acme.github.io, '*.a.test', '10.0.0.0/8:8443', '*.github.com']", ""},
 		{"allow: [{host: 'a.test:80', methods: [GET]}]", ""},
 		{"allow: [{host: a.test, methods: [GET]}]", ""},
 		{"allow: [a.test]\ntls: {ca_dir: /ca, never: [a.test], extra_roots: [/r.pem]}", ""},

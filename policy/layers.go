@@ -232,6 +232,7 @@ func (f *File) stack(env *Environment, presets []*File) (*Policy, error) {
 	p.evaluators = append(p.evaluators, env.Evaluators...)
 	p.below = append(p.below, l.User...)
 	p.evaluators = append(p.evaluators, f.guards(env)...)
+	p.baseline = baseline
 	return p, nil
 }
 
@@ -302,12 +303,12 @@ func (f *File) ceilingLayer(l *Layers) Layer {
 // Where there is none, and a ceiling all the same, they make none.
 func (f *File) guards(env *Environment) (all []Evaluator) {
 	above := exceptionsOf(env.Layers.Organisation)
-	if f.kind == organisationFile || len(f.ceilings(&env.Layers)) == 0 || len(specialPatterns(f.Allow))+len(f.UnsafeAllow) == 0 {
+	if f.kind == organisationFile || len(f.ceilings(&env.Layers)) == 0 || len(exceptions(f.Allow))+len(f.UnsafeAllow) == 0 {
 		return nil
 	}
 	for _, file := range []*File{env.Layers.Organisation, f} {
 		if file != nil && file.Ceiled {
-			all = append(all, guardOf(env, above, patterns(file.Ceiling)))
+			all = append(all, guardOf(env, above, file.Ceiling))
 		}
 	}
 	if len(all) == 0 {
@@ -316,18 +317,19 @@ func (f *File) guards(env *Environment) (all []Evaluator) {
 	return all
 }
 
-// exceptionsOf are those that an organisation's file makes itself, and the unsafe ones.
-func exceptionsOf(organisation *File) (opened [2][]Pattern) {
+// exceptionsOf are the rules with which an organisation's file makes exceptions itself,
+// and the unsafe ones.
+func exceptionsOf(organisation *File) (opening [2][]Rule) {
 	if organisation == nil {
-		return opened
+		return opening
 	}
-	return [2][]Pattern{specialPatterns(organisation.Allow), patterns(organisation.UnsafeAllow)}
+	return [2][]Rule{organisation.Allow, organisation.UnsafeAllow}
 }
 
 // A guard is a baseline that says what it is there for.
 type guard struct{ *Baseline }
 
-func guardOf(env *Environment, above [2][]Pattern, named []Pattern) guard {
+func guardOf(env *Environment, above [2][]Rule, named []Rule) guard {
 	return guard{NewBaseline(BaselineOptions{
 		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
 		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
@@ -337,8 +339,13 @@ func guardOf(env *Environment, above [2][]Pattern, named []Pattern) guard {
 // Evaluate denies what the baseline would without the exceptions.
 func (g guard) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	d, err := g.Baseline.Evaluate(ctx, r)
-	if d.Verdict == Deny && d.Class == AddressDenied {
-		d.Class, d.Rule, d.Layer = RuleDeny, "ceiling", Organisation
+	if d.AddressClass == "" {
+		return d, err
+	}
+	d.Rule, d.Layer = "ceiling", Organisation
+	d.Reason = "no ceiling names that request to special-purpose space, so no layer below the organisation opens it"
+	if d.Class == AddressDenied {
+		d.Class = RuleDeny
 		d.Reason = "no ceiling names that part of special-purpose space, so no layer below the organisation opens it"
 	}
 	return d, err

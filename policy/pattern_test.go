@@ -30,6 +30,16 @@ func mustPatterns(t *testing.T, texts ...string) []Pattern {
 	return patterns
 }
 
+// mustRules returns rules without conditions.
+func mustRules(t *testing.T, texts ...string) []Rule {
+	t.Helper()
+	rules := make([]Rule, len(texts))
+	for i, p := range mustPatterns(t, texts...) {
+		rules[i].Pattern = p
+	}
+	return rules
+}
+
 func TestAPatternMatchesNames(t *testing.T) {
 	rows := []struct {
 		pattern, yes, no string // host:port, separated by spaces

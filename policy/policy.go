@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -29,6 +30,7 @@ type Evaluator interface {
 // Policy, deny everything. It is safe for concurrent use.
 type Policy struct {
 	evaluators []Evaluator
+	baseline   *Baseline   // one of evaluators, or nil
 	below      []Evaluator // those of the layers below the organisation, where they are apart
 	ceilings   []Ceiling   // what evaluators of below, and the default, may open
 	narrowing  []Evaluator // those that open nothing, not even by asking
@@ -46,7 +48,13 @@ type Policy struct {
 // allows. Adding an evaluator never loosens what another has an opinion on, and
 // their order never matters.
 func New(evaluators ...Evaluator) *Policy {
-	return &Policy{evaluators: evaluators, digest: digestOf(nil)}
+	p := &Policy{evaluators: evaluators, digest: digestOf(nil)}
+	for _, e := range evaluators {
+		if b, ok := e.(*Baseline); ok {
+			p.baseline = b
+		}
+	}
+	return p
 }
 
 // Digest identifies the policy's text: "sha256:" and 64 hexadecimal digits.
@@ -74,10 +82,10 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if p == nil {
 		return Decision{Class: PolicyNotLoaded, Rule: "none", Layer: Builtin, Reason: "no policy is loaded"}
 	}
-	d, looks := hear(ctx, r, p.evaluators)
-	d, more := p.hearBelow(ctx, r, d)
-	narrower, most := hear(ctx, r, p.narrowing) // last: a question about what nobody opens is none
-	d, looks = combine(d, narrower), looks || more || most
+	if r.DNS != nil {
+		return p.decideName(ctx, r)
+	}
+	d, looks := p.judge(ctx, r)
 	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
 		d.Verdict = Inspect
 	}
@@ -98,6 +106,50 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		d.Question = "" // it stands on none that was answered
 	}
 	return d
+}
+
+// judge asks all layers about a request. If its destination leads to special-purpose
+// hosts, they have to be open to the same request by themselves: an exception is for what
+// it names. looks says that an opinion depends on what is in the tunnel.
+func (p *Policy) judge(ctx context.Context, r *Request) (d Decision, looks bool) {
+	d, looks = p.ask(ctx, r)
+	if p.baseline == nil || d.Verdict == Deny {
+		return d, looks
+	}
+	dst := &r.Destination
+	for _, addr := range dst.Addrs {
+		if addr != dst.Addr && p.baseline.special(addr) {
+			addr = addr.Unmap().WithZone("")
+			d, looks = p.judgeLed(ctx, r, Destination{Host: addr.String(), Addr: addr, Addrs: []netip.Addr{addr}}, d, looks)
+		}
+	}
+	for _, alias := range dst.Aliases {
+		if classOfName(alias) != "" {
+			d, looks = p.judgeLed(ctx, r, Destination{Host: alias}, d, looks)
+		}
+	}
+	return d, looks
+}
+
+// judgeLed combines d with the decision on r where to is asked for instead.
+func (p *Policy) judgeLed(ctx context.Context, r *Request, to Destination, d Decision, looks bool) (Decision, bool) {
+	direct := *r
+	to.Port = r.Destination.Port
+	direct.Destination = to
+	led, more := p.ask(ctx, &direct)
+	led.Inject = "" // the credential of another host
+	if led.Verdict < Inspect {
+		led.Reason = whereTo(r) + " leads to a host that this request may not reach by itself" // nor be told
+	}
+	return combine(d, led), looks || more
+}
+
+// ask puts a request to all layers.
+func (p *Policy) ask(ctx context.Context, r *Request) (d Decision, looks bool) {
+	d, looks = hear(ctx, r, p.evaluators)
+	d, more := p.hearBelow(ctx, r, d)
+	narrower, most := hear(ctx, r, p.narrowing) // last: a question about what nobody opens is none
+	return combine(d, narrower), looks || more || most
 }
 
 // LearnRule is the rule of what passed only because of [Environment.Learn].

@@ -105,6 +105,8 @@ type HTTPRequest struct {
 type Question struct {
 	Name string
 	Type string
+
+	method string // the one that [Policy.Decide] tries; empty: whichever
 }
 
 // A Process is the program that opened a connection: advisory.
@@ -186,6 +188,14 @@ func (r *Request) Stage() Stage {
 	default:
 		return StageName
 	}
+}
+
+// triedMethod is the method that a question for a name is tried with, or "".
+func (r *Request) triedMethod() string {
+	if r.DNS == nil {
+		return ""
+	}
+	return r.DNS.method
 }
 
 // inClear reports whether the request was sent outside TLS, as far as is known.

@@ -36,9 +36,6 @@ const (
 // addresses and aliases that it resolved to by those that deny or ask: an
 // allowed address allows no name.
 func (rs *rules) Evaluate(_ context.Context, r *Request) (Decision, error) {
-	if r.DNS != nil {
-		return rs.atSomePort(r), nil
-	}
 	d := rs.asked(r)
 	rs.resolvedTo(r, func(s search) { d = combine(d, restricting(s.at(r, r.Destination.Port))) })
 	return d, nil
@@ -198,11 +195,19 @@ type outlook struct {
 	ends     bool  // the last rule has no condition
 	needs    Needs
 	question string // those whose answers it rests on
+	missed   *rule  // an allow of other methods than the one that is tried, or nil
 }
 
 func (s *search) outlook(r *Request, port uint16) (o outlook) {
+	tried := r.triedMethod()
 	s.each(port, func(candidate *rule) bool {
 		effect := s.effect(r, candidate)
+		if tried != "" && !candidate.holdsMethod(tried) {
+			if effect == Allow {
+				o.missed = cmp.Or(o.missed, candidate)
+			}
+			return true
+		}
 		if o.first == nil || effect > s.effect(r, o.first) {
 			o.first = candidate
 		}
@@ -211,7 +216,7 @@ func (s *search) outlook(r *Request, port uint16) (o outlook) {
 			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, candidate.id))
 		}
 		o.needs |= candidate.needs()
-		o.ends = !candidate.conditional()
+		o.ends = len(candidate.paths) == 0 && (len(candidate.methods) == 0 || tried != "")
 		return !o.ends
 	})
 	return o
@@ -223,7 +228,9 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 	o := s.outlook(r, port)
 	switch {
 	case o.ends:
-	case o.possible.has(Allow) && s.silence == silent, s.silence == exhaustive && o.possible != 0:
+	case o.possible == 0 && o.missed != nil && s.silence != permissive:
+		return Decision{Class: MethodDenied, Rule: o.missed.id, Layer: s.rules.layer, Reason: "rule " + o.missed.id + " allows no such request to " + whereTo(r)}
+	case (o.possible.has(Allow) || o.missed != nil) && s.silence == silent, s.silence == exhaustive && o.possible != 0:
 		o.possible |= 1 << Deny
 	case o.possible.has(Deny) || o.possible.has(Ask):
 		return Decision{Verdict: Abstain, Needs: o.needs, AllowedIf: s.allowedIf(port)}
@@ -365,14 +372,11 @@ const unlisted = ""
 // one that a reload is about to bring. A request of nobody, as in a test of the
 // file, is judged by the other layers alone.
 func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	own, found := l[r.Sandbox.Name]
-	if !found && r.Sandbox.Stay != 0 {
-		own, found = l[unlisted]
-	}
+	own := l.of(&r.Sandbox)
 	switch {
 	case r.Sandbox.Name == "":
 		return Decision{Verdict: Abstain}, nil
-	case !found:
+	case own == nil:
 		return Decision{Class: RuleDeny, Rule: "sandboxes", Layer: PerSandbox, Reason: "the policy does not list this sandbox"}, nil
 	}
 	d, err := own.Evaluate(ctx, r)
@@ -380,4 +384,12 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 		return noWebSocket(r, d.Rule), err
 	}
 	return restricting(d), err
+}
+
+// of returns the list of a sandbox, or nil where the policy does not know it.
+func (l sandboxLayer) of(who *Sandbox) *rules {
+	if own := l[who.Name]; own != nil || who.Stay == 0 {
+		return own
+	}
+	return l[unlisted]
 }

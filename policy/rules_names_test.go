@@ -2,8 +2,93 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
+
+// passes reports whether some request to one of many ports of a destination is let through,
+// or would be once a person says yes.
+func (p drawn) passes(t *rapid.T, dst Destination) bool {
+	for _, dst.Port = range []uint16{1, 22, 23, 24, 79, 80, 81, 82, 442, 443, 444, 445, 499, 500, 501, 65535} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PURGE"} {
+			r := &Request{Sandbox: Sandbox{Name: "default"}, Via: ViaHTTP, Destination: dst, HTTP: &HTTPRequest{Method: method, Path: "/", BodySize: -1}}
+			if p.Decide(t.Context(), r).Verdict == Allow {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A name is asked for where a request to it passes, and nowhere else. So are the addresses
+// told that it has.
+func TestANameIsResolvedWhereSomeRequestPassesAllLayers(t *testing.T) {
+	kind := draws{[]string{"", "", ", methods: [GET]", ", methods: [POST]", ", methods: [GET, POST]"}, []string{""}}
+	rapid.Check(t, func(t *rapid.T) {
+		p := kind.policy(t)
+		for dst := range everyDestination {
+			if dst.Addr.IsValid() || dst.Port != 443 {
+				continue
+			}
+			name := Destination{Host: dst.Host}
+			for _, asked := range []Destination{name, {Host: dst.Host, Addrs: dst.Addrs, Aliases: dst.Aliases}} {
+				r := &Request{Sandbox: Sandbox{Name: "default"}, Via: ViaDNS, Destination: asked, DNS: &Question{Name: asked.Host, Type: "A"}}
+				d := p.Decide(t.Context(), r)
+				if passes := p.passes(t, asked); passes != (d.Verdict == Allow) {
+					t.Fatalf("%s %v %v: a request passes: %t, and the question is %s", asked.Host, asked.Addrs, asked.Aliases, passes, saying(d))
+				}
+			}
+		}
+	})
+}
+
+func TestANameOfWhichTwoLayersLeaveNothingIsNotResolved(t *testing.T) {
+	const all = "allow: ['*.allowed.test']\n"
+	ceiled := func(lines, ceiling string) Environment {
+		env := inspecting
+		env.Layers.Organisation = organisation(t, lines+"ceiling: ["+ceiling+"]")
+		return env
+	}
+	for _, row := range []struct {
+		name, lines string
+		env         Environment
+		want        Verdict
+	}{
+		{"a sandbox's deny of the ports that are allowed", all + "sandboxes: [{name: default, source: [10.9.0.0/16], deny: ['*.x.allowed.test']}]", inspecting, Deny},
+		{"of one of them", all + "sandboxes: [{name: default, source: [10.9.0.0/16], deny: ['*.x.allowed.test:443']}]", inspecting, Allow},
+		{"a ceiling at another port", all, ceiled("", "'*.x.allowed.test:22'"), Deny},
+		{"a ceiling at one of the ports", all, ceiled("", "'*.x.allowed.test:80'"), Allow},
+		{"a ceiling of the user's own", all + "ceiling: ['*.x.allowed.test:22']", inspecting, Deny},
+		{"a sandbox's list at another port", all + "sandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test:22']}]", inspecting, Deny},
+		{"a sandbox's list at a range that meets", "allow: ['*.allowed.test:8000-8100']\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test:8100-9000']}]", inspecting, Allow},
+		{"default: allow, and a list at one port that is denied", "default: allow\ndeny: ['*.x.allowed.test']\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test']}]", inspecting, Deny},
+		{"a range of which the default ports are denied", "allow: ['*.allowed.test:443-500']\nsandboxes: [{name: default, source: [10.9.0.0/16], deny: ['*.x.allowed.test']}]", inspecting, Allow},
+		{"methods that two layers do not share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST]}]}]", inspecting, Deny},
+		{"methods that they share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST, GET]}]}]", inspecting, Allow},
+		{"without inspection, since plain HTTP is seen", "allow: [{host: '*.allowed.test', methods: [GET]}]", Environment{}, Allow},
+	} {
+		p := compiled(t, row.lines, row.env)
+		const name = "secret.x.allowed.test"
+		r := &Request{Sandbox: Sandbox{Name: "default"}, Via: ViaDNS, Destination: Destination{Host: name}, DNS: &Question{Name: name, Type: "A"}}
+		if d := p.Decide(t.Context(), r); d.Verdict != row.want || d.Needs != 0 {
+			t.Errorf("%s: %s", row.name, saying(d))
+		}
+	}
+}
+
+// What a name is tried with is all that two lists can tell apart: 443 and 80 come first.
+func TestTheProbesOfAName(t *testing.T) {
+	p := compiled(t, "allow: ['a.test:443-500', {host: '*.test:22', methods: [GET]}]\ndeny: [a.test]", inspecting)
+	got := p.probes(t.Context(), &Request{Destination: Destination{Host: "a.test"}})
+	if want := []uint16{443, 80, 1, 22, 23, 80, 81, 443, 444, 501}; !slices.Equal(got.Ports, want) {
+		t.Errorf("%v, want %v", got.Ports, want)
+	}
+	if want := []string{"GET", "HEAD", "any other"}; !slices.Equal(got.Methods, want) {
+		t.Errorf("%v, want %v", got.Methods, want)
+	}
+}
 
 // TestANameIsResolvedWhereOnePortOfItCanBeReached asks about names, before and
 // after they are resolved.

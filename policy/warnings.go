@@ -32,8 +32,13 @@ func (f *File) Doubts(others ...*File) []Problem {
 		}
 		w.say(rule.at, "%s opens %s, which no sandbox should need", rule.ID, rule.Pattern)
 	}
+	opening := f.Allow
+	for _, other := range others {
+		opening = slices.Concat(opening, other.Allow)
+	}
 	for i := range f.Allow {
 		w.allow(&f.Allow[i])
+		w.leads(&f.Allow[i], opening)
 	}
 	for i, text := range f.Listen.DNS {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
@@ -64,6 +69,32 @@ func (w *warnings) allow(r *Rule) {
 	if r.conditional() && r.Inject == nil && w.file.Default == Allow {
 		w.say(r.at, "%s changes nothing: the requests that it leaves out are allowed by default; write what is to be refused under deny", r.ID)
 	}
+}
+
+// leads warns of a rule for many names where a rule opens a private address at one of its
+// ports: whoever answers for one of the names can have it lead there.
+func (w *warnings) leads(r *Rule, opening []Rule) {
+	if r.Pattern.kind != anyHost && r.Pattern.kind != hostsBelow || InSpecialSpace(r.Pattern) {
+		return
+	}
+	for i := range opening {
+		e := &opening[i]
+		if e.Pattern.kind == addresses && InSpecialSpace(e.Pattern) && portsMeet(r.Pattern, e.Pattern) {
+			w.say(r.at, "%s: a name that %s holds may lead to %s; what %s allows there can then be asked for under that name, and nothing else; list the names that are needed", r.ID, r.Pattern, e.Pattern, e.ID)
+			return
+		}
+	}
+}
+
+func portsMeet(a, b Pattern) bool {
+	for _, s := range a.ports.ranges() {
+		for _, t := range b.ports.ranges() {
+			if max(s.first, t.first) <= min(s.last, t.last) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sharing says who else answers for the hosts of an allowed pattern, or "".

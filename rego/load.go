@@ -89,7 +89,8 @@ type Evaluator struct {
 	others  map[string]*Evaluator // the further questions to the same files
 
 	mayInject bool
-	looks     bool // see LooksAtRequests
+	looks     bool     // see LooksAtRequests
+	ports     []uint16 // see Probe
 
 	foreign *shape // the input that the policy is written for; nil for egressd's
 
@@ -142,7 +143,7 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 			return nil, problems
 		}
 	}
-	e.mayInject = set.mayInject()
+	e.mayInject, e.ports = set.mayInject(), set.ports()
 	if e.whole, err = set.compile(asked); err != nil {
 		return nil, err
 	}

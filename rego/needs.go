@@ -217,8 +217,8 @@ func literalRule(t *ast.Term) string {
 	return name
 }
 
-// What stands for a credential, and for a budget, of a member whose parts are not
-// known yet: the one is no id, and the other bounds nothing.
+// Placeholders for the credential and the budget of a member with unknown parts. The first
+// is no id, and the second bounds nothing.
 const (
 	someCredential = " "
 	someBudget     = math.MaxInt64

@@ -175,7 +175,11 @@ func pending(r *policy.Request) (p fields) {
 	switch {
 	case r.DNS != nil:
 		// A name may be resolved where it may be reached in any way at all.
-		return p | mayBePending&^readsResolved
+		p |= mayBePending &^ readsResolved
+		if r.Destination.Port != 0 { // the one that is tried
+			p &^= readsPort
+		}
+		return p
 	case r.HTTP != nil:
 		return p
 	}
