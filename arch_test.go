@@ -28,14 +28,14 @@ var floors = map[string]int{
 	"proxy": 4, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
-	"daemon/authority": 6, "daemon/confine": 6, "daemon/policystatus": 6,
+	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"daemon":      7,
 	"cmd/egressd": 11,
 	"bench":       10, "packaging": 10,
 
 	"cmd/egressd/internal": 10, "cmd/egressd/internal/cli": 7, "cmd/egressd/internal/clitest": 8,
 	"cmd/egressd/internal/environ": 8, "cmd/egressd/internal/exits": 8, "cmd/egressd/internal/logsource": 8, "cmd/egressd/internal/places": 8,
-	"cmd/egressd/internal/admincmd": 9, "cmd/egressd/internal/doctorcmd": 9, "cmd/egressd/internal/logcmd": 9, // other commands import them still
+	"cmd/egressd/internal/doctorcmd": 9, "cmd/egressd/internal/logcmd": 9, // other commands import them still
 }
 
 // stairs are imports within one floor, each for a reason.
@@ -111,7 +111,7 @@ var mayDial = map[string]string{
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
 
-	"cmd/egressd/internal/admincmd": "the operator's own listener, as an operator",
+	"daemon/client": "the operator's own listener, as an operator",
 
 	"daemon": "syscall.Connect to ask whether a unix socket is alive, see clearSocket",
 }

@@ -51,7 +51,7 @@ where that cannot be told.`,
 			if err == nil || errors.As(err, &answer) {
 				return err
 			}
-			return cli.Unsure(err)
+			return hint.Unsure(err)
 		},
 	}
 	logsource.AddFlags(cmd, &o.Source)

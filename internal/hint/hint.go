@@ -4,6 +4,8 @@
 // two lines, "egressd: error: …" and "egressd: hint: …".
 package hint
 
+import "errors"
+
 // An Error is an error with a hint.
 type Error struct {
 	Code int    // exit code of a command that ends with this error
@@ -28,4 +30,14 @@ func Failed(err error, next string) error {
 // Misused is for a request that is wrong as it was written.
 func Misused(err error, next string) error {
 	return &Error{Code: CodeUsage, Err: err, Hint: next}
+}
+
+// Unsure gives err the exit code 2, for commands in which 0 and 1 are answers.
+func Unsure(err error) error {
+	unsure := &Error{Code: CodeUsage, Err: err}
+	var known *Error
+	if errors.As(err, &known) {
+		unsure.Err, unsure.Hint = known.Err, known.Hint
+	}
+	return unsure
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/daemon/client"
 )
 
 // NewPs returns egressd ps.
@@ -46,7 +48,7 @@ type psOptions struct {
 }
 
 func (o *psOptions) run(ctx context.Context, w io.Writer) error {
-	c, err := Dial(o.config)
+	c, err := client.Dial(o.config)
 	if err != nil {
 		return err
 	}
@@ -118,14 +120,14 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
 		}
 	}
-	c, err := Dial(config)
+	c, err := client.Dial(config)
 	if err != nil {
 		return err
 	}
 	type answer struct {
 		Cut string `json:"cut"`
 	}
-	each := Each[answer]{
+	each := cli.Each[answer]{
 		Client: c, Method: http.MethodDelete, List: "egressd ps", JSON: asJSON,
 		Path: func(id string) string { return "/v1/flows/" + id },
 		Say:  func(id string, _ *answer) string { return id + " is cut" },

@@ -9,6 +9,8 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/daemon/client"
 )
 
 // NewReload returns egressd reload.
@@ -34,7 +36,7 @@ Exit codes: 0 it is in force; 1 it is not, or nobody answers.`,
 }
 
 func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) error {
-	c, err := Dial(config)
+	c, err := client.Dial(config)
 	if err != nil {
 		return err
 	}

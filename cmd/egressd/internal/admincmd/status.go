@@ -15,6 +15,8 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/daemon/client"
 )
 
 // NewStatus returns egressd status.
@@ -68,7 +70,7 @@ type policyView struct {
 }
 
 func status(ctx context.Context, w io.Writer, config string, asJSON bool) error {
-	c, err := Dial(config)
+	c, err := client.Dial(config)
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func status(ctx context.Context, w io.Writer, config string, asJSON bool) error 
 	}
 	var p policyView
 	if err := json.Unmarshal(s.Policy, &p); err != nil {
-		return hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
+		return hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.At, err), "egressd doctor")
 	}
 	if asJSON {
 		err = cli.PrintJSON(w, s)

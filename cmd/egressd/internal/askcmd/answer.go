@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
+
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -92,11 +93,11 @@ func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string
 			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
 		}
 	}
-	c, err := admincmd.Dial(o.config)
+	c, err := client.Dial(o.config)
 	if err != nil {
 		return err
 	}
-	each := admincmd.Each[admin.Answer]{
+	each := cli.Each[admin.Answer]{
 		Client: c, Method: http.MethodPost, List: "egressd questions", JSON: o.json,
 		Path: func(id string) string { return "/v1/questions/" + id + "/" + o.what + "?" + o.terms() },
 		Say:  func(_ string, done *admin.Answer) string { return said(done) },
@@ -124,7 +125,7 @@ func said(a *admin.Answer) string {
 
 // complete lists the questions that can be answered.
 func (o *answerOptions) complete(ctx context.Context, args []string, prefix string) (found []string) {
-	c, err := admincmd.Dial(o.config)
+	c, err := client.Dial(o.config)
 	if err != nil {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -57,7 +57,7 @@ type questionsOptions struct {
 }
 
 func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
-	c, err := admincmd.Dial(o.config)
+	c, err := client.Dial(o.config)
 	if err != nil {
 		return err
 	}

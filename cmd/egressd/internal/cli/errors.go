@@ -51,12 +51,3 @@ func Explain(w io.Writer, err error, next string) {
 	}
 	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(next))
 }
-
-// Unsure keeps every failure from reading like a verdict.
-func Unsure(err error) error {
-	var f *hint.Error
-	if errors.As(err, &f) {
-		return &hint.Error{Code: ExitUnsure, Err: f.Err, Hint: f.Hint}
-	}
-	return &hint.Error{Code: ExitUnsure, Err: err}
-}

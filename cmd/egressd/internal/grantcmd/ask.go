@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -41,7 +41,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 			q.Sandbox = s.Record().Sandbox
 		}
 	}
-	c, err := admincmd.Dial(o.Config)
+	c, err := client.Dial(o.Config)
 	if err != nil {
 		return err
 	}

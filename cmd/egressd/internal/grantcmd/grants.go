@@ -14,8 +14,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/admincmd"
+
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -69,8 +70,8 @@ Exit codes: 0 all are taken back; 1 there was no such grant, or nobody answers.`
 }
 
 // ask reads what is granted.
-func ask(ctx context.Context, config string) (*admincmd.Client, []admin.Grant, error) {
-	c, err := admincmd.Dial(config)
+func ask(ctx context.Context, config string) (*client.Client, []admin.Grant, error) {
+	c, err := client.Dial(config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,7 +121,7 @@ func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all b
 			ids = append(ids, grants[i].ID)
 		}
 	}
-	each := admincmd.Each[admin.Revoked]{
+	each := cli.Each[admin.Revoked]{
 		Client: c, Method: http.MethodDelete, List: "egressd grants", JSON: asJSON,
 		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
 		Say: func(_ string, done *admin.Revoked) string {

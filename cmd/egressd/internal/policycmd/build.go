@@ -75,7 +75,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 	paths = o.folderOfPolicy(paths)
 	sources, err := o.sources(stderr, paths)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	if err := o.refuse(ctx, stderr, sources, paths); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 	}
 	all, err := find()
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	for i := range all {
 		if err := all[i].print(stderr, false); err != nil {
@@ -161,7 +161,7 @@ func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sourc
 func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) error {
 	views, _, err := testSources(ctx, rego.Options{}, sources)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	red := false
 	var b strings.Builder

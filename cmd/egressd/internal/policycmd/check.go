@@ -71,15 +71,15 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	cfg, err := config.Load(o.config)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	who, err := cfg.Sandbox(o.sandbox)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	p, err := cfg.Compile()
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	for _, w := range cfg.WarningsFor(who.Name) {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))

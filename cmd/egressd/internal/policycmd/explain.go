@@ -96,23 +96,23 @@ type standingView struct {
 func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	cfg, err := config.Load(o.config)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	who, err := cfg.Sandbox(o.sandbox)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	p, err := cfg.Compile()
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	addrs, err := o.resolved(arg)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	e, err := o.explain(cfg, p, config.EntryOf(who).Sandbox(), arg, addrs)
 	if err != nil {
-		return cli.Unsure(hint.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
+		return hint.Unsure(hint.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
 	}
 	if err := e.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
 		return err

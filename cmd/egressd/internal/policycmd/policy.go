@@ -128,7 +128,7 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	}
 	all, err := find()
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	code := cli.ExitOK
 	for i := range all {

@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/daemon/policystatus"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/spf13/cobra"
 )
@@ -44,7 +45,7 @@ type policyStatusOptions struct {
 func (o *policyStatusOptions) run(stdout io.Writer) error {
 	s, err := policystatus.Read(o.Config, o.Dir)
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	if err := (*status)(s).print(stdout, o.json, time.Now()); err != nil || s.OK {
 		return err

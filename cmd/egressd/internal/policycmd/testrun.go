@@ -85,7 +85,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 		err = hint.Misused(errors.New("there are no tests"), "write rules test_NAME into a file NAME_test.rego, or tests: into the policy file")
 	}
 	if err != nil {
-		return cli.Unsure(err)
+		return hint.Unsure(err)
 	}
 	if err := o.print(stdout, tests, coverage); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package admincmd
+package cli
 
 import (
 	"context"
@@ -6,13 +6,12 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
 )
 
-// An Each asks for the same thing about several ids, one after the other, and answers with a T
-// for each.
+// An Each sends one request for each of several ids, and decodes each response into a T.
 type Each[T any] struct {
-	Client *Client
+	Client *client.Client
 	Method string
 	Path   func(id string) string
 	Say    func(id string, done *T) string // without JSON
@@ -20,9 +19,8 @@ type Each[T any] struct {
 	JSON   bool
 }
 
-// Run writes the answers, each on a line. An id that is not there, or of which that cannot be
-// asked now, is told, and the others are asked about all the same: the error is then the exit
-// code alone.
+// Run writes one line for each id. If the daemon does not know an id, or cannot do this with it now, Run says
+// so on talk, goes on with the next id, and returns the exit code as its error.
 func (e *Each[T]) Run(ctx context.Context, w, talk io.Writer, ids []string) error {
 	failed := false
 	for _, id := range ids {
@@ -30,12 +28,12 @@ func (e *Each[T]) Run(ctx context.Context, w, talk io.Writer, ids []string) erro
 		status, err := e.Client.Ask(ctx, e.Method, e.Path(id), &done)
 		switch {
 		case err != nil && (status == http.StatusNotFound || status == http.StatusConflict):
-			cli.Explain(talk, fmt.Errorf("%s: %w", id, err), e.List)
+			Explain(talk, fmt.Errorf("%s: %w", id, err), e.List)
 			failed = true
 		case err != nil:
 			return err
 		case e.JSON:
-			if err := cli.PrintJSON(w, done); err != nil {
+			if err := PrintJSON(w, done); err != nil {
 				return err
 			}
 		default:
@@ -43,7 +41,7 @@ func (e *Each[T]) Run(ctx context.Context, w, talk io.Writer, ids []string) erro
 		}
 	}
 	if failed {
-		return cli.Status(cli.ExitFailed)
+		return Status(ExitFailed)
 	}
 	return nil
 }

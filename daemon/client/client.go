@@ -1,6 +1,5 @@
-// Package admincmd has the commands that ask a running egressd serve at listen.admin: status,
-// ps, cut and reload.
-package admincmd
+// Package client asks a running egressd serve at its operator's listener, listen.admin.
+package client
 
 import (
 	"bytes"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -34,24 +32,24 @@ const (
 // A Client asks the operator's listener of one policy.
 type Client struct {
 	base  string // of URLs
-	at    string // for people
+	At    string // the listener, as the policy file names it
 	token string
 	http  *http.Client
 	path  string // of the policy file
 }
 
-// Dial finds the listener of a policy. It connects to nothing yet.
+// Dial finds the listener that the policy file at path names. It does not connect yet.
 func Dial(path string) (*Client, error) {
 	cfg, err := config.Load(path)
 	if err != nil {
-		return nil, cli.Unsure(err)
+		return nil, hint.Unsure(err)
 	}
 	name := cfg.File.Listen.Admin
 	if name == "" {
 		return nil, hint.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
 			`listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
 	}
-	c := &Client{base: "http://" + name, at: name, path: cfg.Path}
+	c := &Client{base: "http://" + name, At: name, path: cfg.Path}
 	to := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", name)
 	}
@@ -86,13 +84,13 @@ func (c *Client) readToken(cfg *config.Config) error {
 	return nil
 }
 
-// Ask is [Client.Send] of a request without a body.
+// Ask sends a request without a body, see [Client.Send].
 func (c *Client) Ask(ctx context.Context, method, path string, v any, wanted ...int) (int, error) {
 	return c.Send(ctx, method, path, nil, v, wanted...)
 }
 
-// Send sends a request with body as JSON, unless that is nil, and reads the answer into v,
-// whatever its status is; other answers than those of wanted are errors.
+// Send sends a request with body as JSON, or with no body if body is nil, and decodes the response into v.
+// It returns the status. A status other than 200 and those of wanted is an error.
 func (c *Client) Send(ctx context.Context, method, path string, body, v any, wanted ...int) (int, error) {
 	within := changeWithin
 	if method == http.MethodGet {
@@ -116,7 +114,7 @@ func (c *Client) Send(ctx context.Context, method, path string, body, v any, wan
 	for _, status := range append(wanted, http.StatusOK) {
 		if answer.StatusCode == status {
 			if err := json.Unmarshal(text, v); err != nil {
-				return 0, hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.at, err), "egressd doctor")
+				return 0, hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.At, err), "egressd doctor")
 			}
 			return status, nil
 		}
@@ -149,13 +147,13 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	return r, nil
 }
 
-// explain says why nobody answered.
+// explain turns a failed exchange into an error with a hint.
 func (c *Client) explain(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	err = fmt.Errorf("ask egressd serve at %s: %w", c.at, err)
+	err = fmt.Errorf("ask egressd serve at %s: %w", c.At, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return hint.Failed(err, "egressd serve --config "+shell.Word(c.path))
