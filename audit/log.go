@@ -45,7 +45,9 @@ var (
 )
 
 const (
-	defaultSegmentBytes = 64 << 20
+	// DefaultSegmentBytes is the size at which a segment is followed by a new one, unless
+	// [Options.SegmentBytes] says otherwise.
+	DefaultSegmentBytes = 64 << 20
 
 	flushAfter  = time.Second / 2  // unsynced records that nobody waits for are synced after this time
 	signAfter   = time.Second      // a record is in a checkpoint after this time and a little
@@ -237,7 +239,7 @@ func Open(dir string, o Options) (*Log, error) {
 // committer.
 func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = defaultSegmentBytes
+		o.SegmentBytes = DefaultSegmentBytes
 	}
 	l := &Log{
 		dir: dir, options: o, past: &remains{dir: dir},

@@ -24,7 +24,10 @@ func (l *Log) measureSpace() {
 	}
 	floor := l.options.Floor
 	if floor == 0 {
-		floor = min(size/10, floorMost)
+		floor = Floor(size)
 	}
 	l.scarce.Store(free < floor)
 }
+
+// Floor is the free space that a file system of a size should have, in bytes, see [Options.Floor].
+func Floor(size int64) int64 { return min(size/10, floorMost) }

@@ -10,17 +10,26 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 )
 
 // logOptions are how the log of this daemon is written.
 func (d *Daemon) logOptions() (audit.Options, error) {
 	file := d.Config.File.Audit
+	kept := file.Retain
+	if d.tailor.Log == nil { // a run has a log of its own
+		var err error
+		if kept, d.bounded, err = d.Config.Retained(); err != nil {
+			return audit.Options{}, err
+		}
+	}
+	d.kept = kept.Bytes
 	o := audit.Options{
 		SegmentBytes: file.SegmentBytes,
 		Retain: audit.Retain{
-			Bytes: file.Retain.Bytes, Age: file.Retain.Age, Segments: file.Retain.Segments,
-			OwedBytes: file.Retain.Sinks.Bytes, OwedAge: file.Retain.Sinks.Age,
+			Bytes: kept.Bytes, Age: kept.Age, Segments: kept.Segments,
+			OwedBytes: kept.Sinks.Bytes, OwedAge: kept.Sinks.Age,
 		},
 		Trouble:  d.troubled,
 		Changed:  d.outage.changed,
@@ -37,6 +46,13 @@ func (d *Daemon) logOptions() (audit.Options, error) {
 		d.tailor.Log(&o)
 	}
 	return o, nil
+}
+
+// sayBound tells the operator how much of the log is kept where the policy does not say.
+func (d *Daemon) sayBound() {
+	if d.bounded {
+		fmt.Fprintf(d.Talk, "egressd: the audit log takes at most %s; then its oldest records are removed (audit.retain)\n", quantity.Bytes(d.kept))
+	}
 }
 
 // createLog makes the log, and says once what has to be kept to verify it.

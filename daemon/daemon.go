@@ -80,6 +80,8 @@ type Daemon struct {
 	alarms   tokens.Bucket  // that the operator is told of
 	clock    chan string    // what the log is to have of the machine's clock
 	outage   *outage        // of the log
+	kept     int64          // bytes of the log
+	bounded  bool           // kept is the default
 	policy   *policy.Policy // in force
 	made     change         // what is in force, as it was read last
 	arrivals chan arrival   // what was fetched of its bundles
@@ -218,6 +220,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.serveDoors()
 	d.serveOperator()
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
+	d.sayBound()
 	d.guardRules(ctx)
 	d.recordClock(ctx)
 	d.notify(sd.SdNotifyReady)

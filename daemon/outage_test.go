@@ -100,6 +100,34 @@ func TestEveryErrorHasARemedy(t *testing.T) {
 	}
 }
 
+// TestTheBoundOfTheLogIsSaid has a daemon whose policy says nothing of it, and a run.
+func TestTheBoundOfTheLogIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	writesSinks(t, dir, "")("")
+	said := &spoken{began: time.Now()}
+	d, err := New(said, filepath.Join(dir, "egressd.yaml"), Tailoring{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	if err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(said.lines, ""); !strings.Contains(text, "egressd: the audit log takes at most ") {
+		t.Errorf("said was %s", text)
+	}
+	if o, err := d.logOptions(); err != nil || o.Retain.Bytes < 4*audit.DefaultSegmentBytes {
+		t.Errorf("kept are %d bytes: %v", o.Retain.Bytes, err)
+	}
+	d.tailor.Log = func(*audit.Options) {}
+	if o, err := d.logOptions(); err != nil || o.Retain.Bytes != 0 {
+		t.Errorf("of a run %d bytes are kept: %v", o.Retain.Bytes, err)
+	}
+	if err := d.stop(0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestALogThatFailsSaysSo has the daemon's own log fail, and go on.
 func TestALogThatFailsSaysSo(t *testing.T) {
 	dir := t.TempDir()

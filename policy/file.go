@@ -253,7 +253,7 @@ type Audit struct {
 	// Default: the command's state folder.
 	KeyDir string
 
-	// Retain says what of the log is kept. Default: all.
+	// Retain says what of the log is kept. Default: a tenth of the disk.
 	Retain Retain
 
 	// Sinks are where egressd serve sends the records of the log to. Default: none.
@@ -271,6 +271,8 @@ type Audit struct {
 // Retain is the section "audit.retain": the oldest segments are removed while one
 // of its bounds is exceeded. A bound of 0 is none.
 type Retain struct {
+	All bool // nothing is removed: "retain: all"
+
 	Bytes    int64         // of all segments
 	Age      time.Duration // since a segment ended
 	Segments int           // how many

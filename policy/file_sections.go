@@ -179,6 +179,9 @@ func (r *reader) retain(t *Retain) func(*yaml.Node) {
 		}),
 	})
 	return func(n *yaml.Node) {
+		if t.All = n.Kind == yaml.ScalarNode && n.Value == "all"; t.All {
+			return
+		}
 		read(n)
 		switch {
 		case t.Sinks == RetainSinks{}:

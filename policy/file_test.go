@@ -109,6 +109,7 @@ var badFiles = []struct {
 	{"retention that waits for too few bytes", "version: 1\naudit: {retain: {bytes: 2000000, sinks: {bytes: 2000000}}}", `write more than the 2000000 of audit.retain.bytes`},
 	{"retention that waits for too short a time", "version: 1\naudit: {retain: {age: 48h, sinks: {age: 24h}}}", `write more than the 48h0m0s of audit.retain.age`},
 	{"a bound for sinks that is none", "version: 1\naudit: {retain: {segments: 2, sinks: {byte: 2000000}}}", `did you mean "bytes"?`},
+	{"retention by a word that is none", "version: 1\naudit: {retain: everything}", `f:2:17: `},
 	{"an anchor of no kind", "version: 1\naudit: {anchors: [\"flie:/a\"]}", `f:2:19: audit.anchors[0] cannot begin with "flie"; did you mean "file"?`},
 	{"an anchor without a kind", "version: 1\naudit: {anchors: [/var/a]}", `audit.anchors[0] is not a place for checkpoints; write file:/PATH`},
 	{"an anchor in a relative file", "version: 1\naudit: {anchors: [\"file:a\"]}", `audit.anchors[0] is not a place for checkpoints; write file:/PATH`},

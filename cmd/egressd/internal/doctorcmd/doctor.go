@@ -287,7 +287,7 @@ func logFinding(c *config.Config) Symptom {
 	case info.Mode()&0o077 != 0:
 		return Symptom{"log", "other users may look into " + dir, "chmod 700 " + dir}
 	}
-	return Symptom{Check: "log", Says: dir}
+	return boundFinding(c, dir)
 }
 
 // clockFinding is about a clock that is behind what was written by it.
