@@ -287,7 +287,11 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err := d.anchors.Apply(d.Config.File.Audit.Anchors, witnesses); err != nil {
 		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)
 	}
-	for _, w := range d.Config.Warnings() {
+	warnings := d.Config.Warnings()
+	if w := unusedRoots(d.Config, with); w != "" {
+		warnings = append(warnings, w)
+	}
+	for _, w := range warnings {
 		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
 	}
 	return p, d.noteProjects()

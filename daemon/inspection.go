@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/authority"
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/proxy"
 )
@@ -62,4 +65,32 @@ func extraRoots(c *config.Config) (all [][]byte, err error) {
 		all = append(all, text)
 	}
 	return all, nil
+}
+
+// unusedRoots returns a warning where the environment names authorities for TLS that
+// inspected upstreams are not verified by: only the system's and tls.extra_roots count.
+func unusedRoots(c *config.Config, with *proxy.Inspection) string {
+	path := os.Getenv("SSL_CERT_FILE")
+	switch {
+	case with == nil:
+		return ""
+	case path == "" && os.Getenv("SSL_CERT_DIR") != "":
+		return "SSL_CERT_DIR does not count for upstreams; list files with authorities that they need under tls.extra_roots in " + c.Path
+	case path == "" || slices.ContainsFunc(c.File.TLS.ExtraRoots, func(p string) bool { return sameFile(c.Relative(p), path) }):
+		return ""
+	}
+	if system, _, err := certs.SystemRoots(); err == nil && sameFile(system, path) {
+		return ""
+	}
+	text, _ := durable.Read(path, maxCAFile)
+	if bytes.Contains(text, bytes.TrimSpace(with.Authority.PEM())) { // the bundle that egressd ca bundle writes
+		return ""
+	}
+	return fmt.Sprintf("SSL_CERT_FILE does not count for upstreams; write \"tls: {extra_roots: [%s]}\" into %s if they need it", path, c.Path)
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
 }
