@@ -50,7 +50,7 @@ func (j *judgement) rawTraffic() {
 	if j.Passes == 0 && !j.within() {
 		j.silence()
 	} else {
-		j.reached([]string{allowedIPv4, allowedIPv6})
+		j.reached(append([]string{allowedIPv4, allowedIPv6}, j.Dials...))
 	}
 	all := j.upstream()
 	if j.Passes == 0 && all != "" {

@@ -109,7 +109,7 @@ type expectation struct {
 
 // policies are the names of the policies in the order in which they are run.
 func policies() []string {
-	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside"}
+	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside", "P-layers", "P-exception"}
 }
 
 // vectors reads every vector, of all files.
