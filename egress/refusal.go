@@ -14,6 +14,7 @@ type Refusal struct {
 	ID          ID
 	Destination policy.Destination // zero where none could be parsed
 	Method      string             // of an HTTP request that was seen
+	Hint        string             // a sentence for the client: what to do instead; constant text
 	Decision    policy.Decision
 
 	cause error

@@ -18,7 +18,8 @@ var (
 	errHeadLate    = errors.New("the head was not complete in time")
 	errHeadCut     = errors.New("the client left in the middle of its head")
 	errOriginForm  = errors.New("a proxy needs the whole URL as the request target")
-	errCredentials = errors.New("Proxy-Authorization is not one well-formed Basic field")
+	errCredentials = errors.New("Proxy-Authorization is not of the scheme Basic, or holds no user name and password")
+	errManyFields  = errors.New("more than one Proxy-Authorization field")
 	errHostList    = errors.New("the Host field is not one host")
 	errOtherHost   = errors.New("the Host field names another host than the tunnel was opened to")
 )
@@ -54,7 +55,10 @@ func credentials(f http1.Fields) (user, password string, given bool, err error) 
 	}
 	scheme, encoded, _ := strings.Cut(values[0], " ")
 	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
-	if len(values) > 1 || err != nil || !strings.EqualFold(scheme, "Basic") {
+	if len(values) > 1 {
+		return "", "", false, errManyFields
+	}
+	if err != nil || !strings.EqualFold(scheme, "Basic") {
 		return "", "", false, errCredentials
 	}
 	user, password, ok := strings.Cut(string(decoded), ":")
@@ -69,6 +73,9 @@ func refuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw [
 	class, why := policy.MalformedRequest, err.Error()
 	var destination *policy.DestinationError
 	var message *http1.MalformedError
+	if errors.Is(err, errCredentials) {
+		class = policy.UnknownSandbox // its answer, 407, asks for Basic
+	}
 	if errors.Is(err, errHostList) || errors.As(err, &destination) || errors.As(err, &message) && message.Host {
 		class = policy.MalformedHost
 	}

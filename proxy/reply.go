@@ -91,6 +91,28 @@ func (a answer) message() string {
 	}
 }
 
+// messageOf is what the answer says, and the hint of the refusal.
+func messageOf(r *egress.Refusal, a answer) string {
+	if r.Hint == "" {
+		return a.message()
+	}
+	return a.message() + " " + r.Hint
+}
+
+// hintFor says what to do instead of what err is about, or nothing.
+func hintFor(err error) string {
+	var scheme *http1.SchemeError
+	switch {
+	case errors.As(err, &scheme) && scheme.Scheme == "https":
+		return "For https, open a tunnel with CONNECT: set HTTPS_PROXY to the http:// URL of this proxy."
+	case errors.As(err, &scheme):
+		return "This proxy takes URLs of http alone. For other protocols, open a tunnel with CONNECT or SOCKS5."
+	case errors.Is(err, errOriginForm):
+		return "Send the whole URL as the request target, or open a tunnel with CONNECT or SOCKS5."
+	}
+	return ""
+}
+
 // waits reports whether a person has still to say whether it may pass.
 func (a answer) waits() bool { return a.status == 403 && a.retry }
 
@@ -212,7 +234,7 @@ func replyBody(r *egress.Refusal, a answer, to reader) (kind string, body []byte
 }
 
 func plainText(r *egress.Refusal, a answer) string {
-	text := reasonPhrase(r, a) + "\n" + a.message() + "\n"
+	text := reasonPhrase(r, a) + "\n" + messageOf(r, a) + "\n"
 	if len(r.Decision.AllowedIf) > 0 {
 		text += "Allowed if: " + strings.Join(r.Decision.AllowedIf, "; or ") + "\n"
 	}
@@ -226,7 +248,7 @@ func page(r *egress.Refusal, a answer) []byte {
 		rest = "<p>Allowed if: " + html.EscapeString(strings.Join(r.Decision.AllowedIf, "; or ")) + "</p>"
 	}
 	return fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><title>%s</title><h1>%s</h1><p>%s</p>%s<p>Class %s, id %s.</p>\n",
-		title, title, html.EscapeString(a.message()), rest, r.Decision.Class, r.ID)
+		title, title, html.EscapeString(messageOf(r, a)), rest, r.Decision.Class, r.ID)
 }
 
 // A problemBody is the contract of the JSON reply.
@@ -247,7 +269,7 @@ type problemBody struct {
 func problem(r *egress.Refusal, a answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: a.message(), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
 	}
 	if a.status >= 500 {
 		p.Error = "egress_failed"
@@ -296,7 +318,9 @@ func malformedReply(r *egress.Refusal, err error) []byte {
 	if errors.Is(err, errSOCKS4) {
 		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
 	}
-	return httpReplyAs(r, a, reader{})
+	hinting := *r
+	hinting.Hint = hintFor(err)
+	return httpReplyAs(&hinting, a, reader{})
 }
 
 // statusText is the phrase of a response status. An upstream's own is not

@@ -34,7 +34,10 @@ const (
 	socksNoMethod   = 0xff
 )
 
-var errSOCKSCommand = errors.New("only CONNECT of SOCKS5 is served, not BIND or UDP ASSOCIATE")
+var (
+	errSOCKSCommand  = errors.New("only CONNECT of SOCKS5 is served, not BIND or UDP ASSOCIATE")
+	errSOCKSReserved = errors.New("the reserved byte of a SOCKS5 request is not 0") // RFC 1928 §4
+)
 
 // socksReply never says from which address egressd connects.
 func socksReply(code byte) []byte { return []byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0} }
@@ -144,6 +147,9 @@ func (v *socksVisit) unsupported(_ context.Context, w io.Writer, req *socks5.Req
 func (v *socksVisit) connect(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	dst, err := socksDestination(&req.DstAddr)
+	if req.Reserved != 0 {
+		err = errSOCKSReserved
+	}
 	if err != nil {
 		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), err)
 		_, err = w.Write(socksDoor{}.refusal(refusal))

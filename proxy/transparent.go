@@ -41,6 +41,7 @@ type capture struct {
 	name    string              // that to stands for, or that was claimed
 	claim   *policy.ClientHello // of a hello whose server name is no name, or nil
 	seen    sniff.Protocol      // of its first bytes
+	silent  bool                // the time for its first bytes is over
 	reader  reader              // of the answer, where it is HTTP
 	refused *egress.Refusal     // what is to be answered once it is known how
 }
@@ -188,7 +189,10 @@ func serverFirst(port uint16) bool {
 
 // look waits for the client's first bytes, without taking them.
 func (c *conn) look(patience time.Duration) {
-	c.late = c.loop.After(patience, func() { c.lookAt(0, true) })
+	c.late = c.loop.After(patience, func() {
+		c.captured.silent = true
+		c.lookAt(0, true)
+	})
 	c.lookAt(0, false)
 }
 
@@ -329,6 +333,8 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	switch port := c.captured.to.Port(); {
 	case serverFirst(port):
 		c.reset()
+	case c.captured.silent: // and is not waited for twice
+		c.lookAt(0, true)
 	case web(port):
 		c.look(c.server.limits.Hello)
 	default:
