@@ -51,7 +51,7 @@ func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) 
 		case errors.Is(err, net.ErrClosed):
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			time.Sleep(100 * time.Millisecond) // what waits in the kernel stays there
+			s.pause(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
 			return err

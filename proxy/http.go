@@ -197,7 +197,7 @@ func (v *webVisit) malformed(raw []byte, err error) {
 
 // refuse answers a refusal; one for wrong credentials has to wait.
 func (v *webVisit) refuse(r *egress.Refusal, x *exchange) {
-	time.Sleep(v.server.penalty(v.peer, r))
+	v.server.pause(v.server.penalty(v.peer, r))
 	v.answerRefusal(r, v.answerTo(r.Decision.Class), x)
 }
 

@@ -9,60 +9,82 @@ import (
 	"unsafe"
 )
 
-// A presence is a context that ends when the client has left, for who waits where nobody reads
-// from it. It looks while somebody waits for its end, and when it is asked for its error. A
-// client that sends no more (FIN) has left: one that still reads cannot be told from it.
+// A presence is a context that is cancelled when the client disconnects, for goroutines that wait
+// while nobody reads from the connection. It looks at the connection four times a second once
+// somebody has called Done, and whenever somebody calls Err. A client that sends no more (FIN)
+// counts as gone: egressd cannot tell it from a client that still reads.
 type presence struct {
 	context.Context
-	raw  net.Conn  // the client's connection
-	once sync.Once // is over once somebody has waited, or may not any more
-	gone chan struct{}
-	over chan struct{} // nil where nobody has waited, as for most requests
+	raw     net.Conn // the client's connection
+	looking sync.WaitGroup
+
+	mu       sync.Mutex    // guards what follows
+	gone     chan struct{} // closed once the client has left; nil before somebody asks
+	left     bool          // gone is closed
+	over     chan struct{} // ends look; nil where it does not run
+	released bool
 }
 
-// lookEvery is how often it looks.
+// lookEvery is the time between two looks at the connection.
 const lookEvery = 250 * time.Millisecond
 
-// present returns the client's presence. release has to be called.
+// present returns the client's presence. The caller has to call release.
 func (h *hosted) present() *presence {
 	return &presence{Context: context.Background(), raw: h.raw}
 }
 
+// release ends the presence's goroutine and waits for it.
 func (p *presence) release() {
-	p.once.Do(func() {})
-	if p.over != nil {
-		close(p.over)
+	p.mu.Lock()
+	over := p.over
+	p.released, p.over = true, nil
+	p.mu.Unlock()
+	if over != nil {
+		close(over)
 	}
+	p.looking.Wait()
 }
 
 // Done implements [context.Context].
 func (p *presence) Done() <-chan struct{} {
-	p.once.Do(func() {
-		p.gone, p.over = make(chan struct{}), make(chan struct{})
-		go p.look()
-	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone == nil {
+		p.gone = make(chan struct{})
+	}
+	if !p.left && !p.released && p.over == nil {
+		over := make(chan struct{})
+		p.over = over
+		p.looking.Go(func() { p.look(over) })
+	}
 	return p.gone
 }
 
-// Err implements [context.Context]. It looks anew.
+// Err implements [context.Context]. It looks at the connection, and closes Done before it
+// returns an error.
 func (p *presence) Err() error {
-	if hasLeft(p.raw) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.left && hasLeft(p.raw) {
+		if p.gone == nil {
+			p.gone = make(chan struct{})
+		}
+		p.left = true
+		close(p.gone)
+	}
+	if p.left {
 		return context.Canceled
 	}
 	return nil
 }
 
-func (p *presence) look() {
+func (p *presence) look(over <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for p.Err() == nil {
 		select {
 		case <-tick.C:
-		case <-p.over:
-			return
-		}
-		if hasLeft(p.raw) {
-			close(p.gone)
+		case <-over:
 			return
 		}
 	}

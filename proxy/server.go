@@ -97,6 +97,7 @@ type Server struct {
 	outside   places        // those of TLS listeners, around the ones that are inside
 	lingers   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
 	patience  time.Duration // of a search with its turn, for tests; 0: searchPatience
+	cutting   chan struct{} // closed when Shutdown cuts what is left
 	looksAt   int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
 	inspection atomic.Pointer[inspection]
@@ -104,6 +105,7 @@ type Server struct {
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
 	stopping  bool
+	cut       bool           // cutting is closed
 	seeking   sync.WaitGroup // searches for the programs of captured connections
 	running   sync.WaitGroup // loops, and goroutines that serve a connection
 	hosted    map[net.Conn]struct{}
@@ -200,6 +202,7 @@ func (s *Server) prepare() {
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
 	s.hosted = map[net.Conn]struct{}{}
+	s.cutting = make(chan struct{})
 	s.windows.fill(windowsOfSandbox)
 	s.packed.fill(packedOfSandbox)
 	if s.searching == nil {
@@ -318,9 +321,26 @@ func (s *Server) release(c net.Conn, at *place) {
 	s.open.leave(at)
 }
 
+// pause waits for d, or until Shutdown cuts what is left.
+func (s *Server) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	over := time.NewTimer(d)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-s.cutting:
+	}
+}
+
 func (s *Server) closeHosted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.cut {
+		s.cut = true
+		close(s.cutting)
+	}
 	for c := range s.hosted {
 		c.Close()
 	}

@@ -118,7 +118,7 @@ func (v *socksVisit) Valid(user, password, _ string) bool {
 	v.unknown(sandbox.ErrUnknown)
 	delay := v.server.Sandboxes.Failed(v.peer, time.Now())
 	v.deadline(delay + v.server.limits.Head)
-	time.Sleep(delay)
+	v.server.pause(delay)
 	return false
 }
 
