@@ -73,27 +73,25 @@ func (e *Evaluator) ambiguousPath() policy.Decision {
 // ask evaluates in a turn of the sandbox, and under the deadline, which does not
 // count the wait for that turn: each evaluation before it has a deadline too.
 func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
-	if unknown != 0 {
-		return e.askAhead(ctx, r, unknown)
+	ask := e.now
+	switch {
+	case unknown != 0:
+		c, err := e.pool.take(ctx, r.Sandbox.Name)
+		if err != nil {
+			return policy.Decision{}, err
+		}
+		defer e.pool.give(c)
+		ask = func(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
+			return e.ahead(ctx, c, r, unknown, cancel)
+		}
+	case e.foreign != nil:
+		ask = e.askForeign
 	}
 	if err := e.turns.Take(ctx, r.Sandbox.Name); err != nil {
 		return policy.Decision{}, err
 	}
 	defer e.turns.Give()
-	ask := e.now
-	if e.foreign != nil {
-		ask = e.askForeign
-	}
 	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return ask(ctx, r, cancel) })
-}
-
-func (e *Evaluator) askAhead(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
-	c, err := e.pool.take(ctx, r.Sandbox.Name)
-	if err != nil {
-		return policy.Decision{}, err
-	}
-	defer e.pool.give(c)
-	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return e.ahead(ctx, c, r, unknown, cancel) })
 }
 
 // maxAttempts is how often a request is evaluated until it counts as too slow: the

@@ -94,7 +94,7 @@ type Evaluator struct {
 
 	foreign *shape // the input that the policy is written for; nil for egressd's
 
-	turns *turns.Turns // of evaluations of which everything is known
+	turns *turns.Turns // of evaluations, those of other policies too
 	pool  *pool        // for looking ahead; nil where the policy never has to
 }
 
@@ -169,7 +169,7 @@ func newEvaluator(o Options) *Evaluator {
 		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),
-		turns:   turns.New(parallel()),
+		turns:   evaluations,
 	}
 }
 

@@ -9,11 +9,16 @@ import (
 	"github.com/egressd/egressd/internal/turns"
 )
 
-// most is how many evaluations of a policy run at once, at most. They only compute,
+// most is how many evaluations run at once, at most. They only compute,
 // so that more would not be faster, and each may take memory.
 const most = 4
 
-func parallel() int { return min(runtime.GOMAXPROCS(0), most) }
+// parallel leaves a processor to the event loops, where the machine has more than one: an
+// evaluation computes for up to 100 ms, and a loop would wait for its end.
+func parallel() int { return max(1, min(runtime.GOMAXPROCS(0)-1, most)) }
+
+// evaluations are the turns of all policies of the process: they share its processors.
+var evaluations = turns.New(parallel())
 
 // copiesBytes is what the copies of a policy beside the first may take in memory,
 // by weight.

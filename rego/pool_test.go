@@ -183,3 +183,27 @@ deny contains {"rule": "d", "reason": "no"} if { some kind in data.kinds; input.
 	}
 	wg.Wait()
 }
+
+// TestPoliciesShareTheirTurns and leave a processor to the event loops, where there are several.
+func TestPoliciesShareTheirTurns(t *testing.T) {
+	taken := 0
+	for evaluations.TakeNow() {
+		taken++
+	}
+	defer func() {
+		for range taken {
+			evaluations.Give()
+		}
+	}()
+	if want := max(1, min(runtime.GOMAXPROCS(0)-1, most)); taken != want {
+		t.Errorf("%d evaluations run at once, want %d", taken, want)
+	}
+	for _, http := range []*policy.HTTPRequest{nil, {Method: "GET", Path: "/"}} {
+		e := mustLoad(t, slowForOne, Options{Cached: -1})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if d, err := e.Evaluate(ctx, &policy.Request{Sandbox: policy.Sandbox{Name: "quick"}, HTTP: http}); err == nil {
+			t.Errorf("a policy did not wait for the turn of another: %v", d.Verdict)
+		}
+	}
+}
