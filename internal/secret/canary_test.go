@@ -121,6 +121,24 @@ func filled(r *rand.Rand, s string, fillers []string) string {
 	return b.String()
 }
 
+// percent writes all bytes percent-encoded but those that are left.
+func percent(text, left, digits string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		if strings.IndexByte(left, c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+	}
+	return b.String()
+}
+
+const (
+	upperHex = "0123456789ABCDEF"
+	lowerHex = "0123456789abcdef"
+)
+
 func some(write func(byte) string) func(*rand.Rand, string) string {
 	return func(r *rand.Rand, s string) string {
 		var b strings.Builder

@@ -18,14 +18,13 @@ func formsOf(template, text string) []string {
 	return slices.Compact(all)
 }
 
-// encodings returns the text in each form in which a server may send it back.
-// None has fewer than minText bytes.
+// encodings returns the text in each form in which a server may send it back, without
+// the escapes that a [reading] reads. None has fewer than minText bytes.
 func encodings(text string) []string {
 	all := []string{text, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text)))}
 	all = append(all, base64Cores(text)...)
 	all = append(all, base64Forms(text)...)
-	all = append(all, percentForms(text)...)
-	all = append(all, jsonForms(text)...)
+	all = append(all, strings.ReplaceAll(text, " ", "+")) // in a query
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -99,81 +98,18 @@ func base64Cores(text string) []string {
 	return cores
 }
 
-// percentForms returns the text as the usual encoders write it in URLs and
-// forms. They differ in which characters they leave as they are.
-func percentForms(text string) []string {
-	var forms []string
-	for _, left := range []string{
-		"",                                    // everything is encoded
-		alphanumeric + "-_.~",                 // RFC 3986's unreserved characters
-		alphanumeric + "-_.~/",                // Python's quote
-		alphanumeric + "-_.*",                 // HTML forms
-		alphanumeric + "-_.!~*'()",            // JavaScript's encodeURIComponent
-		alphanumeric + "-_.!~*'();/?:@&=+$,#", // and encodeURI
-		alphanumeric + "-_.~$&+=:@",           // Go's PathEscape
-		alphanumeric + "@*_+-./",              // JavaScript's escape
-	} {
-		for _, digits := range []string{upperHex, lowerHex} {
-			form := percent(text, left, digits)
-			forms = append(forms, form, strings.ReplaceAll(form, "%20", "+"))
-		}
-	}
-	return forms
-}
-
-const (
-	upperHex = "0123456789ABCDEF"
-	lowerHex = "0123456789abcdef"
-)
-
-func percent(text, left, digits string) string {
+// unpercented returns a text with its percent-encoded bytes as they are.
+func unpercented(text string) string {
 	var b strings.Builder
-	for _, c := range []byte(text) {
-		if strings.IndexByte(left, c) >= 0 {
-			b.WriteByte(c)
-			continue
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			if value, state := digits([]byte(text[i+1:i+3]), 2, 16); state == escapeDone {
+				b.WriteByte(byte(value))
+				i += 2
+				continue
+			}
 		}
-		b.Write([]byte{'%', digits[c>>4], digits[c&15]})
-	}
-	return b.String()
-}
-
-// jsonForms returns the text as the usual encoders write it in a JSON string
-// (RFC 8259, section 7). Which characters they write as \u00XX differs, and
-// whether they escape a slash.
-func jsonForms(text string) []string {
-	var forms []string
-	for _, coded := range []string{
-		"",         // only quote and backslash are escaped
-		"<>&",      // what would matter to HTML
-		`<>&"'`,    // and its attributes
-		`<>&"'\`,   // and the backslash
-		"<>&\"'+`", // .NET
-		"<>&='",    // Gson
-		"=",        // what base64 has
-		"/",
-		"=/",
-		"+/=",
-		"<>&\"'+`=/", // all of them
-	} {
-		for _, digits := range []string{upperHex, lowerHex} {
-			forms = append(forms, jsonForm(text, coded, `"\`, digits), jsonForm(text, coded, `"\/`, digits))
-		}
-	}
-	return forms
-}
-
-func jsonForm(text, coded, escaped, digits string) string {
-	var b strings.Builder
-	for _, c := range []byte(text) {
-		switch {
-		case strings.IndexByte(coded, c) >= 0:
-			b.Write([]byte{'\\', 'u', '0', '0', digits[c>>4], digits[c&15]})
-		case strings.IndexByte(escaped, c) >= 0:
-			b.Write([]byte{'\\', c})
-		default:
-			b.WriteByte(c)
-		}
+		b.WriteByte(text[i])
 	}
 	return b.String()
 }

@@ -1,17 +1,22 @@
 package secret
 
+import (
+	"cmp"
+	"slices"
+)
+
 // A Redactor writes asterisks over every occurrence of a secret in a stream of
 // bytes, such as a response's body, so that its length and framing stay true.
 // Where the text itself holds an asterisk, another mark takes its place.
 //
-// It looks for the text as it is; in hexadecimal; percent-encoded; as a JSON
-// string; and in base64 of anything that holds the text, where what the text
-// shares with its surroundings stays. Of a text that is base64 it also looks for
-// the other alphabet, and in the same ways for what it says, if that is printable
-// or Basic credentials, and then for their password: where each has 8 bytes or
-// more. It does not see a text that is split by something else, such as the line
-// breaks of MIME, nor one that was cut off, nor HTML's references, nor one
-// encoding inside another but base64.
+// It looks for the text as it is; in hexadecimal; and in base64 of anything that holds the
+// text, where what the text shares with its surroundings stays. Of a text that is base64 it
+// also looks for the other alphabet, and for what it says, if that is printable or Basic
+// credentials, and then for their password: where each has 8 bytes or more. Any characters of
+// all these may be percent-encoded, or any escaped as in JSON, and line breaks may stand
+// between any two of them, escaped or not. It does not see a text that is split by something
+// else, nor one that was cut off, nor HTML's references, nor one encoding inside another but
+// those.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {
@@ -20,6 +25,10 @@ type Redactor struct {
 	mark    byte
 	node    int32 // of matcher
 	hits    int
+
+	seen  int64 // bytes of the stream
+	views [2]reading
+	found []Span // by the views, in what was given last
 
 	held []byte // held[sent:] is held back; what is before it was returned
 	sent int
@@ -37,14 +46,42 @@ type Redactor struct {
 // until the next call, and as long as p is left alone. Where nothing is held
 // back, nothing is allocated or copied.
 func (r *Redactor) Redact(p []byte) []byte {
+	spans := r.read(p)
+	fresh := len(p)
 	work, i := r.join(p)
+	begin := r.seen - int64(len(work)) // of work in the stream
 	for i < len(work) {
 		var length int
 		if i, r.node, length = r.matcher.next(work, i, r.node); length != 0 {
+			spans = r.coverFound(spans, work, begin, i)
 			r.cover(work, i-length, i)
 		}
 	}
-	return r.release(work, len(p))
+	r.coverFound(spans, work, begin, len(work))
+	return r.release(work, fresh)
+}
+
+// read has the views read p, and returns what they have found in the order of its ends,
+// valid until the next call.
+func (r *Redactor) read(p []byte) []Span {
+	r.found = r.found[:0]
+	for v := range r.views {
+		r.found = r.views[v].read(p, r.seen, r.found)
+	}
+	r.seen += int64(len(p))
+	slices.SortFunc(r.found, func(a, b Span) int { return cmp.Compare(a.To, b.To) })
+	return r.found
+}
+
+// coverFound marks those spans that end up to an index of work, which begins at a place
+// of the stream, and returns the rest. Bytes behind that index are not changed before the
+// matcher reads them.
+func (r *Redactor) coverFound(spans []Span, work []byte, begin int64, to int) []Span {
+	for len(spans) > 0 && spans[0].To <= begin+int64(to) {
+		r.cover(work, int(spans[0].From-begin), int(spans[0].To-begin))
+		spans = spans[1:]
+	}
+	return spans
 }
 
 // Flush ends the stream: it returns what was held back, valid until the next
@@ -52,12 +89,15 @@ func (r *Redactor) Redact(p []byte) []byte {
 func (r *Redactor) Flush() []byte {
 	rest := r.held[r.sent:]
 	r.node, r.from, r.to = 0, 0, 0
+	for v := range r.views {
+		r.views[v].reset()
+	}
 	r.sent = len(r.held)
 	return rest
 }
 
-// Hits returns how many occurrences were covered so far, in all streams.
-// Those that overlap may count as one.
+// Hits returns about how many occurrences were covered so far, in all streams, and 0 where
+// none was. Those that touch may count as one.
 func (r *Redactor) Hits() int { return r.hits }
 
 // join returns what is held back with p behind it, and where p begins. Where
@@ -79,7 +119,7 @@ func (r *Redactor) join(p []byte) (work []byte, at int) {
 // cover marks an occurrence. Its beginning may have been marked and returned
 // before: then from is negative.
 func (r *Redactor) cover(work []byte, from, to int) {
-	if from >= r.to {
+	if from >= r.to || r.hits == 0 {
 		r.hits++
 	}
 	from = max(from, 0)
@@ -101,11 +141,14 @@ func (r *Redactor) fill(b []byte) {
 	}
 }
 
-// release returns what of work may go on, and holds back the rest: what the
-// matcher is in the middle of, unless it is marked already. The last fresh bytes
-// of work are new.
+// release returns what of work may go on, and holds back the rest: what the matcher
+// or a view is in the middle of, unless it is marked already. The last fresh bytes of
+// work are new.
 func (r *Redactor) release(work []byte, fresh int) []byte {
 	cut := max(0, len(work)-int(r.matcher.nodes[r.node].depth)) // marks that were returned count in depth
+	for v := range r.views {
+		cut = min(cut, max(0, len(work)-int(r.seen-r.views[v].free(r.seen))))
+	}
 	if r.from <= cut {
 		cut = max(cut, r.to)
 	}

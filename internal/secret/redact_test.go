@@ -118,6 +118,13 @@ func TestHeldBackIsBounded(t *testing.T) {
 	if total += len(r.Flush()); total != 20000 || cap(r.held) > 8*3*501 {
 		t.Errorf("%d bytes came out, %d are kept", total, cap(r.held))
 	}
+	for range 20000 {
+		total += len(r.Redact([]byte("a\\u000a\\u000a\\u000a\\u000a")))
+		total += len(r.Redact([]byte("a\n\n\n\n\n\n\n\n\n")))
+	}
+	if total += len(r.Flush()); total != 20000*36 || cap(r.held) > 200*501 {
+		t.Errorf("%d bytes came out, %d are kept", total, cap(r.held))
+	}
 }
 
 // TestDenseOccurrences: where one begins at every byte, each byte is marked once

@@ -52,7 +52,10 @@ func (n *Redaction) With(s *Secret) *Redaction {
 
 // NewRedactor returns a redactor at the beginning of a stream.
 func (n *Redaction) NewRedactor() *Redactor {
-	return &Redactor{matcher: n.matcher, mark: n.mark}
+	return &Redactor{
+		matcher: n.matcher, mark: n.mark,
+		views: [2]reading{newReading(n.matcher, '%'), newReading(n.matcher, '\\')},
+	}
 }
 
 // InName reports whether the name of a header field holds a secret, whatever
@@ -60,19 +63,26 @@ func (n *Redaction) NewRedactor() *Redactor {
 // lower case, and many programs each word with a capital. It is safe for
 // concurrent use.
 func (n *Redaction) InName(name string) bool {
-	_, _, length := n.names.next([]byte(lowerText(name)), 0, 0)
-	return length != 0
+	has := func(name string) bool {
+		_, _, length := n.names.next([]byte(lowerText(name)), 0, 0)
+		return length != 0
+	}
+	return has(name) || strings.Contains(name, "%") && has(unpercented(name))
 }
 
 // RedactString covers every occurrence of a secret in v, a whole value, and
 // reports whether there was one. The result has the length of v. It is safe for
 // concurrent use.
 func (n *Redaction) RedactString(v string) (string, bool) {
-	if _, _, length := n.matcher.next([]byte(v), 0, 0); length == 0 {
+	if _, _, length := n.matcher.next([]byte(v), 0, 0); length == 0 && !strings.ContainsAny(v, "%\\\r\n") {
 		return v, false
 	}
 	b := []byte(v)
-	n.NewRedactor().Redact(b) // marks in place: nothing was held back before
+	r := n.NewRedactor()
+	r.Redact(b) // marks in place: nothing was held back before
+	if r.Hits() == 0 {
+		return v, false
+	}
 	return string(b), true
 }
 

@@ -146,8 +146,12 @@ func escapeOf(e []byte) (value int, _ escapeState) {
 		return digits(e[2:], 4, 16)
 	case 'x':
 		return digits(e[2:], 2, 16)
-	case 'n', 'r', 't', 'b', 'f': // control characters, all of which count the same
-		return ' ', escapeDone
+	case 'n':
+		return '\n', escapeDone
+	case 'r':
+		return '\r', escapeDone
+	case 't', 'b', 'f':
+		return '\t', escapeDone // or another control character: nothing that is looked for has one
 	case '/', '"', '\'', '\\':
 		return int(e[1]), escapeDone
 	}
