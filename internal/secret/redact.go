@@ -9,14 +9,20 @@ import (
 // bytes, such as a response's body, so that its length and framing stay true.
 // Where the text itself holds an asterisk, another mark takes its place.
 //
-// It looks for the text as it is; in hexadecimal; and in base64 of anything that holds the
-// text, where what the text shares with its surroundings stays. Of a text that is base64 it
-// also looks for the other alphabet, and for what it says, if that is printable or Basic
-// credentials, and then for their password: where each has 8 bytes or more. Any characters of
-// all these may be percent-encoded, or any escaped as in JSON, and line breaks may stand
-// between any two of them, escaped or not. It does not see a text that is split by something
-// else, nor one that was cut off, nor HTML's references, nor one encoding inside another but
-// those.
+// It looks for these forms of the text:
+//
+//   - the text as it is;
+//   - hexadecimal;
+//   - base64 of anything that holds the text. Characters that the text shares with its
+//     surroundings stay.
+//
+// If the text is base64 itself, the redactor also looks for the other alphabet and for the
+// decoded text, if that is printable or Basic credentials, and for the password of
+// those. Each form has at least 8 bytes.
+//
+// Any characters of a form may be percent-encoded, or any escaped as in JSON. Up to four
+// line breaks may stand between two characters. The redactor does not find a form that is
+// split by something else or cut off, references of HTML, or other encodings of encodings.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {
@@ -39,8 +45,7 @@ type Redactor struct {
 }
 
 // Redact takes the next bytes of the stream and returns those that may go on.
-// What could be the beginning of the secret, and no more than that, is held back
-// until later bytes show whether it is.
+// It holds back bytes that may begin a form until later bytes decide it, and no others.
 //
 // Redact may write to p, and the result may be part of p. The result is valid
 // until the next call, and as long as p is left alone. Where nothing is held
