@@ -335,7 +335,21 @@ func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done
 func (f *Flow) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
 
 // Close ends the flow and records how. Only the first call counts.
-func (f *Flow) Close(end End) {
+func (f *Flow) Close(end End) { f.close(end, func(record func()) { record() }) }
+
+// CloseNow is Close for an event loop: where the log may take its time, the record is written
+// after it has returned, and [Gate.CloseLeft] waits for that.
+func (f *Flow) CloseNow(end End) {
+	f.close(end, func(record func()) {
+		if f.gate.config.Log.Prompt() {
+			record()
+			return
+		}
+		f.gate.crew.do(record)
+	})
+}
+
+func (f *Flow) close(end End, by func(record func())) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -348,7 +362,7 @@ func (f *Flow) Close(end End) {
 	}
 	line := f.encode(recordOf{kind: KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
-	_, _ = f.gate.config.Log.Append(line) // a log that fails now refuses whatever comes next
+	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
 	f.gate.remove(f)
 	f.gate.desk.left(f.id)
 	f.slot().ended()

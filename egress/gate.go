@@ -157,9 +157,10 @@ func (g *Gate) untilShut(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // OpenNow is Open for an event loop: it answers at once or reports wait,
-// having recorded nothing. Then Open has to be called where one can wait.
+// having recorded nothing. A slow policy or log, a name server or a person make it wait. Then
+// Open has to be called where one can wait.
 func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
-	if !g.policy.Load().Prompt() {
+	if !g.policy.Load().Prompt() || !g.config.Log.Prompt() {
 		return nil, true, nil
 	}
 	f = g.newFlow(peer, r)

@@ -46,7 +46,13 @@ func TestAFloodIsCountedExactly(t *testing.T) {
 			_, err := w.Open(context.Background(), peerAt(i), ask(t, "evil.test:443"))
 			return err
 		},
-		func(i int) error { _, _, err := w.OpenNow(peerAt(i), ask(t, "evil.test:80")); return err },
+		func(i int) error {
+			_, wait, err := w.OpenNow(peerAt(i), ask(t, "evil.test:80"))
+			if wait { // another one writes
+				_, err = w.Open(context.Background(), peerAt(i), ask(t, "evil.test:80"))
+			}
+			return err
+		},
 		func(i int) error {
 			r := ask(t, "evil.test:80")
 			r.Via, r.HTTP = policy.ViaHTTP, &policy.HTTPRequest{Method: "GET", Path: "/"}

@@ -2,10 +2,12 @@ package egress
 
 import (
 	"errors"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
@@ -186,4 +188,29 @@ func TestShutWaitsForWhatAGateHasUnderWay(t *testing.T) {
 	}
 	close(going)
 	<-left
+}
+
+// TestALoopDoesNotWaitForTheLog to begin a segment, which takes syncs.
+func TestALoopDoesNotWaitForTheLog(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{SegmentBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	w.config.Log = log
+	f, wait, err := w.OpenNow(peer, ask(t, "127.0.0.1:443"))
+	if wait || err != nil {
+		t.Fatalf("the segment is empty, and it said %v, %v", wait, err)
+	}
+	if _, wait, _ := w.OpenNow(peer, ask(t, "127.0.0.1:443")); !wait {
+		t.Error("an event loop would have begun a segment")
+	}
+	before := log.State().Written
+	f.CloseNow(End{Outcome: "closed"})
+	w.Shut()
+	w.CloseLeft()
+	if n := log.State().Written; n != before+1 {
+		t.Errorf("%d records, want one more than %d", n, before)
+	}
 }

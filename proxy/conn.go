@@ -160,7 +160,7 @@ func (c *conn) ask(r policy.Request) {
 		flow, err := gate.Open(ctx, peer, r)
 		leave()
 		if !loop.Post(func() { c.decided(flow, err) }) && err == nil {
-			flow.Close(egress.End{Outcome: "cut"})
+			flow.CloseNow(egress.End{Outcome: "cut"})
 		}
 	})
 }
@@ -172,7 +172,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	}
 	switch {
 	case c.over && err == nil: // the client left in the meantime
-		flow.Close(egress.End{Outcome: string(relay.FirstEnded)})
+		flow.CloseNow(egress.End{Outcome: string(relay.FirstEnded)})
 		return
 	case c.over:
 		return
@@ -180,7 +180,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 		c.refuse(err)
 		return
 	case !c.server.open.prove(&c.place, flow.Sandbox()):
-		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+		flow.CloseNow(egress.End{Outcome: string(policy.TooManyFlows)})
 		c.tooMany()
 		return
 	}
@@ -302,7 +302,7 @@ func (c *conn) Ended(e relay.End) {
 			outcome = string(c.refused.Decision.Class)
 		}
 	}
-	c.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
+	c.flow.CloseNow(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
 	if c.opening != nil && c.cancel != nil { // after Close, which says how it ended
 		c.cancel()
 	}

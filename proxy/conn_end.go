@@ -124,7 +124,7 @@ func (c *conn) closeFlow(outcome string) {
 		c.cancel = nil
 	}
 	if c.flow != nil {
-		c.flow.Close(egress.End{Outcome: outcome})
+		c.flow.CloseNow(egress.End{Outcome: outcome})
 		c.flow = nil
 	}
 }

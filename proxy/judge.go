@@ -185,7 +185,7 @@ func (c *conn) takeHTTP(first []byte) {
 	host, via := c.flow.Destination(), c.door.via()
 	relay.Reset(c.upstream) // nothing was said on it
 	c.loop.CloseFD(c.upstream)
-	c.flow.Close(egress.End{Up: c.word.size(), Outcome: "http"})
+	c.flow.CloseNow(egress.End{Up: c.word.size(), Outcome: "http"})
 	c.toGoroutine(first, func(h *hosted) {
 		h.within, h.via = &host, via
 		c.server.serveHTTP(h)
@@ -199,7 +199,7 @@ func (c *conn) takeTLS(first []byte, offered []string) {
 	c.loop.Forget(c.upstream)
 	far, err := netConn(c.upstream)
 	if err != nil {
-		flow.Close(egress.End{Outcome: string(relay.Broken)})
+		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
 		c.toGoroutine(nil, func(*hosted) {})
 		return
 	}
@@ -209,6 +209,6 @@ func (c *conn) takeTLS(first []byte, offered []string) {
 	})
 	if !served {
 		far.Close()
-		flow.Close(egress.End{Outcome: "cut"})
+		flow.CloseNow(egress.End{Outcome: "cut"})
 	}
 }

@@ -1,0 +1,16 @@
+package audit
+
+// roomMost is how much an event loop may append: a segment with less room is about to end.
+const roomMost = 16 * maxLine
+
+// Prompt reports whether Append would most likely only write to the page cache. Otherwise another
+// append is under way, which may stand before a slow disk, or Append has to end the segment
+// or to go on after an error, which both wait for syncs. An event loop leaves that to a goroutine.
+func (l *Log) Prompt() bool {
+	if !l.writing.TryLock() {
+		return false
+	}
+	defer l.writing.Unlock()
+	room := l.end.offset == 0 || l.end.offset+roomMost <= l.options.SegmentBytes
+	return room && l.Err() == nil
+}
