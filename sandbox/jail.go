@@ -20,7 +20,7 @@ import (
 
 // A Jail is a program in a network of its own, in which every address leads to
 // this process and nothing else exists. It is made without root, of a user, a
-// network and a mount namespace:
+// network, a mount, an IPC and, if that may mount a /proc, a PID namespace:
 //
 //	jail, err := sandbox.NewJail(sandbox.JailOptions{…})
 //	sockets, err := jail.Sockets()
@@ -32,13 +32,14 @@ import (
 // What it does not do: pathname sockets of the host stay where they are in the
 // file system, and whoever listens there may have a network.
 //
-// The program is killed when this process is, and what it has started loses
-// its network then, since all of it ends here.
+// If this process is killed, the kernel kills the program and everything that the program has
+// started. Without a PID namespace it kills the program alone, and the others lose their network.
 //
 // The methods are for one goroutine, but for Signal.
 type Jail struct {
 	pid     int
 	control *os.File
+	rest    *os.File // a pipe at whose end all that is left in its PID namespace is killed
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
 	stood   *standing
@@ -117,7 +118,7 @@ func NewJail(o JailOptions) (*Jail, error) {
 	if err != nil {
 		return nil, &SetupError{Step: "user namespace", Err: err}
 	}
-	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail")}
+	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail"), rest: os.NewFile(uintptr(p.Life), "life")}
 	if err := j.send(&stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices}); err != nil {
 		j.Close()
 		return nil, &SetupError{Step: "control socket", Err: err}
@@ -346,10 +347,10 @@ func (j *Jail) watchStops(stopped func()) (done func()) {
 	}
 }
 
-// TakeDown takes down the mounts of a jail whose program has ended, unless something that it has left behind
-// has them. Until then they stay, since that takes longer than the end itself, which the kernel
-// would not tell before.
+// TakeDown kills the processes that an ended program has left behind, and takes down the jail's
+// mounts. Wait does not do so: the kernel takes longer for it than for the end itself.
 func (j *Jail) TakeDown() {
+	j.rest.Close()
 	if j.mounts != nil {
 		j.mounts.Close()
 	}

@@ -18,13 +18,19 @@ import (
 )
 
 // Argument is the first argument of a process that is the inside of a jail. The
-// second is the descriptor of its control socket.
+// second is the descriptor of its control socket. A third is that of a pipe: then the process
+// makes the jail's PID namespace, and starts the inside in there.
 const Argument = "jail-stage"
+
+// InitArgument is the one argument of the first process of a jail's PID namespace. Its standard
+// input is the pipe at whose end it ends.
+const InitArgument = "jail-init"
 
 // A Process is the inside of a jail.
 type Process struct {
 	PID     int
 	Control int // a socket (SOCK_SEQPACKET) whose other end it has
+	Life    int // a pipe: where it is closed the kernel kills all that is left in the jail's PID namespace
 }
 
 // settings of Go's runtime are for the inside, which does one thing after the other while
@@ -98,13 +104,54 @@ func start(name string) (Process, error) {
 	if err != nil {
 		return Process{}, os.NewSyscallError("socketpair", err)
 	}
-	defer syscall.Close(fds[1])
-	pid, err := again(name, fds[1])
+	var life [2]int
+	if err := syscall.Pipe2(life[:], syscall.O_CLOEXEC); err != nil {
+		syscall.Close(fds[0])
+		syscall.Close(fds[1])
+		return Process{}, os.NewSyscallError("pipe2", err)
+	}
+	pid, err := again(name, fds[1], life[0])
+	syscall.Close(fds[1])
+	syscall.Close(life[0])
+	if err == nil {
+		pid, err = inside(pid, fds[0])
+	}
+	if err == nil {
+		threads.Lull(pid)
+	}
 	if err != nil {
 		syscall.Close(fds[0])
+		syscall.Close(life[1])
 		return Process{}, err
 	}
-	return Process{pid, fds[0]}, nil
+	return Process{pid, fds[0], life[1]}, nil
+}
+
+// inside waits until first has made the PID namespace, and returns the process in there. The
+// kernel makes that a child of this process. Where first says 0 it is the inside itself: there a
+// namespace could have no /proc.
+func inside(first, control int) (pid int, err error) {
+	said := make([]byte, 16)
+	n, err := syscall.Read(control, said)
+	for err == syscall.EINTR {
+		n, err = syscall.Read(control, said)
+	}
+	if err == nil {
+		pid, err = strconv.Atoi(string(said[:n]))
+	}
+	if err == nil && pid == 0 {
+		return first, nil
+	}
+	end(first)
+	if pid < 0 {
+		err = os.NewSyscallError("PID namespace", syscall.Errno(-pid))
+	}
+	return pid, err
+}
+
+func end(pid int) {
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
 }
 
 // capabilities are those that make a jail, of linux/capability.h.
@@ -128,12 +175,14 @@ var capabilities = []uintptr{
 // process goes on, for which it must not share memory; here that is done afterwards.
 // Until then the process has no user of its own, which nothing that it does before it
 // is told its plan needs: the capabilities are ambient.
-func again(name string, control int) (pid int, err error) {
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(control), syscall.F_SETFD, 0); errno != 0 {
-		return 0, errno
+func again(name string, control, life int) (pid int, err error) {
+	for _, fd := range []int{control, life} {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0); errno != 0 {
+			return 0, errno
+		}
 	}
 	defer leaveSignals()()
-	pid, err = syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control)}, &syscall.ProcAttr{
+	pid, err = syscall.ForkExec("/proc/self/exe", []string{name, Argument, strconv.Itoa(control), strconv.Itoa(life)}, &syscall.ProcAttr{
 		Env:   append(settings[:], os.Environ()...), // the first of a name counts
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
@@ -145,10 +194,8 @@ func again(name string, control int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	threads.Lull(pid)
 	if err := mapUsers(pid); err != nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		end(pid)
 		return 0, err
 	}
 	return pid, nil

@@ -17,6 +17,8 @@ type mounted struct {
 	point  string // where it is
 	opens  bool   // devices
 	kind   string // of file system
+
+	readOnly bool
 }
 
 // withAliases returns paths, and whatever other paths lead to the same files because
@@ -89,7 +91,8 @@ func readMounts(table string) (all []mounted) {
 		if len(fields) > rest {
 			_, kind, _ := strings.Cut(" "+fields[rest], " - ")
 			kind, _, _ = strings.Cut(kind, " ")
-			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(strings.Split(fields[options], ","), "nodev"), kind})
+			is := strings.Split(fields[options], ",")
+			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(is, "nodev"), kind, slices.Contains(is, "ro")})
 		}
 	}
 	return all

@@ -169,6 +169,9 @@ func tryTerminal(Program) string {
 // tryParent looks into the process that holds the jail's sockets.
 func tryParent(Program) string {
 	parent := os.Getppid()
+	if parent == 0 {
+		return "" // it is in another PID namespace
+	}
 	dir := "/proc/" + strconv.Itoa(parent) + "/"
 	for _, name := range []string{"mem", "environ", "ns/net", "ns/user", "fd/0"} {
 		if fd, err := unix.Open(dir+name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err == nil {

@@ -19,6 +19,8 @@ type abi struct {
 	prlimit      uint32 // prlimit64
 	clone        uint32
 	unshare      uint32
+	setpriority  uint32
+	ioprioSet    uint32
 	foreign      uint32 // numbers from here on are those of another ABI; 0: none are
 }
 
@@ -27,13 +29,13 @@ func abisOf(arch string) []abi {
 	switch arch {
 	case "amd64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, addKey: 248, prlimit: 302, clone: 56, unshare: 272, foreign: 0x40000000}, // x32
-			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 286, prlimit: 340, clone: 120, unshare: 310},
+			{arch: unix.AUDIT_ARCH_X86_64, socket: 41, ioctl: 16, ioUringSetup: 425, addKey: 248, prlimit: 302, clone: 56, unshare: 272, setpriority: 141, ioprioSet: 251, foreign: 0x40000000}, // x32
+			{arch: unix.AUDIT_ARCH_I386, socket: 359, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 286, prlimit: 340, clone: 120, unshare: 310, setpriority: 97, ioprioSet: 289},
 		}
 	case "arm64":
 		return []abi{
-			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425, addKey: 217, prlimit: 261, clone: 220, unshare: 97},
-			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 309, prlimit: 369, clone: 120, unshare: 337},
+			{arch: unix.AUDIT_ARCH_AARCH64, socket: 198, ioctl: 29, ioUringSetup: 425, addKey: 217, prlimit: 261, clone: 220, unshare: 97, setpriority: 140, ioprioSet: 30},
+			{arch: unix.AUDIT_ARCH_ARM, socket: 281, socketcall: 102, ioctl: 54, ioUringSetup: 425, addKey: 309, prlimit: 369, clone: 120, unshare: 337, setpriority: 97, ioprioSet: 314},
 		}
 	}
 	return nil
@@ -45,7 +47,8 @@ func abisOf(arch string) []abi {
 // ciphers (AF_ALG) and all others are not. io_uring could make any of them unseen.
 // TIOCSTI and TIOCLINUX would type into the terminal that egressd was started in.
 // Keys are asked for outside of every namespace: request_key(2) has the host's root
-// resolve names. Limits would be set to egressd itself, which has the same user.
+// resolve names. prlimit(2) would set egressd's limits, and setpriority(2) its priority: both have
+// the same user and process group.
 //
 // Unless nested is set there are no further mount namespaces: see mountCalls.
 func FilterCalls(nested bool) error {
@@ -58,8 +61,8 @@ func FilterCalls(nested bool) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0)
 }
 
-// Offsets in struct seccomp_data. Of an argument the kernel takes the lower half
-// where it has a type of 32 bits, as those have that are looked at.
+// Offsets in struct seccomp_data. The filter reads the lower half of an argument: all that it
+// looks at have 32 bits.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
@@ -100,6 +103,8 @@ func (a abi) body(nested bool) filterText {
 	f = f.call(a.socket, socketBody())
 	f = f.call(a.ioctl, terminalBody())
 	f = f.call(a.prlimit, limitBody())
+	f = f.call(a.setpriority, ownGroupBody(unix.PRIO_PGRP))
+	f = f.call(a.ioprioSet, ownGroupBody(ioprioGroup))
 	if !nested {
 		f = a.mountCalls(f)
 	}
@@ -178,6 +183,18 @@ func limitBody() filterText {
 		load(offsetArgs), jump(unix.BPF_JEQ, 0, 0, 1), passes(),
 		load(offsetArgs + 2*8), jump(unix.BPF_JEQ, 0, 0, 2),
 		load(offsetArgs + 2*8 + 4), jump(unix.BPF_JEQ, 0, 1, 0), fails(unix.EPERM),
+		passes(),
+	}
+}
+
+const ioprioGroup = 2 // IOPRIO_WHO_PGRP of linux/ioprio.h
+
+// ownGroupBody refuses calls for the caller's own process group: it has processes outside,
+// egressd among them. Other groups are known by a pid, which is one of the jail's.
+func ownGroupBody(group uint32) filterText {
+	return filterText{
+		load(offsetArgs), jump(unix.BPF_JEQ, group, 1, 0), passes(),
+		load(offsetArgs + 8), jump(unix.BPF_JEQ, 0, 0, 1), fails(unix.EPERM),
 		passes(),
 	}
 }

@@ -23,24 +23,22 @@ import (
 // their paths: so it imports none that waits for one of a late path, as net/netip and
 // path/filepath do.
 func init() {
-	if len(os.Args) == 3 && os.Args[1] == ahead.Argument {
+	switch {
+	case len(os.Args) == 4 && os.Args[1] == ahead.Argument:
+		divide(os.Args[2], os.Args[3])
+	case len(os.Args) == 3 && os.Args[1] == ahead.Argument:
 		run(os.Args[2])
+	case len(os.Args) == 2 && os.Args[1] == ahead.InitArgument:
+		runInit()
 	}
 }
 
 // run is the process that sandbox.NewJail has started. It makes its network, hands
 // the sockets out, gives up all that it could undo this with, and becomes the
-// program. Nothing of egressd stays inside. It is on one thread, to which its privileges
+// program. It is on one thread, to which its privileges
 // belong: initialisers are, and to say so again starts another thread.
 func run(socket string) {
-	control, err := strconv.Atoi(socket)
-	if err != nil {
-		os.Exit(exitSetup)
-	}
-	if kind, err := unix.GetsockoptInt(control, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-		os.Exit(exitSetup) // not started by package ahead, and in no jail
-	}
-	unix.CloseOnExec(control)
+	control := controlSocket(socket)
 	if !threads.Lulled() {
 		threads.Doze()
 	}
@@ -51,6 +49,20 @@ func run(socket string) {
 
 const exitSetup = 125
 
+// controlSocket returns the descriptor that an argument names. Without one, the process was not
+// started by package ahead, and is in no jail: it ends.
+func controlSocket(argument string) int {
+	control, err := strconv.Atoi(argument)
+	if err != nil {
+		os.Exit(exitSetup)
+	}
+	if kind, err := unix.GetsockoptInt(control, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+		os.Exit(exitSetup)
+	}
+	unix.CloseOnExec(control)
+	return control
+}
+
 type inside struct {
 	control int
 	begun   bool  // the jail stands
@@ -60,6 +72,9 @@ type inside struct {
 
 // run returns only where the program could not be started.
 func (s *inside) run() error {
+	if err := ownProc(); err != nil {
+		return &SetupError{"/proc", err}
+	}
 	early := newNetwork(usual) // while the process outside initialises itself
 	var plan Plan
 	if err := s.receive(&plan); err != nil {

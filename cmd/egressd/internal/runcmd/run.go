@@ -97,8 +97,8 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 		return err
 	}
 	defer r.close()
-	signals := r.signals() // of which none ends this process from now on
-	began := time.Now()
+	signals := r.signals()                                  // of which none ends this process from now on
+	began, terminals := time.Now(), terminalsInForeground() // which the program may take
 	if err := r.exec(); err != nil {
 		r.jail.Close()
 		if r.beside == nil {
@@ -115,6 +115,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 		r.index.early.Go(func() { _ = r.index.vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	code, err := r.wait(signals)
+	takeTerminals(terminals)
 	unfollow()
 	switch {
 	case err == nil && r.beside != nil:

@@ -69,10 +69,9 @@ func (r *runner) forward(s syscall.Signal) {
 // stopped has egressd stop where its program was, so that the shell takes the
 // terminal back, and has the program go on when egressd does.
 //
-// What the terminal stops is both, and what goes on is both, one after the other:
-// then egressd may see that the program has stopped when that is over, or nearly.
-// So it stops by itself only where the program stays as it is. A pause that was
-// spent stopped is one look of several.
+// Ctrl-Z stops egressd and the program, and fg continues both, one after the other. Egressd
+// may see the program's stop late, when it is over. So egressd looks several times, and stops
+// itself only if the program stays stopped.
 func (r *runner) stopped() {
 	for range stoppedLooks {
 		if !r.jail.Stopped() {
@@ -89,15 +88,29 @@ const (
 	stoppedPause = 10 * time.Millisecond
 )
 
+// takeTerminals gives each terminal back to this process's group. A shell inside cannot do so:
+// the group has no number in its PID namespace.
+func takeTerminals(terminals []uintptr) {
+	signal.Ignore(syscall.SIGTTOU) // which the kernel sends who is in the background
+	group := int32(syscall.Getpgrp())
+	for _, fd := range terminals {
+		_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCSPGRP, uintptr(unsafe.Pointer(&group)))
+	}
+}
+
 // inForeground reports whether the terminal sends its signals to this process's
 // group.
-func inForeground() bool {
+func inForeground() bool { return len(terminalsInForeground()) > 0 }
+
+// terminalsInForeground are the standard streams whose terminal sends its signals to this
+// process's group.
+func terminalsInForeground() (all []uintptr) {
 	for fd := range uintptr(3) {
 		var group int32
 		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))
-		if errno == 0 {
-			return int(group) == syscall.Getpgrp()
+		if errno == 0 && int(group) == syscall.Getpgrp() {
+			all = append(all, fd)
 		}
 	}
-	return false
+	return all
 }
