@@ -29,13 +29,14 @@ var floors = map[string]int{
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
+	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6,
+	"sandbox/environ": 2, "sandbox/exits": 3, "daemon/hostpaths": 6,
 	"daemon":      7,
 	"cmd/egressd": 11,
 	"bench":       10, "packaging": 10,
 
 	"cmd/egressd/internal": 10, "cmd/egressd/internal/cli": 7, "cmd/egressd/internal/clitest": 8,
-	"cmd/egressd/internal/environ": 8, "cmd/egressd/internal/exits": 8, "cmd/egressd/internal/logsource": 8, "cmd/egressd/internal/places": 8,
-	"cmd/egressd/internal/doctorcmd": 9, "cmd/egressd/internal/logcmd": 9, // other commands import them still
+	"cmd/egressd/internal/doctorcmd": 9, // another command imports it still
 }
 
 // stairs are imports within one floor, each for a reason.

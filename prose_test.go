@@ -43,7 +43,6 @@ var unclear = map[string]int{
 	"cmd/egressd/internal/containercmd": 2,
 	"cmd/egressd/internal/initcmd":      3,
 	"cmd/egressd/internal/logcmd":       10,
-	"cmd/egressd/internal/places":       2,
 	"cmd/egressd/internal/policycmd":    5,
 	"cmd/egressd/internal/runcmd":       8,
 	"cmd/egressd/internal/trustcmd":     2,

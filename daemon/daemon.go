@@ -97,7 +97,6 @@ type Tailoring struct {
 
 	AcceptDamage bool                 // begin a new log in the place of one that does not hold together
 	Log          func(*audit.Options) // changes how the log is written; may be nil
-	Explain      Explanation          // answers operators who ask what would happen; may be nil
 
 	above  string  // the organisation's file, where a test has another
 	handed *handed // sockets of the service manager; may be nil

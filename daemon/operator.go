@@ -14,8 +14,8 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -64,10 +64,7 @@ func (d *Daemon) listenForOperator() error {
 	o.name = name
 	o.server = &admin.Server{
 		Gate: d.Gate, Log: d.Log, Complain: d.Complain,
-		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d},
-	}
-	if d.tailor.Explain != nil {
-		o.server.Explain = d.explain
+		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d}, Explain: d.explain,
 	}
 	var err error
 	if path := d.Config.OperatorSocket(); path != "" {
@@ -238,8 +235,5 @@ func (d *Daemon) explain(q admin.Question) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.tailor.Explain(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
+	return explain.Check(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
 }
-
-// An Explanation says what a policy would do with a request of a sandbox.
-type Explanation func(p *policy.Policy, who policy.Sandbox, method, request string) (any, error)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
 

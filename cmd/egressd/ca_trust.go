@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/sandbox/environ"
 )
 
 // printTrust says what each kind of program needs, for a bundle at path or for

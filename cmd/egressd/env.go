@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
 

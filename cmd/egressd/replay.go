@@ -2,25 +2,19 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
-	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/logs"
-	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/logs/replay"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -44,7 +38,7 @@ where that cannot be told.`,
 		Example: `  egressd replay --policy new.yaml since:24h
   egressd replay --policy new.yaml --run last --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 			var answer cli.Status
@@ -54,14 +48,14 @@ where that cannot be told.`,
 			return hint.Unsure(err)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
 	return cmd
 }
 
 type replayOptions struct {
-	logsource.Source
+	source.Source
 	policy string
 	json   bool
 }
@@ -86,161 +80,25 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	r := replay{policy: p, sandboxes: sandboxesByName(cfg), differing: map[difference]*differences{}}
-	if err := log.Decisions(f, func(record *egress.Record) { r.add(ctx, record) }); err != nil {
+	r := replay.New(cfg, p)
+	if err := log.Decisions(f, func(record *egress.Record) { r.Add(ctx, record) }); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(stdout)
-	if err := errors.Join(r.print(out, o.json), out.Flush()); err != nil {
+	if err := errors.Join(printReplay(out, r.Groups(), o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", quantity.Plural(int(r.decided), "request"), cfg.Path, r.changed)
-	if r.skipped > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", quantity.Plural(int(r.skipped), "request"))
+	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", quantity.Plural(int(r.Decided), "request"), cfg.Path, r.Changed)
+	if r.Skipped > 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", quantity.Plural(int(r.Skipped), "request"))
 	}
-	if r.changed > 0 {
+	if r.Changed > 0 {
 		return cli.Status(cli.ExitFailed)
 	}
 	return nil
 }
 
-// sandboxesByName are the sandboxes that the file lists.
-func sandboxesByName(c *config.Config) map[string]policy.Sandbox {
-	all := map[string]policy.Sandbox{}
-	for i := range c.File.Sandboxes {
-		all[c.File.Sandboxes[i].Name] = config.EntryOf(&c.File.Sandboxes[i]).Sandbox()
-	}
-	return all
-}
-
-// A replay decides records again.
-type replay struct {
-	policy    *policy.Policy
-	sandboxes map[string]policy.Sandbox
-	decided   int64
-	changed   int64
-	skipped   int64
-	differing map[difference]*differences
-}
-
-// A difference is what the decisions of one line have in common.
-type difference struct {
-	Destination string `json:"destination"`
-	What        string `json:"what"`
-	Sandbox     string `json:"sandbox,omitempty"`
-	Was         string `json:"was"`
-	WasRule     string `json:"was_rule"`
-	Now         string `json:"now"`
-	NowRule     string `json:"now_rule"`
-	NowClass    string `json:"now_class,omitempty"`
-}
-
-type differences struct {
-	difference
-	Count int64  `json:"count"`
-	Flow  string `json:"flow"` // of the last
-}
-
-// add decides one record again.
-func (r *replay) add(ctx context.Context, record *egress.Record) {
-	if record.Decision == nil || record.Kind == egress.KindDNS {
-		return
-	}
-	request, ok := r.request(record)
-	if !ok {
-		r.skipped++
-		return
-	}
-	d := r.policy.Decide(ctx, &request)
-	r.decided++
-	if now := d.Verdict.Action(); now != record.Decision.Action {
-		r.changed++
-		r.note(difference{
-			Destination: logs.Destination(record), What: logs.What(record), Sandbox: record.Sandbox,
-			Was: record.Decision.Action, WasRule: record.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
-		}, record.Flow)
-	}
-}
-
-func (r *replay) note(d difference, flow string) {
-	known := r.differing[d]
-	if known == nil {
-		if len(r.differing) >= logs.MaxGroups {
-			d = difference{Destination: logs.Beyond, Was: d.Was, Now: d.Now}
-			known = r.differing[d]
-		}
-		if known == nil {
-			for _, text := range []*string{&d.Sandbox, &d.Was, &d.WasRule} { // of a record that is lent
-				*text = strings.Clone(*text)
-			}
-			known = &differences{difference: d}
-			r.differing[d] = known
-		}
-	}
-	known.Count++
-	known.Flow = strings.Clone(flow)
-}
-
-// replayable are the classes of what a policy decides by what the log holds. Empty
-// is that of what was allowed.
-var replayable = map[policy.Class]bool{
-	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true,
-	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
-}
-
-// request is what a record was about, as far as it says. Only what was put to a
-// policy can be put to another one.
-func (r *replay) request(record *egress.Record) (policy.Request, bool) {
-	if record.Dst == nil || record.Kind == egress.KindRefused || !replayable[policy.Class(record.Decision.Class)] {
-		return policy.Request{}, false
-	}
-	dst, err := policy.ParseDestination(logs.Destination(record))
-	if err != nil {
-		return policy.Request{}, false
-	}
-	for _, text := range record.Dst.Addrs {
-		if a, err := netip.ParseAddr(text); err == nil {
-			dst.Addrs = append(dst.Addrs, a)
-		}
-	}
-	q := policy.Request{
-		Sandbox: r.who(record.Sandbox), Via: policy.Via(record.Via), Destination: dst,
-		Usage: new(policy.Usage), Time: record.Time,
-	}
-	if t := record.TLS; t != nil && (t.SNI != "" || t.Inspected) {
-		q.TLS = &policy.ClientHello{ServerName: t.SNI, ALPN: t.ALPN, ECH: t.ECH, JA4: t.JA4, Inspected: t.Inspected}
-		q.Protocol = policy.ProtocolTLS
-	}
-	if h := record.HTTP; h != nil {
-		q.HTTP = &policy.HTTPRequest{Method: h.Method, Path: h.Path}
-		q.Protocol = policy.ProtocolHTTP
-	}
-	if p := record.Process; p != nil {
-		q.Process = &policy.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv}
-	}
-	return q, true
-}
-
-// who is the sandbox of that name. Where the policy lists none, everybody is the
-// one that it has then.
-func (r *replay) who(name string) policy.Sandbox {
-	if len(r.sandboxes) == 0 {
-		name = sandbox.Default
-	}
-	if known, ok := r.sandboxes[name]; ok {
-		return known
-	}
-	return policy.Sandbox{Name: name}
-}
-
-func (r *replay) print(w io.Writer, asJSON bool) error {
-	all := make([]*differences, 0, len(r.differing))
-	for _, d := range r.differing {
-		all = append(all, d)
-	}
-	slices.SortFunc(all, func(a, b *differences) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.What, b.What), cmp.Compare(a.NowRule, b.NowRule))
-	})
+func printReplay(w io.Writer, all []*replay.Group, asJSON bool) error {
 	if asJSON {
 		for _, d := range all {
 			if err := cli.PrintJSON(w, d); err != nil {
@@ -255,8 +113,8 @@ func (r *replay) print(w io.Writer, asJSON bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "COUNT\tDESTINATION\tWHAT\tSANDBOX\tWAS\tWOULD BE\tLAST")
 	for _, d := range all {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, logsource.Cell(d.Destination), logsource.Cell(d.What), logsource.Cell(d.Sandbox),
-			logsource.Cell(d.Was+" by "+d.WasRule), logsource.Cell(d.Now+" by "+d.NowRule), logsource.Cell(d.Flow))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, cli.Cell(d.Destination), cli.Cell(d.What), cli.Cell(d.Sandbox),
+			cli.Cell(d.Was+" by "+d.WasRule), cli.Cell(d.Now+" by "+d.NowRule), cli.Cell(d.Flow))
 	}
 	return table.Flush()
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/policycmd"
 	"github.com/egressd/egressd/daemon"
 	"github.com/spf13/cobra"
 )
@@ -38,7 +37,7 @@ writes units for that.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.Serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, daemon.Tailoring{AcceptDamage: accept, Explain: policycmd.Explain})
+			return daemon.Serve(cmd.Context(), cmd.ErrOrStderr(), path, drain, daemon.Tailoring{AcceptDamage: accept})
 		},
 	}
 	cli.ConfigFlag(cmd, &path)

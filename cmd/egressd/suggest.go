@@ -10,11 +10,11 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -36,18 +36,18 @@ of egressd log.`,
   egressd suggest --run last
   egressd suggest --run last 'host:*.example.com'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type suggestOptions struct {
-	logsource.Source
+	source.Source
 	json bool
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -65,4 +66,12 @@ func OneArgument(what, example string) cobra.PositionalArgs {
 		}
 		return hint.Misused(fmt.Errorf("%s takes %s, and was given %d arguments", cmd.CommandPath(), what, len(args)), example)
 	}
+}
+
+// LogFlags adds --config, --dir and --run to a command that reads the audit log.
+func LogFlags(cmd *cobra.Command, s *source.Source) {
+	ConfigFlag(cmd, &s.Config)
+	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
+	cmd.Flags().StringVar(&s.Run, "run", "", "the log of a run of egressd run: last, or its `ID`")
+	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 }

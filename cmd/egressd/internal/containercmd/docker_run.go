@@ -15,13 +15,13 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/dockerrun"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
 
@@ -92,7 +92,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	socket = places.Real(socketPath(socket))
+	socket = hostpaths.Real(socketPath(socket))
 	if err := checkDoorAndEngine(c, socket); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 	if err != nil {
 		return hint.Failed(err, "egressd docker run, from a file")
 	}
-	err = syscall.Exec(docker, slices.Concat([]string{"docker"}, dockerArguments(c, image, places.Real(own), socket, argv)), os.Environ())
+	err = syscall.Exec(docker, slices.Concat([]string{"docker"}, dockerArguments(c, image, hostpaths.Real(own), socket, argv)), os.Environ())
 	return hint.Failed(fmt.Errorf("start docker: %w", err), "docker version")
 }
 
@@ -146,16 +146,16 @@ func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
 	}
-	engine := places.Real(strings.TrimPrefix(strings.TrimPrefix(cmp.Or(host, "/run/docker.sock"), policy.UnixListener), "//"))
-	never := append(places.DoorsBut(nil), engine, "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", filepath.Dir(socket))
+	engine := hostpaths.Real(strings.TrimPrefix(strings.TrimPrefix(cmp.Or(host, "/run/docker.sock"), policy.UnixListener), "//"))
+	never := append(hostpaths.HostSockets(nil), engine, "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", filepath.Dir(socket))
 	below := []string{"/proc", "/sys", "/dev"} // which are not to be had above either
 	for _, source := range c.Sources {
-		real := places.Real(source)
+		real := hostpaths.Real(source)
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
 			return hint.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
 		}
 		for _, door := range append(never, below...) {
-			if places.IsOrHolds(real, door) || slices.Contains(below, door) && places.Within(real, door) {
+			if hostpaths.IsOrHolds(real, door) || slices.Contains(below, door) && hostpaths.Within(real, door) {
 				return hint.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
 			}
 		}

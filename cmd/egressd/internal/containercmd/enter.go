@@ -13,14 +13,14 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
 

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
 
@@ -91,7 +91,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 		}
 		return sayFindings(w, servingFindings(cfg), o.json)
 	}
-	all := append(machineFindings(), socketFindings(places.DoorsBut(nil))...)
+	all := append(machineFindings(), socketFindings(hostpaths.HostSockets(nil))...)
 	cfg, err := config.Load(o.config)
 	var none *config.NotFoundError
 	switch {
@@ -219,7 +219,7 @@ func policyFinding(c *config.Config) Symptom {
 			break
 		}
 	}
-	if dir, err := os.Getwd(); err == nil && places.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
+	if dir, err := os.Getwd(); err == nil && hostpaths.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
 		return Symptom{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
 	return Symptom{Check: "policy", Says: c.Path}
@@ -228,7 +228,7 @@ func policyFinding(c *config.Config) Symptom {
 // isOwnPlace reports whether a policy is where that of its user belongs.
 func isOwnPlace(path string) bool {
 	dir, err := os.UserConfigDir()
-	return err == nil && places.IsOrHolds(dir, path)
+	return err == nil && hostpaths.IsOrHolds(dir, path)
 }
 
 // variableFindings are about proxy variables: what they name, and what they leave

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/exits"
 )
 
 // symptomsOf has doctor look at a policy and variables, without the machine.

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -43,7 +43,7 @@ func insideFindings(getenv func(string) string) []Symptom {
 	if err != nil {
 		return []Symptom{{"container", err.Error(), "a container with /proc"}}
 	}
-	all := append([]Symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(places.DoorsBut(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
+	all := append([]Symptom{insideCapabilities(p.Capabilities)}, socketFindings(append(hostpaths.HostSockets(nil), "/run/docker.sock", "/var/run/docker.sock"))...)
 	return append(all, insideProcesses("/proc"), insideNetwork("/sys/class/net"), insideRoutes("/proc/net", getenv), insideExceptions(getenv), insideBundles(getenv))
 }
 

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/daemon/confine"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
 
@@ -75,7 +75,7 @@ func selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err erro
 		return nil, false, exits.NoSandbox(err)
 	}
 	defer closeSockets(sockets)
-	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: places.DoorsBut(nil), Fixed: places.OwnProgram(), Packets: true}
+	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
 	tried, err = jail.Prepare(p)
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)

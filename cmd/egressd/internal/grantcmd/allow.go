@@ -5,19 +5,17 @@ package grantcmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logcmd"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -62,7 +60,7 @@ of that request alone, as with --sandbox; a saved line is for all.`,
 	o.addFlags(cmd, "allow")
 	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		return o.CompleteIDs(cmd, nil, word)
+		return cli.CompleteIDs(&o.Source)(cmd, nil, word)
 	})
 	return cmd
 }
@@ -96,7 +94,7 @@ every host below it, '*:*' everything.`,
 }
 
 type options struct {
-	logsource.Source
+	source.Source
 	verdict       string
 	from, sandbox string
 	lasts         time.Duration
@@ -104,7 +102,7 @@ type options struct {
 }
 
 func (o *options) addFlags(cmd *cobra.Command, what string) {
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that it is for (default: all of them)")
@@ -131,56 +129,28 @@ func (o *options) contradiction(timed bool) error {
 }
 
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
-	patterns, err := o.parse(args)
+	patterns, err := edit.Patterns(args, o.verdict, o.line)
 	if err != nil {
 		return err
 	}
 	if !o.save {
 		return o.ask(ctx, stdout, stderr, patterns)
 	}
-	a, err := newAddition(o.Config, o.verdict)
+	a, err := edit.New(o.Config, o.verdict)
 	if err != nil {
 		return err
 	}
 	if o.from != "" {
-		who, err := o.answered(a.config, patterns)
+		who, err := o.answered(a.Config, patterns)
 		if err != nil {
 			return err
 		}
-		a.answers(who)
+		a.Answers(who.Decisive.Sandbox)
 	}
-	if err := a.add(patterns); err != nil {
+	if err := a.Add(patterns); err != nil {
 		return err
 	}
 	return o.finish(a, stdout, stderr)
-}
-
-// parse reads the arguments, and refuses what no command may add.
-func (o *options) parse(args []string) ([]policy.Pattern, error) {
-	if len(args) == 0 {
-		return nil, hint.Misused(fmt.Errorf("there is nothing to %s", o.verdict), o.line("example.com"))
-	}
-	var patterns []policy.Pattern
-	for _, arg := range args {
-		p, err := policy.ParsePattern(arg)
-		var wrong *policy.PatternError
-		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
-			return nil, hint.Misused(err, o.line(shell.Pattern(wrong.Hint)))
-		}
-		if err != nil {
-			return nil, hint.Misused(err, o.line("example.com")+", or example.com:8443")
-		}
-		if o.verdict == "allow" {
-			err = policy.CheckGrant(p)
-		}
-		if err != nil {
-			return nil, hint.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
-		}
-		if !slices.Contains(patterns, p) {
-			patterns = append(patterns, p)
-		}
-	}
-	return patterns, nil
 }
 
 // line is the command for other hosts.
@@ -205,7 +175,7 @@ func (o *options) saving(patterns []policy.Pattern) string {
 }
 
 // answered finds the refusal that a grant answers, and refuses the grant where it does not.
-func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*logcmd.Story, error) {
+func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*story.Story, error) {
 	source := o.Source
 	if source.Dir == "" && source.Run == "" {
 		dir, err := c.AuditDir()
@@ -219,34 +189,16 @@ func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*logcmd
 		return nil, err
 	}
 	defer log.Close()
-	s, err := logcmd.FindStory(log, strings.ToUpper(o.from))
+	s, err := story.Find(log, strings.ToUpper(o.from))
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range patterns {
-		if err := answeredBy(s, p); err != nil {
+		if err := s.AnsweredBy(p); err != nil {
 			return nil, hint.Failed(err, "egressd why "+s.Flow+o.Flags())
 		}
 	}
 	return s, nil
-}
-
-// answeredBy says why allowing p does not answer the story, or nil: it has to
-// be just what was refused.
-func answeredBy(s *logcmd.Story, p policy.Pattern) error {
-	if s.Record() == nil || s.Decision.Action == "allow" {
-		return fmt.Errorf("%s was not refused", s.Flow)
-	}
-	host := logs.RefusedHost(s.Record())
-	if host == "" {
-		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, logs.Why(s.Record()))
-	}
-	for _, text := range []string{host, logs.Destination(s.Record())} {
-		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, logs.Destination(s.Record()), p)
 }
 
 func patternTexts(patterns []policy.Pattern) []string {

@@ -38,7 +38,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 			return err
 		}
 		if q.From = s.Flow; q.Sandbox == "" {
-			q.Sandbox = s.Record().Sandbox
+			q.Sandbox = s.Decisive.Sandbox
 		}
 	}
 	c, err := client.Dial(o.Config)

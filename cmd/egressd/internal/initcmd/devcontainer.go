@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrate"
 	"github.com/egressd/egressd/internal/durable"
@@ -18,6 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
 

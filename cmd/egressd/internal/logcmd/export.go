@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -38,12 +39,12 @@ egressd log --json.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
   egressd log export --format cef verdict:deny`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
 	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`, which is there when all of it is")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
@@ -51,7 +52,7 @@ egressd log --json.`,
 }
 
 type exportOptions struct {
-	logsource.Source
+	source.Source
 	format, out string
 }
 
@@ -85,7 +86,7 @@ func (o *exportOptions) unknownFormat() error {
 
 // exportTo writes what passes the filter. It remembers only the flows that are
 // open, so that a filter sees of their ends what it sees of them in egressd log.
-func exportTo(w io.Writer, log *logsource.Reader, f *logs.Filter, encode export.Encoder) error {
+func exportTo(w io.Writer, log *source.Reader, f *logs.Filter, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	from := export.Here()
 	var joiner logs.Joiner

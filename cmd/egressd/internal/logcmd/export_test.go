@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs/export"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // TestExportJoinsWhatIsFarApart has flows end long after they began, in records that
@@ -33,7 +33,7 @@ func TestExportJoinsWhatIsFarApart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), lines, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log, f, err := (&logsource.Source{Dir: dir}).Ask([]string{"host:a.test", "up:1"})
+	log, f, err := (&source.Source{Dir: dir}).Ask([]string{"host:a.test", "up:1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
@@ -38,7 +38,7 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	read, written := io.Pipe()
 	ended := make(chan error, 1)
-	o := logOptions{Source: logsource.Source{Dir: dir}, follow: true, tail: 2}
+	o := logOptions{Source: source.Source{Dir: dir}, follow: true, tail: 2}
 	go func() {
 		ended <- o.run(ctx, written, io.Discard, []string{"host:*.test"})
 		written.Close()
@@ -90,7 +90,7 @@ func TestStreamHoldsOnlyTheTail(t *testing.T) {
 // TestStreamFindsTheEndOfAFlowByItsBeginning has an end that says only which
 // flow it is of.
 func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
-	f, err := logsource.ParseFilter([]string{"host:a.test", "verdict:allow", "up:>1k"}, filterNow)
+	f, err := source.ParseFilter([]string{"host:a.test", "verdict:allow", "up:>1k"}, filterNow)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
@@ -51,7 +50,7 @@ by which witnesses know the log, which verifies nothing: give it to them.`,
 			return err
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cmd.Flags().BoolVar(&forWitness, "witness", false, "the key by which witnesses know the log")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
@@ -94,7 +93,7 @@ Kept elsewhere, it shows later that none of them was changed or cut off.`,
 			return err
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd

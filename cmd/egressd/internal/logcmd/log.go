@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -45,12 +45,12 @@ keeps a value together.
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
@@ -63,7 +63,7 @@ keeps a value together.
 }
 
 type logOptions struct {
-	logsource.Source
+	source.Source
 	follow, json bool
 	tail, top    int
 }
@@ -86,9 +86,9 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	return o.summarise(log, f, stdout, stderr)
 }
 
-func (o *logOptions) summarise(log *logsource.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
-	view := overview{Overview: found, flags: o.Answering(), top: o.top}
+	view := overview{Overview: found, flags: o.AllowFlags(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err
@@ -102,13 +102,13 @@ func (o *logOptions) summarise(log *logsource.Reader, f *logs.Filter, stdout, st
 // overviewOf counts the decisions that pass a filter. It reads the log a second
 // time where there were more lines than could be kept. With an error comes what
 // was counted until then.
-func overviewOf(l *logsource.Reader, f *logs.Filter) (*logs.Overview, error) {
+func overviewOf(l *source.Reader, f *logs.Filter) (*logs.Overview, error) {
 	o := &logs.Overview{}
 	err := l.Decisions(f, o.Add)
 	if err != nil || o.Exact() {
 		return o, err
 	}
-	if err := l.Again(); err != nil {
+	if err := l.Rewind(); err != nil {
 		return o, err
 	}
 	o = o.Again()
@@ -117,7 +117,7 @@ func overviewOf(l *logsource.Reader, f *logs.Filter) (*logs.Overview, error) {
 
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *logsource.Reader, f *logs.Filter, stdout io.Writer) error {
+func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Filter, stdout io.Writer) error {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail

@@ -10,12 +10,12 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -41,7 +41,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
@@ -49,7 +49,7 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 }
 
 type pivotOptions struct {
-	logsource.Source
+	source.Source
 	json   bool
 	by     string
 	top    int
@@ -105,7 +105,7 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 
 // count reads the log twice: which values are to have a line is known only at
 // the end.
-func (o *pivotOptions) count(log *logsource.Reader, f *logs.Filter) (*pivotTable, error) {
+func (o *pivotOptions) count(log *source.Reader, f *logs.Filter) (*pivotTable, error) {
 	row, column := logs.Field(o.fields[0]), func(*egress.Record) string { return "" }
 	if len(o.fields) == 2 {
 		column = logs.Field(o.fields[1])
@@ -119,7 +119,7 @@ func (o *pivotOptions) count(log *logsource.Reader, f *logs.Filter) (*pivotTable
 	}); err != nil {
 		return nil, err
 	}
-	if err := log.Again(); err != nil {
+	if err := log.Rewind(); err != nil {
 		return nil, err
 	}
 	p := logs.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
@@ -205,7 +205,7 @@ func (t *pivotTable) print(w io.Writer) error {
 	fmt.Fprintf(table, "%s\tTOTAL", strings.ToUpper(t.Fields[0]))
 	others := t.others()
 	for _, c := range t.Columns {
-		fmt.Fprintf(table, "\t%s", logsource.Cut(logsource.Cell(c), logsource.LongestColumn))
+		fmt.Fprintf(table, "\t%s", cli.Cut(cli.Cell(c), cli.LongestColumn))
 	}
 	if others {
 		fmt.Fprint(table, "\t"+logs.Beyond)
@@ -218,7 +218,7 @@ func (t *pivotTable) print(w io.Writer) error {
 		rows = append(rows[:len(rows):len(rows)], rest)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s", logsource.CutHost(logsource.Cell(r.Value)), number(r.Total))
+		fmt.Fprintf(table, "%s\t%s", cli.CutHost(cli.Cell(r.Value)), number(r.Total))
 		for i, n := range r.Counts {
 			if i < len(t.Columns) || others {
 				fmt.Fprintf(table, "\t%s", number(n))
@@ -244,7 +244,7 @@ func (t *pivotTable) others() bool {
 
 // completeFields completes the fields of a pivot, and then filters.
 func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	all, directive := o.CompleteFilters(cmd, args, word)
+	all, directive := cli.CompleteFilters(&o.Source)(cmd, args, word)
 	if len(args) < 2 && !strings.Contains(word, ":") {
 		all = append(slices.Clone(logs.FieldNames), all...)
 	}

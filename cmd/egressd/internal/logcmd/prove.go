@@ -11,7 +11,6 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -41,7 +40,7 @@ proof; 5 usage, or the file is not a proof.`,
 			return o.prove(cmd.OutOrStdout(), args)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead, - for standard input")
 	return cmd

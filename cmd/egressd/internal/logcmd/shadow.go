@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
@@ -30,8 +29,8 @@ func printShadows(w io.Writer, groups []*logs.ShadowGroup, now time.Time, colour
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tNOW\tWOULD\tWHY\tLAST")
 	for _, g := range groups {
-		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logsource.CutHost(logsource.Cell(g.Destination)), logsource.Cut(logsource.Cell(g.What), logsource.LongestColumn), logsource.Cut(logsource.Cell(g.Who), logsource.LongestColumn),
-			logsource.Cell(g.Now), logsource.Cell(g.Would), logsource.Cut(logsource.Cell(g.Why), logsource.LongestCell), quantity.Clock(g.Last, now))
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cli.CutHost(cli.Cell(g.Destination)), cli.Cut(cli.Cell(g.What), cli.LongestColumn), cli.Cut(cli.Cell(g.Who), cli.LongestColumn),
+			cli.Cell(g.Now), cli.Cell(g.Would), cli.Cut(cli.Cell(g.Why), cli.LongestCell), quantity.Clock(g.Last, now))
 	}
 	return table.Flush()
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // differing is a record of a decision that the shadow would have made otherwise.
@@ -55,12 +55,12 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 		t.Errorf("the line is %q", shown)
 	}
 	for filter, passes := range map[string]bool{"shadow:deny": true, "shadow:allow": false, "shadow:inspect": false} {
-		f, err := logsource.ParseFilter([]string{filter}, filterNow)
+		f, err := source.ParseFilter([]string{filter}, filterNow)
 		if err != nil || f.Match(a) != passes || f.Match(inspects) != (filter == "shadow:inspect") || f.Match(load) {
 			t.Errorf("%s: %v", filter, err)
 		}
 	}
-	if _, err := logsource.ParseFilter([]string{"shadow:dney"}, filterNow); err == nil {
+	if _, err := source.ParseFilter([]string{"shadow:dney"}, filterNow); err == nil {
 		t.Error("a value that does not exist was taken")
 	}
 }
@@ -72,7 +72,7 @@ func TestWhyTellsOfTheShadow(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	o := whyOptions{Source: logsource.Source{Dir: dir}}
+	o := whyOptions{Source: source.Source{Dir: dir}}
 	if err := o.run(&out, "01KB6"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	attempts "github.com/egressd/egressd/logs/signals"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -35,19 +35,19 @@ they leave out is not compared with either.`,
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest; 0: all")
 	return cmd
 }
 
 type signalsOptions struct {
-	logsource.Source
+	source.Source
 	json bool
 	top  int
 }
@@ -102,7 +102,7 @@ func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, 
 	if a.Score >= 40 {
 		score = colours.Paint("31", score)
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(logsource.Cell(a.Destination)), logsource.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
 	}

@@ -9,10 +9,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/logs/sink"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -38,7 +38,7 @@ are up to a second old, and needs no daemon.`,
 }
 
 type sinksOptions struct {
-	logsource.Source
+	source.Source
 	json bool
 }
 
@@ -74,7 +74,7 @@ func printSinks(stdout io.Writer, states []sink.State) error {
 	fmt.Fprintln(table, "NAME\tTYPE\tTO\tFORMAT\tSENT\tBEHIND\tAGE\tSTATE")
 	for i := range states {
 		s := &states[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", logsource.Cell(s.Name), s.Type, logsource.Cell(s.To), s.Format, s.Sent, s.LagRecords,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cli.Cell(s.Name), s.Type, cli.Cell(s.To), s.Format, s.Sent, s.LagRecords,
 			s.Lag(), printable.Text(sinkState(s)))
 	}
 	return table.Flush()

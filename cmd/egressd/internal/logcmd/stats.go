@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -28,19 +28,19 @@ which hosts, sandboxes and programs had most of them, why there were refusals,
 and how all that lies in time.`,
 		Example:           `  egressd log stats since:1d`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the first `N` of each list; 0 for all")
 	return cmd
 }
 
 type statsOptions struct {
-	logsource.Source
+	source.Source
 	json bool
 	top  int
 }
@@ -75,7 +75,7 @@ func (o *statsOptions) run(stdout io.Writer, words []string) error {
 		return err
 	}
 	if again := s.again(); again != nil {
-		if err := log.Again(); err != nil {
+		if err := log.Rewind(); err != nil {
 			return err
 		}
 		s = again
@@ -232,7 +232,7 @@ func printEntries(w io.Writer, title string, entries []*logs.Entry) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n%s\tCOUNT\tDENIED\tDOWN\tUP\n", title)
 	for _, e := range entries {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", logsource.CutHost(logsource.Cell(e.Value)), e.Count, e.Denied, quantity.Bytes(e.Down), quantity.Bytes(e.Up))
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", cli.CutHost(cli.Cell(e.Value)), e.Count, e.Denied, quantity.Bytes(e.Down), quantity.Bytes(e.Up))
 	}
 	return table.Flush()
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -28,12 +28,12 @@ stands in it as code, and never becomes markup.`,
 		Example: `  egressd log summary --run last
   egressd log summary --run last --markdown >> "$GITHUB_STEP_SUMMARY"`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.CompleteFilters,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
@@ -42,7 +42,7 @@ stands in it as code, and never becomes markup.`,
 }
 
 type summaryOptions struct {
-	logsource.Source
+	source.Source
 	json, markdown bool
 	top            int
 }
@@ -60,7 +60,7 @@ func (o *summaryOptions) run(stdout io.Writer, words []string) error {
 	if err != nil {
 		return err
 	}
-	s := summarised(&overview{Overview: found, flags: o.Answering(), top: o.top})
+	s := summarised(&overview{Overview: found, flags: o.AllowFlags(), top: o.top})
 	out := bufio.NewWriter(stdout)
 	switch {
 	case o.json:
@@ -219,7 +219,7 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 
 // markdownCode is text as code in a cell of a table, cut to what fits.
 func markdownCode(s string) string {
-	return markdownWhole(logsource.Cut(printable.Word(s), logsource.LongestCell))
+	return markdownWhole(cli.Cut(printable.Word(s), cli.LongestCell))
 }
 
 // markdownWhole is text as code, all of it: half a command is another one. In a code

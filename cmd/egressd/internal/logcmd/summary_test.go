@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/testfiles"
@@ -61,15 +61,15 @@ func TestCellsAreNarrow(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "–", "…": "…", "a.test": "a.test", "日本": `\u{65e5}\u{672c}`, "\x1b[2J": `\x1b[2J`, "\u202eevil": `\u{202e}evil`, "é": "é", "😀": `\u{1f600}`,
 	} {
-		if got := logsource.Cell(in); got != want {
+		if got := cli.Cell(in); got != want {
 			t.Errorf("logs.Cell(%q) = %q, want %q", in, got, want)
 		}
 	}
 	long := strings.Repeat("a", 200) + ".evil.test:443"
-	if got := logsource.CutHost(long); len([]rune(got)) != logsource.LongestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
+	if got := cli.CutHost(long); len([]rune(got)) != cli.LongestCell || !strings.HasPrefix(got, "aaa") || !strings.HasSuffix(got, "….evil.test:443") && !strings.HasSuffix(got, ".evil.test:443") {
 		t.Errorf("the host is cut to %q", got)
 	}
-	if got := logsource.Cut("abcdef", 4); got != "abc…" || logsource.Cut("abcd", 4) != "abcd" {
+	if got := cli.Cut("abcdef", 4); got != "abc…" || cli.Cut("abcd", 4) != "abcd" {
 		t.Errorf("cut to %q", got)
 	}
 }

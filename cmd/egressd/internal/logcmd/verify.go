@@ -12,12 +12,12 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -55,7 +55,7 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
 	o.witnesses.flags(cmd)
@@ -79,7 +79,7 @@ func asUnread(err error) error {
 
 // A signedSource is a log and the key that it is verified with.
 type signedSource struct {
-	logsource.Source
+	source.Source
 	key   string
 	asked audit.Witnessed // of a run: of the index
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/story"
 )
 
 // An overview is what the log comes to, for a terminal.
@@ -44,8 +44,8 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 			shown = groups[:o.top]
 		}
 		for _, g := range shown {
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, logsource.CutHost(logsource.Cell(g.Destination)), logsource.Cut(logsource.Cell(g.What), logsource.LongestColumn),
-				logsource.Cut(logsource.Cell(o.who(g)), logsource.LongestColumn), logsource.Cut(logsource.Cell(g.Why), logsource.LongestCell), quantity.Clock(g.Last, now), logsource.Cell(remark(g, o.flags)))
+			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cli.CutHost(cli.Cell(g.Destination)), cli.Cut(cli.Cell(g.What), cli.LongestColumn),
+				cli.Cut(cli.Cell(o.who(g)), cli.LongestColumn), cli.Cut(cli.Cell(g.Why), cli.LongestCell), quantity.Clock(g.Last, now), cli.Cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -74,7 +74,7 @@ func remark(g *logs.Group, flags string) string {
 	case g.Allow == "" || g.Destination == logs.Beyond:
 		return ""
 	default:
-		return fixText(g.Allow, g.Flow) + flags
+		return story.FixFor(g.Allow, g.Flow) + flags
 	}
 }
 
@@ -128,7 +128,7 @@ func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	fields := []string{quantity.Clock(r.Time, now), colours.Mark(action)}
 	for _, s := range lineWords(r, action) {
 		if s != "" {
-			fields = append(fields, logsource.Cut(printable.Word(s), longestField))
+			fields = append(fields, cli.Cut(printable.Word(s), longestField))
 		}
 	}
 	return strings.Join(fields, "  ")
@@ -160,7 +160,7 @@ const (
 )
 
 // lineWho is who it was, as far as there is room in a line.
-func lineWho(r *egress.Record) string { return logsource.Cut(logs.Who(r), logsource.LongestCell) }
+func lineWho(r *egress.Record) string { return cli.Cut(logs.Who(r), cli.LongestCell) }
 
 func recordPath(r *egress.Record) string {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/story"
 )
 
 var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -107,11 +108,11 @@ func TestFixIsOfferedOnlyForPublicHostsThatNoRuleSpeaksOf(t *testing.T) {
 		if row.want != "" {
 			want = "egressd allow " + row.want + " --from A"
 		}
-		if got := fixFor(r); got != want {
+		if got := story.Fix(r); got != want {
 			t.Errorf("fix for %s of %q (%s) is %q, want %q", row.class, row.host, row.space, got, want)
 		}
 	}
-	if got := fixFor(&egress.Record{Kind: egress.KindRefused, Decision: &egress.RecordDecision{Class: "default-deny"}}); got != "" {
+	if got := story.Fix(&egress.Record{Kind: egress.KindRefused, Decision: &egress.RecordDecision{Class: "default-deny"}}); got != "" {
 		t.Errorf("fix without a destination is %q", got)
 	}
 }
@@ -129,16 +130,16 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 	} {
 		r := opened("A", row.host, "deny")
 		r.Dst.Port = row.port
-		if got := fixFor(r); got != row.want {
+		if got := story.Fix(r); got != row.want {
 			t.Errorf("fix for %s at port %d is %q, want %q", row.host, row.port, got, row.want)
 		}
 	}
 	own := opened("A", "a.test", "deny")
 	own.Decision.Layer = "sandbox"
-	if got := fixFor(own); got != "" {
+	if got := story.Fix(own); got != "" {
 		t.Errorf("fix for a sandbox with a list of its own is %q", got)
 	}
-	if got := fixFor(opened("", "a.test", "deny")); got != "" {
+	if got := story.Fix(opened("", "a.test", "deny")); got != "" {
 		t.Errorf("fix without an id is %q", got)
 	}
 }
@@ -190,7 +191,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
 		t.Errorf("the overview is\n%s", table.String())
 	}
-	s := Story{Flow: "A", records: []*egress.Record{open, end}, decisive: open, Decision: open.Decision, end: end}
+	s := storyView{&story.Story{Flow: "A", Records: []*egress.Record{open, end}, Decisive: open, Decision: open.Decision, End: end}}
 	if err := s.print(&told, "", cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,5 +223,16 @@ func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 	}
 	if got := show(first, second); !strings.Contains(got, " ci/curl ") || !strings.Contains(got, " web ") {
 		t.Errorf("two sandboxes:\n%s", got)
+	}
+}
+
+// TestAStoryNamesTheOthersThatItsSumHolds prints a denial whose record sums the denials of other names.
+func TestAStoryNamesTheOthersThatItsSumHolds(t *testing.T) {
+	first, sum := opened("X", "a.evil.test", "deny"), opened("X", "*.evil.test", "deny")
+	sum.Count, sum.Names = 40, &egress.RecordNames{First: "b.evil.test:443", Last: "z.evil.test:443"}
+	s := storyView{&story.Story{Flow: "X", Records: []*egress.Record{first, sum, sum}, Decisive: first, Decision: first.Decision, Times: 81}}
+	var said strings.Builder
+	if err := s.print(&said, "egressd.yaml", cli.Palette{}); err != nil || !strings.Contains(said.String(), "81, with those of other names, since the sandbox was refused too much: first b.evil.test:443, last z.evil.test:443") {
+		t.Errorf("%v: %s", err, said.String())
 	}
 }

@@ -1,22 +1,20 @@
 package logcmd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -54,18 +52,18 @@ A way to allow what was refused is shown only for a public destination that no
 rule speaks of: never for private addresses, for metadata services, or for what
 a rule refuses on purpose.`,
 		Args:              cli.OneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
-		ValidArgsFunction: o.CompleteIDs,
+		ValidArgsFunction: cli.CompleteIDs(&o.Source),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.OutOrStdout(), args[0])
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
 type whyOptions struct {
-	logsource.Source
+	source.Source
 	json   bool
 	around bool // tell of what was before and after
 }
@@ -79,136 +77,36 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		return err
 	}
 	defer log.Close()
-	story, err := FindStory(log, strings.ToUpper(id))
+	found, err := story.Find(log, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
-	if story.Fix != "" {
-		story.Fix += o.Answering()
+	if found.Fix != "" {
+		found.Fix += o.AllowFlags()
 	}
 	if o.around {
-		if err := story.link(log); err != nil {
+		if err := found.Link(log); err != nil {
 			return err
 		}
 	}
 	if o.json {
-		return cli.PrintJSON(stdout, story)
+		return cli.PrintJSON(stdout, found)
 	}
-	return story.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
+	return storyView{found}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
 }
 
-// maxStoryRecords bounds what is kept of one flow: an inspected tunnel can
-// hold any number of requests. The end of the flow is kept in any case.
-const maxStoryRecords = 200
+// A storyView prints a story for a person.
+type storyView struct{ *story.Story }
 
-// A Story is all that the log holds about one flow.
-type Story struct {
-	Flow     string                 `json:"flow"`
-	Decision *egress.RecordDecision `json:"decision"`
-	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // what the policy in shadow would have decided
-	Fix      string                 `json:"fix,omitempty"`    // the command that would let it pass
-	Times    int64                  `json:"times,omitempty"`  // how often it was refused in the same way, where that is more than once
-	Signal   *egress.RecordSignal   `json:"signal,omitempty"` // what was noticed beside the decision
-	LeftOut  int                    `json:"left_out,omitempty"`
-	Linked   []linked               `json:"linked,omitempty"`  // what the same program did within a minute, see egressd log show
-	Further  int                    `json:"further,omitempty"` // of them, those that are left out
-	Records  []json.RawMessage      `json:"records"`
-
-	records  []*egress.Record
-	decisive *egress.Record
-	end      *egress.Record
-}
-
-// Record is the record of the decision, or nil where there is none.
-func (s *Story) Record() *egress.Record { return s.decisive }
-
-// FindStory collects the records of the one flow whose id begins with prefix.
-func FindStory(log *logsource.Reader, prefix string) (*Story, error) {
-	found := map[string]*Story{}
-	err := log.Each(func(text string, r *egress.Record) error {
-		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
-			return nil
-		}
-		s := found[r.Flow]
-		if s == nil && len(found) == maxCandidates {
-			return errTooMany
-		}
-		if s == nil {
-			s = &Story{Flow: strings.Clone(r.Flow)}
-			found[s.Flow] = s
-		}
-		s.add(text, logs.Clone(r))
-		return nil
-	})
-	if err != nil && !errors.Is(err, errTooMany) {
-		return nil, err
-	}
-	switch len(found) {
-	case 0:
-		return nil, hint.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
-	case 1:
-		for _, s := range found {
-			return s, nil
-		}
-	}
-	return nil, ambiguous(prefix, found)
-}
-
-// maxCandidates is how many ids are named where a prefix fits several.
-const maxCandidates = 5
-
-var errTooMany = errors.New("too many ids begin alike")
-
-func ambiguous(prefix string, found map[string]*Story) error {
-	ids := slices.Sorted(maps.Keys(found))
-	return hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
-}
-
-func (s *Story) add(text string, r *egress.Record) {
-	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
-		s.Decision, s.decisive = r.Decision, r
-		s.Fix = fixFor(r)
-	}
-	if r.Shadow != nil {
-		s.Shadow = r.Shadow
-	}
-	if r.Signal != nil {
-		s.Signal = r.Signal
-	}
-	if r.Count > 0 {
-		s.Times = max(s.Times, 1) + r.Count
-	}
-	if r.Kind == egress.KindClose {
-		s.end = r
-	} else if len(s.records) >= maxStoryRecords {
-		s.LeftOut++
-		return
-	}
-	s.records = append(s.records, r)
-	s.Records = append(s.Records, json.RawMessage(text))
-}
-
-// strictness orders the actions of records.
-func strictness(action string) int {
-	switch action {
-	case "allow":
-		return 0
-	case "ask":
-		return 1
-	default:
-		return 2
-	}
-}
-
-func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error {
-	r, d := s.decisive, s.Decision
+func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) error {
+	r, d := s.Decisive, s.Decision
 	if d == nil {
-		r, d = s.records[0], &egress.RecordDecision{Action: "unknown"}
+		r, d = s.Records[0], &egress.RecordDecision{Action: "unknown"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), logsource.Cell(logs.Destination(r)), printable.Text(s.Flow))
+	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), cli.Cell(logs.Destination(r)), printable.Text(s.Flow))
 	cli.Field(&b, "asked", askedText(r))
-	cli.Field(&b, "when", s.records[0].Time.Local().Format(time.DateTime))
+	cli.Field(&b, "when", s.Records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {
 		cli.Field(&b, "times", fmt.Sprintf("%d, %s", s.Times, s.alike()))
 	}
@@ -227,13 +125,13 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 	cli.Field(&b, "question", questionText(d))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
-		cli.Field(&b, "shadow", logsource.ShadowText(s.Shadow))
+		cli.Field(&b, "shadow", cli.ShadowText(s.Shadow))
 		cli.Field(&b, "", "the policy "+s.Shadow.Policy+" stands beside the one in force, and decides nothing")
 	}
 	cli.Field(&b, "sent", r.Raw)
 	cli.Field(&b, "ended", s.endText())
-	if s.end != nil {
-		cli.Field(&b, "note", s.end.Note)
+	if s.End != nil {
+		cli.Field(&b, "note", s.End.Note)
 	}
 	s.printRecords(&b, colours)
 	s.printLinked(&b, colours)
@@ -243,8 +141,8 @@ func (s *Story) print(w io.Writer, policyPath string, colours cli.Palette) error
 }
 
 // alike says what the refusals of a flow have in common.
-func (s *Story) alike() string {
-	for _, r := range s.records {
+func (s storyView) alike() string {
+	for _, r := range s.Records {
 		if r.Names != nil {
 			return "with those of other names, since the sandbox was refused too much: " + namesText(r)
 		}
@@ -253,20 +151,20 @@ func (s *Story) alike() string {
 }
 
 // printRecords lists the records where the decisive one is not the only one.
-func (s *Story) printRecords(b *strings.Builder, colours cli.Palette) {
-	if len(s.records) < 2 {
+func (s storyView) printRecords(b *strings.Builder, colours cli.Palette) {
+	if len(s.Records) < 2 {
 		return
 	}
 	fmt.Fprintln(b, "  records")
-	for _, r := range s.records {
-		fmt.Fprintf(b, "    %s\n", line(r, s.records[0].Time, colours))
+	for _, r := range s.Records {
+		fmt.Fprintf(b, "    %s\n", line(r, s.Records[0].Time, colours))
 	}
 	if s.LeftOut > 0 {
 		fmt.Fprintf(b, "    and %d more: egressd log --json flow:%s\n", s.LeftOut, printable.Text(s.Flow))
 	}
 }
 
-func (s *Story) printFix(b *strings.Builder, policyPath string) {
+func (s storyView) printFix(b *strings.Builder, policyPath string) {
 	if s.Fix == "" {
 		return
 	}
@@ -276,6 +174,35 @@ func (s *Story) printFix(b *strings.Builder, policyPath string) {
 		what = "adds a line to "
 	}
 	cli.Field(b, "", what+policyPath+", if this is meant to pass")
+}
+
+// printLinked tells what the same program did around the story.
+func (s storyView) printLinked(b *strings.Builder, colours cli.Palette) {
+	by := "program"
+	if s.Decisive != nil && logs.Process(s.Decisive) == "" {
+		by = "sandbox"
+	}
+	for _, after := range []bool{false, true} {
+		title := map[bool]string{false: "before", true: "after"}[after]
+		for _, l := range s.Linked {
+			if l.After != after {
+				continue
+			}
+			if title != "" {
+				fmt.Fprintf(b, "  %s, by the same %s\n", title, by)
+				title = ""
+			}
+			count := ""
+			if l.Count > 1 {
+				count = fmt.Sprintf("%d × ", l.Count)
+			}
+			fmt.Fprintf(b, "    %s  %s  %s%s: %s  %s  %s  %s\n", quantity.Clock(l.Time, s.Records[0].Time), colours.Mark(l.Verdict), count, printable.Text(l.Relation),
+				cli.CutHost(cli.Cell(l.Destination)), cli.Cut(cli.Cell(l.What), cli.LongestColumn), cli.Cut(cli.Cell(l.Why), cli.LongestCell), printable.Text(l.Flow))
+		}
+	}
+	if s.Further > 0 {
+		fmt.Fprintf(b, "    and %d more within a minute\n", s.Further)
+	}
 }
 
 func askedText(r *egress.Record) string {
@@ -310,12 +237,12 @@ func serverName(r *egress.Record) string {
 	return r.TLS.SNI
 }
 
-func (s *Story) endText() string {
+func (s storyView) endText() string {
 	switch {
-	case s.end != nil:
-		text := trafficText(s.end)
-		if s.end.Outcome != "" {
-			text += ": " + s.end.Outcome
+	case s.End != nil:
+		text := trafficText(s.End)
+		if s.End.Outcome != "" {
+			text += ": " + s.End.Outcome
 		}
 		return text
 	case s.Decision != nil && s.Decision.Action == "allow":
@@ -323,22 +250,6 @@ func (s *Story) endText() string {
 	default:
 		return "nothing passed"
 	}
-}
-
-// fixFor returns the command that would allow what r refused, up to the flags of
-// [logsource.Source.Answering], or "" where none
-// may be offered: a tool that always prints the command that opens the hole
-// trains people to paste it.
-func fixFor(r *egress.Record) string {
-	host := logs.Allowable(r)
-	if host == "" {
-		return ""
-	}
-	return fixText(host, r.Flow)
-}
-
-func fixText(host, flow string) string {
-	return "egressd allow " + shell.Pattern(host) + " --from " + flow
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.

@@ -1,19 +1,17 @@
 package policycmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
 
@@ -86,16 +84,16 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	code := cli.ExitOK
 	for _, arg := range args {
-		a, err := o.answer(p, config.EntryOf(who).Sandbox(), arg)
+		a, err := explain.Check(p, config.EntryOf(who).Sandbox(), o.method, arg)
 		if err != nil {
 			cli.Explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
 			code = stricter(code, cli.ExitUnsure)
 			continue
 		}
-		if err := a.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
+		if err := printAnswer(stdout, a, o.json, cli.PaletteFor(stdout)); err != nil {
 			return err
 		}
-		code = stricter(code, a.code())
+		code = stricter(code, exitCode(a))
 	}
 	if code == cli.ExitOK {
 		return nil
@@ -113,115 +111,8 @@ func stricter(a, b int) int {
 	return cli.ExitOK
 }
 
-// An answer is what would happen to one request.
-type answer struct {
-	Request   string       `json:"request"` // what was judged: a tunnel that is not inspected shows less than a URL says
-	Sandbox   string       `json:"sandbox"`
-	Verdict   string       `json:"verdict"`
-	Class     policy.Class `json:"class,omitempty"`
-	Rule      string       `json:"rule,omitempty"`
-	Layer     policy.Layer `json:"layer,omitempty"`
-	Reason    string       `json:"reason,omitempty"`
-	AllowedIf []string     `json:"allowed_if,omitempty"`
-	Policy    string       `json:"policy"`
-
-	// Inspected is true for a tunnel that is inspected, and for a request
-	// inside one.
-	Inspected bool `json:"inspected,omitempty"`
-
-	// Credential is the id of the rule whose credential the request is given.
-	Credential string `json:"credential,omitempty"`
-
-	// MaxBytesUp is how many bytes of the tunnel, or of the request's body, may go
-	// up; 0 means any number.
-	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
-
-	// AddressesJudged is false for a name: it is resolved only when dialled.
-	AddressesJudged bool `json:"addresses_judged"`
-
-	// Shadow is what the policy in shadow would say, where that differs.
-	Shadow *shadowView `json:"shadow,omitempty"`
-
-	notes []string
-}
-
-func (o *checkOptions) answer(p *policy.Policy, who policy.Sandbox, arg string) (*answer, error) {
-	j, err := o.judge(p, who, arg, nil)
-	if err != nil {
-		return nil, err
-	}
-	return o.answerOf(p, j), nil
-}
-
-// A judgement is what was asked, and what came of it.
-type judgement struct {
-	asked, judged policy.Request // judged is what counted of it
-	decision      policy.Decision
-}
-
-// judge decides an argument whose name resolves to addrs, as far as that is known.
-func (o *checkOptions) judge(p *policy.Policy, who policy.Sandbox, arg string, addrs []netip.Addr) (j judgement, err error) {
-	if j.asked, err = parseCheck(arg, o.method); err != nil {
-		return j, err
-	}
-	j.asked.Sandbox, j.asked.Usage, j.asked.Time, j.asked.Destination.Addrs = who, new(policy.Usage), time.Now(), addrs
-	j.decision, j.judged = p.Judge(context.Background(), j.asked)
-	return j, nil
-}
-
-func (o *checkOptions) answerOf(p *policy.Policy, j judgement) *answer {
-	d, dst := j.decision, &j.judged.Destination
-	a := &answer{
-		Request: requestText(&j.judged), Sandbox: j.asked.Sandbox.Name, Verdict: d.Verdict.Action(),
-		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
-		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
-		Credential:      d.Inject,
-		MaxBytesUp:      d.MaxBytesUp,
-		AddressesJudged: dst.Addr.IsValid() || len(dst.Addrs) > 0,
-	}
-	a.Shadow = shadowOf(p, j.asked, d, a.Inspected)
-	a.notes = notesOn(d, &j.judged, j.asked.HTTP != nil || o.method != "")
-	if a.Verdict == "allow" && !a.AddressesJudged {
-		a.notes = append(a.notes, "the addresses that the name resolves to are judged when it is dialled")
-	}
-	return a
-}
-
-// parseCheck reads an argument, with the method where it is a URL.
-func parseCheck(arg, method string) (policy.Request, error) {
-	if method != "" && strings.Contains(arg, "://") {
-		arg = method + " " + arg
-	}
-	return policy.ParseCheck(arg)
-}
-
-// notesOn says how what was judged differs from what was asked, which had a
-// method if saidMore.
-func notesOn(d policy.Decision, judged *policy.Request, saidMore bool) []string {
-	switch {
-	case d.Verdict == policy.Inspect && saidMore:
-		return []string{"the tunnel is inspected, and every request in it decided; ask about a URL to have its method count"}
-	case d.Verdict == policy.Inspect:
-		return []string{"the tunnel is inspected, and every request in it decided"}
-	case judged.HTTP != nil && judged.TLS != nil:
-		return []string{"judged as a request inside a tunnel that is inspected"}
-	case judged.HTTP == nil && saidMore:
-		return []string{"judged as a tunnel: it is not inspected, so its method and path do not count"}
-	}
-	return nil
-}
-
-func requestText(r *policy.Request) string {
-	switch {
-	case r.HTTP == nil:
-		return "CONNECT " + r.Destination.String()
-	case r.TLS != nil:
-		return r.HTTP.Method + " https://" + r.Destination.String() + r.HTTP.Path
-	}
-	return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
-}
-
-func (a *answer) code() int {
+// exitCode is the exit code for a verdict.
+func exitCode(a *explain.Answer) int {
 	switch a.Verdict {
 	case "allow":
 		return cli.ExitOK
@@ -232,7 +123,7 @@ func (a *answer) code() int {
 	}
 }
 
-func (a *answer) print(w io.Writer, asJSON bool, colours cli.Palette) error {
+func printAnswer(w io.Writer, a *explain.Answer, asJSON bool, colours cli.Palette) error {
 	if asJSON {
 		return cli.PrintJSON(w, a)
 	}
@@ -246,8 +137,8 @@ func (a *answer) print(w io.Writer, asJSON bool, colours cli.Palette) error {
 	cli.Field(&b, "credential", credentialText(a.Credential))
 	cli.Field(&b, "goes up", budgetText(a.MaxBytesUp))
 	cli.Field(&b, "policy", a.Policy)
-	cli.Field(&b, "shadow", a.Shadow.text())
-	for _, n := range a.notes {
+	cli.Field(&b, "shadow", shadowText(a.Shadow))
+	for _, n := range a.Notes {
 		cli.Field(&b, "note", n)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -268,8 +159,11 @@ func credentialText(rule string) string {
 	return "that of rule " + rule + " is added"
 }
 
-// Explain is what check says of a request, for who asks a daemon.
-func Explain(p *policy.Policy, who policy.Sandbox, method, request string) (any, error) {
-	o := checkOptions{method: method}
-	return o.answer(p, who, request)
+func shadowText(v *explain.Shadow) string {
+	if v == nil {
+		return ""
+	}
+	return cli.ShadowText(&egress.RecordShadow{
+		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
+	})
 }

@@ -1,22 +1,18 @@
 package policycmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -60,39 +56,6 @@ type explainOptions struct {
 	addresses []string
 }
 
-// An explanation is an answer, and how it comes about.
-type explanation struct {
-	answer
-	AddressClass string        `json:"address_class,omitempty"`
-	Written      []rulePlace   `json:"written,omitempty"` // where the rule that decides is
-	Opinions     []opinionView `json:"opinions"`
-	Fix          string        `json:"fix,omitempty"`
-	Change       string        `json:"change,omitempty"` // what would change it, where no command does
-}
-
-// An opinionView is what one part of the policy says by itself.
-type opinionView struct {
-	Part      string         `json:"part"`
-	Layer     policy.Layer   `json:"layer,omitempty"`
-	Verdict   string         `json:"verdict"`
-	Class     policy.Class   `json:"class,omitempty"`
-	Rule      string         `json:"rule,omitempty"`
-	Reason    string         `json:"reason,omitempty"`
-	AllowedIf []string       `json:"allowed_if,omitempty"`
-	Error     string         `json:"error,omitempty"`
-	Written   []rulePlace    `json:"written,omitempty"`
-	Lines     []standingView `json:"lines,omitempty"`
-}
-
-// A standingView is a line about the destination, and why it decides or does not.
-type standingView struct {
-	rulePlace
-	Effect  string `json:"effect"`
-	Pattern string `json:"pattern"`
-	Address string `json:"address,omitempty"`
-	Stands  string `json:"stands"`
-}
-
 func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	cfg, err := config.Load(o.config)
 	if err != nil {
@@ -110,14 +73,17 @@ func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	if err != nil {
 		return hint.Unsure(err)
 	}
-	e, err := o.explain(cfg, p, config.EntryOf(who).Sandbox(), arg, addrs)
+	e, err := explain.Explain(cfg, p, explain.Question{
+		Sandbox: config.EntryOf(who).Sandbox(), Method: o.method, Request: arg, Addresses: addrs,
+		Flags: (&source.Source{Config: o.config}).Flags(),
+	})
 	if err != nil {
 		return hint.Unsure(hint.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
 	}
-	if err := e.print(stdout, o.json, cli.PaletteFor(stdout)); err != nil {
+	if err := printExplanation(stdout, e, o.json, cli.PaletteFor(stdout)); err != nil {
 		return err
 	}
-	if code := e.code(); code != cli.ExitOK {
+	if code := exitCode(&e.Answer); code != cli.ExitOK {
 		return cli.Status(code)
 	}
 	return nil
@@ -132,189 +98,28 @@ func (o *explainOptions) resolved(arg string) (addrs []netip.Addr, err error) {
 		}
 		addrs = append(addrs, addr)
 	}
-	if asked, err := parseCheck(arg, o.method); err == nil && len(addrs) > 0 && asked.Destination.Addr.IsValid() {
+	if asked, err := explain.Parse(arg, o.method); err == nil && len(addrs) > 0 && asked.Destination.Addr.IsValid() {
 		return nil, hint.Misused(errors.New("the destination is an address, which resolves to nothing else"), "leave out --address")
 	}
 	return addrs, nil
 }
 
-func (o *explainOptions) explain(cfg *config.Config, p *policy.Policy, who policy.Sandbox, arg string, addrs []netip.Addr) (*explanation, error) {
-	j, err := o.judge(p, who, arg, addrs)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := cfg.Lines()
-	if err != nil {
-		return nil, err
-	}
-	e := &explanation{answer: *o.answerOf(p, j), AddressClass: j.decision.AddressClass}
-	for _, opinion := range p.Opinions(context.Background(), &j.judged) {
-		e.Opinions = append(e.Opinions, viewOfOpinion(cfg, &opinion, lines, &j.decision))
-	}
-	e.Written = e.writtenBy(&j.decision)
-	e.Fix, e.Change = e.wayOut(o.config, &j.asked, &j.decision)
-	if !e.AddressesJudged {
-		e.notes = append(e.notes, "rules about addresses have no say, since names are not resolved here; --address ADDR gives them one")
-	}
-	return e, nil
-}
-
-// viewOfOpinion says an opinion, and where what it comes from is written.
-func viewOfOpinion(c *config.Config, o *policy.Opinion, lines []policy.Line, decision *policy.Decision) opinionView {
-	d := &o.Decision
-	v := opinionView{Part: config.PartName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
-	if o.Err != nil {
-		v.Error = o.Err.Error()
-	}
-	if part := c.PartBy(o.By); part != nil {
-		if v.Part = part.At; o.Part == policy.PartCeiling {
-			v.Part += " ceiling"
-		}
-		if d.Verdict != policy.Abstain && o.Err == nil {
-			v.Written = regoAt(part, d)
-		}
-	}
-	lines = slices.DeleteFunc(slices.Clone(lines), func(l policy.Line) bool { return l.Layer != o.Layer })
-	for i := range o.Rules {
-		at := lineAt(lines, &o.Rules[i])
-		if d.Rule == at.Rule && v.Written == nil {
-			v.Written = []rulePlace{at}
-		}
-		v.Lines = append(v.Lines, standingOf(o, i, at, decision))
-	}
-	return v
-}
-
-// standingOf says how a line stands to the others, and to what was decided.
-func standingOf(o *policy.Opinion, i int, at rulePlace, decision *policy.Decision) standingView {
-	s, stands, first := &o.Rules[i], "is less specific", firstOf(o)
-	switch {
-	case i == first && decision.Rule == s.Rule:
-		stands = "decides"
-	case i == first:
-		stands = "would, were it alone"
-	case s.Depends:
-		stands = "depends on the request"
-	case !s.Holds:
-		stands = "is not about this request"
-	case s.Ties:
-		stands = "ties, and the stricter counts"
-	case o.Decision.Verdict == policy.Abstain:
-		stands = "has no say"
-	case i < first:
-		stands = "holds, and a refusal of the address counts"
-	}
-	v := standingView{rulePlace: at, Effect: s.Effect.String(), Pattern: s.Pattern.String(), Stands: stands}
-	if s.Address.IsValid() {
-		v.Address = s.Address.String()
-	}
-	return v
-}
-
-// firstOf is the first line with the id of the rule that spoke, those that hold
-// first: the lines of a preset share one. It is -1 where no line spoke.
-func firstOf(o *policy.Opinion) int {
-	spoke := func(s policy.Standing) bool { return s.Rule == o.Decision.Rule }
-	if i := slices.IndexFunc(o.Rules, func(s policy.Standing) bool { return spoke(s) && (s.Holds || s.Depends) }); i >= 0 {
-		return i
-	}
-	return slices.IndexFunc(o.Rules, spoke)
-}
-
-// writtenBy returns where the rule of the decision is: the part that says the same
-// knows.
-func (e *explanation) writtenBy(d *policy.Decision) []rulePlace {
-	for i := range e.Opinions {
-		o := &e.Opinions[i]
-		if o.Rule == d.Rule && o.Written != nil && (o.Verdict == d.Verdict.String() || d.Verdict != policy.Deny) {
-			return o.Written
-		}
-	}
-	return nil
-}
-
-// wayOut is what would change a refusal: a command where one may be offered, else
-// words.
-func (e *explanation) wayOut(config string, asked *policy.Request, d *policy.Decision) (fix, change string) {
-	if d.Verdict.Action() == "allow" {
-		return "", ""
-	}
-	if host := offered(asked, d); host != "" {
-		source := logsource.Source{Config: config}
-		return "egressd allow " + shell.Pattern(host) + " --save" + source.Flags(), ""
-	}
-	switch {
-	case d.Class == policy.AddressDenied:
-		return "", addressChange(asked, d)
-	case d.Layer == policy.PerSandbox && d.Class == policy.DefaultDeny:
-		return "", "a line under allow of the sandbox: what it may reach is what stands there"
-	case d.Class == policy.PolicyError:
-		return "", "a policy that can be evaluated: the opinions say what failed"
-	case d.Rule == "ceiling":
-		return "", "a wider ceiling, or a rule of the organisation that allows it"
-	case len(d.AllowedIf) > 0:
-		return "", "another request: " + strings.Join(d.AllowedIf, ", or ")
-	case len(e.Written) == 0:
-		return "", ""
-	case e.fromFile(d):
-		return "", "rule " + d.Rule + " without it, or a line under allow that is more specific"
-	}
-	return "", "rule " + d.Rule + " without it: a refusal counts, whatever else allows"
-}
-
-// fromFile reports whether the rule of a decision is a line of the file.
-func (e *explanation) fromFile(d *policy.Decision) bool {
-	for i := range e.Opinions {
-		for _, l := range e.Opinions[i].Lines {
-			if l.Rule == d.Rule && e.Opinions[i].Part == string(policy.PartFile) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// offered returns the host that a command may allow: under the same rules as for a
-// record of the refusal.
-func offered(asked *policy.Request, d *policy.Decision) string {
-	if d.Layer == policy.PerSandbox {
-		return ""
-	}
-	dst := &asked.Destination
-	host := logs.RefusedHost(&egress.Record{
-		Dst:      &egress.RecordDst{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
-		Decision: &egress.RecordDecision{Action: d.Verdict.Action(), Class: string(d.Class)},
-	})
-	if p, err := policy.ParsePattern(host); host == "" || err != nil || policy.CheckGrant(p) != nil {
-		return ""
-	}
-	return host
-}
-
-func addressChange(asked *policy.Request, d *policy.Decision) string {
-	p, err := policy.ParsePattern(asked.Destination.String())
-	if err == nil && policy.CheckGrant(p) != nil {
-		return "nothing that a sandbox should need: " + d.AddressClass + " is open to none"
-	}
-	return "another destination: what is " + d.AddressClass + " is open only where a line under allow names just that"
-}
-
-func (e *explanation) print(w io.Writer, asJSON bool, colours cli.Palette) error {
+func printExplanation(w io.Writer, e *explain.Explanation, asJSON bool, colours cli.Palette) error {
 	if asJSON {
 		return cli.PrintJSON(w, e)
 	}
 	var b strings.Builder
-	e.write(&b, colours)
+	writeExplanation(&b, e, colours)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (e *explanation) write(b *strings.Builder, colours cli.Palette) {
+func writeExplanation(b *strings.Builder, e *explain.Explanation, colours cli.Palette) {
 	fmt.Fprintf(b, "%s %s  %s\n", colours.Mark(e.Verdict), colours.Bold(e.Verdict), printable.Text(e.Request))
 	cli.Field(b, "sandbox", e.Sandbox)
 	cli.Field(b, "rule", printable.Rule(e.Rule, string(e.Layer)))
 	for i := range e.Written {
-		cli.Field(b, "written", e.Written[i].text())
+		cli.Field(b, "written", e.Written[i].String())
 	}
 	cli.Field(b, "class", string(e.Class))
 	cli.Field(b, "address is", e.AddressClass)
@@ -322,19 +127,19 @@ func (e *explanation) write(b *strings.Builder, colours cli.Palette) {
 	cli.Field(b, "allowed if", strings.Join(e.AllowedIf, ", or "))
 	cli.Field(b, "credential", credentialText(e.Credential))
 	cli.Field(b, "policy", e.Policy)
-	cli.Field(b, "shadow", e.Shadow.text())
-	for _, n := range e.notes {
+	cli.Field(b, "shadow", shadowText(e.Shadow))
+	for _, n := range e.Notes {
 		cli.Field(b, "note", n)
 	}
 	fmt.Fprintln(b, "  opinions")
 	for i := range e.Opinions {
-		e.Opinions[i].write(b, colours)
+		writeOpinion(b, &e.Opinions[i], colours)
 	}
 	cli.Field(b, "fix", e.Fix)
 	cli.Field(b, "change", e.Change)
 }
 
-func (v *opinionView) write(b *strings.Builder, colours cli.Palette) {
+func writeOpinion(b *strings.Builder, v *explain.Opinion, colours cli.Palette) {
 	said := "no opinion"
 	if v.Verdict != policy.Abstain.String() {
 		said = v.Verdict + " by " + v.Rule
@@ -358,6 +163,6 @@ func (v *opinionView) write(b *strings.Builder, colours cli.Palette) {
 		return
 	}
 	for i := range v.Written {
-		fmt.Fprintf(b, "      %s\n", printable.Text(v.Written[i].text()))
+		fmt.Fprintf(b, "      %s\n", printable.Text(v.Written[i].String()))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config/configtest"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -18,8 +19,7 @@ func TestExplainAndLsKnowTheLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := explainOptions{}
-	e, err := o.explain(c, p, policy.Sandbox{Name: "web"}, "a.test", nil)
+	e, err := explain.Explain(c, p, explain.Question{Sandbox: policy.Sandbox{Name: "web"}, Request: "a.test"})
 	if err != nil {
 		t.Fatal(err)
 	}

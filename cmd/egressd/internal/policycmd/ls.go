@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -49,7 +49,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	logsource.AddFlags(cmd, &o.Source)
+	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
 	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
@@ -57,7 +57,7 @@ The log is read as a whole, or since a time, whatever its size.`,
 }
 
 type listOptions struct {
-	logsource.Source
+	source.Source
 	since        string
 	unused, json bool
 }
@@ -263,7 +263,7 @@ func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) erro
 	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")
 	for i := range all {
 		r := &all[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, logsource.Cell(r.layerText()), logsource.Cell(r.Rule), logsource.Cell(r.where()), logsource.Cell(brief(r.What)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, cli.Cell(r.layerText()), cli.Cell(r.Rule), cli.Cell(r.where()), cli.Cell(brief(r.What)))
 	}
 	return errors.Join(table.Flush(), out.Flush())
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/configtest"
+	"github.com/egressd/egressd/logs/source"
 )
 
 const listedFile = `version: 1
@@ -93,7 +93,7 @@ func hitsOf(t *testing.T, o listOptions) (lines []string) {
 
 func TestRulesAreListedWithTheirHits(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	got := strings.Join(hitsOf(t, listOptions{Source: logsource.Source{Config: c.Path}}), "\n")
+	got := strings.Join(hitsOf(t, listOptions{Source: source.Source{Config: c.Path}}), "\n")
 	want := `1 builtin baseline
 1 user allow[0]
 2 user reads
@@ -111,7 +111,7 @@ func TestRulesAreListedWithTheirHits(t *testing.T) {
 
 func TestRulesThatWereNotUsed(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	source := logsource.Source{Config: c.Path}
+	source := source.Source{Config: c.Path}
 	got := strings.Join(hitsOf(t, listOptions{Source: source, unused: true}), "\n")
 	if want := "0 sandbox/ci sandboxes[0].allow[0]\n0 sandbox/web sandboxes[1].deny[0]"; got != want {
 		t.Errorf("unused:\n%s", got)
@@ -124,7 +124,7 @@ func TestRulesThatWereNotUsed(t *testing.T) {
 
 func TestRulesForAScript(t *testing.T) {
 	c := listedWorld(t, someDecisions...)
-	o := listOptions{Source: logsource.Source{Config: c.Path}, json: true}
+	o := listOptions{Source: source.Source{Config: c.Path}, json: true}
 	var out, talk strings.Builder
 	if err := o.run(&out, &talk); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestRulesWithoutALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, talk strings.Builder
-	o := listOptions{Source: logsource.Source{Config: c.Path}}
+	o := listOptions{Source: source.Source{Config: c.Path}}
 	if err := o.run(&out, &talk); err != nil || !strings.Contains(talk.String(), "nothing is counted") || !strings.Contains(out.String(), "?     –     allow") {
 		t.Errorf("%v, %s\n%s", err, talk.String(), out.String())
 	}
@@ -154,7 +154,7 @@ func TestRulesWithoutALog(t *testing.T) {
 	if err := o.run(&out, &talk); err == nil {
 		t.Error("without a log, rules were said to be unused")
 	}
-	for _, wrong := range []listOptions{{since: "never"}, {Source: logsource.Source{Config: c.Path, Dir: "nowhere"}}} {
+	for _, wrong := range []listOptions{{since: "never"}, {Source: source.Source{Config: c.Path, Dir: "nowhere"}}} {
 		if err := wrong.run(&out, &talk); err == nil {
 			t.Errorf("%+v: no error", wrong)
 		}

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/exits"
 )
 
 // errDaemonAnswers ends the making of a daemon for one program, since there is one
@@ -204,6 +204,6 @@ func holdsOthers(folder string) bool {
 		needed = append(needed, dir)
 	}
 	return slices.ContainsFunc(needed, func(path string) bool {
-		return filepath.IsAbs(path) && places.Within(places.Real(path), places.Real(folder))
+		return filepath.IsAbs(path) && hostpaths.Within(hostpaths.Real(path), hostpaths.Real(folder))
 	})
 }

@@ -2,9 +2,10 @@
 package runcmd
 
 import (
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"errors"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
 
@@ -47,7 +48,12 @@ Sandboxes that need mounts of their own (bubblewrap, srt, Podman) run inside wit
   egressd run -- bash`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return exits.AsSandbox(o.run(cmd.Context(), cmd.ErrOrStderr(), args))
+			err := o.run(cmd.Context(), cmd.ErrOrStderr(), args)
+			var answer cli.Status
+			if errors.As(err, &answer) {
+				return err
+			}
+			return exits.AsSandbox(err)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)

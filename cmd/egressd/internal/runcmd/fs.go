@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -32,7 +32,7 @@ func (o *options) fileSystem() (*sandbox.Apart, error) {
 		home = ""
 	}
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
-		if kept != "" && places.Within(kept, work) {
+		if kept != "" && hostpaths.Within(kept, work) {
 			return nil, hint.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
 		}
 	}
@@ -46,7 +46,7 @@ func (r *runner) mayNest(kept []string) bool {
 	if r.nested || r.apart == nil {
 		return r.nested
 	}
-	return !slices.ContainsFunc(kept, func(path string) bool { return places.Within(places.Real(path), r.apart.Work) })
+	return !slices.ContainsFunc(kept, func(path string) bool { return hostpaths.Within(hostpaths.Real(path), r.apart.Work) })
 }
 
 const sshAgent = "SSH_AUTH_SOCK"

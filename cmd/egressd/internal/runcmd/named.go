@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
 )
 
@@ -75,7 +75,7 @@ func (r *runner) hideNamedFiles(c *config.Config) error {
 // hideReplaced hides the folder of a file: once somebody outside renames another file to its
 // path, the kernel ends the mount that hides the file.
 func (r *runner) hideReplaced(f namedFile) error {
-	for _, folder := range slices.Compact([]string{filepath.Dir(f.path), filepath.Dir(places.Real(f.path))}) {
+	for _, folder := range slices.Compact([]string{filepath.Dir(f.path), filepath.Dir(hostpaths.Real(f.path))}) {
 		if holdsOthers(folder) {
 			return hint.Misused(fmt.Errorf("%s, with refresh: the program could read what replaces %s, since it needs the folder %s", f.key, f.path, folder),
 				"move that file into a folder of its own, or leave refresh out")
@@ -93,8 +93,8 @@ func (r *runner) canMake(path string) bool {
 	for _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist); _, err = os.Stat(folder) {
 		folder = filepath.Dir(folder)
 	}
-	folder = places.Real(folder)
-	return syscall.Access(folder, writable) == nil && (r.apart == nil || places.Within(folder, r.apart.Work))
+	folder = hostpaths.Real(folder)
+	return syscall.Access(folder, writable) == nil && (r.apart == nil || hostpaths.Within(folder, r.apart.Work))
 }
 
 // linkedFrom are the symbolic links to files in a folder of Rego: these are read like others.

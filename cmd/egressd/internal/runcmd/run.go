@@ -16,19 +16,19 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/environ"
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
-	"github.com/egressd/egressd/cmd/egressd/internal/places"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/daemon/confine"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/egressd/egressd/sandbox/exits"
 )
 
 // A runner is one program and the daemon that is there for it.
@@ -90,7 +90,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	}
 	r := &runner{options: *o, argv: argv, talk: &cli.HeldTalk{To: stderr, Quiet: o.quiet}, inside: inside, given: given, apart: apart}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
-	r.waysOut = sync.OnceValue(func() []string { return places.DoorsBut(r.doors) })
+	r.waysOut = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.doors) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
 	if err := r.prepare(ctx); err != nil {
@@ -135,7 +135,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	synthetic := egress.DefaultSynthetic()
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: places.Reals(r.doors)}); err != nil {
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.doors)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -311,7 +311,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(r.Config), places.OwnFolders(), places.OwnProgram())}
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)

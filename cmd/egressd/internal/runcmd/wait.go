@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/exits"
+	"github.com/egressd/egressd/sandbox/exits"
 )
 
 // signals are those that are meant for the program, whoever they are sent to.

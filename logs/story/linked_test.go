@@ -1,4 +1,4 @@
-package logcmd
+package story
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // TestTheStoryTellsOfOtherTries has a program be refused, and try what a program
@@ -24,7 +24,7 @@ func TestTheStoryTellsOfOtherTries(t *testing.T) {
 		return r
 	}
 	host := func(name string) func(*egress.Record) { return func(r *egress.Record) { r.Dst.Host = name } }
-	s := &Story{Flow: "S", Decision: asked.Decision, decisive: asked, records: []*egress.Record{asked}}
+	s := &Story{Flow: "S", Decision: asked.Decision, Decisive: asked, Records: []*egress.Record{asked}}
 	for want, change := range map[string]func(*egress.Record){
 		"the same again":                        func(*egress.Record) {},
 		"the same again, by socks5":             func(r *egress.Record) { r.Via = "socks5" },
@@ -43,7 +43,7 @@ func TestTheStoryTellsOfOtherTries(t *testing.T) {
 		}
 	}
 	allowed := opened("S", "www.evil.example", "allow")
-	s.decisive, s.Decision = allowed, allowed.Decision
+	s.Decisive, s.Decision = allowed, allowed.Decision
 	if got := s.relation(other(host("pastebin.example")), true); got != "" {
 		t.Errorf("after what was allowed: %q", got)
 	}
@@ -71,16 +71,16 @@ func TestTheStoryKeepsWhatIsNear(t *testing.T) {
 	}
 	at(61, "TOOLATE")
 	dir := timedLog(t, all)
-	log, err := (&logsource.Source{Dir: dir}).Open()
+	log, err := (&source.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s, err := FindStory(log, "S")
+	s, err := Find(log, "S")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.link(log); err != nil {
+	if err := s.Link(log); err != nil {
 		t.Fatal(err)
 	}
 	var flows []string

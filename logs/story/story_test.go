@@ -1,4 +1,4 @@
-package logcmd
+package story
 
 import (
 	"encoding/json"
@@ -8,17 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/cmd/egressd/internal/logsource"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
-func writtenLog(t *testing.T, records []*egress.Record) *logsource.Reader {
+func writtenLog(t *testing.T, records []*egress.Record) *source.Reader {
 	t.Helper()
 	dir := t.TempDir() + "/audit"
 	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})
@@ -39,7 +39,7 @@ func writtenLog(t *testing.T, records []*egress.Record) *logsource.Reader {
 			t.Fatal(err)
 		}
 	}
-	reader, err := (&logsource.Source{Dir: dir}).Open()
+	reader, err := (&source.Source{Dir: dir}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,18 +53,18 @@ func TestStoryKeepsWhatItReads(t *testing.T) {
 	request := opened("X", "x.test", "allow")
 	request.Kind = egress.KindRequest
 	records := []*egress.Record{opened("X", "x.test", "allow")}
-	for i := range maxStoryRecords + 50 {
+	for i := range maxRecords + 50 {
 		records = append(records, request, opened(fmt.Sprintf("Y%d", i), "y.test", "deny"))
 	}
 	records = append(records, closed(request, 0, 0, "closed"))
-	s, err := FindStory(writtenLog(t, records), "X")
+	s, err := Find(writtenLog(t, records), "X")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Records) != maxStoryRecords+1 || s.LeftOut != 51 || s.end == nil {
-		t.Errorf("kept %d, left out %d, end %v; want %d, 51 and the end", len(s.Records), s.LeftOut, s.end, maxStoryRecords+1)
+	if len(s.Lines) != maxRecords+1 || s.LeftOut != 51 || s.End == nil {
+		t.Errorf("kept %d, left out %d, end %v; want %d, 51 and the end", len(s.Lines), s.LeftOut, s.End, maxRecords+1)
 	}
-	for i, text := range s.Records {
+	for i, text := range s.Lines {
 		if !strings.Contains(string(text), `"flow":"X"`) || !json.Valid(text) {
 			t.Fatalf("record %d of flow X is %s", i, text)
 		}
@@ -80,16 +80,12 @@ func TestAStoryTellsOfWhatItsSumHolds(t *testing.T) {
 	first.Decision.Reason = "no rule allows a.evil.test:443"
 	sum := opened("X", "*.evil.test", "deny")
 	sum.Count, sum.Names = 40, &egress.RecordNames{First: "b.evil.test:443", Last: "z.evil.test:443"}
-	s, err := FindStory(writtenLog(t, []*egress.Record{first, sum, sum}), "X")
+	s, err := Find(writtenLog(t, []*egress.Record{first, sum, sum}), "X")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if logs.Host(s.Record()) != "a.evil.test" || s.Decision.Reason != first.Decision.Reason || s.Times != 81 {
-		t.Errorf("the story is of %s, %d times: %+v", logs.Host(s.Record()), s.Times, s.Decision)
-	}
-	var said strings.Builder
-	if err := s.print(&said, "egressd.yaml", cli.Palette{}); err != nil || !strings.Contains(said.String(), "81, with those of other names, since the sandbox was refused too much: first b.evil.test:443, last z.evil.test:443") {
-		t.Errorf("%v: %s", err, said.String())
+	if logs.Host(s.Decisive) != "a.evil.test" || s.Decision.Reason != first.Decision.Reason || s.Times != 81 {
+		t.Errorf("the story is of %s, %d times: %+v", logs.Host(s.Decisive), s.Times, s.Decision)
 	}
 }
 
@@ -98,9 +94,9 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 	for i := range 50 {
 		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
 	}
-	_, err := FindStory(writtenLog(t, records), "A")
+	_, err := Find(writtenLog(t, records), "A")
 	var f *hint.Error
-	if !errors.As(err, &f) || f.Code != cli.ExitUsage || strings.Count(f.Error(), " A0") != maxCandidates {
+	if !errors.As(err, &f) || f.Code != hint.CodeUsage || strings.Count(f.Error(), " A0") != maxCandidates {
 		t.Errorf("got %v, want exit code 2 and %d ids", err, maxCandidates)
 	}
 }
@@ -121,4 +117,24 @@ func timedLog(t *testing.T, all []*egress.Record) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func opened(flow, host, action string) *egress.Record {
+	r := &egress.Record{
+		Kind: egress.KindOpen, Flow: flow, Sandbox: "ci", Via: "connect", Time: noon,
+		Dst:      &egress.RecordDst{Host: host, Port: 443},
+		Decision: &egress.RecordDecision{Action: action, Rule: "r1", Layer: "user"},
+	}
+	if action == "deny" {
+		r.Decision = &egress.RecordDecision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny"}
+	}
+	return r
+}
+
+func closed(of *egress.Record, up, down int64, outcome string) *egress.Record {
+	r := *of
+	r.Kind, r.Bytes, r.Outcome = egress.KindClose, &egress.RecordBytes{Up: up, Down: down}, outcome
+	return &r
 }

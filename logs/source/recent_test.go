@@ -1,4 +1,4 @@
-package logsource
+package source
 
 import (
 	"syscall"

@@ -1,5 +1,5 @@
-// Package exits has the exit codes, and the errors with what to type next, of commands that
-// start a program in a sandbox: run, enter, docker run and selftest.
+// Package exits has the exit codes of commands that start a program in a sandbox (run, enter, docker run
+// and selftest), and their errors with hints.
 package exits
 
 import (
@@ -9,39 +9,36 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Exit codes of run that are not its program's.
+// Exit codes that do not come from the program in the sandbox.
 const (
-	Denied        = 86  // the program succeeded, but something was denied, and that was to count
-	Sandbox       = 125 // there is no sandbox, or the command line is wrong
+	Denied        = 86  // the program succeeded, egressd denied something, and the user asked to fail then
+	Sandbox       = 125 // no sandbox could be made, or the command line is wrong
 	NotExecutable = 126
 	NotFound      = 127
 	Signal        = 128 // plus the number of the signal that ended the program
 )
 
-// AsSandbox gives errors of a command the exit code by which they are told from those of
-// its program.
+// AsSandbox gives err the exit code [Sandbox], so that scripts can tell it from an exit code of the
+// program. It keeps the codes of [NotStarted].
 func AsSandbox(err error) error {
 	var f *hint.Error
-	var answer cli.Status
-	if err == nil || errors.As(err, &answer) {
-		return err
+	if err == nil {
+		return nil
 	}
 	if !errors.As(err, &f) {
 		return &hint.Error{Code: Sandbox, Err: err}
 	}
-	if f.Code == cli.ExitFailed || f.Code == cli.ExitUsage {
+	if f.Code == hint.CodeFailed || f.Code == hint.CodeUsage {
 		return &hint.Error{Code: Sandbox, Err: err, Hint: f.Hint}
 	}
 	return err
 }
 
-// NoSandbox is the error for a machine on which no sandbox can be made, as err says. There is
-// no weaker one to fall back to.
+// NoSandbox wraps the error of a machine that cannot make a sandbox. Its hint never offers a weaker sandbox.
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
 	var setup *sandbox.SetupError
@@ -54,8 +51,7 @@ func NoSandbox(err error) error {
 	return hint.Failed(err, next)
 }
 
-// Unreadable returns the path of this program where this process may execute, but not read
-// it, and else an empty one.
+// Unreadable returns the path of this program if this user may execute the file but not read it, else "".
 func Unreadable() string {
 	f, err := os.Open("/proc/self/exe")
 	if err == nil {
@@ -68,7 +64,8 @@ func Unreadable() string {
 	return path
 }
 
-// NotStarted says whose fault it is that a program was not started, and what to type next.
+// NotStarted wraps the error of a program that could not be started: [NotFound], [NotExecutable], or
+// else [NoSandbox].
 func NotStarted(err error) error {
 	var program *sandbox.ExecError
 	switch {
@@ -80,7 +77,7 @@ func NotStarted(err error) error {
 	return NoSandbox(err)
 }
 
-// Escaped is an error where something got out of a sandbox.
+// Escaped returns an error if one of the attempts got out of the sandbox.
 func Escaped(tried []sandbox.Attempt) error {
 	for _, a := range tried {
 		if a.Escaped != "" {

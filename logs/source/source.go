@@ -1,6 +1,10 @@
-// Package logsource finds the audit log for commands, and reads it with their filters: the
-// flags, the completion, and the columns of a table that a sandbox may have filled.
-package logsource
+// Package source finds the audit log that a user means and reads it.
+//
+//	s := source.Source{Run: "last"}
+//	log, filter, err := s.Ask([]string{"verdict:deny"})
+//	defer log.Close()
+//	err = log.Decisions(filter, func(r *egress.Record) { … })
+package source
 
 import (
 	"errors"
@@ -9,27 +13,17 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
-	"github.com/spf13/cobra"
 )
 
-// A Source says where the audit log is: in dir, else where the
-// configuration has it.
+// A Source says where the audit log is: in the folder Dir, else in the log of the run Run, else in the
+// folder that the policy file Config names.
 type Source struct{ Config, Dir, Run string }
 
-// AddFlags adds the flags by which a command is told where the log is.
-func AddFlags(cmd *cobra.Command, s *Source) {
-	cli.ConfigFlag(cmd, &s.Config)
-	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cmd.Flags().StringVar(&s.Run, "run", "", "the log of a run of egressd run: last, or its `ID`")
-	cmd.MarkFlagsMutuallyExclusive("dir", "run")
-}
-
-// Open opens the log for reading. It takes no lock: the daemon may be writing.
+// Open opens the log for reading. It takes no lock, so the daemon may go on writing.
 func (s *Source) Open() (*Reader, error) {
 	dir, err := s.Directory()
 	if err != nil {
@@ -45,7 +39,7 @@ func (s *Source) Open() (*Reader, error) {
 	return &Reader{Dir: dir, lines: r}, nil
 }
 
-// Ask reads the words of a filter, and opens the log that they are about.
+// Ask parses the words of a filter and opens the log that the filter is about.
 func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 	f, err := ParseFilter(words, time.Now())
 	if err != nil {
@@ -61,7 +55,7 @@ func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 	return log, f, err
 }
 
-// ParseFilter is [logs.ParseFilter] for the words of a command.
+// ParseFilter is [logs.ParseFilter] with a hint for words that are wrong.
 func ParseFilter(words []string, now time.Time) (*logs.Filter, error) {
 	f, err := logs.ParseFilter(words, now)
 	var wrong *logs.FilterError
@@ -75,21 +69,20 @@ func ParseFilter(words []string, now time.Time) (*logs.Filter, error) {
 	return f, err
 }
 
-// Directory finds the log without a configuration where there is none, since
-// the log may have to be read where nothing else is left.
+// Directory returns the folder of the log. Without a policy file it returns the default folder, so that a
+// log stays readable after the configuration is gone.
 func (s *Source) Directory() (string, error) {
 	if s.Dir != "" {
 		return s.Dir, nil
 	}
-	dir, err := s.daemons()
+	dir, err := s.daemonLog()
 	if err != nil || s.Run == "" {
 		return dir, err
 	}
 	return config.RunDir(config.RunsBeside(dir), s.Run)
 }
 
-// daemons is the folder of the daemon's log.
-func (s *Source) daemons() (string, error) {
+func (s *Source) daemonLog() (string, error) {
 	cfg, err := config.Load(s.Config)
 	var missing *config.NotFoundError
 	switch {
@@ -102,7 +95,7 @@ func (s *Source) daemons() (string, error) {
 	}
 }
 
-// PolicyPath names the policy file for a person.
+// PolicyPath returns the path of the policy file, to show to a person.
 func (s *Source) PolicyPath() string {
 	path, err := config.Find(s.Config)
 	if err != nil {
@@ -111,7 +104,7 @@ func (s *Source) PolicyPath() string {
 	return path
 }
 
-// Flags are those that lead another command to the same log and policy.
+// Flags returns the flags with which another command reads the same log and policy, each with a space before it.
 func (s *Source) Flags() string {
 	text := ""
 	if s.Config != "" {
@@ -126,9 +119,8 @@ func (s *Source) Flags() string {
 	return text
 }
 
-// Answering are the flags of egressd allow, behind the id of a refusal: where a daemon can be
-// asked to let it pass for a while, it is.
-func (s *Source) Answering() string {
+// AllowFlags returns [Source.Flags] for egressd allow --from ID. Without a daemon to ask, it adds --save.
+func (s *Source) AllowFlags() string {
 	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.File.Listen.Admin != "" {
 		return s.Flags()
 	}

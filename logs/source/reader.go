@@ -1,4 +1,4 @@
-package logsource
+package source
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/egressd/egressd/logs"
 )
 
-// A Reader goes over the records of an audit log in their order.
+// A Reader reads the records of an audit log in order.
 type Reader struct {
 	Dir   string
 	lines *audit.Reader
@@ -18,19 +18,19 @@ type Reader struct {
 // Close closes the files of the log.
 func (l *Reader) Close() { l.lines.Close() }
 
-// Each calls do with every record that is in the log now: its line and what it
-// says, both lent until do returns.
+// Each calls do with each record that is in the log now: its line, and the line decoded. Both are valid
+// only until do returns.
 func (l *Reader) Each(do func(string, *egress.Record) error) error {
 	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Joined is each with records that j has completed.
+// Joined is [Reader.Each] with records that j has completed.
 func (l *Reader) Joined(j *logs.Joiner, do func(string, *egress.Record) error) error {
 	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.ScanJoined(l.lines, j, do) })
 }
 
-// Decisions calls do with every decision that is in the log now and passes a
-// filter, and with what its flow came to. They are lent until do returns.
+// Decisions calls do with each decision in the log that matches f, joined with the end of its flow. The
+// record is valid only until do returns.
 func (l *Reader) Decisions(f *logs.Filter, do func(*egress.Record)) error {
 	return l.damage(logs.ScanDecisions(l.lines, func(r *egress.Record) {
 		if f.Match(r) {
@@ -39,7 +39,7 @@ func (l *Reader) Decisions(f *logs.Filter, do func(*egress.Record)) error {
 	}))
 }
 
-// scan tells an error of do from one of the log.
+// scan returns an error of do as it is, and adds a hint to an error of the log.
 func (l *Reader) scan(do func(string, *egress.Record) error, scan func(func(string, *egress.Record) error) error) error {
 	var own error
 	err := scan(func(line string, r *egress.Record) error {
@@ -59,8 +59,8 @@ func (l *Reader) damage(err error) error {
 	return hint.Failed(err, "keep a copy of "+l.Dir+" as it is")
 }
 
-// Again reads the log from its beginning once more.
-func (l *Reader) Again() error {
+// Rewind starts again at the first record.
+func (l *Reader) Rewind() error {
 	l.lines.Close()
 	lines, err := audit.NewReader(l.Dir, 0)
 	if err != nil {
@@ -70,7 +70,7 @@ func (l *Reader) Again() error {
 	return nil
 }
 
-// Follow calls do with every record that comes, completed by j, until ctx ends.
+// Follow calls do with each new record, completed by j, until ctx ends.
 func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *egress.Record) error) error {
 	for {
 		err := l.lines.Follow(ctx)

@@ -1,0 +1,291 @@
+// Package edit adds lines to the lists allow and deny of a policy file, and judges what they change before
+// anything is written.
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// An Addition is lines for one list of a policy file. [Addition.Add] judges them; [Addition.Write] puts
+// them into the file.
+type Addition struct {
+	Path     string // of the policy file
+	Added    []policy.Pattern
+	Already  []policy.Pattern // patterns that the policy allows or denies without a new line
+	Warnings []string
+	Config   *config.Config // of the file as it is
+
+	verdict       string // allow or deny, which is also the name of the list
+	old, text     []byte // the file as it is, and with the new lines
+	before, after *policy.Policy
+	sandboxes     []string // for which the lines are judged
+}
+
+// Digest returns the digest of the policy that the file has after [Addition.Write].
+func (a *Addition) Digest() string {
+	if len(a.Added) > 0 {
+		return a.after.Digest()
+	}
+	return a.before.Digest()
+}
+
+// Texts returns the file as it is, and with the new lines.
+func (a *Addition) Texts() (before, after string) { return string(a.old), string(a.text) }
+
+// New reads the policy file at path, or the usual one if path is empty. It takes a list without a value,
+// which serve refuses, for an empty list, because the new lines give it a value.
+func New(path, verdict string) (*Addition, error) {
+	path, err := config.Find(path)
+	if err != nil {
+		return nil, err
+	}
+	a := &Addition{verdict: verdict, Path: path}
+	if a.old, err = config.Read(path); err != nil {
+		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+	}
+	text, err := a.listed()
+	if err != nil {
+		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
+	}
+	if a.Config, a.before, err = compileText(path, text); err != nil {
+		return nil, err
+	}
+	for _, s := range a.Config.File.Sandboxes {
+		a.sandboxes = append(a.sandboxes, s.Name)
+	}
+	if len(a.sandboxes) == 0 {
+		a.sandboxes = []string{sandbox.Default}
+	}
+	return a, nil
+}
+
+// compileText compiles text as if it were the file at path.
+func compileText(path string, text []byte) (*config.Config, *policy.Policy, error) {
+	c, err := config.New(path, text, config.OrganisationPath)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.Compile()
+	return c, p, err
+}
+
+func (a *Addition) warn(format string, arguments ...any) {
+	a.Warnings = append(a.Warnings, fmt.Sprintf(format, arguments...))
+}
+
+// listed returns the text of the file with patterns at the end of the list.
+func (a *Addition) listed(patterns ...policy.Pattern) ([]byte, error) {
+	if a.verdict == "deny" {
+		return policy.DenyText(a.Path, a.old, patterns...)
+	}
+	return policy.AllowText(a.Path, a.old, patterns...)
+}
+
+// reach returns how much of p a sandbox may reach by a policy.
+func (a *Addition) reach(by *policy.Policy, p policy.Pattern, name string) policy.Reach {
+	return by.Reach(context.Background(), p, policy.Sandbox{Name: name})
+}
+
+// Add puts the patterns into the text, compiles the result with its tests, and judges each new line. It
+// returns an error if the file would not compile, or if a line would change nothing.
+func (a *Addition) Add(patterns []policy.Pattern) error {
+	for _, p := range patterns {
+		if a.isSaid(p) {
+			a.Already = append(a.Already, p)
+		} else {
+			a.Added = append(a.Added, p)
+		}
+	}
+	if len(a.Added) == 0 {
+		return nil
+	}
+	var err error
+	if a.text, err = a.listed(a.Added...); err != nil {
+		return hint.Failed(err, "egressd check HOST, after the edit")
+	}
+	if _, a.after, err = compileText(a.Path, a.text); err != nil {
+		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
+	}
+	for _, p := range a.Added {
+		judge := a.judge
+		if a.verdict == "deny" {
+			judge = a.judgeDeny
+		}
+		if err := judge(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isSaid reports whether p needs no new line: every sandbox may reach it already, or a line denies exactly p.
+func (a *Addition) isSaid(p policy.Pattern) bool {
+	if a.verdict == "deny" {
+		return slices.ContainsFunc(a.Config.File.Deny, func(r policy.Rule) bool { return r.Pattern == p && len(r.Methods)+len(r.Paths) == 0 })
+	}
+	return !slices.ContainsFunc(a.sandboxes, func(name string) bool {
+		return !a.before.OpensAll(context.Background(), p, policy.Sandbox{Name: name})
+	})
+}
+
+// judge returns an error if an allow line opens nothing. It warns of parts of p that stay refused, and of a
+// line that opens more than it seems to.
+func (a *Addition) judge(p policy.Pattern) error {
+	changes := false
+	var shut policy.Reach
+	for _, name := range a.sandboxes {
+		now := a.reach(a.after, p, name)
+		changes = changes || now.Allowed > a.reach(a.before, p, name).Allowed
+		if now.Refused > 0 {
+			a.warn("%s stays refused%s: %s", now.Shut, a.to(name), whyText(&now.Why))
+			shut = now
+		}
+	}
+	if !changes {
+		return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), whyText(&shut.Why)), a.wayOut(&shut))
+	}
+	if sharing := p.Sharing(); sharing != "" {
+		a.warn("%s %s", p, sharing)
+	}
+	if policy.InSpecialSpace(p) {
+		a.warn("%s is not public: the line is an exception to the baseline for just that", p)
+	}
+	return nil
+}
+
+// judgeDeny returns an error if a deny line closes nothing. It warns of parts of p that stay allowed.
+func (a *Addition) judgeDeny(p policy.Pattern) error {
+	denies := false
+	var open policy.Reach
+	for _, name := range a.sandboxes {
+		now := a.reach(a.after, p, name)
+		denies = denies || now.Refused > 0
+		if now.Allowed > 0 {
+			a.warn("%s stays allowed%s by rule %s, which is more specific", now.Open, a.to(name), now.By.Rule)
+			open = now
+		}
+	}
+	if !denies {
+		return hint.Failed(fmt.Errorf("%s would stay allowed%s by rule %s, so nothing was written", open.Open, a.to(open.Sandbox), open.By.Rule), "change rule "+open.By.Rule+" in "+a.Path)
+	}
+	if more := a.moreSpecific(p); !p.OneHost() && more != "" {
+		a.warn("what is more specific stays allowed, as by rule %s", more)
+	}
+	return nil
+}
+
+// moreSpecific returns the id of a rule that still allows some of p, or "".
+func (a *Addition) moreSpecific(p policy.Pattern) string {
+	for _, r := range a.Config.File.Allow {
+		if holds(p, r.Pattern) && slices.ContainsFunc(a.sandboxes, func(name string) bool {
+			opens, _ := a.after.Opens(context.Background(), r.Pattern, policy.Sandbox{Name: name})
+			return opens
+		}) {
+			return r.ID
+		}
+	}
+	return ""
+}
+
+// holds reports whether p matches some of q.
+func holds(p, q policy.Pattern) bool {
+	for dst := range q.Samples() {
+		if dst.Addr.IsValid() && p.MatchesAddr(dst.Addr, dst.Port) || !dst.Addr.IsValid() && p.MatchesName(dst.Host, dst.Port) {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers has the lines judged for the sandbox who alone, because they answer a refusal of that sandbox.
+func (a *Addition) Answers(who string) {
+	if len(a.Config.File.Sandboxes) > 1 {
+		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, who)
+	}
+	if slices.Contains(a.sandboxes, who) { // the file may no longer list it
+		a.sandboxes = []string{who}
+	}
+}
+
+// to names the sandbox if the file lists any.
+func (a *Addition) to(name string) string {
+	if len(a.Config.File.Sandboxes) == 0 {
+		return ""
+	}
+	return " to sandbox " + name
+}
+
+// wayOut returns the hint for a new line that does not open what it names.
+func (a *Addition) wayOut(r *policy.Reach) string {
+	switch {
+	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
+		return "write it under allow of sandbox " + r.Sandbox + " in " + a.Path + ", if it is meant to pass"
+	case r.Why.Layer == policy.Organisation && a.Config.Organisation != nil:
+		return "ask who keeps " + a.Config.Organisation.Path + ", which decides this"
+	case r.Why.Rule == "ceiling":
+		return "write it under ceiling in " + a.Path + " too, if it is meant to pass"
+	case r.Why.Class == policy.AddressDenied:
+		return "egressd check " + shell.Pattern(r.Shut)
+	default:
+		return "change rule " + r.Why.Rule + " in " + a.Path + ", if it is meant to pass"
+	}
+}
+
+// whyText returns the reason of d, with its rule if the reason does not name it.
+func whyText(d *policy.Decision) string {
+	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {
+		return d.Reason
+	}
+	return "rule " + d.Rule + ": " + d.Reason
+}
+
+// Write replaces the file, and returns the path of the file that it wrote: links are followed. watched is
+// false if a symbolic link leads to another folder, which egressd serve does not watch.
+func (a *Addition) Write() (target string, watched bool, err error) {
+	target, err = config.ReplaceFile(a.Path, a.old, a.text)
+	if err != nil {
+		return "", false, hint.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.Path))
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(a.Path))
+	return target, err == nil && folder == filepath.Dir(target), nil
+}
+
+// Patterns reads the arguments of allow and deny, each once. It refuses a pattern that no command may allow.
+// again returns the command line for other hosts, for hints.
+func Patterns(args []string, verdict string, again func(hosts string) string) ([]policy.Pattern, error) {
+	if len(args) == 0 {
+		return nil, hint.Misused(fmt.Errorf("there is nothing to %s", verdict), again("example.com"))
+	}
+	var patterns []policy.Pattern
+	for _, arg := range args {
+		p, err := policy.ParsePattern(arg)
+		var wrong *policy.PatternError
+		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
+			return nil, hint.Misused(err, again(shell.Pattern(wrong.Hint)))
+		}
+		if err != nil {
+			return nil, hint.Misused(err, again("example.com")+", or example.com:8443")
+		}
+		if verdict == "allow" {
+			err = policy.CheckGrant(p)
+		}
+		if err != nil {
+			return nil, hint.Failed(err, "egressd log verdict:deny, for the hosts that are needed")
+		}
+		if !slices.Contains(patterns, p) {
+			patterns = append(patterns, p)
+		}
+	}
+	return patterns, nil
+}

@@ -1,0 +1,150 @@
+// Package explain says what a policy does with a request, and why, without any traffic.
+package explain
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// An Answer says what would happen to one request.
+type Answer struct {
+	Request   string       `json:"request"` // the request as judged: a tunnel that is not inspected hides the path of a URL
+	Sandbox   string       `json:"sandbox"`
+	Verdict   string       `json:"verdict"`
+	Class     policy.Class `json:"class,omitempty"`
+	Rule      string       `json:"rule,omitempty"`
+	Layer     policy.Layer `json:"layer,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
+	AllowedIf []string     `json:"allowed_if,omitempty"`
+	Policy    string       `json:"policy"`
+
+	// Inspected is true for an inspected tunnel, and for a request inside one.
+	Inspected bool `json:"inspected,omitempty"`
+
+	// Credential is the id of the rule whose credential egressd adds to the request.
+	Credential string `json:"credential,omitempty"`
+
+	// MaxBytesUp bounds the bytes that the client may send in the tunnel, or in the body of the request.
+	// 0 means no bound.
+	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
+
+	// AddressesJudged is false for a name, because egressd resolves it only to dial it.
+	AddressesJudged bool `json:"addresses_judged"`
+
+	// Shadow is the answer of the shadow policy if it differs, else nil.
+	Shadow *Shadow `json:"shadow,omitempty"`
+
+	Notes []string `json:"-"` // remarks for a person
+}
+
+// Check answers what p does with a request of the sandbox who: a URL, or HOST[:PORT] for a tunnel. method
+// is the method for a URL, GET if it is empty.
+func Check(p *policy.Policy, who policy.Sandbox, method, request string) (*Answer, error) {
+	j, err := judge(p, who, method, request, nil)
+	if err != nil {
+		return nil, err
+	}
+	return j.answer(p, method != ""), nil
+}
+
+// A judgement is a request and the decision about it.
+type judgement struct {
+	asked, judged policy.Request // judged has only the parts that egressd would see
+	decision      policy.Decision
+}
+
+// judge decides a request. addrs are the addresses that its name resolves to, if the caller knows them.
+func judge(p *policy.Policy, who policy.Sandbox, method, request string, addrs []netip.Addr) (j judgement, err error) {
+	if j.asked, err = Parse(request, method); err != nil {
+		return j, err
+	}
+	j.asked.Sandbox, j.asked.Usage, j.asked.Time, j.asked.Destination.Addrs = who, new(policy.Usage), time.Now(), addrs
+	j.decision, j.judged = p.Judge(context.Background(), j.asked)
+	return j, nil
+}
+
+func (j *judgement) answer(p *policy.Policy, saidMore bool) *Answer {
+	d, dst := j.decision, &j.judged.Destination
+	a := &Answer{
+		Request: requestText(&j.judged), Sandbox: j.asked.Sandbox.Name, Verdict: d.Verdict.Action(),
+		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
+		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
+		Credential:      d.Inject,
+		MaxBytesUp:      d.MaxBytesUp,
+		AddressesJudged: dst.Addr.IsValid() || len(dst.Addrs) > 0,
+	}
+	a.Shadow = shadowOf(p, j.asked, d, a.Inspected)
+	a.Notes = notesOn(d, &j.judged, j.asked.HTTP != nil || saidMore)
+	if a.Verdict == "allow" && !a.AddressesJudged {
+		a.Notes = append(a.Notes, "the addresses that the name resolves to are judged when it is dialled")
+	}
+	return a
+}
+
+// Parse reads a URL or HOST[:PORT]. method counts for a URL.
+func Parse(arg, method string) (policy.Request, error) {
+	if method != "" && strings.Contains(arg, "://") {
+		arg = method + " " + arg
+	}
+	return policy.ParseCheck(arg)
+}
+
+// notesOn says how the judged request differs from the asked one. saidMore is true if the caller named a
+// method or a path.
+func notesOn(d policy.Decision, judged *policy.Request, saidMore bool) []string {
+	switch {
+	case d.Verdict == policy.Inspect && saidMore:
+		return []string{"the tunnel is inspected, and every request in it decided; ask about a URL to have its method count"}
+	case d.Verdict == policy.Inspect:
+		return []string{"the tunnel is inspected, and every request in it decided"}
+	case judged.HTTP != nil && judged.TLS != nil:
+		return []string{"judged as a request inside a tunnel that is inspected"}
+	case judged.HTTP == nil && saidMore:
+		return []string{"judged as a tunnel: it is not inspected, so its method and path do not count"}
+	}
+	return nil
+}
+
+func requestText(r *policy.Request) string {
+	switch {
+	case r.HTTP == nil:
+		return "CONNECT " + r.Destination.String()
+	case r.TLS != nil:
+		return r.HTTP.Method + " https://" + r.Destination.String() + r.HTTP.Path
+	}
+	return r.HTTP.Method + " http://" + r.Destination.String() + r.HTTP.Path
+}
+
+// A Shadow is the answer of the shadow policy.
+type Shadow struct {
+	Verdict   string       `json:"verdict"`
+	Class     policy.Class `json:"class,omitempty"`
+	Rule      string       `json:"rule,omitempty"`
+	Layer     policy.Layer `json:"layer,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
+	AllowedIf []string     `json:"allowed_if,omitempty"`
+	Inspected bool         `json:"inspected,omitempty"`
+	Policy    string       `json:"policy"`
+}
+
+// shadowOf asks the shadow policy of p about a request. It returns nil if there is no shadow policy, or if
+// it agrees with d and with whether the tunnel is inspected.
+func shadowOf(p *policy.Policy, asked policy.Request, d policy.Decision, inspected bool) *Shadow {
+	shadow := p.Shadow()
+	if shadow == nil {
+		return nil
+	}
+	s, judged := shadow.Judge(context.Background(), asked)
+	looks := s.Verdict == policy.Inspect || judged.TLS != nil
+	if !d.Differs(&s) && (inspected || !looks) {
+		return nil
+	}
+	return &Shadow{
+		Verdict: s.Verdict.Action(), Class: s.Class, Rule: s.Rule, Layer: s.Layer, Reason: s.Reason,
+		AllowedIf: s.AllowedIf, Inspected: looks, Policy: s.Policy,
+	}
+}

@@ -1,0 +1,72 @@
+// Package hostpaths compares paths of this machine, and names the ones that a sandbox with access to its
+// files must not reach or change: host sockets, the egressd program, the folders of policies.
+package hostpaths
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/doors"
+)
+
+// HostSockets returns the sockets and devices of this machine that lead out of a sandbox, for the user and
+// the environment of this process. It leaves out the paths in kept.
+func HostSockets(kept []string) []string { return doors.Of(os.Getuid(), os.Environ(), kept) }
+
+// Real returns path as an absolute path without symbolic links. If nothing exists there, Real only makes path absolute.
+func Real(path string) string {
+	if all, err := filepath.Abs(path); err == nil {
+		path = all
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Clean(path)
+}
+
+// Reals returns [Real] of each path.
+func Reals(paths []string) (all []string) {
+	for _, path := range paths {
+		all = append(all, Real(path))
+	}
+	return all
+}
+
+// IsOrHolds reports whether path is other or a folder above it. It follows symbolic links of both.
+func IsOrHolds(path, other string) bool { return Within(Real(other), Real(path)) }
+
+// Within reports whether path is folder or lies in it. It compares names and follows no links.
+func Within(path, folder string) bool {
+	rest, err := filepath.Rel(folder, path)
+	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
+}
+
+// OwnProgram returns the file of this program, or nothing if it was deleted or replaced. A sandbox must
+// not change the file, because the next run starts it.
+func OwnProgram() []string {
+	path, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	return []string{path}
+}
+
+// PolicyFolders returns the folders in which egressd looks for a policy file. A sandbox must not write
+// there, because the next run would read its file. PolicyFolders makes those of the user if they are missing.
+func PolicyFolders() (folders []string) {
+	for _, file := range config.Places() {
+		folder := filepath.Dir(file)
+		if !IsOrHolds("/etc", folder) {
+			_ = os.MkdirAll(folder, 0o700) // if this user cannot make it, neither can the sandbox
+		}
+		if _, err := os.Stat(folder); err == nil {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
+}

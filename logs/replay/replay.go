@@ -1,0 +1,156 @@
+// Package replay decides recorded requests again under another policy. It sends nothing and resolves
+// nothing: it judges a name with the addresses that the log has for it.
+package replay
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A Replay decides records again.
+type Replay struct {
+	Decided, Changed, Skipped int64
+
+	policy    *policy.Policy
+	sandboxes map[string]policy.Sandbox
+	groups    map[Difference]*Group
+}
+
+// New returns a Replay that decides by p, which was compiled from c.
+func New(c *config.Config, p *policy.Policy) *Replay {
+	return &Replay{policy: p, sandboxes: sandboxesByName(c), groups: map[Difference]*Group{}}
+}
+
+func sandboxesByName(c *config.Config) map[string]policy.Sandbox {
+	all := map[string]policy.Sandbox{}
+	for i := range c.File.Sandboxes {
+		all[c.File.Sandboxes[i].Name] = config.EntryOf(&c.File.Sandboxes[i]).Sandbox()
+	}
+	return all
+}
+
+// A Difference is a decision of the log, and the other policy's decision about the same request.
+type Difference struct {
+	Destination string `json:"destination"`
+	What        string `json:"what"`
+	Sandbox     string `json:"sandbox,omitempty"`
+	Was         string `json:"was"`
+	WasRule     string `json:"was_rule"`
+	Now         string `json:"now"`
+	NowRule     string `json:"now_rule"`
+	NowClass    string `json:"now_class,omitempty"`
+}
+
+// A Group is all records with the same difference.
+type Group struct {
+	Difference
+	Count int64  `json:"count"`
+	Flow  string `json:"flow"` // of the last record
+}
+
+// Add decides one record again. It keeps no reference to the record.
+func (r *Replay) Add(ctx context.Context, record *egress.Record) {
+	if record.Decision == nil || record.Kind == egress.KindDNS {
+		return
+	}
+	request, ok := r.request(record)
+	if !ok {
+		r.Skipped++
+		return
+	}
+	d := r.policy.Decide(ctx, &request)
+	r.Decided++
+	if now := d.Verdict.Action(); now != record.Decision.Action {
+		r.Changed++
+		r.count(Difference{
+			Destination: logs.Destination(record), What: logs.What(record), Sandbox: record.Sandbox,
+			Was: record.Decision.Action, WasRule: record.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
+		}, record.Flow)
+	}
+}
+
+func (r *Replay) count(d Difference, flow string) {
+	known := r.groups[d]
+	if known == nil {
+		if len(r.groups) >= logs.MaxGroups {
+			d = Difference{Destination: logs.Beyond, Was: d.Was, Now: d.Now}
+			known = r.groups[d]
+		}
+		if known == nil {
+			for _, text := range []*string{&d.Sandbox, &d.Was, &d.WasRule} { // the record is valid only until Add returns
+				*text = strings.Clone(*text)
+			}
+			known = &Group{Difference: d}
+			r.groups[d] = known
+		}
+	}
+	known.Count++
+	known.Flow = strings.Clone(flow)
+}
+
+// replayable are the classes of decisions that depend only on what the log records. The empty class stands
+// for allowed requests.
+var replayable = map[policy.Class]bool{
+	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true,
+	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
+}
+
+// request rebuilds the request of a record. It returns false if the record does not hold enough of it.
+func (r *Replay) request(record *egress.Record) (policy.Request, bool) {
+	if record.Dst == nil || record.Kind == egress.KindRefused || !replayable[policy.Class(record.Decision.Class)] {
+		return policy.Request{}, false
+	}
+	dst, err := policy.ParseDestination(logs.Destination(record))
+	if err != nil {
+		return policy.Request{}, false
+	}
+	for _, text := range record.Dst.Addrs {
+		if a, err := netip.ParseAddr(text); err == nil {
+			dst.Addrs = append(dst.Addrs, a)
+		}
+	}
+	q := policy.Request{
+		Sandbox: r.who(record.Sandbox), Via: policy.Via(record.Via), Destination: dst,
+		Usage: new(policy.Usage), Time: record.Time,
+	}
+	if t := record.TLS; t != nil && (t.SNI != "" || t.Inspected) {
+		q.TLS = &policy.ClientHello{ServerName: t.SNI, ALPN: t.ALPN, ECH: t.ECH, JA4: t.JA4, Inspected: t.Inspected}
+		q.Protocol = policy.ProtocolTLS
+	}
+	if h := record.HTTP; h != nil {
+		q.HTTP = &policy.HTTPRequest{Method: h.Method, Path: h.Path}
+		q.Protocol = policy.ProtocolHTTP
+	}
+	if p := record.Process; p != nil {
+		q.Process = &policy.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv}
+	}
+	return q, true
+}
+
+// who returns the sandbox of that name. A policy without a list of sandboxes has one, with the default name.
+func (r *Replay) who(name string) policy.Sandbox {
+	if len(r.sandboxes) == 0 {
+		name = sandbox.Default
+	}
+	if known, ok := r.sandboxes[name]; ok {
+		return known
+	}
+	return policy.Sandbox{Name: name}
+}
+
+// Groups returns the differences, the most frequent first.
+func (r *Replay) Groups() []*Group {
+	return slices.SortedFunc(maps.Values(r.groups), func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.What, b.What), cmp.Compare(a.NowRule, b.NowRule))
+	})
+}

@@ -1,0 +1,116 @@
+package source
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs"
+)
+
+const (
+	recentBytes  = 2 << 20 // that completion reads: the user waits for it after each key
+	recentValues = 50      // that completion offers
+)
+
+// Values returns the values of a filter key in the recent records that begin with a text, the most
+// frequent first. It leaves out values that a shell or a terminal could act on.
+func (s *Source) Values(key, begin string) []string {
+	if key == "run" {
+		return s.runs()
+	}
+	field := logs.Field(key)
+	if key == "flow" {
+		field = func(r *egress.Record) string { return r.Flow }
+	}
+	if field == nil {
+		return nil
+	}
+	var counts logs.Ranking
+	s.recent(func(r *egress.Record) {
+		if v := field(r); v != "" && strings.HasPrefix(v, begin) && harmless(v) {
+			counts.Add(v, r)
+		}
+	})
+	var values []string
+	for _, e := range counts.Top(recentValues) {
+		values = append(values, e.Value)
+	}
+	return values
+}
+
+// harmless reports whether s can stand on a command line without quotes, and is short enough to read.
+func harmless(s string) bool {
+	return len(s) <= 100 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_-:+@%") == ""
+}
+
+// runs returns "last" and the ids of the latest runs.
+func (s *Source) runs() []string {
+	dir, err := s.daemonLog()
+	if err != nil {
+		return nil
+	}
+	entries, err := os.ReadDir(config.RunsBeside(dir))
+	if err != nil {
+		return nil
+	}
+	all := []string{"last"}
+	for _, e := range slices.Backward(entries) {
+		if len(all) < recentValues {
+			all = append(all, e.Name())
+		}
+	}
+	return all
+}
+
+// recent calls do with the records in the last bytes of the log. It skips what it cannot read, because
+// completion cannot show an error.
+func (s *Source) recent(do func(*egress.Record)) {
+	dir, err := s.Directory()
+	if err != nil {
+		return
+	}
+	paths, err := audit.Segments(dir)
+	if err != nil {
+		return
+	}
+	left := int64(recentBytes)
+	for _, path := range slices.Backward(paths) {
+		text := tailOf(path, left)
+		for line := range bytes.Lines(text) {
+			if r, err := logs.Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
+				do(r)
+			}
+		}
+		if left -= int64(len(text)); left <= 0 {
+			return
+		}
+	}
+}
+
+// tailOf returns the whole lines in the last most bytes of a file.
+func tailOf(path string, most int64) []byte {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until somebody writes
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	from := max(0, info.Size()-most)
+	text := make([]byte, info.Size()-from)
+	if n, err := f.ReadAt(text, from); err != nil && err != io.EOF {
+		return nil
+	} else if text = text[:n]; from > 0 {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	return text
+}

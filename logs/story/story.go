@@ -1,0 +1,145 @@
+// Package story tells from the audit log what happened to one request: it finds the records of the flow,
+// picks the decisive one, and looks for related attempts of the same program.
+package story
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/policy"
+)
+
+const (
+	maxRecords    = 200 // kept of one flow: an inspected tunnel can hold any number of requests. The end is always kept.
+	maxCandidates = 5   // ids that are named if a prefix fits several
+)
+
+// A Story is all that the log says about one flow.
+type Story struct {
+	Flow     string                 `json:"flow"`
+	Decision *egress.RecordDecision `json:"decision"`
+	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // the decision of the shadow policy, if it differs
+	Fix      string                 `json:"fix,omitempty"`    // the command that would allow the request, without the flags of [source.Source.AllowFlags]
+	Times    int64                  `json:"times,omitempty"`  // number of equal refusals, if there were several
+	Signal   *egress.RecordSignal   `json:"signal,omitempty"` // an alarm beside the decision
+	LeftOut  int                    `json:"left_out,omitempty"`
+	Linked   []Linked               `json:"linked,omitempty"`  // set by Link
+	Further  int                    `json:"further,omitempty"` // number of linked decisions that Linked leaves out
+	Lines    []json.RawMessage      `json:"records"`           // Records as the log has them
+
+	Records  []*egress.Record `json:"-"`
+	Decisive *egress.Record   `json:"-"` // the record of Decision; nil if the flow has no decision
+	End      *egress.Record   `json:"-"` // nil if the flow is open
+}
+
+var errTooMany = errors.New("too many ids begin alike")
+
+// Find collects the records of the one flow whose id begins with prefix.
+func Find(log *source.Reader, prefix string) (*Story, error) {
+	found := map[string]*Story{}
+	err := log.Each(func(text string, r *egress.Record) error {
+		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
+			return nil
+		}
+		s := found[r.Flow]
+		if s == nil && len(found) == maxCandidates {
+			return errTooMany
+		}
+		if s == nil {
+			s = &Story{Flow: strings.Clone(r.Flow)}
+			found[s.Flow] = s
+		}
+		s.add(text, logs.Clone(r))
+		return nil
+	})
+	if err != nil && !errors.Is(err, errTooMany) {
+		return nil, err
+	}
+	switch len(found) {
+	case 0:
+		return nil, hint.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
+	case 1:
+		for _, s := range found {
+			return s, nil
+		}
+	}
+	ids := slices.Sorted(maps.Keys(found))
+	return nil, hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
+}
+
+func (s *Story) add(text string, r *egress.Record) {
+	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
+		s.Decision, s.Decisive = r.Decision, r
+		s.Fix = Fix(r)
+	}
+	if r.Shadow != nil {
+		s.Shadow = r.Shadow
+	}
+	if r.Signal != nil {
+		s.Signal = r.Signal
+	}
+	if r.Count > 0 {
+		s.Times = max(s.Times, 1) + r.Count
+	}
+	if r.Kind == egress.KindClose {
+		s.End = r
+	} else if len(s.Records) >= maxRecords {
+		s.LeftOut++
+		return
+	}
+	s.Records = append(s.Records, r)
+	s.Lines = append(s.Lines, json.RawMessage(text))
+}
+
+func strictness(action string) int {
+	switch action {
+	case "allow":
+		return 0
+	case "ask":
+		return 1
+	default:
+		return 2
+	}
+}
+
+// Fix returns the command that would allow what r refused, without the flags of [source.Source.AllowFlags].
+// It returns "" unless [logs.Allowable] names a host: if each refusal came with the command that opens it,
+// people would learn to paste that command.
+func Fix(r *egress.Record) string {
+	host := logs.Allowable(r)
+	if host == "" {
+		return ""
+	}
+	return FixFor(host, r.Flow)
+}
+
+// FixFor returns the command that allows a host as the answer to the refusal of a flow.
+func FixFor(host, flow string) string {
+	return "egressd allow " + shell.Pattern(host) + " --from " + flow
+}
+
+// AnsweredBy returns nil if allowing p is exactly what the refused request asked for, else why it is not.
+func (s *Story) AnsweredBy(p policy.Pattern) error {
+	if s.Decisive == nil || s.Decision.Action == "allow" {
+		return fmt.Errorf("%s was not refused", s.Flow)
+	}
+	host := logs.RefusedHost(s.Decisive)
+	if host == "" {
+		return fmt.Errorf("%s was refused for another reason than that no rule speaks of its destination: %s", s.Flow, logs.Why(s.Decisive))
+	}
+	for _, text := range []string{host, logs.Destination(s.Decisive)} {
+		if exact, err := policy.ParsePattern(text); err == nil && exact == p {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s was about %s, and %s is something else", s.Flow, logs.Destination(s.Decisive), p)
+}
