@@ -136,7 +136,7 @@ func sources(t *testing.T) (all []source) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || p == filepath.Join("bench", "peers") || p == "tools" || p == "build"):
+		case d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || p == filepath.Join("bench", "peers") || p == filepath.Join("examples", "embed-goproxy") || p == "tools" || p == "build"):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go"):
 			return nil

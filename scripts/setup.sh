@@ -42,6 +42,7 @@ modules() {
 	again go list -deps -test ./... >/dev/null
 	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint github.com/summerwind/h2spec/cmd/h2spec >/dev/null
 	(cd bench/peers && again go list -deps -test ./... >/dev/null)
+	(cd examples/embed-goproxy && again go list -deps -test ./... >/dev/null)
 }
 
 # What is run, from packages of the system and from npm.

@@ -67,6 +67,7 @@ lint() {
 	fi
 	go vet ./...
 	(cd bench/peers && go vet ./...)
+	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go tool -modfile=tools/go.mod actionlint integrate/github.yml
 }
