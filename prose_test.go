@@ -97,7 +97,6 @@ var unclear = map[string]int{
 	"internal/stage":            24,
 	"internal/threads":          3,
 	"internal/turns":            3,
-	"logs":                      20,
 	"logs/export":               8,
 	"logs/signals":              31,
 	"logs/sink":                 25,

@@ -6,8 +6,8 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// Clone returns a copy of r that shares nothing with it, for who keeps what
-// [Scan] lends.
+// Clone returns a copy of r that shares no memory with it. A caller that keeps a record of [Scan] clones
+// it.
 func Clone(r *egress.Record) *egress.Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
@@ -30,10 +30,10 @@ func copied[T any](part *T) *T {
 	return &c
 }
 
-// ownTexts has the strings of r be parts of one that is r's alone.
+// ownTexts copies all strings of r into one new string, so that r keeps no line of the log in memory.
 func ownTexts(r *egress.Record) {
-	var room [1024]byte
-	all := room[:0]
+	var buffer [1024]byte
+	all := buffer[:0]
 	eachText(r, func(s *string) { all = append(all, *s...) })
 	rest := string(all)
 	eachText(r, func(s *string) { *s, rest = rest[:len(*s)], rest[len(*s):] })
@@ -89,7 +89,7 @@ func each(do func(*string), texts ...*string) {
 	}
 }
 
-// lists returns those that r has.
+// lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
 func lists(r *egress.Record) (all [5]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs

@@ -1,40 +1,73 @@
-// Package logs reads what the audit log says: it decodes the lines, joins
-// the two records of a flow, filters, and counts what records have in common.
-// It knows no terminal, opens no file and decides nothing; whoever shows a
-// record escapes it for the place where it is shown.
+// Package logs reads the audit log. It decodes lines, joins the two records of a flow, filters records
+// and counts decisions. The package prints nothing, opens no file and decides nothing. Records hold
+// bytes chosen by a sandbox, so the caller escapes them before it shows them.
 //
-//	decisions := records.Tally{Emit: func(r *egress.Record) {
+//	decisions := logs.Tally{Emit: func(r *egress.Record) {
 //		if filter.Match(r) {
 //			view.Add(r)
 //		}
 //	}}
 //	for each line of the log {
-//		r, err := records.Decode(line)
+//		r, err := logs.Decode(line)
 //		decisions.Add(r)
 //	}
-//	decisions.Flush(records.OutcomeOpen)
+//	decisions.Flush(logs.OutcomeOpen)
 package logs
 
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/egressd/egressd/egress"
 )
 
-// Decode reads one line of the log. The record is the caller's to keep.
+// Decode decodes one line of the log. The caller may keep the record.
 func Decode(line []byte) (*egress.Record, error) {
-	var c canonical
+	var d decoder
 	s := new(slot)
-	if err := c.decode(s, string(line)); err != nil {
+	if err := d.decode(s, string(line)); err != nil {
 		return nil, err
 	}
 	return &s.Record, nil
 }
 
-// decode reads a line into s.
-func (c *canonical) decode(s *slot, line string) error {
-	if !c.read(s, line) {
+// A slot is reusable memory for one record and all its parts. The strings of the record are substrings
+// of the decoded line.
+type slot struct {
+	egress.Record
+	dst       egress.RecordDst
+	tls       egress.RecordTLS
+	http      egress.RecordHTTP
+	dns       egress.RecordDNS
+	process   egress.RecordProcess
+	container egress.RecordContainer
+	decision  egress.RecordDecision
+	shadow    egress.RecordShadow
+	signal    egress.RecordSignal
+	names     egress.RecordNames
+	bytes     egress.RecordBytes
+	lists     [5][]string
+}
+
+// A decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
+// printable ASCII, and in strings only the escapes \", \\ and \u00XX. It leaves all other JSON to
+// encoding/json, and agrees with encoding/json on every line that it takes.
+type decoder struct {
+	slot    *slot
+	line    string
+	at      int
+	lists   int    // number of slot.lists in use
+	escapes bool   // the line contains a backslash
+	bad     bool   // the line is not canonical
+	date    string // of the last time that was decoded
+	day     int64  // Unix time at which date begins
+}
+
+// decode decodes a line into s.
+func (d *decoder) decode(s *slot, line string) error {
+	if !d.canonical(s, line) {
 		*s = slot{lists: s.lists}
 		if err := json.Unmarshal([]byte(line), &s.Record); err != nil {
 			return fmt.Errorf("a line of the audit log is not a record: %w", err)
@@ -44,4 +77,329 @@ func (c *canonical) decode(s *slot, line string) error {
 		return fmt.Errorf("record %d of the audit log has no kind", s.Seq)
 	}
 	return nil
+}
+
+// canonical decodes line into s and reports whether the line is canonical. If not, s is incomplete.
+func (d *decoder) canonical(s *slot, line string) bool {
+	plain, escapes := plainText(line)
+	if !plain {
+		return false
+	}
+	*s = slot{lists: s.lists}
+	d.slot, d.line, d.at, d.lists, d.escapes, d.bad = s, line, 0, 0, escapes, false
+	d.object([]member{
+		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
+		{"names", &s.Names}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
+		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"dns", &s.DNS}, {"process", &s.Process},
+		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"bytes", &s.Bytes},
+		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"raw", &s.Raw}, {"note", &s.Note},
+	})
+	return !d.bad && d.at == len(line)
+}
+
+// A member is a member of a JSON object and the field that receives its value.
+type member struct {
+	name string
+	into any
+}
+
+// object decodes an object with some of the members, in their order.
+func (d *decoder) object(members []member) {
+	d.take('{')
+	for first := true; !d.bad && d.at < len(d.line); first = false {
+		if d.line[d.at] == '}' {
+			d.at++
+			return
+		}
+		if !first {
+			d.take(',')
+		}
+		d.take('"')
+		for !d.bad {
+			if len(members) == 0 { // unknown, repeated or out of order
+				d.bad = true
+				return
+			}
+			m := members[0]
+			members = members[1:]
+			if rest := d.line[d.at:]; strings.HasPrefix(rest, m.name) && strings.HasPrefix(rest[len(m.name):], `":`) {
+				d.at += len(m.name) + len(`":`)
+				d.value(m.into)
+				break
+			}
+		}
+	}
+	d.bad = true
+}
+
+const maxInt = 1 << 30 // of the fields of type int
+
+// value decodes a value into a field of the record.
+func (d *decoder) value(into any) {
+	switch v := into.(type) {
+	case *string:
+		*v = d.text()
+	case *egress.Kind:
+		*v = egress.Kind(d.text())
+	case *int:
+		*v = int(d.number(maxInt))
+	case *int64:
+		*v = d.number(maxNumber)
+	case *uint16:
+		*v = uint16(d.number(1<<16 - 1))
+	case *bool:
+		*v = d.flag()
+	case *[]string:
+		*v = d.list()
+	case *time.Time:
+		*v = d.time()
+	default:
+		d.part(into)
+	}
+}
+
+// part decodes an object that is a part of the record.
+func (d *decoder) part(into any) {
+	s := d.slot
+	switch v := into.(type) {
+	case **egress.RecordDst:
+		p := &s.dst
+		*v = p
+		d.object([]member{{"host", &p.Host}, {"port", &p.Port}, {"addrs", &p.Addrs}, {"addr", &p.Addr}, {"class", &p.Class}})
+	case **egress.RecordTLS:
+		p := &s.tls
+		*v = p
+		d.object([]member{{"sni", &p.SNI}, {"alpn", &p.ALPN}, {"ech", &p.ECH}, {"ja4", &p.JA4}, {"inspected", &p.Inspected}})
+	case **egress.RecordHTTP:
+		p := &s.http
+		*v = p
+		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"authority", &p.Authority}, {"status", &p.Status}})
+	case **egress.RecordDNS:
+		*v = &s.dns
+		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})
+	case **egress.RecordContainer:
+		p := &s.container
+		*v = p
+		d.object([]member{{"id", &p.ID}, {"name", &p.Name}, {"image", &p.Image}, {"project", &p.Project}, {"service", &p.Service}})
+	case **egress.RecordProcess:
+		p := &s.process
+		*v = p
+		d.object([]member{{"pid", &p.PID}, {"exe", &p.Exe}, {"argv", &p.Argv}})
+	case **egress.RecordDecision:
+		p := &s.decision
+		*v = p
+		d.object([]member{
+			{"action", &p.Action}, {"rule", &p.Rule}, {"layer", &p.Layer}, {"reason", &p.Reason}, {"class", &p.Class},
+			{"allowed_if", &p.AllowedIf}, {"log", &p.Log}, {"policy", &p.Policy}, {"question", &p.Question},
+		})
+	case **egress.RecordShadow:
+		p := &s.shadow
+		*v = p
+		d.object([]member{
+			{"action", &p.Action}, {"rule", &p.Rule}, {"layer", &p.Layer}, {"reason", &p.Reason}, {"class", &p.Class},
+			{"inspect", &p.Inspect}, {"policy", &p.Policy},
+		})
+	case **egress.RecordSignal:
+		p := &s.signal
+		*v = p
+		d.object([]member{{"what", &p.What}, {"name", &p.Name}, {"where", &p.Where}, {"encoding", &p.Encoding}})
+	case **egress.RecordNames:
+		*v = &s.names
+		d.object([]member{{"first", &s.names.First}, {"last", &s.names.Last}})
+	case **egress.RecordBytes:
+		*v = &s.bytes
+		d.object([]member{{"up", &s.bytes.Up}, {"down", &s.bytes.Down}})
+	default:
+		d.bad = true
+	}
+}
+
+// maxNumber is the largest number of eighteen digits. Numbers with more digits may overflow.
+const maxNumber = 999_999_999_999_999_999
+
+// take skips the byte b, which must come next.
+func (d *decoder) take(b byte) {
+	if d.at >= len(d.line) || d.line[d.at] != b {
+		d.bad = true
+		return
+	}
+	d.at++
+}
+
+// text decodes a string.
+func (d *decoder) text() string {
+	d.take('"')
+	end := -1
+	if !d.bad {
+		end = strings.IndexByte(d.line[d.at:], '"')
+	}
+	if end < 0 {
+		d.bad = true
+		return ""
+	}
+	s := d.line[d.at : d.at+end]
+	if d.escapes && strings.IndexByte(s, '\\') >= 0 {
+		return d.unescape()
+	}
+	d.at += end + 1
+	return s
+}
+
+// unescape decodes the rest of a string that contains escapes.
+func (d *decoder) unescape() string {
+	var b strings.Builder
+	for d.at < len(d.line) {
+		rest := d.line[d.at:]
+		switch {
+		case rest[0] == '"':
+			d.at++
+			return b.String()
+		case rest[0] != '\\':
+			b.WriteByte(rest[0])
+			d.at++
+		case len(rest) > 1 && (rest[1] == '"' || rest[1] == '\\'):
+			b.WriteByte(rest[1])
+			d.at += 2
+		case len(rest) >= 6 && rest[1:4] == "u00" && hexDigit(rest[4]) >= 0 && hexDigit(rest[5]) >= 0:
+			b.WriteRune(rune(hexDigit(rest[4])<<4 | hexDigit(rest[5])))
+			d.at += 6
+		default:
+			d.bad = true
+			return ""
+		}
+	}
+	d.bad = true
+	return ""
+}
+
+func hexDigit(b byte) int {
+	switch {
+	case b >= '0' && b <= '9':
+		return int(b - '0')
+	case b >= 'a' && b <= 'f':
+		return int(b-'a') + 10
+	case b >= 'A' && b <= 'F':
+		return int(b-'A') + 10
+	default:
+		return -1
+	}
+}
+
+// number decodes a non-negative integer of at most limit without leading zeros.
+func (d *decoder) number(limit int64) int64 {
+	start, n := d.at, int64(0)
+	for d.at < len(d.line) && d.line[d.at]-'0' <= 9 && d.at-start < 18 {
+		n = n*10 + int64(d.line[d.at]-'0')
+		d.at++
+	}
+	if d.at == start || n > limit || d.line[start] == '0' && d.at > start+1 {
+		d.bad = true
+	}
+	return n
+}
+
+// flag decodes true. The canonical form leaves out a false flag.
+func (d *decoder) flag() bool {
+	if !strings.HasPrefix(d.line[min(d.at, len(d.line)):], "true") {
+		d.bad = true
+		return false
+	}
+	d.at += len("true")
+	return true
+}
+
+// list decodes an array of strings into the next free list of the slot.
+func (d *decoder) list() []string {
+	d.take('[')
+	if d.lists == len(d.slot.lists) {
+		d.bad = true
+		return nil
+	}
+	own := &d.slot.lists[d.lists]
+	d.lists++
+	all := (*own)[:0]
+	for first := true; !d.bad; first = false {
+		if first && d.at < len(d.line) && d.line[d.at] == ']' {
+			d.at++
+			return []string{}
+		}
+		all = append(all, d.text())
+		if d.at < len(d.line) && d.line[d.at] == ']' {
+			d.at++
+			*own = all
+			return all
+		}
+		d.take(',')
+	}
+	return nil
+}
+
+const dateLength = len("2006-01-02")
+
+// time decodes a UTC time with six digits below the second.
+func (d *decoder) time() time.Time {
+	const form = `"2006-01-02T15:04:05.000000Z"`
+	if len(d.line)-d.at < len(form) {
+		d.bad = true
+		return time.Time{}
+	}
+	t := d.line[d.at : d.at+len(form)]
+	d.at += len(form)
+	hour, minute, second := digits(t[12:14]), digits(t[15:17]), digits(t[18:20])
+	micros := digits(t[21:27])
+	if t[0] != '"' || t[11] != 'T' || t[14] != ':' || t[17] != ':' || t[20] != '.' || t[27:] != `Z"` ||
+		hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59 || micros < 0 || !d.begin(t[1:1+dateLength]) {
+		d.bad = true
+		return time.Time{}
+	}
+	return time.Unix(d.day+int64(hour*3600+minute*60+second), int64(micros)*1000).UTC()
+}
+
+// begin sets d.day to the begin of date and reports whether the date exists. Neighbouring records mostly
+// share a date, so the last one is cached.
+func (d *decoder) begin(date string) bool {
+	if date == d.date {
+		return true
+	}
+	t, err := time.Parse(time.DateOnly, date)
+	if err != nil {
+		return false
+	}
+	d.date, d.day = strings.Clone(date), t.Unix()
+	return true
+}
+
+// digits parses s as a decimal number. It returns -1 if s has another byte than a digit.
+func digits(s string) int {
+	n := 0
+	for i := range len(s) {
+		d := s[i] - '0'
+		if d > 9 {
+			return -1
+		}
+		n = n*10 + int(d)
+	}
+	return n
+}
+
+// plainText reports whether s is printable ASCII and whether s contains a backslash.
+func plainText(s string) (plain, escapes bool) {
+	const (
+		ones  = 0x0101010101010101
+		highs = ones << 7
+	)
+	rest := s
+	for ; len(rest) >= 8; rest = rest[8:] {
+		w := uint64(rest[0]) | uint64(rest[1])<<8 | uint64(rest[2])<<16 | uint64(rest[3])<<24 |
+			uint64(rest[4])<<32 | uint64(rest[5])<<40 | uint64(rest[6])<<48 | uint64(rest[7])<<56
+		if (w|(w-ones*' ')|(w+ones))&highs != 0 {
+			return false, false
+		}
+	}
+	for i := range len(rest) {
+		if rest[i] < ' ' || rest[i] > '~' {
+			return false, false
+		}
+	}
+	return true, strings.IndexByte(s, '\\') >= 0
 }

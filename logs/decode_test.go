@@ -25,9 +25,9 @@ const everything = `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","kind":"
 
 // agrees checks that what the canonical form takes is what encoding/json makes
 // of the line, and reports whether it took it.
-func agrees(t *testing.T, c *canonical, s *slot, line string) bool {
+func agrees(t *testing.T, d *decoder, s *slot, line string) bool {
 	t.Helper()
-	if !c.read(s, line) {
+	if !d.canonical(s, line) {
 		return false
 	}
 	var want egress.Record
@@ -43,9 +43,9 @@ func agrees(t *testing.T, c *canonical, s *slot, line string) bool {
 // TestEveryMemberIsCanonical fails where a member was added to records that
 // the fast form does not know: it would be read all the same, and slowly.
 func TestEveryMemberIsCanonical(t *testing.T) {
-	var c canonical
+	var d decoder
 	var s slot
-	if !agrees(t, &c, &s, everything) {
+	if !agrees(t, &d, &s, everything) {
 		t.Fatal("the line is not canonical")
 	}
 	absent(t, "record", reflect.ValueOf(s.Record))
@@ -68,18 +68,18 @@ func absent(t *testing.T, name string, v reflect.Value) {
 
 // TestSlotsAreEmptiedBetweenLines reads a short line after a long one.
 func TestSlotsAreEmptiedBetweenLines(t *testing.T) {
-	var c canonical
+	var d decoder
 	var s slot
 	short := `{"v":1,"seq":8,"time":"2026-11-20T09:51:38.362114Z","kind":"open","dst":{"host":"","port":0},"process":{},"decision":{"allowed_if":[]}}`
 	for _, line := range []string{everything, short, everything, everything} {
-		if !agrees(t, &c, &s, line) {
+		if !agrees(t, &d, &s, line) {
 			t.Errorf("not canonical: %s", line)
 		}
 	}
 }
 
 func TestWhatIsNotCanonicalIsLeftToJSON(t *testing.T) {
-	var c canonical
+	var d decoder
 	var s slot
 	for _, line := range []string{
 		"", "{", "{}x", `{"kind":"open"`, `{"kind":"open",}`, `{,"kind":"open"}`, `{"kind":open}`, `{"kind":"open"}}`, `{"kind":"open`,
@@ -90,7 +90,7 @@ func TestWhatIsNotCanonicalIsLeftToJSON(t *testing.T) {
 		`{"tls":{"ech":false}}`, `{"tls":{"ech":truex}}`, `{"time":"2026-02-30T09:51:38.362114Z"}`, `{"time":"2026-11-20T24:51:38.362114Z"}`,
 		`{"time":"2026-11-20T09:51:60.362114Z"}`, `{"time":"2026-11-20T09:51:38Z"}`, `{"time":"2026-11-20T09:51:38.362114+"}`,
 	} {
-		if agrees(t, &c, &s, line) {
+		if agrees(t, &d, &s, line) {
 			t.Errorf("taken for canonical: %s", line)
 		}
 	}
@@ -116,10 +116,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(everything)
 	f.Add(`{"v":1,"seq":0,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"x\u0007"}`)
 	f.Add(`{"dst":{"host":"a","port":1,"addrs":[]},"bytes":{"up":0,"down":0}}`)
-	var c canonical
+	var d decoder
 	var s slot
 	f.Fuzz(func(t *testing.T, line string) {
-		agrees(t, &c, &s, line)
+		agrees(t, &d, &s, line)
 		r, err := Decode([]byte(line))
 		var want egress.Record
 		if e := json.Unmarshal([]byte(line), &want); (e == nil && want.Kind != "") != (err == nil) {
@@ -140,21 +140,21 @@ func TestWhatEgressdWritesIsCanonical(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	var c canonical
+	var d decoder
 	var s slot
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if !agrees(t, &c, &s, lines.Text()) {
+		if !agrees(t, &d, &s, lines.Text()) {
 			t.Fatalf("not canonical: %s", lines.Text())
 		}
 	}
 }
 
 func BenchmarkDecode(b *testing.B) {
-	var c canonical
+	var d decoder
 	var s slot
 	b.SetBytes(int64(len(everything)))
 	for b.Loop() {
-		if err := c.decode(&s, everything); err != nil {
+		if err := d.decode(&s, everything); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// FieldNames are what decisions can be counted by.
+// FieldNames are the names that [Field] takes.
 var FieldNames = []string{
 	"host", "domain", "destination", "port", "addr", "verdict", "class", "rule", "layer", "policy", "sandbox", "proc", "who", "via",
 	"what", "method", "path", "status", "sni", "outcome", "why", "hour", "day",
 }
 
-// Field returns how to read what a decision is counted by, or nil where there is
-// no field of that name. The text is "" where a record does not say.
+// Field returns a function that reads the named value of a decision. It returns nil for an unknown name.
+// The function returns "" for a record without that value.
 func Field(name string) func(*egress.Record) string {
 	switch name {
 	case "domain":
@@ -46,7 +46,7 @@ func Field(name string) func(*egress.Record) string {
 		return func(r *egress.Record) string { return r.Time.UTC().Format("2006-01-02T15Z") }
 	case "day":
 		return func(r *egress.Record) string { return r.Time.UTC().Format(time.DateOnly) }
-	case "kind", "shadow", "marked": // a decision is of one kind or another, whatever it says
+	case "kind", "shadow", "marked": // these do not tell decisions apart
 		return nil
 	}
 	return filterTexts[name]
@@ -59,7 +59,7 @@ func numberText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// domainOf is what was registered of the name, or the host where there is no such.
+// domainOf returns the registrable domain of the host, or the host itself if it has none.
 func domainOf(r *egress.Record) string {
 	host := Host(r)
 	if strings.Contains(host, ":") || isAddress(host) {
@@ -69,47 +69,4 @@ func domainOf(r *egress.Record) string {
 		return domain
 	}
 	return host
-}
-
-// A Pivot counts decisions by two values at once: those of the rankings, and the
-// rest of each under [Beyond].
-type Pivot struct {
-	Rows, Columns *Ranking
-
-	cells map[[2]string]int64
-}
-
-// Add takes in a decision with its two values, and how much it weighs.
-func (p *Pivot) Add(row, column string, weight int64, r *egress.Record) {
-	row, column = p.Rows.place(row), p.Columns.place(column)
-	p.Rows.AddWeight(row, weight, r)
-	p.Columns.AddWeight(column, weight, r)
-	if p.cells == nil {
-		p.cells = map[[2]string]int64{}
-	}
-	p.cells[[2]string{row, column}] += weight
-}
-
-// beyondKey is no value that a record can have.
-const beyondKey = "\xff"
-
-// place is a value that is counted on its own, or the key of the others.
-func (k *Ranking) place(value string) string {
-	if e := k.entries[value]; e != nil {
-		return e.Value
-	}
-	return beyondKey
-}
-
-// Cell is what was counted for a row, or for all that have none where row is
-// nil, and a column, or all others where column is nil.
-func (p *Pivot) Cell(row, column *Entry) int64 {
-	r, c := beyondKey, beyondKey
-	if row != nil {
-		r = row.Value
-	}
-	if column != nil {
-		c = column.Value
-	}
-	return p.cells[[2]string{r, c}]
 }

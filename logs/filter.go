@@ -12,13 +12,10 @@ import (
 	"github.com/egressd/egressd/internal/spelling"
 )
 
-// A condition is one thing that a filter asks of a record. The record is a
-// joined one: a record that ends a flow holds the words of the one that opened
-// it.
+// A condition tests a joined record: a close record completed by its open record.
 type condition func(*egress.Record) bool
 
-// A clause holds where one of its conditions does, or none where it is a
-// negative one.
+// A clause holds if any of its conditions holds. A negated clause holds if none does.
 type clause struct {
 	key string
 	not bool
@@ -34,19 +31,18 @@ func (c *clause) holds(r *egress.Record) bool {
 	return c.not
 }
 
-// A Filter is what the words of a filter ask for, see [ParseFilter]. The zero
-// value passes everything. It is safe for concurrent use.
+// A Filter selects records, see [ParseFilter]. The zero value matches every record. A Filter is safe for
+// concurrent use.
 type Filter struct {
-	// Run is the run that the filter asks for, or "": which log is to be read, and
-	// not something that a record says.
+	// Run names the run whose log is read, or is "". No record carries the name of its run.
 	Run string
 
 	clauses []clause
-	kinds   []string // the kinds that were asked for by name
+	kinds   []string // kinds that the filter names
 	words   []string
 }
 
-// Match reports whether a joined record passes.
+// Match reports whether the joined record r passes the filter.
 func (f *Filter) Match(r *egress.Record) bool {
 	for i := range f.clauses {
 		if !f.clauses[i].holds(r) {
@@ -56,22 +52,22 @@ func (f *Filter) Match(r *egress.Record) bool {
 	return true
 }
 
-// String returns the filter as it can be written, see [SplitFilter].
+// String returns the filter in the form that [SplitFilter] reads.
 func (f *Filter) String() string { return strings.Join(f.words, " ") }
 
-// WantsRecords reports whether the filter asks for kinds of records that no
-// decision stands in, so that there is nothing to group.
+// WantsRecords reports whether the filter names a kind of record that holds no decision. Such records
+// cannot be grouped.
 func (f *Filter) WantsRecords() bool {
 	return slices.ContainsFunc(f.kinds, func(k string) bool {
 		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal" || k == "admin"
 	})
 }
 
-// A FilterError is about a filter that was not understood.
+// A FilterError describes a filter that egressd does not understand.
 type FilterError struct {
 	Err error
-	Try string // a filter to write instead, or ""
-	Say string // where there is none, what to do
+	Try string // a corrected filter, or ""
+	Say string // advice if Try is ""
 }
 
 func (e *FilterError) Error() string { return e.Err.Error() }
@@ -86,16 +82,14 @@ type term struct {
 	value string
 }
 
-// ParseFilter reads the words of a filter. Times are relative to now. An error is a
-// [*FilterError].
+// ParseFilter parses the words of a filter. Times are relative to now. Every error is a [*FilterError].
 //
-//	filter = { term }                         all of them have to hold
+//	filter = { term }                         all terms must hold
 //	term   = [ "-" | "!" ] ( KEY ":" value | value )
 //	value  = TEXT | '"' TEXT '"'              in quotes, \" and \\ stand for " and \
 //
-// A term without a key asks for a part of the host, or for an address where it is
-// one. Of the positive terms of one key any has to hold, but for comparisons such as
-// up:>10k and for times, which all have to.
+// A term without a key matches part of the host, or the address if the value is an address. Among positive
+// terms with the same key, one match is enough. Comparisons such as up:>10k and times must all hold.
 func ParseFilter(words []string, now time.Time) (*Filter, error) {
 	f := &Filter{}
 	for _, word := range words {
@@ -164,7 +158,7 @@ func unquote(s string) (string, error) {
 	return "", errQuotes
 }
 
-// String writes a term so that it is read as the same one.
+// String writes the term so that parseTerm reads the same term again.
 func (t term) String() string {
 	value := t.value
 	if value == "" || strings.HasPrefix(value, `"`) || strings.ContainsFunc(value, isSpace) {
@@ -175,12 +169,12 @@ func (t term) String() string {
 
 func isSpace(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\r' }
 
-// SplitFilter splits a filter that is one text into the words that [ParseFilter]
-// takes: space separates them, but for the space within quotes.
+// SplitFilter splits a filter into the words that [ParseFilter] takes. White space separates words, except
+// inside quotes.
 func SplitFilter(text string) []string {
 	var words []string
 	var word strings.Builder
-	quoted, value := false, true // whether a quote would begin a value here
+	quoted, value := false, true // value reports whether a quote here begins a value
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		switch {

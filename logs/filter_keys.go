@@ -2,6 +2,7 @@ package logs
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,13 +12,13 @@ import (
 	"github.com/egressd/egressd/internal/spelling"
 )
 
-// FilterKeys are the keys that a filter may ask for.
+// FilterKeys are the keys that a filter may use.
 var FilterKeys = []string{
 	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
 	"shadow", "marked", "kind", "flow", "outcome", "policy", "up", "down", "took", "since", "until", "run",
 }
 
-// FilterValues lists the values of the keys that have only a few.
+// FilterValues lists the values of each key that has a fixed set of values.
 var FilterValues = map[string][]string{
 	"verdict": {"deny", "allow", "ask"},
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
@@ -26,13 +27,13 @@ var FilterValues = map[string][]string{
 	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin"},
 }
 
-// A filterKey says how the value of a key is read.
+// A filterKey parses the values of one key.
 type filterKey struct {
-	// read returns what a value asks for, and whether that has to hold even if
-	// another value of the key does.
+	// read parses a value. If every is true, the condition must hold even if another value of the same key
+	// matches.
 	read    func(value string, now time.Time) (c condition, every bool, err error)
-	values  []string // where there are only a few
-	example string   // a filter, for an error
+	values  []string // all values, or nil if any text is allowed
+	example string   // a filter shown with an error
 }
 
 var filterKeys = func() map[string]*filterKey {
@@ -59,7 +60,7 @@ var filterKeys = func() map[string]*filterKey {
 	return keys
 }()
 
-// filterTexts are the keys whose values are texts.
+// filterTexts are the keys that match a text of the record.
 var filterTexts = map[string]func(*egress.Record) string{
 	"host":    Host,
 	"sandbox": func(r *egress.Record) string { return r.Sandbox },
@@ -120,7 +121,7 @@ func portNumber(r *egress.Record) (int64, bool) {
 	return int64(r.Dst.Port), true
 }
 
-// known refuses a value that the key does not have.
+// known returns an error if the key has a fixed set of values and t's value is not among them.
 func (k *filterKey) known(t term) error {
 	if k.values == nil || slices.Contains(k.values, t.value) {
 		return nil
@@ -135,8 +136,8 @@ func (k *filterKey) known(t term) error {
 	}
 }
 
-// textKey matches where one of the texts does; "*" stands for any text, and case
-// does not matter.
+// textKey matches if one of the texts matches the value. In the value "*" stands for any text. Case is
+// ignored.
 func textKey(texts ...func(*egress.Record) string) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		pattern := strings.ToLower(value)
@@ -148,13 +149,13 @@ func textKey(texts ...func(*egress.Record) string) func(string, time.Time) (cond
 	}
 }
 
-// flowKey matches the beginning of an id.
+// flowKey matches a flow id by its prefix.
 func flowKey(value string, _ time.Time) (condition, bool, error) {
 	pattern := strings.ToLower(value) + "*"
 	return func(r *egress.Record) bool { return r.Flow != "" && globMatch(pattern, strings.ToLower(r.Flow)) }, false, nil
 }
 
-// globMatch reports whether pattern, in which "*" stands for any text, is s.
+// globMatch reports whether s matches pattern, where "*" stands for any text.
 func globMatch(pattern, s string) bool {
 	prefix, rest, starred := strings.Cut(pattern, "*")
 	if !starred {
@@ -177,11 +178,212 @@ func globMatch(pattern, s string) bool {
 	}
 }
 
-// parseNumber reads a number that is not negative.
+// parseNumber parses a non-negative number of at most 32 bits.
 func parseNumber(s string) (int64, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a number", s)
 	}
 	return int64(n), nil
+}
+
+// A span is an inclusive range of numbers.
+type span struct {
+	least, most int64
+	compared    bool // written with an operator; all comparisons of one key must hold
+}
+
+// parseSpan parses "N", "N..M", "N..", "..M", or a comparison such as ">N".
+func parseSpan(value string, parse func(string) (int64, error)) (s span, err error) {
+	const largest = 1<<63 - 1
+	if from, to, ranged := strings.Cut(value, ".."); ranged && value != ".." {
+		s = span{0, largest, false}
+		if from != "" {
+			s.least, err = parse(from)
+		}
+		if to != "" && err == nil {
+			s.most, err = parse(to)
+		}
+		if err == nil && s.least > s.most {
+			err = fmt.Errorf("%s is more than %s", from, to)
+		}
+		return s, err
+	}
+	number := strings.TrimLeft(value, "<>=")
+	n, err := parse(number)
+	if err != nil {
+		return s, err
+	}
+	switch operator := value[:len(value)-len(number)]; operator {
+	case "":
+		return span{n, n, false}, nil
+	case ">":
+		return span{n + 1, largest, true}, nil
+	case ">=":
+		return span{n, largest, true}, nil
+	case "<":
+		return span{0, n - 1, true}, nil
+	case "<=":
+		return span{0, n, true}, nil
+	default:
+		return s, fmt.Errorf("%q is no comparison", operator)
+	}
+}
+
+func numberKey(number func(*egress.Record) (int64, bool)) func(string, time.Time) (condition, bool, error) {
+	return func(value string, _ time.Time) (condition, bool, error) {
+		s, err := parseSpan(value, parseNumber)
+		return func(r *egress.Record) bool {
+			n, there := number(r)
+			return there && n >= s.least && n <= s.most
+		}, s.compared, err
+	}
+}
+
+// bytesKey matches a byte count. A bare number is a minimum.
+func bytesKey(count func(*egress.RecordBytes) int64) func(string, time.Time) (condition, bool, error) {
+	return func(value string, _ time.Time) (condition, bool, error) {
+		if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
+			value = ">=" + value
+		}
+		s, err := parseSpan(value, parseBytes)
+		return func(r *egress.Record) bool {
+			return r.Bytes != nil && count(r.Bytes) >= s.least && count(r.Bytes) <= s.most
+		}, s.compared, err
+	}
+}
+
+// tookKey matches how long a flow was open. A bare duration is a minimum.
+func tookKey(value string, _ time.Time) (condition, bool, error) {
+	if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
+		value = ">=" + value
+	}
+	s, err := parseSpan(value, func(s string) (int64, error) {
+		d, err := parseDuration(s)
+		return d.Milliseconds(), err
+	})
+	return func(r *egress.Record) bool {
+		return r.Bytes != nil && r.Duration >= s.least && r.Duration <= s.most // only a record that ends a flow has Bytes
+	}, s.compared, err
+}
+
+// parseBytes parses a number of bytes in powers of 1000: "512", "10k", "1.5M" or "2G".
+func parseBytes(s string) (int64, error) {
+	digits := strings.TrimRight(s, "bkmgBKMG")
+	unit, ok := map[string]float64{"": 1, "b": 1, "k": 1e3, "kb": 1e3, "m": 1e6, "mb": 1e6, "g": 1e9, "gb": 1e9}[strings.ToLower(s[len(digits):])]
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !ok || !(n >= 0 && n*unit < 1<<62) {
+		return 0, fmt.Errorf("%q is not a number of bytes", s)
+	}
+	return int64(n * unit), nil
+}
+
+// parseDuration parses "90s", "1h30m", "250ms" or "2d".
+func parseDuration(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a length of time", s)
+	}
+	return d, nil
+}
+
+func sinceKey(value string, now time.Time) (condition, bool, error) {
+	limit, err := ParseMoment(value, now)
+	return func(r *egress.Record) bool { return !r.Time.Before(limit) }, true, err
+}
+
+func untilKey(value string, now time.Time) (condition, bool, error) {
+	limit, err := ParseMoment(value, now)
+	return func(r *egress.Record) bool { return r.Time.Before(limit) }, true, err
+}
+
+// ParseMoment parses a time: an age ("90s", "1h30m", "2d"), a time of today ("09:30"), a day, or RFC 3339.
+// Times and days are in the zone of now.
+func ParseMoment(s string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, s, now.Location()); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"15:04", time.TimeOnly} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time", s)
+}
+
+// addressKey matches if one of the record's addresses equals the value or lies in its network.
+func addressKey(addrs func(*egress.Record) []string) func(string, time.Time) (condition, bool, error) {
+	return func(value string, _ time.Time) (condition, bool, error) {
+		network, err := parseNetwork(value)
+		if err != nil {
+			return nil, false, err
+		}
+		return func(r *egress.Record) bool {
+			return slices.ContainsFunc(addrs(r), func(text string) bool {
+				a, err := netip.ParseAddr(text)
+				return err == nil && network.Contains(a.Unmap().WithZone(""))
+			})
+		}, false, nil
+	}
+}
+
+func parseNetwork(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is no address and no network", s)
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// destinationAddrs returns the decided addresses, and the host, which may be an address.
+func destinationAddrs(r *egress.Record) []string {
+	if r.Dst == nil {
+		return nil
+	}
+	return append([]string{r.Dst.Host, r.Dst.Addr}, r.Dst.Addrs...)
+}
+
+func sourceAddrs(r *egress.Record) []string {
+	a, err := netip.ParseAddrPort(r.Src)
+	if err != nil {
+		return nil
+	}
+	return []string{a.Addr().String()}
+}
+
+func containerName(r *egress.Record) string {
+	if r.Container == nil {
+		return ""
+	}
+	return r.Container.Name
+}
+
+func containerID(r *egress.Record) string {
+	if r.Container == nil {
+		return ""
+	}
+	return r.Container.ID
 }

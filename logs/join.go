@@ -9,47 +9,43 @@ import (
 )
 
 const (
-	// OutcomeOpen is the outcome that a reader sees of a flow whose end is not
-	// in the log: it is still open. No record holds it.
+	// OutcomeOpen is the outcome of a flow whose end is not in the log yet. No record holds it.
 	OutcomeOpen = "open"
 
-	// OutcomeCut is that of a flow that a later policy ended, or the end of
-	// egressd itself. What passed until then was allowed.
+	// OutcomeCut is the outcome of a flow that was ended by a later policy or by the end of egressd. Its
+	// traffic until then was allowed.
 	OutcomeCut = "cut"
 )
 
-// mostOpen bounds the memory for flows that are open, in bytes: some 35,000 of them.
-// Where there are more, and limits.connections is 20,000 by default, half are let go,
-// those that were opened first.
-const mostOpen = 32 << 20
+// maxOpenBytes bounds the memory for open flows to about 35,000 flows; limits.connections is 20,000 by
+// default. Beyond the bound the Joiner forgets half of the flows, oldest first.
+const maxOpenBytes = 32 << 20
 
-// A Joiner puts the two records of a flow together as they come: the one that
-// decided it and the one that ended it. It remembers only the flows that are
-// open, as far as there is room, see [mostOpen]: the end of one that it has let go is
-// what its own record says.
+// A Joiner combines the record that opens a flow with the record that ends it. It remembers only open
+// flows, within maxOpenBytes. If the open record was forgotten, the close record stands alone.
 type Joiner struct {
-	open map[string]*egress.Record
-	kept map[string]int       // what those that are the joiner's own weigh
-	held int                  // all of them
-	most int                  // [mostOpen] where it is 0
-	drop func(*egress.Record) // is handed each that is let go; may be nil
+	open  map[string]*egress.Record
+	size  map[string]int       // estimated bytes of each record that the joiner owns
+	total int                  // sum of size
+	max   int                  // maxOpenBytes if 0
+	drop  func(*egress.Record) // called with each forgotten record; may be nil
 
-	// Records that are lent, as by [Scan], are cloned by settle before they are
-	// gone, and what is joined of them is lent as well.
-	lent   bool
-	fresh  []string // flows that were opened since
-	joined egress.Record
+	// borrows is set while records are valid only until the current chunk of [Scan] ends. Method retain
+	// then clones the records that are still needed. Complete then reuses joined.
+	borrows  bool
+	borrowed []string // flows whose records are not cloned yet
+	joined   egress.Record
 }
 
-// Complete returns r with what the record that opened its flow knew: a record
-// that ends a flow need not repeat where it went and why it was let through.
+// Complete returns the close record r with the fields of the record that opened its flow. A close record
+// need not repeat the destination and the decision. Other records are returned as they are.
 func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	opened := j.open[r.Flow]
 	if r.Kind != egress.KindClose || opened == nil {
 		return r
 	}
 	joined := new(egress.Record)
-	if j.lent {
+	if j.borrows {
 		joined = &j.joined
 	}
 	*joined = *opened
@@ -76,22 +72,22 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 	return joined
 }
 
-// Follow takes note of what r opens and ends. It keeps r while its flow is open:
-// who is lent records, see [Scan], uses [ScanJoined], or clones them.
+// Follow remembers r if it opens a flow, and forgets the flow if r ends it. It keeps r while the flow is
+// open. A caller of [Scan] therefore uses [ScanJoined] or clones r.
 func (j *Joiner) Follow(r *egress.Record) {
 	switch {
-	case r.Kind == egress.KindStart: // what was open then ended with that process
+	case r.Kind == egress.KindStart: // all earlier flows ended with the previous process
 		j.clear()
 	case r.Kind == egress.KindClose:
 		j.forget(r.Flow)
 	case opensFlow(r):
 		if j.open == nil {
-			j.open, j.kept = map[string]*egress.Record{}, map[string]int{}
+			j.open, j.size = map[string]*egress.Record{}, map[string]int{}
 		}
 		j.forget(r.Flow)
 		j.open[r.Flow] = r
-		if j.lent {
-			j.fresh = append(j.fresh, r.Flow)
+		if j.borrows {
+			j.borrowed = append(j.borrowed, r.Flow)
 		} else {
 			j.keep(r)
 		}
@@ -100,38 +96,38 @@ func (j *Joiner) Follow(r *egress.Record) {
 
 func (j *Joiner) clear() {
 	clear(j.open)
-	clear(j.kept)
-	j.held = 0
+	clear(j.size)
+	j.total = 0
 }
 
 func (j *Joiner) forget(flow string) {
 	delete(j.open, flow)
-	if w, kept := j.kept[flow]; kept {
-		j.held -= w
-		delete(j.kept, flow)
+	if w, owned := j.size[flow]; owned {
+		j.total -= w
+		delete(j.size, flow)
 	}
 }
 
-// keep counts a record that is the joiner's own.
+// keep accounts for a record that the joiner owns.
 func (j *Joiner) keep(r *egress.Record) {
-	w := weight(r)
-	j.kept[r.Flow], j.held = w, j.held+w
-	if j.held > cmp.Or(j.most, mostOpen) {
-		j.letGo()
+	w := sizeOf(r)
+	j.size[r.Flow], j.total = w, j.total+w
+	if j.total > cmp.Or(j.max, maxOpenBytes) {
+		j.evict()
 	}
 }
 
-// weight is about what a record takes of memory.
-func weight(r *egress.Record) int {
+// sizeOf estimates the memory of a record, in bytes.
+func sizeOf(r *egress.Record) int {
 	const parts = 700
 	w := parts
 	eachText(r, func(s *string) { w += len(*s) })
 	return w
 }
 
-// letGo makes room: the flows that were opened first are forgotten.
-func (j *Joiner) letGo() {
-	flows := slices.SortedFunc(maps.Keys(j.kept), func(a, b string) int { return cmp.Compare(j.open[a].Seq, j.open[b].Seq) })
+// evict forgets the older half of the open flows.
+func (j *Joiner) evict() {
+	flows := slices.SortedFunc(maps.Keys(j.size), func(a, b string) int { return cmp.Compare(j.open[a].Seq, j.open[b].Seq) })
 	for _, flow := range flows[:(len(flows)+1)/2] {
 		r := j.open[flow]
 		j.forget(flow)
@@ -141,17 +137,17 @@ func (j *Joiner) letGo() {
 	}
 }
 
-// settle makes the joiner's own what it was lent and still needs.
-func (j *Joiner) settle() {
-	for _, flow := range j.fresh {
-		if r := j.open[flow]; r != nil && j.kept[flow] == 0 {
+// retain clones the borrowed records of flows that are still open.
+func (j *Joiner) retain() {
+	for _, flow := range j.borrowed {
+		if r := j.open[flow]; r != nil && j.size[flow] == 0 {
 			r = Clone(r)
-			delete(j.open, flow) // whose text is lent, too
+			delete(j.open, flow) // the key is borrowed, too
 			j.open[r.Flow] = r
 			j.keep(r)
 		}
 	}
-	j.fresh = j.fresh[:0]
+	j.borrowed = j.borrowed[:0]
 }
 
 func opensFlow(r *egress.Record) bool {
@@ -159,15 +155,15 @@ func opensFlow(r *egress.Record) bool {
 		(r.Kind == egress.KindOpen || r.Kind == egress.KindRequest)
 }
 
-// A Tally hands on each decision once, with what its flow came to. Of flows that are
-// too many to be remembered, see [Joiner], the decision is handed on as one that is
-// open, and once more when it ends: what was decided is hidden by no flood.
+// A Tally emits each decision once, with the outcome of its flow. If a Joiner forgets a flow, the Tally
+// emits its decision as open and again when the flow ends. No flood of flows can therefore hide a
+// decision.
 type Tally struct {
 	Emit   func(*egress.Record)
 	joiner Joiner
 }
 
-// Add takes in the next record of the log.
+// Add processes the next record of the log.
 func (t *Tally) Add(r *egress.Record) {
 	if t.joiner.drop == nil {
 		t.joiner.drop = func(r *egress.Record) { t.unended(r, OutcomeOpen) }
@@ -181,7 +177,7 @@ func (t *Tally) Add(r *egress.Record) {
 	case IsLookup(r):
 	case !opensFlow(r):
 		t.Emit(r)
-	case earlier != nil: // the next request of the same flow
+	case earlier != nil: // r is a further request of the same flow
 		t.Emit(earlier)
 	}
 	t.joiner.Follow(r)
@@ -197,7 +193,7 @@ func (t *Tally) end(r, earlier *egress.Record) {
 	}
 }
 
-// Flush hands on the flows that were not seen to end, in their order.
+// Flush emits the flows without an end, ordered by sequence number.
 func (t *Tally) Flush(outcome string) {
 	bySeq := func(a, b *egress.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {

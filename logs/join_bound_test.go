@@ -12,18 +12,18 @@ import (
 // all of them end.
 func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 	const n, most = 5000, 100_000 // a hundred flows or so
-	for _, lent := range []bool{false, true} {
+	for _, borrows := range []bool{false, true} {
 		outcomes, largest := map[string][]string{}, 0
 		tally := Tally{Emit: func(r *egress.Record) { outcomes[r.Flow] = append(outcomes[r.Flow], r.Outcome) }}
-		tally.joiner.most, tally.joiner.lent = most, lent
+		tally.joiner.max, tally.joiner.borrows = most, borrows
 		add := func(i int, r *egress.Record) {
 			r.Seq, r.Time, r.Flow = int64(i), time.Unix(int64(i), 0), fmt.Sprint("F", i%n)
 			tally.Add(r)
 			if i%64 == 63 {
-				tally.joiner.settle()
+				tally.joiner.retain()
 			}
-			if tally.joiner.held > most || len(tally.joiner.kept) > len(tally.joiner.open) {
-				t.Fatalf("%d bytes in %d of %d flows are held", tally.joiner.held, len(tally.joiner.kept), len(tally.joiner.open))
+			if tally.joiner.total > most || len(tally.joiner.size) > len(tally.joiner.open) {
+				t.Fatalf("%d bytes in %d of %d flows are held", tally.joiner.total, len(tally.joiner.size), len(tally.joiner.open))
 			}
 			largest = max(largest, len(tally.joiner.open))
 		}
@@ -51,8 +51,8 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 				t.Fatalf("%s ended as %q", flow, all)
 			}
 		}
-		if tally.joiner.held != 0 || len(tally.joiner.open)+len(tally.joiner.kept) != 0 {
-			t.Errorf("%d bytes in %d flows stay", tally.joiner.held, len(tally.joiner.kept))
+		if tally.joiner.total != 0 || len(tally.joiner.open)+len(tally.joiner.size) != 0 {
+			t.Errorf("%d bytes in %d flows stay", tally.joiner.total, len(tally.joiner.size))
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 	const lines, most = 8_000, 4 << 20
 	for name, counter := range map[string]func() (func(*egress.Record), any){
 		"overview": func() (func(*egress.Record), any) { o := new(Overview); return o.Add, o },
-		"lessons":  func() (func(*egress.Record), any) { l := new(Lessons); return l.Add, l },
+		"learned":  func() (func(*egress.Record), any) { l := new(Learned); return l.Add, l },
 		"rankings": func() (func(*egress.Record), any) {
 			all := make([]Ranking, len(FieldNames))
 			return func(r *egress.Record) {

@@ -9,18 +9,17 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// A Ranking counts decisions by one value. Its memory is bounded as that of an
-// [Overview], and what it comes to has to be counted again in the same way where
-// [Ranking.Exact] says so. Its zero value is empty.
+// A Ranking counts decisions by one value. Its memory is bounded as that of an [Overview]. If
+// [Ranking.Exact] is false, the caller counts once more with [Ranking.Again]. The zero value is empty.
 type Ranking struct {
 	entries map[string]*Entry
-	rest    Entry // of the values that are not among them
+	rest    Entry // sum of all values without an entry
 	fixed   bool
 	dropped bool
-	most    int // values; [MaxGroups] where it is 0
+	max     int // maximum number of entries; [MaxGroups] if 0
 }
 
-// An Entry is what one value comes to.
+// An Entry holds the counts of one value.
 type Entry struct {
 	Value    string
 	Count    int64
@@ -30,17 +29,17 @@ type Entry struct {
 	weight int64
 }
 
-// Add takes in a decision of that value.
+// Add counts a decision under value.
 func (k *Ranking) Add(value string, r *egress.Record) { k.AddWeight(value, r.Times(), r) }
 
-// AddWeight is Add where something else ranks than how many decisions there are.
+// AddWeight is like Add, but ranks the value by the sum of weights instead of by the number of decisions.
 func (k *Ranking) AddWeight(value string, weight int64, r *egress.Record) {
 	e := k.entries[value]
 	switch {
 	case e == nil && k.fixed:
 		e = &k.rest
 	case e == nil:
-		if len(k.entries) >= 2*cmp.Or(k.most, MaxGroups) {
+		if len(k.entries) >= 2*cmp.Or(k.max, MaxGroups) {
 			k.shrink()
 		}
 		if k.entries == nil {
@@ -59,11 +58,10 @@ func (k *Ranking) AddWeight(value string, weight int64, r *egress.Record) {
 	}
 }
 
-// Exact reports whether the counts are those of all that was added.
+// Exact reports whether all counts are complete.
 func (k *Ranking) Exact() bool { return !k.dropped }
 
-// Again returns a ranking of the values of k, without their counts, that gets no
-// further ones.
+// Again returns a ranking of the same values with zero counts. It takes no further values.
 func (k *Ranking) Again() *Ranking {
 	again := &Ranking{fixed: true, entries: map[string]*Entry{}}
 	for value := range k.entries {
@@ -72,7 +70,7 @@ func (k *Ranking) Again() *Ranking {
 	return again
 }
 
-// Only is Again with the n values that were most.
+// Only is like Again, but keeps just the n highest values.
 func (k *Ranking) Only(n int) *Ranking {
 	only := &Ranking{fixed: true, entries: map[string]*Entry{}}
 	for _, e := range k.Top(n) {
@@ -81,7 +79,7 @@ func (k *Ranking) Only(n int) *Ranking {
 	return only
 }
 
-// Top returns the n values that were most, those first, and all where n is 0.
+// Top returns the n highest entries, highest first. If n is 0, it returns all.
 func (k *Ranking) Top(n int) []*Entry {
 	all := slices.SortedFunc(maps.Values(k.entries), func(a, b *Entry) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
@@ -92,10 +90,9 @@ func (k *Ranking) Top(n int) []*Entry {
 	return all
 }
 
-// shrink keeps half of the values that there is room for by how many they are, and
-// half by what they sent.
+// shrink keeps the highest half of the limit by weight, and as many by bytes sent.
 func (k *Ranking) shrink() {
-	half := cmp.Or(k.most, MaxGroups) / 2
+	half := cmp.Or(k.max, MaxGroups) / 2
 	rest := k.Top(0)[half:]
 	slices.SortStableFunc(rest, func(a, b *Entry) int { return cmp.Compare(b.Up, a.Up) })
 	for _, e := range rest[half:] {
@@ -104,4 +101,47 @@ func (k *Ranking) shrink() {
 		delete(k.entries, e.Value)
 	}
 	k.dropped = true
+}
+
+// A Pivot counts decisions by two values at once. Values outside the two rankings are counted under
+// [Beyond].
+type Pivot struct {
+	Rows, Columns *Ranking
+
+	cells map[[2]string]int64
+}
+
+// Add counts a decision under its two values with the given weight.
+func (p *Pivot) Add(row, column string, weight int64, r *egress.Record) {
+	row, column = p.Rows.cellKey(row), p.Columns.cellKey(column)
+	p.Rows.AddWeight(row, weight, r)
+	p.Columns.AddWeight(column, weight, r)
+	if p.cells == nil {
+		p.cells = map[[2]string]int64{}
+	}
+	p.cells[[2]string{row, column}] += weight
+}
+
+// beyondKey is the key of all values without a row or column of their own. No record holds this byte.
+const beyondKey = "\xff"
+
+// cellKey returns value if the ranking has an entry for it, else beyondKey.
+func (k *Ranking) cellKey(value string) string {
+	if e := k.entries[value]; e != nil {
+		return e.Value
+	}
+	return beyondKey
+}
+
+// Cell returns the count for a row and a column. A nil row or column stands for all values outside that
+// ranking.
+func (p *Pivot) Cell(row, column *Entry) int64 {
+	r, c := beyondKey, beyondKey
+	if row != nil {
+		r = row.Value
+	}
+	if column != nil {
+		c = column.Value
+	}
+	return p.cells[[2]string{r, c}]
 }

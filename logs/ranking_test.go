@@ -21,7 +21,7 @@ func TestRankingsAreBoundedAndExact(t *testing.T) {
 			}
 		}
 	}
-	first := &Ranking{most: fewGroups}
+	first := &Ranking{max: fewGroups}
 	count(first)
 	if first.Exact() || len(first.entries) > 2*fewGroups {
 		t.Errorf("exact: %v, with %d values", first.Exact(), len(first.entries))

@@ -8,89 +8,85 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// Lines are the lines of a log, in their order. Next returns the next one
-// without its newline, valid until the next call, and [io.EOF] at the end, where
-// there may be more later. [audit.Reader] has them.
+// Lines reads the lines of a log in order, see [audit.Reader]. Next returns a line without its newline,
+// valid until the next call. It returns [io.EOF] after the last line; a later call may return new lines.
 type Lines interface{ Next() ([]byte, error) }
 
 const (
-	chunkBytes = 256 << 10 // of lines that are decoded at once
-	chunkLines = 2048      // at most
-	mostHands  = 4         // that decode: more than that is more than one reader has lines for
+	chunkBytes  = 256 << 10 // maximum text of a chunk
+	chunkLines  = 2048      // maximum lines of a chunk
+	maxDecoders = 4         // one reader cannot supply more decoders
 )
 
-// A chunk is some lines that follow each other, and what they say.
+// A chunk is a run of consecutive lines and their records.
 type chunk struct {
 	text  []byte
-	ends  []int  // of the lines in text
-	lines string // text, when it is decoded
+	ends  []int  // end offset of each line in text
+	lines string // text as a string; all records share it
 	slots []slot
-	valid int   // how many slots are filled
-	err   error // of the line after those, or of what reads lines
+	valid int   // number of filled slots
+	err   error // from the line after those, or from the reader
 	ready chan struct{}
 }
 
-// Scan calls do with every line that there is now and what it says, in their
-// order and never at the same time. Both are valid until do returns: who keeps a
-// record clones it, see [Clone]. The lines are decoded on several processors at a
-// time, in bounded memory. An error of do, of lines, or of a line that is no
-// record ends it.
+// Scan calls do with every line of the log and its record, one at a time and in order. Both are valid only
+// until do returns; a caller that keeps a record clones it with [Clone]. Several goroutines decode lines
+// in bounded memory. Scan stops at the first error of do or lines and at a line that is not a record.
 func Scan(lines Lines, do func(line string, r *egress.Record) error) error {
 	return scanWith(lines, do, func() {})
 }
 
-// ScanJoined is Scan with records that j has completed. It may be called again
-// with the lines that came since.
+// ScanJoined is like [Scan], but passes records completed by j. It may be called again for lines that were
+// appended meanwhile.
 func ScanJoined(lines Lines, j *Joiner, do func(line string, whole *egress.Record) error) error {
-	j.lent = true
-	defer func() { j.lent = false }()
+	j.borrows = true
+	defer func() { j.borrows = false }()
 	return scanWith(lines, func(line string, r *egress.Record) error {
 		whole := j.Complete(r)
 		j.Follow(r)
 		return do(line, whole)
-	}, j.settle)
+	}, j.retain)
 }
 
-// ScanDecisions calls emit with each decision once and with what its flow came to,
-// as a [Tally] does. What is lent is lent until emit returns.
+// ScanDecisions calls emit once with each decision and the outcome of its flow, as a [Tally] does. The
+// record is valid only until emit returns.
 func ScanDecisions(lines Lines, emit func(*egress.Record)) error {
 	t := Tally{Emit: emit}
-	t.joiner.lent = true
+	t.joiner.borrows = true
 	err := scanWith(lines, func(_ string, r *egress.Record) error {
 		t.Add(r)
 		return nil
-	}, t.joiner.settle)
+	}, t.joiner.retain)
 	t.Flush(OutcomeOpen)
 	return err
 }
 
-// scanWith calls settle before the memory of records that were handed out is
-// used again.
-func scanWith(lines Lines, do func(string, *egress.Record) error, settle func()) error {
+// scanWith calls retain before it reuses the memory of delivered records.
+func scanWith(lines Lines, do func(string, *egress.Record) error, retain func()) error {
 	s := scan{
-		lines: lines, settle: settle, free: make(chan *chunk, 64), full: make(chan *chunk, 64), order: make(chan *chunk, 64), stop: make(chan struct{}),
+		lines: lines, retain: retain, free: make(chan *chunk, 64), full: make(chan *chunk, 64), order: make(chan *chunk, 64), stop: make(chan struct{}),
 	}
-	hands := min(runtime.GOMAXPROCS(0), mostHands)
-	for range 2*hands + 1 {
+	decoders := min(runtime.GOMAXPROCS(0), maxDecoders)
+	for range 2*decoders + 1 {
 		s.free <- &chunk{ready: make(chan struct{}, 1)}
 	}
 	var working sync.WaitGroup
 	working.Go(s.read)
-	for range hands {
+	for range decoders {
 		working.Go(s.decode)
 	}
-	err := s.hand(do)
+	err := s.deliver(do)
 	close(s.stop)
 	working.Wait()
 	return err
 }
 
-// A scan is the work of one Scan: chunks go from free, by the one that reads, to
-// order and full, by one that decodes, to the caller, and back. The channels have
-// room for all chunks that there are.
+// A scan passes chunks between goroutines. The reader takes a chunk from free and sends it to order and to
+// full. A decoder takes it from full; the caller takes it from order and returns it to free. Each channel
+// has capacity for all chunks.
 type scan struct {
 	lines             Lines
-	settle            func()
+	retain            func()
 	free, full, order chan *chunk
 	stop              chan struct{} // closed when the caller is done
 }
@@ -111,7 +107,7 @@ func (s *scan) read() {
 	}
 }
 
-// fill reads lines into c, and reports whether there may be more.
+// fill reads lines into c. It reports whether more lines may follow.
 func (c *chunk) fill(lines Lines) bool {
 	c.text, c.ends, c.err = c.text[:0], c.ends[:0], nil
 	for len(c.text) < chunkBytes && len(c.ends) < chunkLines {
@@ -127,15 +123,15 @@ func (c *chunk) fill(lines Lines) bool {
 }
 
 func (s *scan) decode() {
-	var form canonical
+	var form decoder
 	for c := range s.full {
 		c.decode(&form)
 		c.ready <- struct{}{}
 	}
 }
 
-// decode fills the slots. All strings of the records are parts of one.
-func (c *chunk) decode(form *canonical) {
+// decode fills the slots. The strings of all records share one string.
+func (c *chunk) decode(form *decoder) {
 	if len(c.slots) < len(c.ends) {
 		c.slots = append(c.slots, make([]slot, len(c.ends)-len(c.slots))...)
 	}
@@ -151,12 +147,12 @@ func (c *chunk) decode(form *canonical) {
 	c.valid = len(c.ends)
 }
 
-// hand gives the caller one record after the other.
-func (s *scan) hand(do func(string, *egress.Record) error) error {
+// deliver passes the records to do in order.
+func (s *scan) deliver(do func(string, *egress.Record) error) error {
 	for c := range s.order {
 		<-c.ready
-		err := c.hand(do)
-		s.settle()
+		err := c.deliver(do)
+		s.retain()
 		switch {
 		case err != nil:
 			return err
@@ -170,7 +166,7 @@ func (s *scan) hand(do func(string, *egress.Record) error) error {
 	return nil
 }
 
-func (c *chunk) hand(do func(string, *egress.Record) error) error {
+func (c *chunk) deliver(do func(string, *egress.Record) error) error {
 	start := 0
 	for i := range c.valid {
 		if err := do(c.lines[start:c.ends[i]], &c.slots[i].Record); err != nil {

@@ -110,7 +110,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 }
 
 func TestCloneSharesNothing(t *testing.T) {
-	var c canonical
+	var c decoder
 	var s slot
 	if err := c.decode(&s, everything); err != nil {
 		t.Fatal(err)
@@ -147,14 +147,14 @@ func TestCloneSharesNothing(t *testing.T) {
 	if named != texts {
 		t.Errorf("eachText names %d texts of a record that has %d", named, texts)
 	}
-	lent := map[unsafe.Pointer]bool{}
+	borrows := map[unsafe.Pointer]bool{}
 	eachPart(reflect.ValueOf(&s.Record).Elem(), func(v reflect.Value) {
 		if v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
-			lent[v.UnsafePointer()] = true
+			borrows[v.UnsafePointer()] = true
 		}
 	})
 	eachPart(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
-		if (v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice) && lent[v.UnsafePointer()] {
+		if (v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice) && borrows[v.UnsafePointer()] {
 			t.Errorf("the copy shares a %s", v.Type())
 		}
 	})

@@ -8,14 +8,14 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// shadowGroups counts the decisions that the policy in shadow would have made
-// otherwise: [MaxGroups] kinds of them, and what the others come to.
+// shadowGroups counts the decisions that the shadow policy would have made differently. Beyond [MaxGroups]
+// lines, the rest is summed under [Beyond].
 type shadowGroups map[ShadowKey]*ShadowGroup
 
-// A ShadowKey is what the decisions of one line have in common.
+// A ShadowKey holds the values that the decisions of one line share.
 type ShadowKey struct{ Destination, What, Who, Now, Would, Why string }
 
-// A ShadowGroup is one line about what the policy in shadow would do.
+// A ShadowGroup is one line about the shadow policy.
 type ShadowGroup struct {
 	ShadowKey
 	Count int64
@@ -23,7 +23,7 @@ type ShadowGroup struct {
 }
 
 func (s *shadowGroups) add(r *egress.Record) {
-	if r.Shadow == nil || r.Shadow.Action == "" { // a load only says that there is one
+	if r.Shadow == nil || r.Shadow.Action == "" { // the record of a policy load only announces the shadow policy
 		return
 	}
 	key := ShadowKey{Destination(r), What(r), Who(r), r.Decision.Action, ShadowAction(r.Shadow), ShadowWhy(r.Shadow)}
@@ -33,11 +33,11 @@ func (s *shadowGroups) add(r *egress.Record) {
 	if (*s)[key] == nil && len(*s) >= MaxGroups {
 		key.Destination, key.What, key.Who = Beyond, Beyond, Beyond
 	}
-	if (*s)[key] == nil && len(*s) >= 2*MaxGroups { // of ever new rules, in a log of somebody else
+	if (*s)[key] == nil && len(*s) >= 2*MaxGroups { // a foreign log may hold any number of rules
 		key.Now, key.Would, key.Why = Beyond, Beyond, Beyond
 	}
 	if (*s)[key] == nil {
-		key.Now, key.Would, key.Why = strings.Clone(key.Now), strings.Clone(key.Would), strings.Clone(key.Why) // which are lent, see [Scan]
+		key.Now, key.Would, key.Why = strings.Clone(key.Now), strings.Clone(key.Would), strings.Clone(key.Why) // the record is borrowed, see [Scan]
 		(*s)[key] = &ShadowGroup{ShadowKey: key}
 	}
 	g := (*s)[key]
@@ -47,7 +47,7 @@ func (s *shadowGroups) add(r *egress.Record) {
 	}
 }
 
-// ShadowWhy is the class of a refusal with its rule, or the rule that would allow.
+// ShadowWhy returns the class of a denial with its rule, or the rule that would allow.
 func ShadowWhy(s *egress.RecordShadow) string {
 	switch {
 	case s.Class == "":
@@ -58,7 +58,7 @@ func ShadowWhy(s *egress.RecordShadow) string {
 	return s.Class + " (" + s.Rule + ")"
 }
 
-// ShadowAction is the action, or that a tunnel would be looked into.
+// ShadowAction returns the action, or "inspect" for an allowed tunnel that would be inspected.
 func ShadowAction(s *egress.RecordShadow) string {
 	if s.Action == "allow" && s.Inspect {
 		return "inspect"

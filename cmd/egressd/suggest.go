@@ -57,7 +57,7 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
-	var lessons logs.Lessons
+	var lessons logs.Learned
 	if err := log.Decisions(f, lessons.Add); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ type lessonView struct {
 	Flow     string   `json:"flow"`
 }
 
-func lessonOf(l *logs.Lesson) lessonView {
+func lessonOf(l *logs.LearnedDestination) lessonView {
 	view := lessonView{
 		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
 	}
@@ -104,7 +104,7 @@ func lessonOf(l *logs.Lesson) lessonView {
 }
 
 // warningsOf is what somebody should know who is about to allow a destination.
-func warningsOf(l *logs.Lesson, text string) (all []string) {
+func warningsOf(l *logs.LearnedDestination, text string) (all []string) {
 	if l.Alarm {
 		all = append(all, text+" was to get a canary, which was refused")
 	}
@@ -121,14 +121,14 @@ func warningsOf(l *logs.Lesson, text string) (all []string) {
 	return all
 }
 
-func crowdText(c *logs.Crowd) string {
+func crowdText(c *logs.NameFlood) string {
 	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
 		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
 // writeLessons writes a part of a policy file. What nobody answered at, and what was to
 // get a canary, is written as a comment.
-func writeLessons(w io.Writer, all []*logs.Lesson, crowds []*logs.Crowd) error {
+func writeLessons(w io.Writer, all []*logs.LearnedDestination, crowds []*logs.NameFlood) error {
 	var rules, tests strings.Builder
 	for _, c := range crowds {
 		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(crowdText(c)))

@@ -19,7 +19,7 @@ func learned(host string, port uint16) *egress.Record {
 	}
 }
 
-func suggested(t *testing.T, l *logs.Lessons) string {
+func suggested(t *testing.T, l *logs.Learned) string {
 	t.Helper()
 	var out strings.Builder
 	all, crowds := l.All()
@@ -32,7 +32,7 @@ func suggested(t *testing.T, l *logs.Lessons) string {
 // TestNamesAreCountedOnceForAllPorts: thirty hosts on two ports are thirty names, which
 // are few.
 func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
-	l := new(logs.Lessons)
+	l := new(logs.Learned)
 	for i := range 30 {
 		for _, port := range []uint16{80, 443} {
 			l.Add(learned(fmt.Sprintf("h%d.example.com", i), port))
@@ -54,7 +54,7 @@ func FuzzSuggest(f *testing.F) {
 		f.Add(host, uint16(0))
 	}
 	f.Fuzz(func(t *testing.T, host string, port uint16) {
-		var l logs.Lessons
+		var l logs.Learned
 		l.Add(learned(host, port))
 		text := suggested(t, &l)
 		file, err := policy.ParseFile("suggested", []byte("version: 1\n"+text))
@@ -80,7 +80,7 @@ func FuzzSuggest(f *testing.F) {
 
 // TestSuggestSaysWhatToLookAt learns of hosts that nobody should allow unseen.
 func TestSuggestSaysWhatToLookAt(t *testing.T) {
-	var l logs.Lessons
+	var l logs.Learned
 	for _, host := range []string{"good.example.com", "xn--80ak6aa92e.com", "evil.github.io", "leak.example.org"} {
 		l.Add(learned(host, 443))
 	}

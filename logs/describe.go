@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -8,7 +9,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Host is the host that r is about, or the name that was asked for.
+// Host returns the host of the destination, or the name of a DNS question.
 func Host(r *egress.Record) string {
 	switch {
 	case r.Dst != nil && r.Dst.Host != "":
@@ -20,7 +21,7 @@ func Host(r *egress.Record) string {
 	}
 }
 
-// Port is the port that r is about, or "".
+// Port returns the port of the destination, or "".
 func Port(r *egress.Record) string {
 	if r.Dst == nil {
 		return ""
@@ -28,7 +29,7 @@ func Port(r *egress.Record) string {
 	return strconv.Itoa(int(r.Dst.Port))
 }
 
-// Destination is the host with its port where there is one.
+// Destination returns the host, with its port if there is one.
 func Destination(r *egress.Record) string { return string(appendDestination(nil, r)) }
 
 func appendDestination(b []byte, r *egress.Record) []byte {
@@ -43,7 +44,7 @@ func appendDestination(b []byte, r *egress.Record) []byte {
 	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
-// What is the method where one was seen, else the way in.
+// What returns the HTTP method, "dns" and the type of a DNS question, or else the via.
 func What(r *egress.Record) string { return string(appendWhat(nil, r)) }
 
 func appendWhat(b []byte, r *egress.Record) []byte {
@@ -57,7 +58,7 @@ func appendWhat(b []byte, r *egress.Record) []byte {
 	}
 }
 
-// Who is the sandbox, and the program in it where that is known.
+// Who returns the sandbox and, if known, the program in it.
 func Who(r *egress.Record) string { return string(appendWho(nil, r)) }
 
 func appendWho(b []byte, r *egress.Record) []byte {
@@ -72,8 +73,8 @@ func appendWho(b []byte, r *egress.Record) []byte {
 	}
 }
 
-// Why is the class of a refusal, or the rule that allowed; a refusal
-// that names a rule or a kind of address says which.
+// Why returns the class of a denial or the rule that allowed. A denial by a named rule or for a class of
+// address includes that detail in parentheses.
 func Why(r *egress.Record) string { return string(appendWhy(nil, r)) }
 
 func appendWhy(b []byte, r *egress.Record) []byte {
@@ -94,15 +95,15 @@ func appendWhy(b []byte, r *egress.Record) []byte {
 	return append(append(append(append(b, d.Class...), " ("...), detail...), ')')
 }
 
-// IsLookup reports whether r is a name that egressd looked up for a flow; the
-// decision is the flow's own, in a record that follows.
+// IsLookup reports whether r records a name lookup that egressd made for a flow. The flow's own record
+// holds the decision.
 func IsLookup(r *egress.Record) bool {
 	return r.Kind == egress.KindDNS && r.Via != string(policy.ViaDNS) && r.DNS != nil
 }
 
-// RefusedHost returns the host that r refused because no rule speaks of it, as
-// a pattern: with its port where that is not one that a bare host means. It is
-// "" for whatever was refused otherwise, and for what is not public.
+// RefusedHost returns the host that r denied because no rule mentions it, as a pattern. The pattern has a
+// port if a bare host would not cover it. RefusedHost returns "" for other denials and for destinations
+// that are not public.
 func RefusedHost(r *egress.Record) string {
 	if r.Decision == nil || r.Decision.Class != string(policy.DefaultDeny) || r.Dst != nil && r.Dst.Class != "" {
 		return ""
@@ -121,12 +122,55 @@ func RefusedHost(r *egress.Record) string {
 	return host
 }
 
-// Allowable returns the host of r as [RefusedHost] does where a line in the
-// policy would let r pass, else "". Nothing is offered to a sandbox that has a
-// list of its own, since a line for all does not open that.
+// Allowable returns the result of [RefusedHost] if a line in the policy would let r pass, else "". It
+// returns "" for a sandbox with its own list, which a global line cannot open.
 func Allowable(r *egress.Record) string {
 	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) {
 		return ""
 	}
 	return RefusedHost(r)
+}
+
+// interpreters run programs written by others, so that their own name says little. A version number may
+// follow the name.
+var interpreters = []string{"node", "python", "ruby", "perl", "php", "bun", "deno"}
+
+// Process returns the name of the program that made the record's request. It is the name of the
+// executable. For an interpreter it is argv[0], such as "npm" or "python3", if that is a plain name.
+func Process(r *egress.Record) string {
+	exe := Exe(r)
+	if !isInterpreter(exe) || len(r.Process.Argv) == 0 {
+		return exe
+	}
+	title, _, _ := strings.Cut(strings.TrimSuffix(r.Process.Argv[0], "..."), " ")
+	if name := filepath.Base(title); plainProgram(name) {
+		return name
+	}
+	return exe
+}
+
+// Exe returns the file name of the executable, or "".
+func Exe(r *egress.Record) string {
+	if r.Process == nil || r.Process.Exe == "" {
+		return ""
+	}
+	return filepath.Base(strings.TrimSuffix(r.Process.Exe, " (deleted)"))
+}
+
+func isInterpreter(exe string) bool {
+	for _, name := range interpreters {
+		if rest, ok := strings.CutPrefix(exe, name); ok && strings.Trim(rest, "0123456789.") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func plainProgram(name string) bool {
+	if len(name) == 0 || len(name) > 32 {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-+", c)) || c == '/'
+	}) && strings.Trim(name, "._-+") != ""
 }

@@ -13,7 +13,7 @@ const fewGroups = 500
 
 // counted is an overview of decisions, added once more where that is needed.
 func counted(decisions func(add func(*egress.Record))) *Overview {
-	o := &Overview{most: fewGroups}
+	o := &Overview{max: fewGroups}
 	decisions(o.Add)
 	if !o.Exact() {
 		o = o.Again()
@@ -74,7 +74,7 @@ func TestAFloodOfNamesHidesNothing(t *testing.T) {
 // TestNamesBelowOneDomainAreFolded has names carry something out.
 func TestNamesBelowOneDomainAreFolded(t *testing.T) {
 	const flood = 5 * fewGroups
-	o := &Overview{most: fewGroups}
+	o := &Overview{max: fewGroups}
 	for i := range flood {
 		o.Add(opened(fmt.Sprintf("F%d", i), fmt.Sprintf("%d.tunnel.evil.example", i), "deny"))
 		if i%100 == 0 {
