@@ -8,8 +8,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// elsewhere is what others did with a destination: the other programs of the sandbox, and those
-// of other sandboxes.
+// elsewhere sums the traffic of all other programs and sandboxes with the destination of s.
 func (f *Finder) elsewhere(key siteKey, s *site) pool {
 	p := *f.pools.destinations[key.destination]
 	for _, l := range s.lanes {
@@ -21,7 +20,7 @@ func (f *Finder) elsewhere(key siteKey, s *site) pool {
 	return p
 }
 
-// reasons are what counts for a signal, each in words.
+// reasons collects points for a signal, each with its text.
 type reasons struct {
 	score int
 	words []string
@@ -36,9 +35,8 @@ func (r *reasons) signal(what string, most int) Signal {
 	return Signal{what, min(r.score, most), strings.Join(r.words, "; ")}
 }
 
-// beats is about what comes by a timer, also one that is shaken. It is ordinary for what polls and
-// for telemetry, which begin with the log and go where nobody fetches from, so by itself it
-// counts for little.
+// beats scores traffic on a timer, including timers with random delay. Polling and telemetry also run on
+// timers, so a timer alone scores low.
 func (f *Finder) beats(key siteKey, s *site) Signal {
 	p := &s.small
 	n, share, about := p.regular()
@@ -47,7 +45,7 @@ func (f *Finder) beats(key siteKey, s *site) Signal {
 	}
 	lasted := p.last.Sub(p.first)
 	if n < 3*few || share < alikeShare || share*float64(n)*about.Seconds() < alikeShare/2*lasted.Seconds() {
-		return Signal{} // what comes in bursts leaves most of the time out
+		return Signal{} // bursts leave most of the time without traffic
 	}
 	var r reasons
 	r.note(5+scaled(lasted.Hours(), 2, 24, 10), "%d times, mostly every %s (%.0f%%), for %s", n+1, about, 100*share, lasted.Round(time.Minute))
@@ -69,7 +67,7 @@ func (f *Finder) beats(key siteKey, s *site) Signal {
 	return r.signal("beacon", 70)
 }
 
-// size is a number of bytes for a person.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	for _, unit := range []struct {
 		name string

@@ -9,8 +9,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Places where whoever has an account, or nobody, can leave something that others
-// fetch: what is published there is out. Of each, all that is below it.
+// publishers are services where anybody can publish content for others to fetch. An entry includes all
+// names below it.
 var publishers = []string{
 	"gist.github.com", "gist.githubusercontent.com", "pastebin.com", "paste.ee", "paste.rs", "dpaste.com", "dpaste.org", "hastebin.com",
 	"ix.io", "sprunge.us", "termbin.com", "paste.debian.net", "rentry.co", "ghostbin.com", "controlc.com", "justpaste.it",
@@ -21,19 +21,19 @@ var publishers = []string{
 	"api.telegram.org", "hooks.slack.com", "discord.com", "discordapp.com", "ntfy.sh",
 }
 
-// Stores where many keep their own and one more has an account quickly.
+// stores are cloud storage services where an attacker can quickly get an account.
 var stores = []string{
 	"s3.amazonaws.com", "storage.googleapis.com", "blob.core.windows.net", "r2.cloudflarestorage.com", "backblazeb2.com", "digitaloceanspaces.com",
 	"content.dropboxapi.com", "upload.box.com", "www.googleapis.com", "graph.microsoft.com", "upload.pypi.org",
 }
 
-// Name servers that answer over HTTPS: a way around the one that is watched.
+// overHTTPS are DNS-over-HTTPS servers, which bypass the local name server.
 var overHTTPS = []string{
 	"dns.google", "cloudflare-dns.com", "one.one.one.one", "dns.quad9.net", "doh.opendns.com", "dns.adguard-dns.com", "dns.nextdns.io",
 	"doh.cleanbrowsing.org", "doh.mullvad.net", "dns.mullvad.net", "mozilla.cloudflare-dns.com",
 }
 
-// below returns which of the names host is, or is below; "" for none.
+// below returns the entry of names that is host or a parent of host, or "".
 func below(names []string, host string) string {
 	for _, name := range names {
 		if rest, ok := strings.CutSuffix(host, name); ok && (rest == "" || strings.HasSuffix(rest, ".")) {
@@ -43,11 +43,10 @@ func below(names []string, host string) string {
 	return ""
 }
 
-// gists is where GitHub's interface takes what is published, on a host that is used
-// for much else.
+// gists is the API path where GitHub publishes gists. The rest of the host serves other purposes.
 const gists = "api.github.com/gists"
 
-// destination is what records are grouped by.
+// destination returns the group of the record's host.
 func destination(r *egress.Record) string {
 	host := logs.Host(r)
 	switch {
@@ -66,7 +65,7 @@ func destination(r *egress.Record) string {
 	return host
 }
 
-// isStore reports whether host is, or is below, one of the stores, S3 in each of its regions included.
+// isStore reports whether host is a store or below one. S3 is recognized in every region.
 func isStore(host string) bool {
 	if below(stores, host) != "" {
 		return true
@@ -83,8 +82,8 @@ func isStore(host string) bool {
 	return false
 }
 
-// family is a host of a store without the number that its first label ends in: what is spread over
-// productionresultssa0 to productionresultssa19 is one store.
+// family returns a store's host without the number at the end of its first label. Services spread one
+// store over hosts such as productionresultssa0 to productionresultssa19.
 func family(host string) string {
 	first, rest, _ := strings.Cut(host, ".")
 	if name := strings.TrimRight(first, "0123456789"); name != first && name != "" && !strings.HasPrefix(first, "s3") {
@@ -93,12 +92,12 @@ func family(host string) string {
 	return host
 }
 
-// reverseZones hold the names of addresses. Who tells something by their labels would have to own
-// the addresses.
+// reverseZones hold the names of addresses. An attacker can read data in such names only if the addresses
+// are his own.
 var reverseZones = []string{"in-addr.arpa", "ip6.arpa"}
 
-// askedFor tells apart what is asked of one name at a time: a resolver asks for both kinds of
-// address, and a program connects then.
+// askedFor distinguishes the queries for one name. A program that connects causes an A query, an AAAA
+// query and a connection.
 func askedFor(r *egress.Record) int {
 	switch {
 	case r.DNS == nil:
@@ -111,8 +110,8 @@ func askedFor(r *egress.Record) int {
 	return 3
 }
 
-// isCarrier reports whether r is a question whose answer holds what the other side
-// likes, which programs seldom ask of many names.
+// isCarrier reports whether r is a DNS query of a type whose answers can carry arbitrary data. Programs
+// rarely send such queries for many names.
 func isCarrier(r *egress.Record) bool {
 	if r.DNS == nil {
 		return false
@@ -129,7 +128,7 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// pushes reports whether a request sends commits (gitprotocol-http).
+// pushes reports whether the request pushes Git commits (gitprotocol-http).
 func pushes(r *egress.Record) bool {
 	return r.HTTP != nil && strings.HasSuffix(r.HTTP.Path, "/git-receive-pack")
 }

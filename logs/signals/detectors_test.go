@@ -24,7 +24,7 @@ func lone(seed uint64) *workshop {
 }
 
 // evidence is what is said of a destination by a signal; "" for nothing.
-func evidence(all []Attempt, program, destination, what string) (string, int) {
+func evidenceOf(all []Attempt, program, destination, what string) (string, int) {
 	for _, a := range all {
 		if a.Destination != destination || a.Program != program {
 			continue
@@ -88,7 +88,7 @@ func TestEachReasonIsSeen(t *testing.T) {
 		w := lone(1)
 		x.do(w)
 		all := found(w.sorted())
-		if text, score := evidence(all, x.program, x.destination, x.what); !strings.Contains(text, x.say) || score < x.score {
+		if text, score := evidenceOf(all, x.program, x.destination, x.what); !strings.Contains(text, x.say) || score < x.score {
 			t.Errorf("%s: %d, %q:%s", x.name, score, text, table(all, 4))
 		}
 	}
@@ -133,7 +133,7 @@ func TestWhatIsOrdinaryStaysLow(t *testing.T) {
 		if all[0].Score > ordinaryMost {
 			t.Errorf("%s:%s", name, table(all, 4))
 		}
-		if text, _ := evidence(all, "cargo", "quiet-updates.net", "beacon"); text != "" {
+		if text, _ := evidenceOf(all, "cargo", "quiet-updates.net", "beacon"); text != "" {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -151,7 +151,7 @@ func TestABurstIsNoHabit(t *testing.T) {
 				w.decision(50*time.Hour+time.Duration(i)*w.jitter(time.Minute, 0.9), "pip", "pypi.org", w.around(100_000, 0.8), 900)
 			}
 		}
-		if _, score := evidence(found(w.sorted()), "pip", "pypi.org", "upload"); score > 25 != burst {
+		if _, score := evidenceOf(found(w.sorted()), "pip", "pypi.org", "upload"); score > 25 != burst {
 			t.Errorf("with a burst %v the score is %d", burst, score)
 		}
 	}

@@ -8,51 +8,50 @@ import (
 	"strings"
 )
 
-// grounds are for and against one explanation of what was seen: each is a log-odds, in
-// nats, and is bounded, so that no single oddity of ordinary traffic decides.
-type grounds struct {
-	odds float64
-	said []said
+// An evidence weighs one explanation. Each finding is a bounded log-odds in nats, so that a single oddity
+// of ordinary traffic decides nothing.
+type evidence struct {
+	odds     float64
+	findings []finding
 }
 
-type said struct {
+type finding struct {
 	nats float64
 	text string
 }
 
-// add takes in a piece that is worth nats, with the words for it.
-func (e *grounds) add(nats float64, format string, a ...any) {
+// add adds a finding worth nats, with its text.
+func (e *evidence) add(nats float64, format string, a ...any) {
 	if nats == 0 {
 		return
 	}
 	e.odds += nats
-	e.said = append(e.said, said{nats, fmt.Sprintf(format, a...)})
+	e.findings = append(e.findings, finding{nats, fmt.Sprintf(format, a...)})
 }
 
-// explained makes all that was said count for less, since something ordinary explains a part of it, from 0 to 1,
-// and speaks against by itself.
-func (e *grounds) explained(part float64, format string, a ...any) {
+// discount reduces all findings by part, from 0 to 1, because an ordinary cause explains that part. The
+// cause itself is a finding against an attempt.
+func (e *evidence) discount(part float64, format string, a ...any) {
 	if part == 0 {
 		return
 	}
 	e.odds *= 1 - part
-	for i := range e.said {
-		e.said[i].nats *= 1 - part
+	for i := range e.findings {
+		e.findings[i].nats *= 1 - part
 	}
 	e.add(-2*part, format, a...)
 }
 
-// probability is that of an attempt, where by itself one in about exp(prior) flows like
-// this were one.
-func (e *grounds) probability(prior float64) float64 {
+// probability returns the probability of an attempt. A priori one in exp(prior) flows is an attempt.
+func (e *evidence) probability(prior float64) float64 {
 	return 1 / (1 + math.Exp(prior-e.odds))
 }
 
-// words are what counts most, first; what speaks against it is last.
-func (e *grounds) words() string {
-	slices.SortStableFunc(e.said, func(a, b said) int { return cmp.Compare(b.nats, a.nats) })
+// words lists the findings, strongest first. Findings against an attempt come last.
+func (e *evidence) words() string {
+	slices.SortStableFunc(e.findings, func(a, b finding) int { return cmp.Compare(b.nats, a.nats) })
 	var out strings.Builder
-	for _, s := range e.said {
+	for _, s := range e.findings {
 		if out.WriteString("; "); s.nats < 0 {
 			out.WriteString("but ")
 		}
@@ -61,8 +60,66 @@ func (e *grounds) words() string {
 	return out.String()
 }
 
-// unlike is the evidence in that k of n flows do something which few of m others do.
+// unlike returns the evidence that k of n flows do something which only few of m other flows do.
 func unlike(k, n, few, m int64, most float64) float64 {
 	own, others := float64(k+1)/float64(n+2), float64(few+1)/float64(m+20)
 	return min(most, max(0, math.Log(own/others)))
+}
+
+// judge scores what the site's program may have sent to the destination.
+func (f *Finder) judge(key siteKey, s *site) (int, []Signal) {
+	return together([]Signal{s.canaries(), s.namesData(), f.sends(key, s), s.publishes(), f.beats(key, s)})
+}
+
+func (s *site) canaries() Signal {
+	if s.canary == nil {
+		return Signal{}
+	}
+	return Signal{"canary", 100, fmt.Sprintf("the canary %s was in its %s (%s)", s.canary.Name, s.canary.Where, s.canary.Encoding)}
+}
+
+// namesFrom bytes hold a useful token, namesTo bytes hold a key.
+const namesFrom, namesTo = 128, 2048
+
+// A word or a counter carries up to wordBytes, which is little evidence.
+const wordBytes = 6
+
+// namesData scores names that carry data. Such names are many, long or random, and each is queried about once,
+// since a resolver caches answers.
+func (s *site) namesData() Signal {
+	n := s.names.count()
+	asked := slices.Max(s.asked[:])
+	if n < 8 || asked == 0 || s.measured == 0 {
+		return Signal{}
+	}
+	each := s.information / 8 / float64(s.measured)
+	bytes := each * n
+	once := min(1, n/float64(asked))
+	score := scaled(bytes*once*once, namesFrom, namesTo, 80)
+	carried := s.carriers*2 > asked
+	if each < wordBytes && !carried {
+		score = int(float64(score) * each / wordBytes)
+	}
+	evidence := fmt.Sprintf("%.0f different names of up to %d characters, asked for %d times, can tell %.0f bytes", n, s.longestName, asked, bytes)
+	if carried && score > 0 {
+		score += 30
+		evidence += "; of a type whose answers carry anything"
+	}
+	if s.overBudget > 0 {
+		score = max(score, 60) + 10
+		evidence += fmt.Sprintf("; %d were refused for that", s.overBudget)
+	}
+	return Signal{"names", min(score, 90), evidence}
+}
+
+// publishes scores requests to services where others can fetch the content.
+func (s *site) publishes() Signal {
+	if s.published == 0 {
+		return Signal{"publish", min(10, int(s.looked)), fmt.Sprintf("%d requests to where anybody can publish", s.looked)}
+	}
+	score, what := 60+scaled(float64(s.publishedUp), 1<<10, 1<<20, 25), "sent something"
+	if s.allowed == 0 {
+		score, what = 55, "tried to send something"
+	}
+	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to where others can fetch it", what, s.published, size(s.publishedUp))}
 }

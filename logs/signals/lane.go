@@ -8,29 +8,29 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// A lane is what one program did with one host: what is ordinary there is told by the
-// host, since the interface of a code host takes less than its repositories do.
+// A lane holds the traffic of one program with one host. Lanes are kept by host because ordinary traffic
+// differs by host: the API of a code host takes smaller uploads than its repositories.
 type lane struct {
-	since   int64 // the first and
-	till    int64 // the last by their place in the log, and
-	began   int64 // the first by its place among those of the sandbox
-	n       int64 // connections and requests that were allowed
-	up      int64 // of those that do not mostly send
-	down    int64
-	uploads *traffic // that mostly send; nil for none
-	heads   int64    // bytes of uploads that are requests without a body
-	slow    *slow    // uploads that go up alone, in minutes; nil for none
-	all     timeline // all flows
-	hurried int64    // bytes of uploads soon after something else was denied
-	when    hours    // of uploads
-	train   train    // as it was
-	judged  int64    // with so many flows
+	since    int64 // index of the first flow among all flows
+	till     int64 // index of the last flow among all flows
+	firstOwn int64 // index of the first flow within the sandbox
+	n        int64 // allowed connections and requests
+	up       int64 // bytes of flows that are not uploads
+	down     int64
+	uploads  *traffic // flows that mostly send; nil for none
+	heads    int64    // bytes of uploads that are requests without a body
+	slow     *slow    // slow uploads; nil for none
+	all      timeline // all flows
+	hurried  int64    // bytes of uploads shortly after a denial elsewhere
+	when     hours    // hours of uploads
+	train    train    // cached best train
+	judged   int64    // value of n when train was computed
 }
 
-// maxLanes are the hosts of a site that are told apart. The others are one.
+// maxLanes is the number of hosts of a site with a lane of their own. All others share one lane.
 const maxLanes = 12
 
-// slow is flows that go up alone, for minutes, and slower than lines are.
+// slow sums uploads that take minutes and stay below the speed of any line.
 type slow struct {
 	n, up, down int64
 	took        time.Duration
@@ -38,7 +38,7 @@ type slow struct {
 
 const (
 	slowFlow = 5 * time.Minute
-	slowLine = 32 << 10 // bytes a second
+	slowLine = 32 << 10 // bytes per second
 )
 
 func isSlow(r *egress.Record, of load) bool {
@@ -50,7 +50,7 @@ func (s *slow) merge(o *slow) {
 	s.n, s.up, s.down, s.took = s.n+o.n, s.up+o.up, s.down+o.down, s.took+o.took
 }
 
-func (s *site) lane(host string, place, own int64) *lane {
+func (s *site) lane(host string, index, ownIndex int64) *lane {
 	if l := s.lanes[host]; l != nil {
 		return l
 	}
@@ -62,16 +62,16 @@ func (s *site) lane(host string, place, own int64) *lane {
 	}
 	l := s.lanes[host]
 	if l == nil {
-		l = &lane{since: place, began: own}
+		l = &lane{since: index, firstOwn: ownIndex}
 		s.lanes[strings.Clone(host)] = l
 	}
 	return l
 }
 
-// add takes in a flow that was allowed, and hurried is whether something else was denied just before.
-func (l *lane) add(r *egress.Record, of load, place int64, hurried bool) {
+// add counts an allowed flow. The flag hurried says that another destination was denied shortly before.
+func (l *lane) add(r *egress.Record, of load, index int64, hurried bool) {
 	l.n++
-	l.till = place
+	l.till = index
 	l.all.add(r.Time.Unix())
 	if !of.sends() {
 		l.up += of.up
@@ -81,7 +81,7 @@ func (l *lane) add(r *egress.Record, of load, place int64, hurried bool) {
 	if l.uploads == nil {
 		l.uploads = new(traffic)
 	}
-	l.uploads.add(r, of.up, place)
+	l.uploads.add(r, of.up, index)
 	l.when.add(r.Time, 1)
 	if r.HTTP != nil && !writes(r) {
 		l.heads += of.up
@@ -99,7 +99,7 @@ func (l *lane) add(r *egress.Record, of load, place int64, hurried bool) {
 
 func (l *lane) merge(o *lane) {
 	if l.n == 0 || o.since < l.since {
-		l.since, l.began = o.since, o.began
+		l.since, l.firstOwn = o.since, o.firstOwn
 	}
 	l.till = max(l.till, o.till)
 	l.n, l.up, l.down = l.n+o.n, l.up+o.up, l.down+o.down
@@ -121,15 +121,15 @@ func (l *lane) merge(o *lane) {
 	l.uploads.merge(o.uploads)
 }
 
-// sizes is how often flows have sent how much: two classes for each doubling.
+// sizes counts flows by size, in two classes per doubling.
 type sizes [sizeClasses]uint32
 
 const (
 	sizeClasses  = 44
 	leastSize    = smallUpload / 2
 	perDoubling  = 2
-	leastSpread  = 0.8 // natural logarithms: what programs send differs by more than a factor of two
-	leastHistory = 8   // fewer say nothing about what is usual
+	leastSpread  = 0.8 // natural logarithm; ordinary sizes differ by more than a factor of two
+	leastHistory = 8   // fewer flows do not show what is usual
 )
 
 func classOf(n int64) int {
@@ -139,7 +139,7 @@ func classOf(n int64) int {
 	return min(sizeClasses-1, int(perDoubling*math.Log2(float64(n)/leastSize)))
 }
 
-// sizeAt is the least size of a class, in natural logarithms.
+// sizeAt returns the lower bound of a class as natural logarithm.
 func sizeAt(class int) float64 {
 	return math.Log(leastSize) + float64(class)*math.Ln2/perDoubling
 }
@@ -152,7 +152,7 @@ func (s *sizes) merge(o *sizes) {
 	}
 }
 
-// without is s less what is in o, which is a part of it.
+// without returns s minus o, which is part of s.
 func (s sizes) without(o *sizes) sizes {
 	for i, n := range o {
 		s[i] -= min(s[i], n)
@@ -167,7 +167,7 @@ func (s *sizes) count() (n int64) {
 	return n
 }
 
-// quantile is the size that a part of the flows does not reach, in natural logarithms.
+// quantile returns the size that the given part of the flows stays below, as natural logarithm.
 func (s *sizes) quantile(part float64) float64 {
 	rest := part * float64(s.count())
 	for i, c := range s {
@@ -178,7 +178,7 @@ func (s *sizes) quantile(part float64) float64 {
 	return sizeAt(sizeClasses)
 }
 
-// atLeast is how many flows have sent what those of a class do, or more.
+// atLeast counts the flows in class and all larger classes.
 func (s *sizes) atLeast(class int) (n int64) {
 	for _, c := range s[class:] {
 		n += int64(c)
@@ -186,21 +186,21 @@ func (s *sizes) atLeast(class int) (n int64) {
 	return n
 }
 
-// A usual is what sizes are ordinarily: their middle, and how far they spread, by their
-// logarithms. It is taken from quantiles, which a few that are far off do not move.
+// A usual describes ordinary sizes by the median and spread of their logarithms. Both come from quantiles,
+// which a few outliers do not move.
 type usual struct{ middle, spread float64 }
 
 func (s *sizes) usual(others bool) usual {
 	middle := s.quantile(0.5)
 	spread := max(leastSpread, (middle-s.quantile(0.1))/1.28, (s.quantile(0.8)-middle)/0.84)
-	if others { // of which what is judged is no part
+	if others { // s excludes the flows under judgement
 		spread = max(spread, (s.quantile(0.95)-middle)/1.64)
 	}
 	return usual{middle, spread}
 }
 
-// tail is the part of sizes that is expected to be at or above one: lognormal in the middle, and
-// beyond what one in ten is a power law, which has more that is large.
+// tail returns the expected share of flows of at least size. The distribution is lognormal, with a power
+// law for the largest tenth, which allows more large flows.
 func (u usual) tail(size float64) float64 {
 	z := (size - u.middle) / u.spread
 	if z < 1.28 {
@@ -209,9 +209,9 @@ func (u usual) tail(size float64) float64 {
 	return 0.1 * math.Exp(-2*(z-1.28))
 }
 
-// surplus is the evidence, in nats, that there are more large ones in own than what is usual lets
-// expect, and how many of own, from which class on, have it: the probability of so many is that of
-// Poisson, and the best of several thresholds counts for less than one that is given.
+// surplus returns the evidence, in nats, that own holds more large flows than u predicts, and the class
+// where these begin. The probability is that of Poisson. Each class tried as a threshold lowers the
+// evidence.
 func surplus(own *sizes, u usual) (nats float64, from int) {
 	n := float64(own.count())
 	tried := 0
@@ -232,7 +232,7 @@ func surplus(own *sizes, u usual) (nats float64, from int) {
 	return max(0, nats-math.Log(float64(max(1, tried)))), from
 }
 
-// above is how many there are from a class on, and about how many bytes these are.
+// above returns the number of flows from class upwards and their approximate bytes.
 func (s *sizes) above(class int) (n int64, up float64) {
 	for i, c := range s[class:] {
 		n += int64(c)
@@ -241,10 +241,168 @@ func (s *sizes) above(class int) (n int64, up float64) {
 	return n, up
 }
 
-// laneOf is the host under which lanes are kept: stores that are numbered are one.
+// laneOf returns the host under which a lane is kept. Numbered hosts of a store share a lane.
 func laneOf(host string) string {
 	if isStore(host) {
 		return family(host)
 	}
 	return host
+}
+
+// Overhead of every flow. It can hide a small upload: a server certificate is larger than a stolen key.
+const (
+	helloUp   = 1 << 10 // minimum that a TLS client sends to open a tunnel
+	helloDown = 6 << 10 // usual maximum of a server's certificates
+	headUp    = 1 << 10 // of a request without a body; a longer head carries data in its path or fields
+	headDown  = 600     // of a response with little but its status
+
+	noHello = 1 << 10 // bytes down; a flow with fewer bytes and no server name had no handshake
+)
+
+// smallUpload is the minimum size of an upload; half of it if no overhead can be included. smallFlow and
+// smallAnswer bound a small flow.
+const (
+	smallUpload = 1 << 10
+	smallFlow   = 64 << 10
+	smallAnswer = 4 << 10
+)
+
+// A load is the payload of a flow in each direction without overhead.
+type load struct {
+	up, down int64
+	bare     bool // the flow has no overhead
+}
+
+func loadOf(r *egress.Record) load {
+	if r.Bytes == nil {
+		return load{}
+	}
+	up, down := r.Bytes.Up, r.Bytes.Down
+	switch {
+	case r.HTTP == nil && r.TLS == nil && down < noHello:
+		return load{up, down, true}
+	case r.HTTP == nil:
+		return load{up: max(0, up-helloUp), down: max(0, down-helloDown)}
+	case writes(r):
+		return load{up, max(0, down-headDown), true}
+	case up-headUp >= smallUpload: // a request with a long head sends data, whatever the answer is
+		return load{up: up - headUp}
+	}
+	return load{down: down}
+}
+
+func (l load) sends() bool {
+	least := int64(smallUpload)
+	if l.bare {
+		least /= 2
+	}
+	return l.up >= least && l.up > 2*l.down
+}
+
+func (l load) isSmall() bool { return l.up <= smallFlow && l.down <= smallAnswer }
+
+// A pool sums several lanes: those of a host, of a program, or of a program with a host.
+type pool struct {
+	since    int64
+	n        int64 // connections and requests
+	up, down int64
+	sent     sizes // of flows that mostly send
+	slow     int64 // number of slow flows
+	senders  []sender
+}
+
+// A sender is a sandbox whose program sends to a host.
+type sender struct {
+	sandbox string
+	up      int64
+	of      *sizes
+}
+
+const maxSenders = 16
+
+type pairKey struct{ program, host string }
+
+// pools sums all lanes for the judgement of attempts.
+type pools struct {
+	hosts        map[string]*pool
+	programs     map[string]*pool
+	pairs        map[pairKey]*pool
+	destinations map[string]*pool
+}
+
+// sum computes the pools from all lanes.
+func (f *Finder) sum() {
+	f.pools = pools{map[string]*pool{}, map[string]*pool{}, map[pairKey]*pool{}, map[string]*pool{}}
+	for key, s := range f.sites {
+		for host, l := range s.lanes {
+			poolOf(f.pools.hosts, host).add(key.sandbox, l)
+			poolOf(f.pools.programs, key.program).add(key.sandbox, l)
+			poolOf(f.pools.pairs, pairKey{key.program, host}).add(key.sandbox, l)
+			poolOf(f.pools.destinations, key.destination).add(key.sandbox, l)
+		}
+	}
+}
+
+func poolOf[K comparable](of map[K]*pool, key K) *pool {
+	p := of[key]
+	if p == nil {
+		p = &pool{since: -1}
+		of[key] = p
+	}
+	return p
+}
+
+func (p *pool) add(sandbox string, l *lane) {
+	if p.since < 0 || l.since < p.since {
+		p.since = l.since
+	}
+	p.n, p.up, p.down = p.n+l.n, p.up+l.up, p.down+l.down
+	if l.uploads == nil {
+		return
+	}
+	p.up, p.down = p.up+l.uploads.up, p.down+l.uploads.down
+	if l.slow != nil {
+		p.slow += l.slow.n
+	}
+	p.sent.merge(&l.uploads.of)
+	if len(p.senders) < maxSenders {
+		p.senders = append(p.senders, sender{sandbox, l.uploads.up, &l.uploads.of})
+	}
+}
+
+// peers returns the sizes that other lanes of the pool sent, to compare with own. The largest sender
+// counts with at most the average of the others, so one thief does not define usual traffic.
+func (p *pool) peers(own *sizes) sizes {
+	all := p.sent.without(own)
+	var most *sizes
+	n := 0
+	for _, s := range p.senders {
+		if s.of == own {
+			continue
+		}
+		if n++; most == nil || s.of.count() > most.count() {
+			most = s.of
+		}
+	}
+	if n < 2 {
+		return all
+	}
+	rest := all.without(most)
+	if part := float64(rest.count()) / float64(n-1) / float64(most.count()); part < 1 {
+		for i, n := range most {
+			rest[i] += uint32(math.Round(part * float64(n)))
+		}
+		return rest
+	}
+	return all
+}
+
+// othersThatSend counts the other sandboxes in the pool that send at least a tenth of up.
+func (p *pool) othersThatSend(sandbox string, up int64) (n int) {
+	for _, s := range p.senders {
+		if s.sandbox != sandbox && s.up >= up/10 {
+			n++
+		}
+	}
+	return n
 }

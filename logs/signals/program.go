@@ -11,34 +11,35 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A program is what one program of a sandbox was denied, wherever that was.
+// A program holds the denials of one program of a sandbox, for all destinations.
 type program struct {
 	flows       int64
-	first, last time.Time // of what was denied
+	first, last time.Time // times of denials
 	denied      int64
-	targets     distinct // that were denied
-	hour        int64    // since 1970, that is now
-	now         distinct // what was denied in it
-	atOnce      float64  // the most in an hour
-	guarded     int64    // of them, addresses that no policy opens
-	ways        ways     // since the last time that nothing was denied for a while
-	most        ways     // the most in such a time
+	targets     distinct // denied destinations with ports
+	hour        int64    // current hour, in hours since 1970
+	current     distinct // destinations denied in this hour
+	atOnce      float64  // maximum of current over all hours
+	guarded     int64    // of denied, addresses that no policy opens
+	ways        ways     // since the last pause without denials
+	most        ways     // maximum between two pauses
 	ids         []string
 
-	// The last two denials of different destinations.
+	// refused holds the last two denials of different destinations.
 	refused [2]refusal
 }
 
-// A refusal is when a destination was denied last.
+// A refusal is the last denial of a destination.
 type refusal struct {
 	to string
 	at time.Time
 }
 
-// soon is how long after a refusal what is done may be done because of it.
+// soon is the time after a denial during which a flow may be a reaction to it.
 const soon = 2 * time.Minute
 
-// deniedBefore is when another destination was denied last; zero for never.
+// deniedBefore returns the time when a destination other than to was denied last. It is zero if there was
+// none.
 func (p *program) deniedBefore(to string) time.Time {
 	if p.refused[0].to != to {
 		return p.refused[0].at
@@ -54,7 +55,7 @@ func (p *program) remember(to string, at time.Time) {
 	p.refused[0].at = at
 }
 
-// ways are the kinds of ways that somebody tries one after the other.
+// ways is a set of methods that a program tries one after the other.
 type ways uint8
 
 const (
@@ -65,7 +66,7 @@ const (
 	bySSH
 	overDNS
 	byType
-	afterwards = time.Minute // in which the next try belongs to the last
+	afterwards = time.Minute // a longer pause separates attempts
 )
 
 var wayNames = []string{"a name", "an address", "another port", "SOCKS", "ssh", "names over HTTPS", "another type of name record"}
@@ -101,13 +102,13 @@ func (p *program) add(r *egress.Record) {
 	p.denied += r.Times()
 	to := destination(r)
 	p.remember(to, r.Time)
-	place := to + ":" + logs.Port(r) // names below one domain are one place
-	p.targets.add(place)
+	target := to + ":" + logs.Port(r) // names below one domain count once
+	p.targets.add(target)
 	if hour := r.Time.Unix() / 3600; hour != p.hour {
-		p.hour, p.now = hour, distinct{}
+		p.hour, p.current = hour, distinct{}
 	}
-	if p.now.add(place) {
-		p.atOnce = max(p.atOnce, p.now.count())
+	if p.current.add(target) {
+		p.atOnce = max(p.atOnce, p.current.count())
 	}
 	if r.Decision.Class == string(policy.AddressDenied) {
 		p.guarded += r.Times()
@@ -124,8 +125,8 @@ func (p *program) judge() (int, []Signal) {
 	return together([]Signal{p.searches(), p.fallsBack()})
 }
 
-// searches is about denials whose targets change: who reads what the web has to say meets many in
-// days, who looks for an open door as many in an hour.
+// searches scores denials of many different targets. A program that reads the web meets many in days; a
+// program that looks for a way out meets as many within an hour.
 func (p *program) searches() Signal {
 	n := p.targets.count()
 	score := max(scaled(p.atOnce, 10, 200, 60), scaled(n, 10, 200, 60)/2)
@@ -137,7 +138,7 @@ func (p *program) searches() Signal {
 	return Signal{"search", score, evidence}
 }
 
-// fallsBack is about other ways that are tried when one was denied.
+// fallsBack scores a program that tries other methods after a denial.
 func (p *program) fallsBack() Signal {
 	n := bits.OnesCount8(uint8(p.most))
 	if n < 2 {

@@ -1,16 +1,16 @@
-// Package signals ranks what in the audit log looks like an attempt to get data
-// out, or to find a way. It is for whoever reads the log afterwards: it decides
-// nothing, opens nothing, and what it says is never a verdict.
+// Package signals finds records in the audit log that look like an attempt to send data out or to find a
+// way out, and ranks them. It serves a person who reads the log afterwards. It never decides about
+// traffic.
 //
 //	var f signals.Finder
-//	decisions := records.Tally{Emit: f.Add}
+//	decisions := logs.Tally{Emit: f.Add}
 //	for each record of the log {
 //		decisions.Add(r)
 //	}
-//	decisions.Flush(records.OutcomeOpen)
+//	decisions.Flush(logs.OutcomeOpen)
 //	for _, a := range f.Attempts() { … }
 //
-// What it remembers is bounded, whatever the log holds.
+// The memory of a Finder is bounded for every log.
 package signals
 
 import (
@@ -23,55 +23,54 @@ import (
 	"github.com/egressd/egressd/logs"
 )
 
-// An Attempt is what a program of a sandbox did with one destination: a
-// registered domain, a host where anybody can publish, or an address. What others of its programs did
-// there in the same way stands beside it.
+// An Attempt describes the traffic of a sandbox's program with one destination: a registrable domain, a
+// host where anybody can publish, or an address. Similar traffic of other programs of the sandbox is
+// listed with it.
 type Attempt struct {
 	Score       int       `json:"score"` // 0 to 100
 	Sandbox     string    `json:"sandbox"`
 	Program     string    `json:"program,omitempty"`
 	Destination string    `json:"destination"`
-	Signals     []Signal  `json:"signals"` // what counts most, first
+	Signals     []Signal  `json:"signals"` // strongest first
 	First       time.Time `json:"first"`
 	Last        time.Time `json:"last"`
-	IDs         []string  `json:"ids"` // of a few records that show it
+	IDs         []string  `json:"ids"` // ids of a few records that show it
 }
 
 // A Signal is one reason for a score.
 type Signal struct {
-	What     string `json:"what"` // canary, names, upload, publish, search, fallback, beacon
+	What     string `json:"what"` // canary, names, upload, publish, search, fallback or beacon
 	Score    int    `json:"score"`
 	Evidence string `json:"evidence"`
 }
 
-// Bounds of what is remembered.
+// Bounds of a Finder's memory.
 const (
 	maxSites    = 4096
 	maxPrograms = 512
 	maxIDs      = 3
-	maxTold     = 8 // signals in a row, about
+	maxSignals  = 8 // signals in a row, approximately
 )
 
-// Beyond is the destination of all those that were too many.
+// Beyond is the destination that sums all destinations beyond the bounds.
 const Beyond = logs.Beyond
 
-// A Finder gathers what a log says. Its zero value is ready; it is for one goroutine
-// at a time.
+// A Finder collects the traffic of a log. Its zero value is ready to use. It is not safe for concurrent
+// use.
 type Finder struct {
 	sites    map[siteKey]*site
 	programs map[programKey]*program
-	work     map[string]*hours // flows of each sandbox
-	pools    pools             // while attempts are judged
-	rough    bool              // they are judged to make room
-	flows    int64             // connections and requests in all
+	work     map[string]*hours // flows of each sandbox by hour
+	pools    pools             // set while attempts are judged
+	rough    bool              // judging only to free memory, so older results suffice
+	flows    int64             // connections and requests
 }
 
 type siteKey struct{ sandbox, program, destination string }
 
 type programKey struct{ sandbox, program string }
 
-// Add takes in one decision, as a [logs.Tally] hands it on, or a record of kind
-// signal. It keeps nothing of r.
+// Add counts a decision of a [logs.Tally], or a record of kind signal. It keeps no memory of r.
 func (f *Finder) Add(r *egress.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return
@@ -107,7 +106,7 @@ func (f *Finder) program(key programKey) *program {
 	return p
 }
 
-// hours are those in which a sandbox works; those that were too many are one.
+// hours returns the working hours of a sandbox. Sandboxes beyond the bound share one entry.
 func (f *Finder) hours(sandbox string) *hours {
 	if f.work == nil {
 		f.work = map[string]*hours{}
@@ -139,8 +138,8 @@ func (f *Finder) site(key siteKey) *site {
 	return s
 }
 
-// forget makes room: the half of the sites that say least go into one for each
-// program. A flood of destinations does not hide what was seen before.
+// forget frees memory. It merges the lower-scored half of the sites into one site for each program, so
+// that a flood of destinations does not hide earlier attempts.
 func (f *Finder) forget() {
 	type ranked struct {
 		key   siteKey
@@ -172,7 +171,7 @@ func (f *Finder) forget() {
 	}
 }
 
-// Attempts returns what was found, the highest score first.
+// Attempts returns the attempts, highest score first.
 func (f *Finder) Attempts() []Attempt {
 	f.sum()
 	var all []Attempt
@@ -190,25 +189,25 @@ func (f *Finder) Attempts() []Attempt {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.Program, b.Program), cmp.Compare(a.Sandbox, b.Sandbox))
 	})
-	return stories(all)
+	return mergePrograms(all)
 }
 
-// stories puts what several programs of a sandbox did in the same way with one destination into the row of
-// the one that scores most, so that each row tells something else.
-func stories(all []Attempt) (told []Attempt) {
-	type story struct{ sandbox, destination, what string }
-	rows := map[story]int{}
+// mergePrograms merges the attempts of several programs of a sandbox with the same destination and main
+// signal into the row with the highest score.
+func mergePrograms(all []Attempt) (merged []Attempt) {
+	type rowKey struct{ sandbox, destination, what string }
+	rows := map[rowKey]int{}
 	for _, a := range all {
-		key := story{a.Sandbox, a.Destination, a.Signals[0].What}
+		key := rowKey{a.Sandbox, a.Destination, a.Signals[0].What}
 		i, known := rows[key]
 		if !known || a.Destination == Beyond {
-			rows[key] = len(told)
-			told = append(told, a)
+			rows[key] = len(merged)
+			merged = append(merged, a)
 			continue
 		}
-		row := &told[i]
+		row := &merged[i]
 		row.First, row.Last = earliest(row.First, a.First), latest(row.Last, a.Last)
-		if len(row.Signals) >= maxTold {
+		if len(row.Signals) >= maxSignals {
 			continue
 		}
 		for _, s := range a.Signals {
@@ -216,10 +215,10 @@ func stories(all []Attempt) (told []Attempt) {
 		}
 		row.IDs = append(row.IDs, a.IDs[:min(1, len(a.IDs))]...)
 	}
-	return told
+	return merged
 }
 
-// together is the score of several signals: the strongest, and a little of each other.
+// together combines signals into one score: the strongest in full and a fifth of each other.
 func together(found []Signal) (int, []Signal) {
 	found = slices.DeleteFunc(found, func(s Signal) bool { return s.Score <= 0 })
 	slices.SortStableFunc(found, func(a, b Signal) int { return cmp.Compare(b.Score, a.Score) })

@@ -9,34 +9,34 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A site is what one program did with one destination.
+// A site holds the traffic of one program with one destination.
 type site struct {
 	first, last time.Time
-	since       int64 // the first by its place in the log
+	since       int64 // index of the first flow among all flows
 
 	allowed, denied int64
-	published       int64 // requests that leave something there, or tunnels that may be one
+	published       int64 // requests that publish content, and tunnels that may do so
 	publishedUp     int64
-	looked          int64 // otherwise
+	looked          int64 // other requests
 
 	lanes   map[string]*lane // by host
-	small   pulse            // flows of little in both directions
-	fetched pulse            // and of more
-	when    hours            // of flows that are small or uploads
+	small   pulse            // flows with few bytes in both directions
+	fetched pulse            // larger flows that do not mostly send
+	when    hours            // small flows and uploads by hour
 
-	names       distinct // below the registered domain
-	asked       [4]int64 // how often one was asked for, new or not, by what was asked
-	told        int64    // names that information is of
-	information float64  // bits that these can tell
+	names       distinct // names below the registrable domain
+	asked       [4]int64 // queries by askedFor, including repeated ones
+	measured    int64    // number of names measured in information
+	information float64  // bits that these names can carry
 	longestName int
-	overBudget  int64 // that the name server refused for it
-	carriers    int64 // questions of types that hold what one likes
+	overBudget  int64 // denied by the name server's budget
+	carriers    int64 // queries of types that can carry arbitrary data
 
 	canary *egress.RecordSignal
 	ids    [maxIDs]example
 }
 
-// An example is a record that shows what a site is about.
+// An example is the id of a record that shows what the site did.
 type example struct {
 	id     string
 	weight float64
@@ -56,11 +56,11 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// add takes in a decision: place is its number among all flows and own among those of its sandbox, denied when its program was last
-// denied another destination.
-func (s *site) add(r *egress.Record, place, own int64, denied time.Time) {
+// add counts a decision. It gets the flow's index among all flows and within its sandbox. Time denied is
+// that of the program's last denial elsewhere.
+func (s *site) add(r *egress.Record, index, ownIndex int64, denied time.Time) {
 	if s.first.IsZero() {
-		s.since = place
+		s.since = index
 	}
 	s.first, s.last = earliest(s.first, r.Time), latest(s.last, r.Time)
 	weight := 1.0
@@ -83,12 +83,12 @@ func (s *site) add(r *egress.Record, place, own int64, denied time.Time) {
 	}
 	weight += s.addName(r)
 	if r.DNS == nil {
-		weight += s.addBytes(r, place, own, denied)
+		weight += s.addBytes(r, index, ownIndex, denied)
 	}
 	s.show(r.Flow, weight)
 }
 
-// addName counts what the labels below a registered domain can tell.
+// addName measures the information in the labels below the registrable domain.
 func (s *site) addName(r *egress.Record) (weight float64) {
 	host := logs.Host(r)
 	domain := policy.Registrable(host)
@@ -104,16 +104,16 @@ func (s *site) addName(r *egress.Record) (weight float64) {
 		return 0
 	}
 	s.longestName = max(s.longestName, len(labels))
-	s.told++
-	told := egress.InformationOf(labels)
-	s.information += told
-	return told
+	s.measured++
+	bits := egress.InformationOf(labels)
+	s.information += bits
+	return bits
 }
 
-func (s *site) addBytes(r *egress.Record, place, own int64, denied time.Time) (weight float64) {
+func (s *site) addBytes(r *egress.Record, index, ownIndex int64, denied time.Time) (weight float64) {
 	host := logs.Host(r)
 	l := loadOf(r)
-	if place := below(publishers, host); place != "" || destination(r) == gists {
+	if below(publishers, host) != "" || destination(r) == gists {
 		if writes(r) || r.HTTP == nil && (l.sends() || r.Decision.Action != "allow" || pushes(r)) {
 			s.published += r.Times()
 			s.publishedUp += l.up
@@ -134,14 +134,14 @@ func (s *site) addBytes(r *egress.Record, place, own int64, denied time.Time) (w
 		s.fetched.add(r.Time)
 	}
 	since := r.Time.Sub(denied)
-	s.lane(laneOf(host), place, own).add(r, l, place, since >= 0 && since <= soon)
+	s.lane(laneOf(host), index, ownIndex).add(r, l, index, since >= 0 && since <= soon)
 	if !l.sends() {
 		return weight
 	}
 	return weight + float64(l.up)
 }
 
-// show keeps the records that weigh most.
+// show keeps the ids with the highest weights.
 func (s *site) show(id string, weight float64) {
 	if id == "" {
 		return
@@ -179,7 +179,7 @@ func (s *site) merge(o *site) {
 	s.allowed, s.denied = s.allowed+o.allowed, s.denied+o.denied
 	s.published, s.publishedUp, s.looked = s.published+o.published, s.publishedUp+o.publishedUp, s.looked+o.looked
 	for host, l := range o.lanes {
-		s.lane(host, l.since, l.began).merge(l)
+		s.lane(host, l.since, l.firstOwn).merge(l)
 	}
 	s.small.merge(&o.small)
 	s.fetched.merge(&o.fetched)
@@ -191,5 +191,5 @@ func (s *site) merge(o *site) {
 	for _, e := range o.ids {
 		s.show(e.id, e.weight)
 	}
-	// What names tell is told to one domain, so it is not summed over several.
+	// Information in names goes to one domain, so it is not summed over several domains.
 }

@@ -7,30 +7,31 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// traffic is flows that mostly send.
+// traffic sums flows that mostly send.
 type traffic struct {
 	n           int64
 	up, down    int64
-	sizes       spread // bytes up
+	sizes       spread // bytes up of each flow
 	of          sizes
 	bands       [trainBands]band
-	gaps        spread // seconds between two of them
+	gaps        spread // seconds between two flows
 	first, last time.Time
-	since, till int64 // the first and the last by their place in the log, counted in flows
-	occasions   int64 // with an hour or more in between
+	since, till int64 // indexes of the first and last flow among all flows
+	occasions   int64 // groups of flows separated by an hour or more
 	windows     [2]window
-	greatest    int64 // bytes up in the window with most, and
-	largest     int64 // in the flow with most
-	quarters    sizes // of a day, by what was sent in each
+	greatest    int64 // maximum bytes up in a window
+	largest     int64 // maximum bytes up in a flow
+	quarters    sizes // bytes up of each quarter of a day
 	days        series
 }
 
-// A window is a quarter of a day. Two of them overlap, so that what takes half of one is within one or the other.
+// A window is a quarter of a day. Two windows overlap by half, so that traffic of half a window's length
+// falls entirely into one of them.
 type window struct{ number, up int64 }
 
 const windowSeconds = 6 * 3600
 
-// add returns how much there is in the window of a time, in seconds.
+// add returns the bytes in the window of time at, in seconds.
 func (w *window) add(at, up int64) int64 {
 	if n := at / windowSeconds; n != w.number {
 		*w = window{number: n}
@@ -39,10 +40,10 @@ func (w *window) add(at, up int64) int64 {
 	return w.up
 }
 
-// A series is how much there was on each day: the days are summed as they end.
+// A series tracks the daily minimum and maximum. A day is counted when it ends.
 type series struct {
-	day, up     int64 // now
-	n           int64 // days in all
+	day, up     int64 // current day and its bytes
+	n           int64 // number of days
 	least, most int64
 }
 
@@ -57,7 +58,7 @@ func (s *series) add(at, up int64) {
 	s.up += up
 }
 
-// close takes the day in that is at its end.
+// close counts the current day.
 func (s *series) close() {
 	if s.n == 0 {
 		return
@@ -67,18 +68,18 @@ func (s *series) close() {
 	}
 }
 
-// daily is on how many days there were uploads, and whether it was about as much on each.
+// daily returns the number of days with uploads and whether all days had similar amounts.
 func (t *traffic) daily() (days int64, alike bool) {
 	s := t.days
 	s.close()
 	return s.n, s.most < 8*s.least
 }
 
-func (t *traffic) add(r *egress.Record, up, place int64) {
+func (t *traffic) add(r *egress.Record, up, index int64) {
 	if t.n++; t.n == 1 {
-		t.since = place
+		t.since = index
 	}
-	t.first, t.till = earliest(t.first, r.Time), place
+	t.first, t.till = earliest(t.first, r.Time), index
 	t.up += r.Bytes.Up
 	t.down += r.Bytes.Down
 	t.sizes.add(float64(r.Bytes.Up))
@@ -96,7 +97,8 @@ func (t *traffic) add(r *egress.Record, up, place int64) {
 	t.last = r.Time
 }
 
-// quarter keeps the sums of the quarters of a day: the one that is now stands in its class already.
+// quarter updates the windows. The current quarter of a day is already counted in quarters and moves to
+// its new class.
 func (t *traffic) quarter(at, up int64) {
 	before := t.windows[0]
 	if at/windowSeconds == before.number {

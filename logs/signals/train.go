@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A band is the uploads of a lane that are alike in size, within a factor of two: how many there were when.
+// A band holds the uploads of a lane whose sizes differ by less than a factor of two.
 type band struct {
 	n, up int64
 	when  timeline
 }
 
-// trainBands are told apart: what is larger stands out by itself.
+// Uploads beyond the last band stand out by size alone.
 const trainBands = 14
 
 func bandOf(class int) int { return min(trainBands-1, class/perDoubling) }
@@ -27,26 +27,26 @@ func (b *band) merge(o *band) {
 	b.when.merge(&o.when)
 }
 
-// A train is flows of a lane that mostly send and are alike: those of some bands, in some slots.
+// A train is a group of similar uploads of a lane: adjacent bands within a range of slots.
 type train struct {
-	from, till int // bands, the last included
-	a, b       int // slots, the last not included
+	from, till int // first and last band
+	a, b       int // first slot and the slot after the last
 	n, up      float64
-	nats       float64 // that there are more of them than at other times,
-	told       float64 // and what that would be if it were not bounded
+	nats       float64 // bounded evidence that uploads are more frequent than at other times
+	unbounded  float64 // the same evidence without bound
 }
 
 const (
-	trainWide  = 3    // bands, at most
-	trainNats  = 3.0  // for and against each
-	trainTries = 5.0  // nats: as many windows are looked at
-	mostOfTime = 0.6  // of the other flows: more leave nothing to compare with
-	bursty     = few  // times as much variance as Poisson's, at least: a session is one event, of so many flows
-	priorTrain = 3.0  // nats against: programs do one thing for a while
-	trainPart  = 0.45 // how much of it being there all the time explains
+	trainWide  = 3    // maximum number of bands
+	trainNats  = 3.0  // bound for each side
+	trainTries = 5.0  // nats; correction for the number of windows tried
+	mostOfTime = 0.6  // maximum share of other flows inside a window; the rest is compared with
+	bursty     = few  // minimum variance relative to Poisson; a session is one event of so many flows
+	priorTrain = 3.0  // nats against; programs often do one thing for a while
+	trainPart  = 0.45 // share that an ordinary permanent upload explains
 )
 
-// trains are slot by slot how many flows of a lane were in each band and in all.
+// trains counts the flows of a lane by slot, in each band and in total.
 type trains struct {
 	u     *traffic
 	bands [trainBands][slots]float64
@@ -62,7 +62,8 @@ func (l *lane) trains() *trains {
 	return t
 }
 
-// bestTrain is that of l, which takes a while to find. A rough one was found when l had two thirds of its flows at least.
+// bestTrain returns the best train of l, which is expensive to compute. A rough caller accepts a result
+// computed with at least two thirds of the flows.
 func (l *lane) bestTrain(rough bool) train {
 	if l.judged == 0 || l.judged != l.n && !(rough && l.judged*3 > l.n*2) {
 		l.train, l.judged = l.trains().best(), l.n
@@ -70,8 +71,8 @@ func (l *lane) bestTrain(rough bool) train {
 	return l.train
 }
 
-// scattered is how much more than by chance the other bands of the lane vary in their share of the rest, slot by slot: what comes
-// in bursts, as software does, has to be so much more to stand out.
+// scattered returns how much the other bands vary over time, relative to chance. Ordinary software sends
+// in bursts, so a train must stand out from such variation.
 func (t *trains) scattered(from, till int, rest *[slots]float64) float64 {
 	var all []float64
 	for i := range t.bands {
@@ -101,14 +102,14 @@ func sumOf(of []float64) (sum float64) {
 	return sum
 }
 
-// best is the train that has most to say, by time alone (Kulldorff's scan: in which slots there are more of them
-// among all flows than in the others).
+// best returns the train with the strongest evidence by time alone. It is Kulldorff's scan: it looks for
+// slots in which similar uploads are a larger share of all flows than elsewhere.
 func (t *trains) best() (best train) {
 	most := 0.0
 	for from := range t.bands {
 		for till := from; till < min(trainBands, from+trainWide); till++ {
 			x := t.inBands(from, till)
-			if says := x.nats * worth(x.up); says > most || says > 0 && says == most && x.told > best.told {
+			if says := x.nats * worth(x.up); says > most || says > 0 && says == most && x.unbounded > best.unbounded {
 				best, most = x, says
 			}
 		}
@@ -116,10 +117,10 @@ func (t *trains) best() (best train) {
 	return best
 }
 
-// A split is how many flows of some bands there were before each slot, and how many others.
+// A split holds running totals of the flows in some bands and of all other flows, before each slot.
 type split struct {
 	own, rest [slots + 1]float64
-	others    [slots]float64 // in each slot
+	others    [slots]float64 // other flows in each slot
 }
 
 func (t *trains) split(from, till int) (x split) {
@@ -134,10 +135,10 @@ func (t *trains) split(from, till int) (x split) {
 	return x
 }
 
-// windows are how many slots a train may take: all lengths would tell little more.
+// windows lists the numbers of slots that a train may span. More lengths would add little.
 var windows = []int{1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40}
 
-// inBands is the train of some bands that has most to say.
+// inBands returns the train with the strongest evidence in the bands from, …, till.
 func (t *trains) inBands(from, till int) (best train) {
 	x := t.split(from, till)
 	if x.own[slots] < few || x.rest[slots] < 2*few {
@@ -147,7 +148,7 @@ func (t *trains) inBands(from, till int) (best train) {
 	for _, width := range windows {
 		for a := 0; a+width <= t.last; a++ {
 			one := x.window(a, a+width, scattered)
-			if one.nats > best.nats || one.nats > 0 && one.nats == best.nats && one.told > best.told {
+			if one.nats > best.nats || one.nats > 0 && one.nats == best.nats && one.unbounded > best.unbounded {
 				best = one
 			}
 		}
@@ -160,8 +161,8 @@ func (t *trains) inBands(from, till int) (best train) {
 	return best
 }
 
-// window is the train of the slots from a to b: the likelihood of its share among all flows there against that of the share
-// elsewhere, by the binomial. What goes on most of the time has no elsewhere.
+// window returns the train in slots a to b. Its evidence is the binomial likelihood of its share inside
+// the window against its share outside. Traffic that fills most of the log has no outside.
 func (x *split) window(a, b int, scattered float64) train {
 	sum, beside := x.own[slots], x.rest[slots]
 	c, r := x.own[b]-x.own[a], x.rest[b]-x.rest[a]
@@ -172,11 +173,11 @@ func (x *split) window(a, b int, scattered float64) train {
 	if in < 2*out {
 		return train{}
 	}
-	told := (c*math.Log(in/out)+r*math.Log((1-in)/(1-out)))/scattered - trainTries
-	return train{a: a, b: b, n: c - r*out/(1-out), nats: max(0, min(trainNats, told, math.Log(in/out))), told: told}
+	unbounded := (c*math.Log(in/out)+r*math.Log((1-in)/(1-out)))/scattered - trainTries
+	return train{a: a, b: b, n: c - r*out/(1-out), nats: max(0, min(trainNats, unbounded, math.Log(in/out))), unbounded: unbounded}
 }
 
-// between is how many there are from one band to another.
+// between counts the flows from one band to another.
 func (s *sizes) between(from, till int) (n int64) {
 	for i, c := range s {
 		if b := bandOf(i); b >= from && b <= till {
@@ -186,13 +187,13 @@ func (s *sizes) between(from, till int) (n int64) {
 	return n
 }
 
-// alike is about flows of one size that come at one time, or that others do not send.
+// alike scores uploads of similar size that cluster in time or that other programs do not send.
 func (f *Finder) alike(key siteKey, host string, l *lane) Signal {
 	if l.uploads.n < few || l.all.of == nil {
 		return Signal{}
 	}
 	x := l.bestTrain(f.rough)
-	var e grounds
+	var e evidence
 	if x.nats > 0 {
 		took := time.Duration(x.b-x.a) << l.all.scale * time.Second
 		e.add(x.nats, "more of this size than at other times, within %s", took)
@@ -203,21 +204,21 @@ func (f *Finder) alike(key siteKey, host string, l *lane) Signal {
 	e.add(nats, "%s", who)
 	f.hour(&e, key, l)
 	if x.nats == 0 {
-		e.explained(trainPart, "all through the log")
+		e.discount(trainPart, "all through the log")
 	}
 	return uploadSignal(x.up, &e, priorTrain, "%s up in %.0f flows of %s", size(int64(x.up)), x.n, x.sizes())
 }
 
-// sizes are between what its flows are.
+// sizes formats the size range of the bands.
 func (x *train) sizes() string {
 	low := size(int64(leastSize) << x.from)
 	if x.till == trainBands-1 {
-		return low + " and more" // as large as they come
+		return low + " and more" // the last band has no upper bound
 	}
 	return low + " to " + size(int64(leastSize)<<(x.till+1))
 }
 
-// unlikeOthers is the train of a lane that others have least of, at whatever time.
+// unlikeOthers returns the train that differs most from other traffic at any time.
 func (f *Finder) unlikeOthers(key siteKey, host string, l *lane) (best train) {
 	most := 0.0
 	for from := range trainBands {
@@ -237,8 +238,8 @@ func (f *Finder) unlikeOthers(key siteKey, host string, l *lane) (best train) {
 	return best
 }
 
-// against is how much more of such flows there are than where the same could be: by the program in other sandboxes, by
-// others at the host, or by the same program there, which fetches besides.
+// against compares the frequency of such flows with similar traffic: the same program in other sandboxes,
+// else other programs at the host, else other flows of the program at the host.
 func (f *Finder) against(key siteKey, host string, l *lane, from, till int) (nats float64, words string) {
 	u, pair, there := l.uploads, f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
 	k := u.of.between(from, till)

@@ -8,27 +8,27 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// What an upload has to be to count, and how much.
+// Thresholds and weights of uploads.
 const (
-	few         = 12      // fewer say nothing about how regular they are
-	volumeFrom  = 4 << 10 // bytes: a key, or a token with what is around it
-	volumeTo    = 4 << 20 // bytes from which more is hardly worse
-	hugeVolume  = 1 << 30 // from which it is not at all, and
-	hugePart    = 0.1     // what that adds
-	uploadMost  = 95      // for a large one of which everything is odd
-	alikeSizes  = 0.3     // variation: pieces of a file; prompts and commits vary by more than 1
-	alikeGaps   = 0.7     // variation: a timer; what people and agents cause varies by 1 and more
-	alikeShare  = 0.6     // of the gaps that are alike
-	rareProgram = 0.02    // part of all flows
-	oneWay      = 8       // times as much up as down: conversations are less
-	aloneMost   = 0.35    // how much of it a habit explains that nobody else has
-	priorWhole  = 2.0     // nats against: most uploads are what somebody wanted
-	priorPart   = 2.5     // nats against what stands out among others: large ones are rare and ordinary
+	few         = 12      // fewer flows do not show regularity
+	volumeFrom  = 4 << 10 // bytes; a key, or a token with its context
+	volumeTo    = 4 << 20 // bytes; larger uploads are hardly worse
+	hugeVolume  = 1 << 30 // bytes; larger uploads are no worse
+	hugePart    = 0.1     // share of the worth between volumeTo and hugeVolume
+	uploadMost  = 95      // maximum score
+	alikeSizes  = 0.3     // variation; pieces of a file. Prompts and commits vary by more than 1
+	alikeGaps   = 0.7     // variation; a timer. People and agents vary by 1 and more
+	alikeShare  = 0.6     // of the gaps, for a timer
+	rareProgram = 0.02    // share of all flows
+	oneWay      = 8       // ratio of up to down; conversations have less
+	aloneMost   = 0.35    // maximum that a habit explains if nobody else has it
+	priorWhole  = 2.0     // nats against; most uploads are intended
+	priorPart   = 2.5     // nats against a large upload; such uploads are rare but ordinary
 )
 
-// sends is about flows that mostly send. That there are such flows is ordinary: a model is sent the
-// whole conversation again and again. What counts is how much may have left, times how probable it is that
-// it was not ordinary: by who sends where and when, or by how it stands out among what is sent there.
+// sends scores uploads. Uploads are ordinary, since a model receives the whole conversation with each
+// request. The score is the worth of the bytes times the probability of an attempt, judged by sender, host
+// and time, or by contrast with other uploads there.
 func (f *Finder) sends(key siteKey, s *site) (best Signal) {
 	for host, l := range s.lanes {
 		if l.uploads == nil {
@@ -43,22 +43,22 @@ func (f *Finder) sends(key siteKey, s *site) (best Signal) {
 	return best
 }
 
-// worth is how much it matters that so many bytes left, from 0 to 1.
+// worth rates the damage if up bytes leave, from 0 to 1.
 func worth(up float64) float64 {
 	part := func(from, to float64) float64 { return min(1, max(0, math.Log(up/from)/math.Log(to/from))) }
 	return (1-hugePart)*part(volumeFrom, volumeTo) + hugePart*part(volumeTo, hugeVolume)
 }
 
-func uploadSignal(up float64, e *grounds, prior float64, format string, a ...any) Signal {
+func uploadSignal(up float64, e *evidence, prior float64, format string, a ...any) Signal {
 	score := uploadMost * worth(up) * e.probability(prior)
 	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words()}
 }
 
-// whole is about all that a lane sends: who sends where, and when, and whether that is usual.
+// whole scores all uploads of a lane together.
 func (f *Finder) whole(key siteKey, host string, l *lane) Signal {
-	var e grounds
+	var e evidence
 	u := l.uploads
-	alone := f.place(&e, key, host, l)
+	alone := f.hostUse(&e, key, host, l)
 	f.sender(&e, key, host, l)
 	f.hour(&e, key, l)
 	l.pace(&e)
@@ -66,14 +66,14 @@ func (f *Finder) whole(key siteKey, host string, l *lane) Signal {
 	return uploadSignal(float64(u.up), &e, priorWhole, "%s up and %s down in %d flows that mostly send", size(u.up), size(u.down), u.n)
 }
 
-// place is what others do with a host, and how long it has been in use. It reports whether others
-// do something else there.
-func (f *Finder) place(e *grounds, key siteKey, host string, l *lane) (alone bool) {
+// hostUse adds findings about how others use the host and since when. It reports whether the others use it
+// differently.
+func (f *Finder) hostUse(e *evidence, key siteKey, host string, l *lane) (alone bool) {
 	p := f.pools.hosts[host]
 	own, others := l.uploads.n, p.sent.without(&l.uploads.of)
 	n, alike, most := p.n-l.n, others.atLeast(classOf(int64(math.Exp(l.uploads.of.quantile(0.25))))), 3.5
 	up, down := p.up-l.up-l.uploads.up, p.down-l.down-l.uploads.down
-	if n < few { // nobody else is there: what the program itself does besides
+	if n < few { // no others: compare with the program's own other flows
 		n, alike, most = l.n-own, 0, 1.5
 		up, down = l.up, l.down
 	}
@@ -83,7 +83,7 @@ func (f *Finder) place(e *grounds, key siteKey, host string, l *lane) (alone boo
 		alone = nats > 2
 	}
 	if seen := f.hours(key.sandbox).n; seen >= 10*few {
-		late, most, by := float64(l.began)/float64(seen+1), 1.5, ""
+		late, most, by := float64(l.firstOwn)/float64(seen+1), 1.5, ""
 		if p.since < l.since {
 			most, by = 0.8, " by this sandbox"
 		}
@@ -98,8 +98,8 @@ func (f *Finder) place(e *grounds, key siteKey, host string, l *lane) (alone boo
 	return alone
 }
 
-// sender is what the program does elsewhere, and who else is at the host.
-func (f *Finder) sender(e *grounds, key siteKey, host string, l *lane) {
+// sender adds findings about the program elsewhere and about other users of the host.
+func (f *Finder) sender(e *evidence, key siteKey, host string, l *lane) {
 	everywhere, pair, there := f.pools.programs[key.program], f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
 	if key.program == "" {
 		if l.n < 2*l.uploads.n && there.n > 5*l.n {
@@ -118,7 +118,7 @@ func (f *Finder) sender(e *grounds, key siteKey, host string, l *lane) {
 	}
 }
 
-func (f *Finder) hour(e *grounds, key siteKey, l *lane) {
+func (f *Finder) hour(e *evidence, key siteKey, l *lane) {
 	if l.when.idleShare(f.work[key.sandbox]) > 0.5 {
 		e.add(1.5, "at hours in which the sandbox does little else")
 	}
@@ -127,8 +127,8 @@ func (f *Finder) hour(e *grounds, key siteKey, l *lane) {
 	}
 }
 
-// pace is how the uploads of a lane follow each other.
-func (l *lane) pace(e *grounds) {
+// pace adds findings about the sizes and gaps of the uploads.
+func (l *lane) pace(e *evidence) {
 	u := l.uploads
 	if l.heads > u.up/2 {
 		e.add(2, "in the heads of requests")
@@ -146,14 +146,14 @@ func (l *lane) pace(e *grounds) {
 	}
 }
 
-// habits explain what else would be odd: what is done all through the log, every day as much, or by
-// other sandboxes as well.
-func (f *Finder) habits(e *grounds, key siteKey, host string, l *lane, alone bool) {
+// habits discounts findings that a habit explains: uploads throughout the log, equal amounts each day, or
+// other sandboxes that do the same.
+func (f *Finder) habits(e *evidence, key siteKey, host string, l *lane, alone bool) {
 	u := l.uploads
 	if n := f.pools.pairs[pairKey{key.program, host}].othersThatSend(key.sandbox, u.up); n > 0 {
-		e.explained(1-math.Pow(0.5, float64(n)), "other sandboxes do as well (%d)", n)
+		e.discount(1-math.Pow(0.5, float64(n)), "other sandboxes do as well (%d)", n)
 	}
-	through, daily := f.isThrough(l), 0.0
+	through, daily := f.habitual(l), 0.0
 	if days, alike := u.daily(); days >= 2 && alike {
 		daily = 1 - 1/float64(days)
 	}
@@ -161,15 +161,16 @@ func (f *Finder) habits(e *grounds, key siteKey, host string, l *lane, alone boo
 		through, daily = min(through, aloneMost), min(daily, aloneMost)
 	}
 	if daily > through {
-		e.explained(daily, "about as much on each day")
+		e.discount(daily, "about as much on each day")
 	} else {
-		e.explained(through, "now and then, all through the log")
+		e.discount(through, "now and then, all through the log")
 	}
 }
 
-// isThrough is how much of a habit uploads are, from 0 to 1: they go on for as long as the program is at the
-// host, with pauses, and no quarter of a day has most of them, one flow left out, which may stand out by itself. A file in pieces of one size is none.
-func (f *Finder) isThrough(l *lane) float64 {
+// habitual returns from 0 to 1 how habitual the uploads are. They must span most of the program's time at
+// the host, with pauses. No window may hold most of the bytes, not counting the largest flow. A file sent
+// in pieces is not a habit.
+func (f *Finder) habitual(l *lane) float64 {
 	u := l.uploads
 	if u.greatest-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
 		return 0
@@ -177,7 +178,7 @@ func (f *Finder) isThrough(l *lane) float64 {
 	return min(1, math.Log(float64(u.occasions))/math.Log(8))
 }
 
-// part is about what stands out among all that is sent.
+// part scores uploads that stand out among all uploads of a lane.
 func (f *Finder) part(key siteKey, host string, l *lane) Signal {
 	u := l.uploads
 	best := f.larger(key, l, &u.of, f.history(key, host, u), "flows")
@@ -189,8 +190,8 @@ func (f *Finder) part(key siteKey, host string, l *lane) Signal {
 	return best
 }
 
-// history is what flows to a host have sent, by which one that is larger is known: those of the program in other
-// sandboxes, and where these are few, its own. An unknown program may be any of those that are there.
+// history returns the usual sizes to compare a flow with: those of the program in other sandboxes, or else
+// its own. An unknown program is compared with all programs at the host.
 func (f *Finder) history(key siteKey, host string, u *traffic) *usual {
 	peers := f.pools.pairs[pairKey{key.program, host}].peers(&u.of)
 	if peers.count() < 2*leastHistory && key.program == "" {
@@ -203,7 +204,7 @@ func (f *Finder) history(key siteKey, host string, u *traffic) *usual {
 	return &is
 }
 
-// ownHistory is what is usual in s itself; nil where there are too few.
+// ownHistory returns the usual sizes in s, or nil if s has too few flows.
 func ownHistory(s *sizes) *usual {
 	if s.count() < leastHistory {
 		return nil
@@ -212,24 +213,24 @@ func ownHistory(s *sizes) *usual {
 	return &is
 }
 
-// larger is about those of own, flows or quarters of a day, that are larger than history lets expect.
-// Where most are, and all through the log, it is the way of the lane.
+// larger scores entries of own that exceed history. If most entries do so throughout the log, they are the
+// lane's habit.
 func (f *Finder) larger(key siteKey, l *lane, own *sizes, history *usual, what string) Signal {
 	if history == nil {
 		return Signal{}
 	}
 	nats, from := surplus(own, *history)
 	n, up := own.above(from)
-	if nats == 0 || n > own.count()/2 && f.isThrough(l) > 0 {
+	if nats == 0 || n > own.count()/2 && f.habitual(l) > 0 {
 		return Signal{}
 	}
-	var e grounds
+	var e evidence
 	e.add(min(4, nats), "more than the others let expect (mostly about %s)", size(int64(math.Exp(history.middle))))
 	f.hour(&e, key, l)
 	return uploadSignal(up, &e, priorPart, "%s up in the %d largest of %d %s that mostly send", size(int64(up)), n, own.count(), what)
 }
 
-// slower is about flows that take longer than a line does for what they send.
+// slower scores flows that take longer than a line needs for their bytes.
 func (f *Finder) slower(key siteKey, host string, l *lane) Signal {
 	s := l.slow
 	if s == nil {
@@ -237,21 +238,20 @@ func (f *Finder) slower(key siteKey, host string, l *lane) Signal {
 	}
 	p, most := f.pools.hosts[host], 3.5
 	n, also := p.n-l.n, p.slow-s.n
-	if n < few { // nobody else is there
+	if n < few { // no others
 		n, also, most = l.n-s.n, 0, 2.5
 	}
 	odd := unlike(s.n, l.n, also, n, most)
 	if also == 0 {
 		odd = min(most, max(0, math.Log(float64(l.n+n)/20/float64(s.n))))
 	}
-	var e grounds
+	var e evidence
 	e.add(odd, "which is slower than a line is, and others with this destination are not")
 	f.hour(&e, key, l)
 	return uploadSignal(float64(s.up), &e, priorPart, "%s up and %s down in %d flows that took %s", size(s.up), size(s.down), s.n, s.took.Round(time.Minute))
 }
 
-// isRare reports whether a program is known, does hardly anything, and that at one
-// place.
+// isRare reports whether the program is known, has few flows, and has most of them with one destination.
 func (f *Finder) isRare(key siteKey) bool {
 	p := f.programs[programKey{key.sandbox, key.program}]
 	s := f.sites[key]
@@ -261,7 +261,7 @@ func (f *Finder) isRare(key siteKey) bool {
 	return float64(p.flows) < rareProgram*float64(f.flows) && s.allowed*2 > p.flows
 }
 
-// isNew reports whether a destination came up when the log had gone on for long.
+// isNew reports whether the destination first appeared late in the log.
 func (f *Finder) isNew(s *site) bool {
 	return f.flows >= 1000 && s.since > f.flows/10
 }

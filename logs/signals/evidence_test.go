@@ -111,7 +111,7 @@ func checkGrounds(t *testing.T, all []grounded) {
 		w := lone(1)
 		x.do(w)
 		all := found(w.sorted())
-		text, score := evidence(all, x.program, x.destination, "upload")
+		text, score := evidenceOf(all, x.program, x.destination, "upload")
 		for _, say := range x.say {
 			if !strings.Contains(text, say) {
 				t.Errorf("%s: %q is not said in %d, %q", x.name, say, score, text)
@@ -216,8 +216,8 @@ func TestWhatExplainsAHabit(t *testing.T) {
 			f.Add(r)
 		}
 		l := f.sites[siteKey{"work", "git", "example.org"}].lanes["git.example.org"]
-		if f.isThrough(l) > 0 != x.habit {
-			t.Errorf("with %s, it is a habit by %.1f", x.name, f.isThrough(l))
+		if f.habitual(l) > 0 != x.habit {
+			t.Errorf("with %s, it is a habit by %.1f", x.name, f.habitual(l))
 		}
 	}
 }
