@@ -368,6 +368,9 @@ func (d *Daemon) Close() {
 	d.closeCaptured()
 	d.closeDoors()
 	d.containers.close()
+	if d.resolver != nil {
+		d.resolver.close()
+	}
 	if d.Gate != nil {
 		d.Gate.Settle()
 	}

@@ -147,7 +147,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	if err := d.admitUsers(next.config); err != nil {
 		d.Complain(err)
 	}
-	d.resolver.forwarder.Store(next.forwarder)
+	d.resolver.replace(next.forwarder)
 	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(d.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}

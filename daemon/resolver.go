@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,9 +13,24 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 )
 
-// A resolver is the forwarder in force: a reload may bring another.
+// A resolver asks the forwarder in force. A reload may bring another one.
 type resolver struct {
 	forwarder atomic.Pointer[dns.Forwarder]
+	replaced  []*dns.Forwarder // whose last lookups may be under way; of the goroutine that reloads
+}
+
+// replace puts another forwarder in force. Lookups under way end with the one that they began with.
+func (r *resolver) replace(f *dns.Forwarder) {
+	if was := r.forwarder.Swap(f); was != f {
+		r.replaced = append(slices.DeleteFunc(r.replaced, (*dns.Forwarder).Idle), was)
+	}
+}
+
+// close ends the lookups under way, and waits for their goroutines.
+func (r *resolver) close() {
+	for _, f := range append(r.replaced, r.forwarder.Load()) {
+		f.Close()
+	}
 }
 
 func newResolver(c *config.Config) (*resolver, error) {

@@ -36,15 +36,6 @@ func (f *Forwarder) Life(name string) time.Duration {
 	return time.Until(e.expires)
 }
 
-// Forget empties the cache. Lookups under way end as they would have, but
-// their outcome is neither kept nor shared with anyone who asks from now on.
-func (f *Forwarder) Forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cache, f.kept = nil, 0
-	clear(f.flights)
-}
-
 // fresh returns what the cache holds of name. f.mu is held.
 func (f *Forwarder) fresh(name string) (entry, bool) {
 	if f.cache == nil {

@@ -49,7 +49,7 @@ func TestCacheIsBoundedInBytes(t *testing.T) {
 	if _, _, ok := f.Cached(long + "3998.test"); !ok {
 		t.Error("a name that is kept again takes the place of others")
 	}
-	f.Forget()
+	f.cache, f.kept = nil, 0
 	f.MaxEntries, f.MaxBytes = 3, 1<<20
 	for i := range 10 {
 		f.keep(full(i))

@@ -76,8 +76,10 @@ type Forwarder struct {
 	kept     int                // bytes that cache takes
 	flights  map[string]*flight // those that may be joined
 	inFlight int                // all, those that nobody may join any more included
+	closed   bool
 
-	mail mail
+	flying sync.WaitGroup // the flights of inFlight; Add is called with mu held and closed not set
+	mail   mail
 }
 
 // An entry is the outcome of a lookup: addresses, or the kind of failure.
@@ -175,6 +177,8 @@ func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fr
 	}
 	fl = f.flights[name]
 	switch {
+	case f.closed:
+		return entry{kind: Timeout}, nil, false
 	case fl != nil:
 	case f.inFlight >= maxFlights:
 		return entry{kind: Busy}, nil, false
@@ -185,6 +189,7 @@ func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fr
 		}
 		f.flights[strings.Clone(name)] = fl // name may be a part of something large
 		f.inFlight++
+		f.flying.Add(1)
 	}
 	fl.waiters++
 	switch {
@@ -245,7 +250,7 @@ func (f *Forwarder) fly(x *exchange, begun bool) {
 	defer cancel()
 	f.mu.Lock()
 	x.flight.cancel = cancel
-	if x.flight.left {
+	if x.flight.left || f.closed {
 		cancel()
 	}
 	f.mu.Unlock()
@@ -256,7 +261,7 @@ func (f *Forwarder) fly(x *exchange, begun bool) {
 func (f *Forwarder) land(name string, fl *flight, e entry) {
 	f.mu.Lock()
 	f.inFlight--
-	if f.flights[name] == fl { // not abandoned, not forgotten
+	if f.flights[name] == fl { // some caller still waits
 		delete(f.flights, name)
 		f.keep(name, e)
 	}
@@ -269,6 +274,30 @@ func (f *Forwarder) land(name string, fl *flight, e entry) {
 	for _, tell := range then {
 		tell(e)
 	}
+	f.flying.Done()
+}
+
+// Close ends the lookups under way as Timeout, and waits until their goroutines and sockets are gone. A lookup that
+// begins later fails at once. What the cache holds is still answered.
+func (f *Forwarder) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for _, fl := range f.flights {
+		if fl.cancel != nil {
+			fl.cancel()
+		}
+	}
+	f.mu.Unlock()
+	f.mail.stop()
+	f.flying.Wait()
+	f.mail.ended.Wait()
+}
+
+// Idle reports whether no lookup is under way.
+func (f *Forwarder) Idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.inFlight == 0
 }
 
 // leave takes a waiter off fl.

@@ -37,13 +37,16 @@ type exchange struct {
 type mail struct {
 	mu      sync.Mutex // guards what follows; never held over a system call
 	running bool
-	epoll   int // while it runs, and
+	closing bool // no exchange begins any more
+	epoll   int  // while it runs, and
 	file    *os.File
 	under   int       // exchanges that have begun and are not over
 	busy    time.Time // when one began last
 	sockets map[int32]*socket
 	ports   ports
 	linger  time.Duration // for tests; 0: mailLinger
+
+	ended sync.WaitGroup // the goroutine
 
 	in     pouch // from here on it belongs to the goroutine
 	room   [pouchMost][buffer]byte
@@ -90,7 +93,7 @@ func (m *mail) begin(x *exchange, to netip.AddrPort) bool {
 func (m *mail) open(x *exchange) (one *socket, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.running && !m.start() {
+	if m.closing || !m.running && !m.start() {
 		return nil, false
 	}
 	m.under++
@@ -118,7 +121,7 @@ func (m *mail) start() bool {
 		return false
 	}
 	m.running, m.epoll, m.file, m.sockets = true, epoll, file, map[int32]*socket{}
-	go m.run(raw)
+	m.ended.Go(func() { m.run(raw) })
 	return true
 }
 
@@ -161,6 +164,16 @@ func (m *mail) sent(one *socket, x *exchange, err error) {
 	case err != nil && !x.over && !one.retired:
 		x.failed = err
 		_ = syscall.Shutdown(one.fd, syscall.SHUT_RD)
+	}
+}
+
+// stop has the goroutine end the exchanges under way as Timeout, and itself.
+func (m *mail) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closing = true
+	if m.running {
+		_ = m.file.SetReadDeadline(time.Now())
 	}
 }
 
@@ -323,14 +336,14 @@ func (m *mail) sweep(now time.Time) bool {
 		case x == nil:
 		case x.given:
 			m.retire(one)
-		case !now.Before(x.until):
+		case m.closing || !now.Before(x.until):
 			late = append(late, x)
 		}
 	}
 	for _, one := range m.ports.drop(func(one *socket) bool { return m.ports.old(one, now) }) {
 		m.shut(one)
 	}
-	if m.under == 0 && now.Sub(m.busy) >= cmp.Or(m.linger, mailLinger) {
+	if m.under == 0 && (m.closing || now.Sub(m.busy) >= cmp.Or(m.linger, mailLinger)) {
 		m.end()
 		m.mu.Unlock()
 		return false
