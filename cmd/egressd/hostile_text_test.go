@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
@@ -79,7 +80,7 @@ func TestNoViewLetsASandboxSpeak(t *testing.T) {
 	}
 	for _, view := range views {
 		var out, talk strings.Builder
-		run(append(strings.Fields(view), "--dir", dir), &out, &talk)
+		cmd.Run(append(strings.Fields(view), "--dir", dir), &out, &talk)
 		if out.Len()+talk.Len() == 0 {
 			t.Errorf("%q printed nothing", view)
 		}

@@ -1,9 +1,7 @@
-// Command egressd is a local egress firewall for sandboxes in which untrusted
-// code runs. Everything a sandbox sends out goes through it: it decides by
-// policy, dials only what it decided, and keeps a log of both.
+// Command egressd is a local egress firewall for sandboxes in which untrusted code runs. It decides by policy
+// what a sandbox may send, dials only what it decided, and logs both.
 //
-// Data goes to standard output and talk to standard error. Every error is
-// followed by a line that says what to type next.
+// The commands are in internal/cmd, one folder for each group of egressd --help and one file for each command.
 package main
 
 import (
@@ -11,19 +9,12 @@ import (
 	"log"
 	"os"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd"
+	"github.com/spf13/cobra"
 )
 
 func main() {
-	log.SetOutput(io.Discard) // where libraries write what an upstream can provoke at will
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// run is the whole program but for the process: it returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	root := rootCommandFor(args)
-	root.SetArgs(negated(args))
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	return cli.Report(stderr, root.Execute())
+	log.SetOutput(io.Discard)          // libraries log there what an upstream can provoke without limit
+	cobra.EnableCommandSorting = false // the help lists commands in the order of their groups
+	os.Exit(cmd.Run(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd"
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
@@ -55,7 +56,7 @@ func TestManualNamesEveryFilterAndCommand(t *testing.T) {
 			t.Errorf("the manual does not name the filter %s:", key)
 		}
 	}
-	for _, name := range cli.CommandNames(newRootCommand()) {
+	for _, name := range cli.CommandNames(cmd.Tree()) {
 		if name != "help" && !strings.Contains(manual, "`egressd "+name) {
 			t.Errorf("the manual does not name egressd %s", name)
 		}

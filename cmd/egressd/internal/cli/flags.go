@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/hint"
@@ -10,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// CommandNames are the names of the commands below cmd that are not hidden.
+// CommandNames returns the names of the commands below cmd that are not hidden, sorted.
 func CommandNames(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -18,6 +19,7 @@ func CommandNames(cmd *cobra.Command) []string {
 			names = append(names, c.Name())
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -1,0 +1,123 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+)
+
+// ask has egressd serve allow or deny patterns for a while.
+func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []policy.Pattern) error {
+	if o.lasts < time.Second || o.lasts > 24*time.Hour {
+		return hint.Misused(fmt.Errorf("--for %s is not from 1s to 24h", o.lasts), "--for 1h; what is to stay: "+o.saving(patterns))
+	}
+	cfg, err := config.Load(o.Config)
+	if err != nil {
+		return err
+	}
+	if err := o.canAsk(cfg, patterns); err != nil {
+		return err
+	}
+	q := admin.GrantRequest{Verdict: o.verdict, Patterns: patternTexts(patterns), Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
+	if o.from != "" {
+		s, err := o.answered(cfg, patterns)
+		if err != nil {
+			return err
+		}
+		if q.From = s.Flow; q.Sandbox == "" {
+			q.Sandbox = s.Decisive.Sandbox
+		}
+	}
+	c, err := client.Dial(o.Config)
+	if err != nil {
+		return err
+	}
+	var done admin.Granted
+	if status, err := c.Send(ctx, http.MethodPost, "/v1/grants", q, &done); err != nil {
+		return o.orSave(status, err, patterns)
+	}
+	return o.say(stdout, stderr, &done)
+}
+
+// canAsk says why nobody can be asked, and what to type next.
+func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
+	switch {
+	case o.Run != "":
+		return hint.Failed(errors.New("a run of egressd run has the policy that it began with, and nobody who could be asked to change it"), o.saving(patterns)+", before the next one")
+	case cfg.File.Listen.Admin == "":
+		return hint.Failed(fmt.Errorf("to %s it for a while, egressd serve is asked at listen.admin, which %s does not have", o.verdict, cfg.Path),
+			o.saving(patterns)+`; or listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
+	}
+	return nil
+}
+
+// orSave adds to what to type next where nobody has answered.
+func (o *options) orSave(status int, err error, patterns []policy.Pattern) error {
+	var f *hint.Error
+	if status == 0 && errors.As(err, &f) {
+		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(patterns)}
+	}
+	return err
+}
+
+// say tells what was granted.
+func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
+	for _, text := range done.Already {
+		fmt.Fprintf(stderr, "egressd: %s is allowed already\n", printable.Text(text))
+	}
+	for _, w := range done.Warnings {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
+	}
+	for i := range done.Grants {
+		fmt.Fprintf(stderr, "egressd: %s\n", sentence(&done.Grants[i], time.Now()))
+	}
+	if len(done.Grants) > 0 {
+		ids := ""
+		for i := range done.Grants {
+			ids += " " + done.Grants[i].ID
+		}
+		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), configFlag(o.Config))
+	}
+	if o.json {
+		return cli.PrintJSON(stdout, done)
+	}
+	return nil
+}
+
+// sentence says what is granted to whom, and until when.
+func sentence(g *admin.Grant, now time.Time) string {
+	past := map[string]string{"allow": "allowed", "deny": "denied"}[g.Verdict]
+	return printable.Text(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Pattern, past, whom(g), left(g), quantity.Clock(g.Until, now), g.ID))
+}
+
+func whom(g *admin.Grant) string {
+	if g.Sandbox == "" {
+		return "every sandbox"
+	}
+	return "sandbox " + g.Sandbox
+}
+
+// left is the time that a grant has, to the second.
+func left(g *admin.Grant) string {
+	return quantity.Span(time.Duration(g.Seconds * float64(time.Second)).Round(time.Second))
+}
+
+func configFlag(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " --config " + shell.Word(path)
+}

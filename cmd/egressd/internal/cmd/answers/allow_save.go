@@ -1,0 +1,66 @@
+package answers
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config/edit"
+	"github.com/egressd/egressd/internal/printable"
+)
+
+// write replaces the policy file, and shows what changed.
+func write(a *edit.Addition, stderr io.Writer) error {
+	before, after := a.Texts()
+	fmt.Fprint(stderr, cli.UnifiedDiff(a.Path, a.Path, before, after))
+	target, watched, err := a.Write()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))
+	if !watched {
+		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.Path)))
+		return nil
+	}
+	fmt.Fprintln(stderr, "egressd: hint: egressd serve reads the file again by itself")
+	return nil
+}
+
+// A saved is the JSON output of --save.
+type saved struct {
+	Path     string    `json:"path"`
+	Saved    bool      `json:"saved"`
+	Added    []string  `json:"added"`
+	Allowed  *[]string `json:"already_allowed,omitempty"` // of allow
+	Denied   *[]string `json:"already_denied,omitempty"`  // of deny
+	Warnings []string  `json:"warnings,omitempty"`
+	Policy   string    `json:"policy"` // digest of what the file says now
+}
+
+// finish writes the lines that were judged, and says so.
+func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
+	past := map[string]string{"allow": "allowed", "deny": "denied"}[o.verdict]
+	for _, p := range a.Already {
+		fmt.Fprintf(stderr, "egressd: %s is %s already\n", p, past)
+	}
+	for _, w := range a.Warnings {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
+	}
+	if len(a.Added) > 0 {
+		if err := write(a, stderr); err != nil {
+			return err
+		}
+	}
+	if !o.json {
+		return nil
+	}
+	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: patternTexts(a.Added), Warnings: a.Warnings, Policy: a.Digest()}
+	already := patternTexts(a.Already)
+	if o.verdict == "deny" {
+		done.Denied = &already
+	} else {
+		done.Allowed = &already
+	}
+	return cli.PrintJSON(stdout, done)
+}

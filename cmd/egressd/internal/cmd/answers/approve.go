@@ -1,0 +1,128 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/spf13/cobra"
+)
+
+func newApprove() *cobra.Command {
+	o := answerOptions{what: "approve", counts: egress.ApprovedFor}
+	cmd := o.command()
+	cmd.Use = "approve ID…"
+	cmd.Short = "Let pass what a rule asks people about"
+	cmd.Long = `Approve answers questions with yes, at the listen.admin of egressd serve, and records who
+did. What the question is about passes for an hour, or as long as --for says: that
+sandbox, that host and port, that rule, and, where the question names a request,
+that method and path; nothing else. The rest of the policy still decides. When the
+time is over, or after egressd reject, what is open by it is cut. Nothing is
+written into the policy, and no answer outlives egressd serve, or a policy in
+which the rule does not ask any more.
+
+Exit codes: 0 all are approved; 1 there was no such question, or nobody answers.`
+	cmd.Example = "  egressd questions\n  egressd approve 01KB6ZQ4SZ\n  egressd approve 01KB6ZQ4SZ --once"
+	cmd.Flags().BoolVar(&o.once, "once", false, "for the connections and requests that wait now, and for no other; they are cut at the end of --for, too")
+	return cmd
+}
+
+type answerOptions struct {
+	what   string
+	config string
+	counts time.Duration
+	once   bool
+	json   bool
+}
+
+func (o *answerOptions) command() *cobra.Command {
+	cmd := &cobra.Command{
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return o.complete(cmd.Context(), args, prefix), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer counts, from 1s to 24h")
+	return cmd
+}
+
+func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string) error {
+	if len(ids) == 0 {
+		return hint.Misused(fmt.Errorf("there is nothing to %s", o.what), "egressd questions, then egressd "+o.what+" ID")
+	}
+	if o.counts < time.Second || o.counts > egress.AnswerMost {
+		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd "+o.what+" "+shell.Word(ids[0])+" --for 8h; a rule in the policy counts for longer")
+	}
+	for i, id := range ids {
+		ids[i] = strings.ToUpper(id)
+		if _, ok := egress.ParseID(ids[i]); !ok {
+			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
+		}
+	}
+	c, err := client.Dial(o.config)
+	if err != nil {
+		return err
+	}
+	each := cli.Each[admin.Answer]{
+		Client: c, Method: http.MethodPost, List: "egressd questions", JSON: o.json,
+		Path: func(id string) string { return "/v1/questions/" + id + "/" + o.what + "?" + o.terms() },
+		Say:  func(_ string, done *admin.Answer) string { return said(done) },
+	}
+	return each.Run(ctx, w, talk, ids)
+}
+
+func (o *answerOptions) terms() string {
+	q := url.Values{"for": {o.counts.String()}}
+	if o.once {
+		q.Set("once", "true")
+	}
+	return q.Encode()
+}
+
+// said repeats what was answered, in words that show what that is about.
+func said(a *admin.Answer) string {
+	q := &a.Question
+	what := "what rule " + printable.Word(q.Rule) + " asks about"
+	if q.Method != "" {
+		what = printable.Word(requestOf(q))
+	}
+	return fmt.Sprintf("%s: %s at %s, for sandbox %s, by %s", stateText(q), what, printable.Word(placeOf(q)), printable.Word(q.Sandbox), printable.Word(programOf(q)))
+}
+
+// complete lists the questions that can be answered.
+func (o *answerOptions) complete(ctx context.Context, args []string, prefix string) (found []string) {
+	c, err := client.Dial(o.config)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var all egress.Asks
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
+		return nil
+	}
+	given := " " + strings.ToUpper(strings.Join(args, " ")) + " "
+	for i := range all.Questions {
+		q := &all.Questions[i]
+		if strings.HasPrefix(q.ID, strings.ToUpper(prefix)) && !strings.Contains(given, " "+q.ID+" ") {
+			found = append(found, cobra.CompletionWithDesc(q.ID, printable.Word(q.State+" "+placeOf(q)+" "+requestOf(q))))
+		}
+	}
+	return found
+}

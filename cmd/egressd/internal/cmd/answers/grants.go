@@ -1,0 +1,153 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/spf13/cobra"
+)
+
+func newGrants() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "grants",
+		Short: "List what is allowed and denied for a while",
+		Long: `Grants asks egressd serve, at listen.admin, what egressd allow and egressd deny have
+changed for a while: each with its id, whom it is for, how long it still counts,
+which refusal it answers and who asked for it. With --json, each is an object on
+a line of its own. egressd log kind:admin has those of before, and their ends.`,
+		Example: "  egressd grants\n  egressd grants revoke GK3Q7XA",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return cli.RunGroup(cmd, args)
+			}
+			return list(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
+		},
+	}
+	cmd.PersistentFlags().StringVar(&config, "config", "", "policy `FILE` that egressd serve has (default: the first that exists, as everywhere)")
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	cmd.AddCommand(newRevoke(&config, &asJSON))
+	return cmd
+}
+
+func newRevoke(config *string, asJSON *bool) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "revoke ID…",
+		Short: "Take back what was allowed or denied for a while",
+		Long: `Revoke has egressd serve, at listen.admin, put the policy in force without these
+grants. It answers once it has; what was open only because of them is cut.
+
+Exit codes: 0 all are taken back; 1 there was no such grant, or nobody answers.`,
+		Example: "  egressd grants revoke GK3Q7XA\n  egressd grants revoke --all",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return revoke(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *config, *asJSON, all, args)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			return completeGrants(cmd.Context(), *config, args, word), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all of them")
+	return cmd
+}
+
+// ask reads what is granted.
+func ask(ctx context.Context, config string) (*client.Client, []admin.Grant, error) {
+	c, err := client.Dial(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	var found admin.GrantList
+	_, err = c.Ask(ctx, http.MethodGet, "/v1/grants", &found)
+	return c, found.Grants, err
+}
+
+func list(ctx context.Context, w io.Writer, config string, asJSON bool) error {
+	_, grants, err := ask(ctx, config)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		for i := range grants {
+			if err := cli.PrintJSON(w, &grants[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tVERDICT\tHOST\tSANDBOX\tLEFT\tUNTIL\tFROM\tBY")
+	for i := range grants {
+		g := &grants[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Word(g.ID), printable.Word(g.Verdict), printable.Word(g.Pattern), printable.Word(cmp.Or(g.Sandbox, "(all)")),
+			left(g), quantity.Clock(g.Until, time.Now()), printable.Word(cmp.Or(g.From, "–")), printable.Word(g.By))
+	}
+	return table.Flush()
+}
+
+func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all bool, ids []string) error {
+	if len(ids) == 0 == !all {
+		return hint.Misused(errors.New("revoke takes ids, or --all"), "egressd grants, then egressd grants revoke ID")
+	}
+	for _, id := range ids {
+		if strings.ContainsFunc(id, func(r rune) bool { return r > 'z' || r < '0' }) {
+			return hint.Misused(fmt.Errorf("%q is not the id of a grant", id), "egressd grants, which lists them")
+		}
+	}
+	c, grants, err := ask(ctx, config)
+	if err != nil {
+		return err
+	}
+	if all {
+		for i := range grants {
+			ids = append(ids, grants[i].ID)
+		}
+	}
+	each := cli.Each[admin.Revoked]{
+		Client: c, Method: http.MethodDelete, List: "egressd grants", JSON: asJSON,
+		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
+		Say: func(_ string, done *admin.Revoked) string {
+			g := &done.Revoked
+			return fmt.Sprintf("%s is taken back: %s %s to %s", printable.Text(g.ID), g.Verdict, printable.Text(g.Pattern), printable.Text(whom(g)))
+		},
+	}
+	return each.Run(ctx, w, talk, ids)
+}
+
+// completeWithin is how long who presses a key waits.
+const completeWithin = time.Second
+
+// completeGrants offers what is granted, and has nobody to tell of errors.
+func completeGrants(ctx context.Context, config string, given []string, word string) (all []string) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	defer cancel()
+	_, grants, err := ask(ctx, config)
+	if err != nil {
+		return nil
+	}
+	for i := range grants {
+		if g := &grants[i]; strings.HasPrefix(g.ID, strings.ToUpper(word)) && !slices.Contains(given, g.ID) {
+			all = append(all, printable.Text(g.ID)+"\t"+printable.Text(g.Verdict+" "+g.Pattern+" to "+whom(g)))
+		}
+	}
+	return all
+}

@@ -1,0 +1,191 @@
+package answers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/spf13/cobra"
+)
+
+func newQuestions() *cobra.Command {
+	var o questionsOptions
+	cmd := &cobra.Command{
+		Use:   "questions",
+		Short: "List what people are asked",
+		Long: `Questions asks egressd serve, at listen.admin, what rules under "ask" have asked a
+person, oldest first: what nobody has answered yet, and the answers that count.
+With --json, each is an object on a line of its own.
+
+A question is about one sandbox, one host and port, and one rule; where the rule
+asks about some requests alone, also about one method and path. Without those it
+is about whatever the rule asks about there. Hosts, paths and programs are the
+sandbox's own words.`,
+		Example: "  egressd questions\n  egressd questions -f\n  egressd questions --json | jq -r 'select(.state == \"pending\").id'",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "those of the sandbox `NAME` alone")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with each that is asked or answered, until interrupted")
+	return cmd
+}
+
+type questionsOptions struct {
+	config, sandbox string
+	json, follow    bool
+
+	told   map[string]string // the state in which each question was shown, by id
+	turned map[string]int64  // by sandbox
+}
+
+func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
+	c, err := client.Dial(o.config)
+	if err != nil {
+		return err
+	}
+	o.told, o.turned = map[string]string{}, map[string]int64{}
+	var all egress.Asks
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
+		return err
+	}
+	if err := o.show(w, talk, &all, true); err != nil || !o.follow {
+		return err
+	}
+	for {
+		next := egress.Asks{}
+		_, err := c.Ask(ctx, http.MethodGet, "/v1/questions?after="+strconv.FormatUint(all.Version, 10), &next)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		all = next
+		if err := o.show(w, talk, &all, false); err != nil {
+			return err
+		}
+	}
+}
+
+// show writes what was not shown yet.
+func (o *questionsOptions) show(w, talk io.Writer, all *egress.Asks, head bool) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if head && !o.json {
+		fmt.Fprintln(table, "ID\tSTATE\tDESTINATION\tREQUEST\tSANDBOX\tRULE\tWAITING\tPROGRAM")
+	}
+	there := map[string]string{}
+	for i := range all.Questions {
+		q := &all.Questions[i]
+		if o.sandbox != "" && q.Sandbox != o.sandbox {
+			continue
+		}
+		there[q.ID] = q.State
+		if o.told[q.ID] == q.State {
+			continue
+		}
+		if err := o.line(w, table, q); err != nil {
+			return err
+		}
+	}
+	o.told = there
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return o.away(w, talk, all.Turned)
+}
+
+func (o *questionsOptions) line(w, table io.Writer, q *egress.Ask) error {
+	if o.json {
+		return cli.PrintJSON(w, q)
+	}
+	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n",
+		printable.Word(q.ID), stateText(q), printable.Word(placeOf(q)), printable.Word(requestOf(q)), printable.Word(q.Sandbox), printable.Word(q.Rule), q.Waiting, printable.Word(programOf(q)))
+	return err
+}
+
+// away says how often there was no room for what a sandbox asked.
+func (o *questionsOptions) away(w, talk io.Writer, all []egress.Turned) error {
+	for _, t := range all {
+		if o.sandbox != "" && t.Sandbox != o.sandbox || o.turned[t.Sandbox] == t.Count {
+			continue
+		}
+		o.turned[t.Sandbox] = t.Count
+		if o.json {
+			if err := cli.PrintJSON(w, map[string]egress.Turned{"turned_away": t}); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(talk, "egressd: %s of sandbox %s found no room among its questions, the last at %s\n",
+			quantity.Plural(int(t.Count), "request"), printable.Word(t.Sandbox), t.Last.Local().Format(time.TimeOnly))
+	}
+	return nil
+}
+
+func stateText(q *egress.Ask) string {
+	state := printable.Word(q.State)
+	if q.Once {
+		state += " once"
+	}
+	if q.State != "pending" {
+		state += " until " + quantity.Clock(q.Until, time.Now())
+	}
+	return state
+}
+
+func placeOf(q *egress.Ask) string { return net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))) }
+
+// requestOf is the request that is asked about.
+func requestOf(q *egress.Ask) string {
+	if q.Method == "" {
+		return "any"
+	}
+	return clip(q.Method+" "+q.Path, requestMost)
+}
+
+// Lengths of what a sandbox chose, in bytes, on one line. With --json all of it is there.
+const (
+	requestMost = 200
+	programMost = 80
+)
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + fmt.Sprintf(" (and %d more bytes: --json)", len(s)-most)
+}
+
+// programOf is which program asked first, as far as that is known.
+func programOf(q *egress.Ask) string {
+	var parts []string
+	if p := q.Process; p != nil && p.Exe != "" {
+		text := p.Exe
+		if len(p.Argv) > 1 {
+			text += " " + strings.Join(p.Argv[1:], " ")
+		}
+		parts = append(parts, clip(text, programMost))
+	}
+	if c := q.Container; c != nil {
+		parts = append(parts, "container "+clip(c.Name+" "+c.ID, programMost))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,62 @@
+package daemoncmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/spf13/cobra"
+)
+
+func newCut() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "cut ID…",
+		Short: "Cut flows that are open",
+		Long: `Cut has egressd serve, at listen.admin, break off flows that are open, and records who
+asked. The policy stays as it is: the sandbox may begin them again. To keep it
+from that, take the host out of the policy, which cuts all that it does not
+allow any more.
+
+Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
+		Example: "  egressd ps\n  egressd cut 01KB6ZQ4SZ",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, asJSON, args)
+		},
+	}
+	cli.ConfigFlag(cmd, &config)
+	cli.JsonFlag(cmd, &asJSON)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids []string) error {
+	if len(ids) == 0 {
+		return hint.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
+	}
+	for _, id := range ids {
+		if _, ok := egress.ParseID(id); !ok {
+			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
+		}
+	}
+	c, err := client.Dial(config)
+	if err != nil {
+		return err
+	}
+	type answer struct {
+		Cut string `json:"cut"`
+	}
+	each := cli.Each[answer]{
+		Client: c, Method: http.MethodDelete, List: "egressd ps", JSON: asJSON,
+		Path: func(id string) string { return "/v1/flows/" + id },
+		Say:  func(id string, _ *answer) string { return id + " is cut" },
+	}
+	return each.Run(ctx, w, talk, ids)
+}

@@ -1,0 +1,15 @@
+// Package daemoncmd has the commands that ask a running egressd serve, at its operator's listener: status, ps, cut
+// and reload.
+package daemoncmd
+
+import "github.com/spf13/cobra"
+
+// Commands returns the commands of the group in the order of the help.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		newStatus(),
+		newPs(),
+		newCut(),
+		newReload(),
+	}
+}

@@ -1,0 +1,84 @@
+package daemoncmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/spf13/cobra"
+)
+
+func newPs() *cobra.Command {
+	var o psOptions
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the flows that are open",
+		Long: `Ps asks egressd serve, at listen.admin, which tunnels and requests are open, oldest
+first. With --json, each is an object on a line of its own.`,
+		Example: "  egressd ps\n  egressd ps --sandbox ci --json",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "those of the sandbox `NAME` alone")
+	return cmd
+}
+
+type psOptions struct {
+	config, sandbox string
+	json            bool
+}
+
+func (o *psOptions) run(ctx context.Context, w io.Writer) error {
+	c, err := client.Dial(o.config)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if !o.json {
+		fmt.Fprintln(table, "ID\tDESTINATION\tVIA\tSANDBOX\tRULE\tAGE")
+	}
+	for after := ""; ; {
+		var page admin.Page
+		if _, err := c.Ask(ctx, http.MethodGet, "/v1/flows?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
+			return err
+		}
+		for i := range page.Flows {
+			f := &page.Flows[i]
+			if o.sandbox != "" && f.Sandbox != o.sandbox {
+				continue
+			}
+			if o.json {
+				err = cli.PrintJSON(w, f)
+			} else {
+				err = row(table, f)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return table.Flush()
+		}
+	}
+}
+
+func row(w io.Writer, f *egress.OpenFlow) error {
+	age := (time.Duration(f.Seconds * float64(time.Second))).Round(time.Second)
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.ID, printable.Word(net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))), f.Via, printable.Word(f.Sandbox), printable.Word(f.Rule), age)
+	return err
+}

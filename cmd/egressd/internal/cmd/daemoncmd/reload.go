@@ -1,0 +1,53 @@
+package daemoncmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/spf13/cobra"
+)
+
+func newReload() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have egressd serve read its policy again, and say what came of it",
+		Long: `Reload has egressd serve, at listen.admin, read the policy again, as SIGHUP does, and
+waits for what comes of it. A policy that is not right changes nothing.
+
+Exit codes: 0 it is in force; 1 it is not, or nobody answers.`,
+		Example: "  egressd policy check && egressd reload",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return reload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, asJSON)
+		},
+	}
+	cli.ConfigFlag(cmd, &config)
+	cli.JsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) error {
+	c, err := client.Dial(config)
+	if err != nil {
+		return err
+	}
+	var told struct {
+		Reloaded bool   `json:"reloaded"`
+		Policy   string `json:"policy"`
+	}
+	if _, err := c.Ask(ctx, http.MethodPost, "/v1/reload", &told); err != nil {
+		return err
+	}
+	if asJSON {
+		return cli.PrintJSON(w, told)
+	}
+	fmt.Fprintf(talk, "egressd: reloaded; policy %s is in force\n", printable.Text(told.Policy))
+	return nil
+}

@@ -1,0 +1,123 @@
+package daemoncmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/spf13/cobra"
+)
+
+func newStatus() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say whether egressd serve is ready, and what is in force there",
+		Long: `Status asks egressd serve, at listen.admin, whether it is ready, which policy is in
+force, and how many flows are open. egressd policy status says more about the
+policy, from the log, and needs no daemon.
+
+Exit codes: 0 it is ready and all is well; 1 it is not, nobody answers, a bundle is
+stale or could not be fetched, or the last reload was rejected; 2 it cannot be told.`,
+		Example: "  egressd status\n  egressd status --json",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return status(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
+		},
+	}
+	cli.ConfigFlag(cmd, &config)
+	cli.JsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// A statusView is what is said of a daemon.
+type statusView struct {
+	admin.Readiness
+	Open   int             `json:"open"` // flows
+	Policy json.RawMessage `json:"policy"`
+}
+
+// policyView is what of the policy is for people.
+type policyView struct {
+	OK       bool      `json:"ok"`
+	Policy   string    `json:"policy"`
+	Since    time.Time `json:"since"`
+	Source   string    `json:"source"`
+	Rejected *struct {
+		Time    time.Time `json:"time"`
+		Reason  string    `json:"reason"`
+		Current bool      `json:"current"`
+	} `json:"rejected"`
+	Bundles []struct {
+		Source   string `json:"source"`
+		Revision string `json:"revision"`
+		Stale    string `json:"stale"`
+		Error    string `json:"error"`
+	} `json:"bundles"`
+}
+
+func status(ctx context.Context, w io.Writer, config string, asJSON bool) error {
+	c, err := client.Dial(config)
+	if err != nil {
+		return err
+	}
+	var s statusView
+	if _, err := c.Ask(ctx, http.MethodGet, "/readyz", &s.Readiness, http.StatusServiceUnavailable); err != nil {
+		return err
+	}
+	var page admin.Page
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/flows?limit=1", &page); err != nil {
+		return err
+	}
+	s.Open = page.Open
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/policy", &s.Policy); err != nil {
+		return err
+	}
+	var p policyView
+	if err := json.Unmarshal(s.Policy, &p); err != nil {
+		return hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.At, err), "egressd doctor")
+	}
+	if asJSON {
+		err = cli.PrintJSON(w, s)
+	} else {
+		_, err = io.WriteString(w, s.text(&p, cli.PaletteFor(w), time.Now()))
+	}
+	if err != nil || s.Ready && p.OK {
+		return err
+	}
+	return cli.Status(cli.ExitFailed)
+}
+
+func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) string {
+	var b strings.Builder
+	if s.Ready {
+		fmt.Fprintf(&b, "%s ready, %s open\n", colours.Mark("allow"), quantity.Plural(s.Open, "flow"))
+	} else {
+		fmt.Fprintf(&b, "%s not ready: %s\n", colours.Mark("deny"), printable.Text(strings.Join(s.Why, "; ")))
+	}
+	fmt.Fprintf(&b, "%s policy %s in force since %s\n    %s\n", colours.Mark("allow"), printable.Text(p.Policy), quantity.Clock(p.Since, now), printable.Text(p.Source))
+	if r := p.Rejected; r != nil && r.Current {
+		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), quantity.Clock(r.Time, now), printable.Text(r.Reason))
+	}
+	for _, one := range p.Bundles {
+		mark, more := colours.Mark("allow"), ""
+		if one.Stale != "" {
+			mark, more = colours.Mark("deny"), ", stale: "+one.Stale
+		} else if one.Error != "" {
+			mark, more = colours.Mark("deny"), ": "+one.Error
+		}
+		fmt.Fprintf(&b, "%s bundle %s, revision %q%s\n", mark, printable.Text(one.Source), one.Revision, printable.Text(more))
+	}
+	return b.String()
+}

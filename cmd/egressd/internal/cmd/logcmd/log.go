@@ -1,0 +1,179 @@
+package logcmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/spf13/cobra"
+)
+
+func newLog() *cobra.Command {
+	var o logOptions
+	cmd := &cobra.Command{
+		Use:   "log [FILTER…]",
+		Short: "Show what left and what was stopped",
+		Long: `Log reads the audit log, also while egressd writes it. It groups what has the
+destination, the program and the reason in common; -f prints one line a record
+as they come, and --json the records as they are stored.
+
+A filter is key:value, and * in a value stands for any text. A word without a
+colon is a part of the host, or an address. Different keys must all hold; of one
+key given several times, any. ! or - before a filter has it not hold, and "…"
+keeps a value together.
+
+  host:*.test  port:443  addr:10.0.0.0/8  verdict:deny|allow|ask
+  class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
+  sandbox:ci  proc:curl  via:connect  src:127.0.0.1  sni:*.test
+  method:POST  path:/repos/*  status:500..599  kind:open  flow:01KB6ZQ4
+  outcome:network-*  marked:yes  up:>10k  down:<=1M  took:>5s
+  since:1h  since:2026-11-20  until:09:30  run:last
+  shadow:deny|allow|ask|inspect   what the policy in shadow would have done`,
+		Example: `  egressd log verdict:deny since:1h
+  egressd log -f sandbox:ci
+  egressd log verdict:deny -host:*.corp.example -class:malformed-request
+  egressd log --json 'host:*.test' 'up:>10k'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	cli.LogFlags(cmd, &o.Source)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
+	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
+	cmd.Flags().IntVar(&o.top, "top", 100, "print the first `N` lines of each table; 0 for all")
+	cmd.AddCommand(
+		newLogShowCommand(), newLogSummaryCommand(), newLogStatsCommand(), newLogPivotCommand(), newLogSignalsCommand(),
+		newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(), newLogExportCommand(), newLogSinksCommand(),
+	)
+	return cmd
+}
+
+type logOptions struct {
+	source.Source
+	follow, json bool
+	tail, top    int
+}
+
+func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
+	if o.tail < 0 {
+		return hint.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
+	}
+	if err := checkTop(o.top, "egressd log"); err != nil {
+		return err
+	}
+	log, f, err := o.Ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if o.follow || o.json || f.WantsRecords() {
+		return o.stream(ctx, log, f, stdout)
+	}
+	return o.summarise(log, f, stdout, stderr)
+}
+
+func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
+	found, err := overviewOf(log, f)
+	view := overview{Overview: found, flags: o.AllowFlags(), top: o.top}
+	out := bufio.NewWriter(stdout)
+	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
+		return err
+	}
+	if err == nil && view.Len() == 0 {
+		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
+	}
+	return err
+}
+
+// overviewOf counts the decisions that pass a filter. It reads the log a second
+// time where there were more lines than could be kept. With an error comes what
+// was counted until then.
+func overviewOf(l *source.Reader, f *logs.Filter) (*logs.Overview, error) {
+	o := &logs.Overview{}
+	err := l.Decisions(f, o.Add)
+	if err != nil || o.Exact() {
+		return o, err
+	}
+	if err := l.Rewind(); err != nil {
+		return o, err
+	}
+	o = o.Again()
+	return o, l.Decisions(f, o.Add)
+}
+
+// stream prints records one a line: all of them, or the last few and then
+// those that come, until ctx ends.
+func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Filter, stdout io.Writer) error {
+	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
+	if o.follow {
+		s.held, s.tail = []string{}, o.tail
+	}
+	err := log.Joined(&s.joiner, s.add)
+	if !o.follow || err != nil {
+		return errors.Join(err, s.out.Flush())
+	}
+	if err := s.release(); err != nil {
+		return err
+	}
+	return log.Follow(ctx, &s.joiner, s.add)
+}
+
+// A streamer prints the records that pass a filter.
+type streamer struct {
+	filter  *logs.Filter
+	joiner  logs.Joiner
+	out     *bufio.Writer
+	json    bool
+	colours cli.Palette
+	held    []string // not nil while only the last lines, tail of them, are wanted
+	tail    int
+	live    bool // each line is written out at once
+}
+
+func (s *streamer) add(text string, whole *egress.Record) error {
+	if !s.filter.Match(whole) {
+		return nil
+	}
+	shown := ""
+	if s.json {
+		shown = strings.Clone(strings.ReplaceAll(text, "##", `#\u0023`)) // as cli.ASCIIJSON has it
+	} else {
+		shown = line(whole, time.Now(), s.colours)
+	}
+	if s.held != nil {
+		s.held = append(s.held, shown)
+		s.held = s.held[max(0, len(s.held)-s.tail):]
+		return nil
+	}
+	return s.write(shown)
+}
+
+func (s *streamer) write(text string) error {
+	if _, err := fmt.Fprintln(s.out, text); err != nil || !s.live {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// release prints what was held back; from then on each line goes out at once.
+func (s *streamer) release() error {
+	for _, text := range s.held {
+		if err := s.write(text); err != nil {
+			return err
+		}
+	}
+	s.held, s.live = nil, true
+	return s.out.Flush()
+}

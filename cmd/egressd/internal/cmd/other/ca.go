@@ -1,0 +1,248 @@
+package other
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/authority"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/spf13/cobra"
+)
+
+func newCA() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ca",
+		Short: "Show, hand out and replace the local certificate authority",
+		Long: `Where a rule looks at requests, egressd ends TLS with a certificate of its own
+authority, which the programs in the sandbox have to trust. The authority is
+made on first use, for this installation alone. Its key never leaves its
+folder, which no sandbox may see.`,
+		Example: `  egressd ca bundle -o bundle.pem
+  eval "$(egressd env --ca "$PWD/bundle.pem")"`,
+		Args: cobra.ArbitraryArgs,
+		RunE: cli.RunGroup,
+	}
+	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
+	return cmd
+}
+
+func newCAShowCommand() *cobra.Command {
+	var o caOptions
+	var asPEM bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print who the authority is",
+		Long: `Show prints the authority's subject, its SHA-256 fingerprint, until when it is
+valid and where its certificate is. The authority is made where there is none.`,
+		Example: `  egressd ca show
+  egressd ca show --pem > egressd-ca.pem`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate, in PEM")
+	return cmd
+}
+
+func newCABundleCommand() *cobra.Command {
+	var o caOptions
+	var path string
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Print what a sandbox has to trust",
+		Long: `Bundle prints the authorities that the system trusts, and egressd's own, in PEM:
+the file to put where the programs in a sandbox look for theirs. Standard error
+says which variable or command each kind of program needs.`,
+		Example: `  egressd ca bundle -o bundle.pem
+  docker run -v "$PWD/bundle.pem:/etc/ssl/certs/ca-certificates.crt:ro" IMAGE`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.bundle(cmd.OutOrStdout(), cmd.ErrOrStderr(), path)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVarP(&path, "output", "o", "", "write the bundle to `FILE`, which everybody may read, in one step")
+	return cmd
+}
+
+func newCARotateCommand() *cobra.Command {
+	var o caOptions
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the authority by a new one",
+		Long: `Rotate makes a new authority with a new key, also where the one that is there
+cannot be used. The old certificate is kept beside it until it expires, the old
+key is not. A daemon that runs goes on with the old one until SIGHUP or
+its next start, and every sandbox needs the new bundle.`,
+		Example: "  egressd ca rotate && egressd ca bundle -o bundle.pem",
+		Args:    cli.NoArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.rotate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+type caOptions struct {
+	config string
+	json   bool
+}
+
+func (o *caOptions) flags(cmd *cobra.Command) {
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+}
+
+// suffix is what commands in hints need to mean the same authority.
+func (o *caOptions) suffix() string {
+	if o.config == "" {
+		return ""
+	}
+	return " --config " + shell.Word(o.config)
+}
+
+// dir finds the authority without a policy where there is none: trust is often
+// set up first.
+func (o *caOptions) dir() (string, error) {
+	cfg, err := config.Load(o.config)
+	var missing *config.NotFoundError
+	if errors.As(err, &missing) {
+		return config.DefaultCADir()
+	}
+	if err != nil {
+		return "", err
+	}
+	return cfg.CADir()
+}
+
+// An authorityView is what is to be known of an authority.
+type authorityView struct {
+	Subject   string    `json:"subject"`
+	SHA256    string    `json:"sha256"`
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+	Path      string    `json:"path"`
+	PEM       string    `json:"pem,omitempty"`
+}
+
+func viewAuthority(a *certs.Authority, dir string) authorityView {
+	c := a.Certificate()
+	return authorityView{
+		Subject: c.Subject.String(), SHA256: fingerprint(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+		Path: filepath.Join(dir, certs.CertificateFile),
+	}
+}
+
+// fingerprint is written as openssl and browsers write it.
+func fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}
+
+func (v authorityView) print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "subject      %s\nsha256       %s\nvalid        %s to %s\ncertificate  %s\n",
+		printable.Text(v.Subject), v.SHA256, v.NotBefore.Format(time.DateOnly), v.NotAfter.Format(time.DateOnly), printable.Text(v.Path))
+	return err
+}
+
+func (o *caOptions) show(stdout, stderr io.Writer, asPEM bool) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	a, err := authority.Open(dir, stderr)
+	if err != nil {
+		return err
+	}
+	view := viewAuthority(a, dir)
+	switch {
+	case o.json && asPEM:
+		view.PEM = string(a.PEM())
+		return cli.PrintJSON(stdout, view)
+	case o.json:
+		return cli.PrintJSON(stdout, view)
+	case asPEM:
+		_, err := stdout.Write(a.PEM())
+		return err
+	default:
+		return view.print(stdout)
+	}
+}
+
+func (o *caOptions) rotate(stdout, stderr io.Writer) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	a, err := certs.Rotate(dir)
+	if err != nil {
+		return authority.Explain(err)
+	}
+	fmt.Fprintln(stderr, "egressd: a daemon that runs goes on with the old authority until SIGHUP or its next start")
+	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
+	fmt.Fprintf(stderr, "egressd: hint: egressd ca bundle%s -o FILE\n", o.suffix())
+	if o.json {
+		return cli.PrintJSON(stdout, viewAuthority(a, dir))
+	}
+	return viewAuthority(a, dir).print(stdout)
+}
+
+// A bundleView is what bundle tells a script.
+type bundleView struct {
+	Path        string            `json:"path,omitempty"`
+	SystemRoots string            `json:"system_roots"`
+	Variables   map[string]string `json:"variables,omitempty"`
+	PEM         string            `json:"pem,omitempty"`
+}
+
+func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
+	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	roots, system, err := certs.SystemRoots()
+	if err != nil {
+		return hint.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
+	}
+	a, err := authority.Open(dir, stderr)
+	if err != nil {
+		return err
+	}
+	text := authority.Bundle(system, a.PEM())
+	if path == "" {
+		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return hint.Failed(err, "egressd ca bundle -o FILE, with a full path")
+	}
+	if err := durable.Replace(path, text, 0o644); err != nil {
+		return hint.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
+	}
+	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
+}
+
+// printBundle prints the bundle, or where it is, and what to do with it.
+func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
+	if o.json {
+		return cli.PrintJSON(stdout, v)
+	}
+	if v.Path != "" {
+		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable.Text(v.Path), v.SystemRoots)
+	}
+	printTrust(stderr, v.Path, o.suffix())
+	_, err := io.WriteString(stdout, v.PEM)
+	return err
+}

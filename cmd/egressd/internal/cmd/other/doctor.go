@@ -1,0 +1,131 @@
+package other
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/doctor"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+// newDoctor returns egressd doctor.
+func newDoctor() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what keeps egressd from working here, or from holding",
+		Long: `Doctor looks at this machine, this shell's variables and egressd's own files: the
+namespaces that egressd run needs, the policy and who could write it, proxy
+variables that lead past egressd, sockets that lead out of a sandbox, the
+authority and who trusts it, the log and the clock, the rules that lead to
+listen.transparent, and who could come to listen.admin. It changes nothing, and sends
+nothing (but see --pod).
+
+Each finding comes with what to do. It exits with 0 where there is none, with 1
+where there is one, and with 2 where it could not look.`,
+		Example: `  egressd doctor
+  egressd doctor --container web --json
+  docker exec web egressd doctor --inside`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.OutOrStdout())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
+	cmd.Flags().StringVar(&o.container, "container", "", "look at the running container `NAME` instead, from outside, by Docker's API")
+	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
+	cmd.Flags().BoolVar(&o.inside, "inside", false, "look from within a container instead, at what leads out of it")
+	cmd.Flags().BoolVar(&o.serving, "serving", false, "look only whether egressd serve runs here and listens, for the health check of a container")
+	cmd.Flags().Uint32Var(&o.podUser, "uid", doctor.PodUser, "`USER` that egressd runs as, for --pod")
+	return cmd
+}
+
+type doctorOptions struct {
+	config string
+
+	pod     bool
+	podUser uint32
+
+	container, docker string
+	inside, serving   bool
+
+	json bool
+}
+
+func (o *doctorOptions) run(w io.Writer) error {
+	if o.pod {
+		return printFindings(w, doctor.Pod(o.podUser), o.json)
+	}
+	if o.container != "" {
+		return o.lookAtContainer(w)
+	}
+	if o.inside {
+		return printFindings(w, doctor.Inside(os.Getenv), o.json)
+	}
+	if o.serving {
+		cfg, err := config.Load(o.config)
+		if err != nil {
+			return err
+		}
+		return printFindings(w, doctor.Serving(cfg), o.json)
+	}
+	all := doctor.Machine()
+	cfg, err := config.Load(o.config)
+	var none *config.NotFoundError
+	switch {
+	case errors.As(err, &none):
+		all = append(all, doctor.Finding{Check: "policy", Says: none.Error(), Fix: "egressd init"})
+	case err != nil:
+		all = append(all, doctor.Finding{Check: "policy", Says: err.Error(), Fix: "egressd policy check"})
+	default:
+		all = append(all, doctor.Configuration(cfg, os.Getenv, time.Now())...)
+	}
+	return printFindings(w, all, o.json)
+}
+
+func (o *doctorOptions) lookAtContainer(w io.Writer) error {
+	cfg, err := config.Load(o.config)
+	if err != nil {
+		var none *config.NotFoundError
+		if o.config != "" || !errors.As(err, &none) {
+			return err
+		}
+		cfg = nil
+	}
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
+	all, err := doctor.Container(socket, o.container, cfg)
+	if err != nil {
+		return hint.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
+	}
+	return printFindings(w, all, o.json)
+}
+
+// printFindings prints all findings. It returns exit code 1 if one of them has a fix.
+func printFindings(w io.Writer, all []doctor.Finding, asJSON bool) error {
+	wrong := false
+	for _, f := range all {
+		wrong = wrong || f.Fix != ""
+		if !asJSON {
+			fmt.Fprintln(w, f)
+			continue
+		}
+		if err := cli.PrintJSON(w, f); err != nil {
+			return err
+		}
+	}
+	if wrong {
+		return cli.Status(cli.ExitFailed)
+	}
+	return nil
+}

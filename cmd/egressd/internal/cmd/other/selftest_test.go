@@ -1,0 +1,26 @@
+package other
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/sandbox"
+)
+
+func TestSelftestPrintsAnEscape(t *testing.T) {
+	tried := []sandbox.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
+	var out bytes.Buffer
+	if err := sayAttempts(&out, tried, false); err != cli.Status(1) || out.String() != "✓ raw sockets\n✗ keys: request_key\nself-test 1/2\n" {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	out.Reset()
+	if err := sayAttempts(&out, tried, true); err != cli.Status(1) {
+		t.Error(err)
+	}
+	var a sandbox.Attempt
+	if err := json.NewDecoder(&out).Decode(&a); err != nil || a.Name != "raw sockets" {
+		t.Errorf("%v %+v", err, a)
+	}
+}

@@ -1,0 +1,311 @@
+package policycmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/rego"
+	"github.com/spf13/cobra"
+)
+
+func newPolicy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Test, check, explain, pack and sign a policy and its Rego",
+		Long: `What decides is the policy file, the organisation's where there is one, the
+projects that somebody trusts, and the Rego that they name under the key rego.
+These commands work on both; with a PATH they work on files and folders of
+Rego alone, or on the policy file in the folder at PATH and what it names.
+Nothing is sent, and no daemon is needed.`,
+		Example: `  egressd policy test
+  egressd policy check policy/
+  egressd policy fmt -w policy/`,
+		Args: cobra.ArbitraryArgs,
+		RunE: cli.RunGroup,
+	}
+	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
+		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
+		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand(), newPolicyLibraryCommand(),
+		newPolicyImportCommand())
+	return cmd
+}
+
+func newPolicyCheckCommand() *cobra.Command {
+	var o policyOptions
+	cmd := &cobra.Command{
+		Use:   "check [PATH…]",
+		Short: "Find what is wrong in a policy",
+		Long: `Check reads the policy file and the Rego that it names as serve would, strictly
+and against the schema of the input, and runs the tests that stand in the file.
+It says what is wrong, what is allowed and seldom meant (warning), and which
+conditions on a host hold for other people's hosts too (lint). With a PATH it
+checks files and folders of Rego alone.
+
+Exit codes: 0 nothing, or warnings alone; 1 an error or a lint; 2 it could not
+be checked.`,
+		Example: `  egressd policy check
+  egressd policy check --config ./egressd.yaml --json
+  egressd policy check policy/`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.check(cmd.OutOrStdout(), args) },
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	inputFlag(cmd, &o.input)
+	return cmd
+}
+
+type policyOptions struct {
+	config string
+	above  string // the organisation's file, where a test has another
+	input  string
+	json   bool
+}
+
+func inputFlag(cmd *cobra.Command, input *string) {
+	cmd.Flags().StringVar(input, "input", "", "the input that the Rego at PATH is written for: egressd, envoy or authbridge")
+}
+
+// inputNeedsPaths refuses an input for what the policy file names: it says there what
+// each is written for.
+func (o *policyOptions) inputNeedsPaths(paths []string) error {
+	if o.input == "" || len(paths) > 0 {
+		return nil
+	}
+	return hint.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
+}
+
+func (o *policyOptions) load() (*config.Config, error) {
+	return config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
+}
+
+// A finding is one thing that policy check has to say.
+type finding struct {
+	Severity string `json:"severity"` // error, warning, lint
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"`
+	Message  string `json:"message"`
+}
+
+func findingsOf(severity string, problems []policy.Problem) (all []finding) {
+	for _, p := range problems {
+		all = append(all, finding{severity, p.File, p.Line, p.Column, p.Message})
+	}
+	return all
+}
+
+func (f *finding) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return cli.PrintJSON(w, f)
+	}
+	_, err := fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", printable.Text(f.File), f.Line, f.Column, f.Severity, printable.Text(f.Message))
+	return err
+}
+
+func (o *policyOptions) check(stdout io.Writer, paths []string) error {
+	find := o.checkConfig
+	if err := o.inputNeedsPaths(paths); err != nil {
+		return err
+	}
+	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
+		find = func() ([]finding, error) {
+			return checkRego(rego.Options{Layer: policy.Organisation, Input: o.input}, paths)
+		}
+	}
+	all, err := find()
+	if err != nil {
+		return hint.Unsure(err)
+	}
+	code := cli.ExitOK
+	for i := range all {
+		if err := all[i].print(stdout, o.json); err != nil {
+			return err
+		}
+		if all[i].Severity != "warning" {
+			code = cli.ExitFailed
+		}
+	}
+	if code != cli.ExitOK {
+		return cli.Status(code)
+	}
+	if len(all) == 0 && !o.json {
+		_, err = fmt.Fprintln(stdout, "nothing found")
+	}
+	return err
+}
+
+// checkRego finds what is wrong in files and folders of Rego.
+func checkRego(asked rego.Options, paths []string) ([]finding, error) {
+	sources, err := config.ReadRego(paths)
+	if err != nil {
+		return nil, hint.Misused(err, "egressd policy check FILE, or a folder with .rego files")
+	}
+	return checkSources(asked, sources, paths[0])
+}
+
+// checkSources finds what is wrong in Rego that was read from where.
+func checkSources(asked rego.Options, sources []rego.Source, where string) ([]finding, error) {
+	err := loads(asked, sources)
+	if err == nil {
+		err = asked.CheckTests(sources)
+	}
+	all, err := asFindings(err, where)
+	return append(all, findingsOf("lint", rego.Lint(sources))...), err
+}
+
+// folderOfPolicy has a folder with a policy file stand for that file. It returns the
+// paths that are left, which are of Rego alone.
+func (o *policyOptions) folderOfPolicy(paths []string) []string {
+	if len(paths) != 1 {
+		return paths
+	}
+	file := filepath.Join(paths[0], config.FileName)
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return paths
+	}
+	o.config = file
+	return nil
+}
+
+// loads compiles files of which nobody says whose they are: those of package egress,
+// and with them or alone those of any sandbox or project.
+func loads(asked rego.Options, sources []rego.Source) error {
+	if names, egress := rego.Sandboxes(sources); !egress && len(names) == 1 { // named for it alone
+		asked.Package, asked.Layer = "egress."+names[0], policy.PerSandbox
+	} else {
+		asked.Sandboxes = names
+	}
+	_, err := rego.Load(sources, asked)
+	return err
+}
+
+// checkConfig finds what is wrong in the policy file and the Rego that it names.
+func (o *policyOptions) checkConfig() ([]finding, error) {
+	cfg, err := o.load()
+	if err != nil {
+		return asFindings(err, "")
+	}
+	parts, err := cfg.RegoParts(nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = cfg.Compile(); err == nil {
+		err = config.CheckTests(parts)
+	}
+	all, err := asFindings(err, cfg.Path)
+	all = append(all, findingsOf("warning", cfg.Doubts())...)
+	all = append(all, projectFindings(cfg)...)
+	for _, p := range parts {
+		all = append(all, findingsOf("lint", rego.Lint(p.Sources))...)
+	}
+	return all, err
+}
+
+// asFindings turns an error about the text of a policy into findings, and passes
+// any other on. One without a place is about the whole of it: where.
+func asFindings(err error, where string) ([]finding, error) {
+	var problems policy.FileError
+	var place *os.PathError
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.As(err, &problems):
+		return findingsOf("error", problems), nil
+	case where == "", errors.As(err, &place):
+		return nil, err
+	}
+	return []finding{{"error", where, 1, 1, err.Error()}}, nil
+}
+
+func newPolicyFmtCommand() *cobra.Command {
+	var write, diff bool
+	cmd := &cobra.Command{
+		Use:   "fmt [-w|-d] PATH…",
+		Short: "Give modules of Rego their one layout",
+		Long: `Fmt prints the modules at PATH, files or folders, in the layout that "opa fmt"
+gives them too. With -d it prints what that would change, and with -w it writes
+the files.
+
+Exit codes: 0 done, and with -d nothing to change; 1 with -d, something to
+change; 2 a file could not be read or is not Rego.`,
+		Example: `  egressd policy fmt -d policy/
+  egressd policy fmt -w policy/egress.rego`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return formatFiles(cmd.OutOrStdout(), args, write, diff)
+		},
+	}
+	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files instead of printing them")
+	cmd.Flags().BoolVarP(&diff, "diff", "d", false, "print the changes instead of the files")
+	return cmd
+}
+
+func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
+	switch {
+	case len(paths) == 0:
+		return hint.Misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
+	case write && diff:
+		return hint.Misused(errors.New("-w writes the changes and -d only shows them"), "egressd policy fmt -d "+shell.Word(paths[0]))
+	}
+	sources, err := config.ReadRego(paths)
+	if err != nil {
+		return hint.Misused(err, "egressd policy fmt FILE, or a folder with .rego files")
+	}
+	sources = slices.DeleteFunc(sources, func(s rego.Source) bool { return filepath.Ext(s.Name) != ".rego" })
+	if len(sources) == 0 {
+		return hint.Misused(errors.New("there is no file that ends in .rego"), "egressd policy fmt FILE, or a folder with .rego files")
+	}
+	changed := false
+	for _, s := range sources {
+		text, err := rego.Format(s)
+		if err != nil {
+			return hint.Misused(err, "correct that, then egressd policy fmt "+shell.Word(s.Name))
+		}
+		changed = changed || string(text) != string(s.Text)
+		if err := putFormatted(stdout, s, text, write, diff); err != nil {
+			return err
+		}
+	}
+	if diff && changed {
+		return cli.Status(cli.ExitFailed)
+	}
+	return nil
+}
+
+func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool) error {
+	same := string(text) == string(s.Text)
+	switch {
+	case (write || diff) && same:
+		return nil
+	case write:
+		if _, err := config.ReplaceFile(s.Name, s.Text, text); err != nil {
+			return hint.Failed(err, "egressd policy fmt -d "+shell.Word(s.Name))
+		}
+		return nil
+	case diff:
+		_, err := io.WriteString(stdout, cli.UnifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
+		return err
+	}
+	_, err := stdout.Write(text)
+	return err
+}
+
+// projectFindings are the same for policy check.
+func projectFindings(c *config.Config) (all []finding) {
+	for _, p := range c.Projects {
+		if text := p.Warning(c); text != "" {
+			all = append(all, finding{"warning", p.Path(), 1, 1, fmt.Sprintf("it is of sandbox %s and %s", p.Sandbox, text)})
+		}
+	}
+	return all
+}

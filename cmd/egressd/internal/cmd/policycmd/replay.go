@@ -1,0 +1,120 @@
+package policycmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs/replay"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/spf13/cobra"
+)
+
+func newReplay() *cobra.Command {
+	var o replayOptions
+	cmd := &cobra.Command{
+		Use:   "replay --policy FILE [FILTER…]",
+		Short: "Decide recorded traffic again under another policy, and show what differs",
+		Long: `Replay takes the decisions of the audit log, asks another policy about each of
+them, and prints those that would have come out otherwise. Nothing is sent and
+nothing is resolved: a name is judged with the addresses that it had then.
+
+What was never asked cannot be replayed: a program that is refused something else
+may go on in another way. A request inside a tunnel is judged with its method and
+path; query, headers and what a sandbox had used by then are not in the log, so a
+policy that looks at those may decide otherwise. Questions for names, and what could
+not even be put to a policy, are left out. A filter is that of egressd log.
+
+It exits with 0 where nothing differs, with 1 where something does, and with 2
+where that cannot be told.`,
+		Example: `  egressd replay --policy new.yaml since:24h
+  egressd replay --policy new.yaml --run last --json`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+			var answer cli.Status
+			if err == nil || errors.As(err, &answer) {
+				return err
+			}
+			return hint.Unsure(err)
+		},
+	}
+	cli.LogFlags(cmd, &o.Source)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
+	return cmd
+}
+
+type replayOptions struct {
+	source.Source
+	policy string
+	json   bool
+}
+
+func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
+	if o.policy == "" {
+		return hint.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
+	}
+	cfg, err := config.Load(o.policy)
+	if err != nil {
+		return err
+	}
+	p, err := cfg.Compile()
+	if err != nil {
+		return err
+	}
+	log, f, err := o.Ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	r := replay.New(cfg, p)
+	if err := log.Decisions(f, func(record *egress.Record) { r.Add(ctx, record) }); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(stdout)
+	if err := errors.Join(printReplay(out, r.Groups(), o.json), out.Flush()); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", quantity.Plural(int(r.Decided), "request"), cfg.Path, r.Changed)
+	if r.Skipped > 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", quantity.Plural(int(r.Skipped), "request"))
+	}
+	if r.Changed > 0 {
+		return cli.Status(cli.ExitFailed)
+	}
+	return nil
+}
+
+func printReplay(w io.Writer, all []*replay.Group, asJSON bool) error {
+	if asJSON {
+		for _, d := range all {
+			if err := cli.PrintJSON(w, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "COUNT\tDESTINATION\tWHAT\tSANDBOX\tWAS\tWOULD BE\tLAST")
+	for _, d := range all {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, cli.Cell(d.Destination), cli.Cell(d.What), cli.Cell(d.Sandbox),
+			cli.Cell(d.Was+" by "+d.WasRule), cli.Cell(d.Now+" by "+d.NowRule), cli.Cell(d.Flow))
+	}
+	return table.Flush()
+}

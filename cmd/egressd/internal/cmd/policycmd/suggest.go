@@ -1,0 +1,174 @@
+package policycmd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+func newSuggest() *cobra.Command {
+	var o suggestOptions
+	cmd := &cobra.Command{
+		Use:   "suggest [FILTER…]",
+		Short: "Write the rules that a program would have needed while it was learned from",
+		Long: `Suggest reads what passed under egressd run --learn because no rule spoke of it,
+and prints lines for a policy: each host with its port, how often it was asked
+for, what went there, and tests that hold the rules to it.
+
+They are a draft. What a program did while it was learned from is not thereby
+right: read each line, and leave out what you cannot explain. Nothing is
+suggested for private addresses, which learning does not open. A filter is that
+of egressd log.`,
+		Example: `  egressd run --learn -- npm ci
+  egressd suggest --run last
+  egressd suggest --run last 'host:*.example.com'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteFilters(&o.Source),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	cli.LogFlags(cmd, &o.Source)
+	cli.JsonFlag(cmd, &o.json)
+	return cmd
+}
+
+type suggestOptions struct {
+	source.Source
+	json bool
+}
+
+func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
+	log, f, err := o.Ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	var lessons logs.Learned
+	if err := log.Decisions(f, lessons.Add); err != nil {
+		return err
+	}
+	all, crowds := lessons.All()
+	if len(all)+len(crowds) == 0 {
+		return hint.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
+	}
+	if lessons.Beyond > 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", quantity.Plural(int(lessons.Beyond), "request"))
+	}
+	for _, c := range crowds {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", crowdText(c))
+	}
+	out := bufio.NewWriter(stdout)
+	if o.json {
+		for _, lesson := range all {
+			if err := cli.PrintJSON(out, lessonOf(lesson)); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	return errors.Join(writeLessons(out, all, crowds), out.Flush())
+}
+
+// A lessonView is what suggest tells a script.
+type lessonView struct {
+	Allow    string   `json:"allow"`
+	Count    int64    `json:"count"`
+	Reached  int64    `json:"reached"`
+	Up       int64    `json:"up"`
+	Down     int64    `json:"down"`
+	Programs []string `json:"programs,omitempty"`
+	Warning  string   `json:"warning,omitempty"`
+	Flow     string   `json:"flow"`
+}
+
+func lessonOf(l *logs.LearnedDestination) lessonView {
+	view := lessonView{
+		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
+	}
+	view.Warning = strings.Join(warningsOf(l, view.Allow), "; ")
+	return view
+}
+
+// warningsOf is what somebody should know who is about to allow a destination.
+func warningsOf(l *logs.LearnedDestination, text string) (all []string) {
+	if l.Alarm {
+		all = append(all, text+" was to get a canary, which was refused")
+	}
+	if sharing := l.Pattern.Sharing(); sharing != "" {
+		all = append(all, text+" "+sharing)
+	}
+	host, _, _ := strings.Cut(text, ":")
+	if policy.HandedOut(host) {
+		all = append(all, text+" is a name that anyone can get")
+	}
+	if unicode := policy.Unicode(host); unicode != "" {
+		all = append(all, text+" reads "+unicode+", whose letters may look like others")
+	}
+	return all
+}
+
+func crowdText(c *logs.NameFlood) string {
+	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
+		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
+}
+
+// writeLessons writes a part of a policy file. What nobody answered at, and what was to
+// get a canary, is written as a comment.
+func writeLessons(w io.Writer, all []*logs.LearnedDestination, crowds []*logs.NameFlood) error {
+	var rules, tests strings.Builder
+	for _, c := range crowds {
+		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(crowdText(c)))
+	}
+	for _, l := range all {
+		view, mark := lessonOf(l), "  "
+		note := fmt.Sprintf("%s, %s up, %s down", quantity.Plural(int(l.Count), "request"), quantity.Bytes(l.Up), quantity.Bytes(l.Down))
+		if len(l.Programs) > 0 {
+			note += ", by " + printable.Text(strings.Join(l.Programs, ", "))
+		}
+		if l.Reached == 0 {
+			mark, note = "  # ", note+"; never reached"
+		}
+		if l.Alarm {
+			mark = "  # "
+		}
+		if view.Warning != "" {
+			fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(view.Warning))
+		}
+		fmt.Fprintf(&rules, "%s- %s # %s\n", mark, yamlText(view.Allow), note)
+		if mark == "  " {
+			fmt.Fprintf(&tests, "  - %s\n", yamlText("allow "+view.Allow))
+		}
+	}
+	text := "# What no rule spoke of while it was let pass. Read each line; leave out what you cannot explain.\nallow:\n" + rules.String()
+	if tests.Len() > 0 {
+		text += "tests:\n" + tests.String()
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// plainYAML is text that YAML takes for a string without quotes; 1.e5 is a number.
+var plainYAML = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(allow )?[a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*(:[0-9]+)?$`)
+})
+
+func yamlText(s string) string {
+	if plainYAML().MatchString(s) {
+		return s
+	}
+	return `"` + s + `"`
+}

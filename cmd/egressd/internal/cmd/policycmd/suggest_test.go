@@ -1,0 +1,108 @@
+package policycmd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/policy"
+)
+
+// learned is what passed to a host because no rule spoke of it.
+func learned(host string, port uint16) *egress.Record {
+	return &egress.Record{
+		Kind: egress.KindClose, Flow: "F", Dst: &egress.RecordDst{Host: host, Port: port, Addr: "192.0.2.1"},
+		Process:  &egress.RecordProcess{Exe: "/bin/x\n  - evil.test #"},
+		Decision: &egress.RecordDecision{Action: "allow", Rule: policy.LearnRule},
+	}
+}
+
+func suggested(t *testing.T, l *logs.Learned) string {
+	t.Helper()
+	var out strings.Builder
+	all, crowds := l.All()
+	if err := writeLessons(&out, all, crowds); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestNamesAreCountedOnceForAllPorts: thirty hosts on two ports are thirty names, which
+// are few.
+func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
+	l := new(logs.Learned)
+	for i := range 30 {
+		for _, port := range []uint16{80, 443} {
+			l.Add(learned(fmt.Sprintf("h%d.example.com", i), port))
+		}
+	}
+	if all, crowds := l.All(); len(all) != 60 || len(crowds) != 0 {
+		t.Errorf("%d lessons and %d crowds", len(all), len(crowds))
+	}
+}
+
+// FuzzSuggest has a program choose its hosts. What is suggested reads back as a policy
+// that allows just that host and port, and nothing that no policy opens.
+func FuzzSuggest(f *testing.F) {
+	for _, host := range []string{
+		"a.example.com", "1.e5", "0x1f.e1", "1e3.e4", "y.no", "null.test", "-a.test", "---.test", "a_b.test", "1.inf", "2026-11-20.test", "xn--80ak6aa92e.com", "true.test",
+		"93.184.216.34", "2606:2800:220:1::1", "10.0.0.1", "169.254.169.254", "metadata.google.internal", "localhost", "a.local", "*", "*.test", "a.test/8", "a: b", "- x", "#", "\"", "&a.test", "!x.test", "%x.test", "a.test # b",
+	} {
+		f.Add(host, uint16(443))
+		f.Add(host, uint16(0))
+	}
+	f.Fuzz(func(t *testing.T, host string, port uint16) {
+		var l logs.Learned
+		l.Add(learned(host, port))
+		text := suggested(t, &l)
+		file, err := policy.ParseFile("suggested", []byte("version: 1\n"+text))
+		all, _ := l.All()
+		if len(all) == 0 {
+			if strings.Contains(text, "\n  ") {
+				t.Fatalf("%q:%d: %s", host, port, text)
+			}
+			return
+		}
+		if err != nil || len(file.Allow) != 1 {
+			t.Fatalf("%q:%d: %v\n%s", host, port, err, text)
+		}
+		want, err := policy.ParsePattern(logs.Destination(learned(host, port)))
+		if err != nil || file.Allow[0].Pattern != want || policy.InSpecialSpace(want) || policy.CheckGrant(want) != nil {
+			t.Fatalf("%q:%d: %v, %v, want %v", host, port, err, file.Allow[0].Pattern, want)
+		}
+		if _, err := file.Compile(policy.Environment{}); err != nil {
+			t.Fatalf("%q:%d: %v\n%s", host, port, err, text)
+		}
+	})
+}
+
+// TestSuggestSaysWhatToLookAt learns of hosts that nobody should allow unseen.
+func TestSuggestSaysWhatToLookAt(t *testing.T) {
+	var l logs.Learned
+	for _, host := range []string{"good.example.com", "xn--80ak6aa92e.com", "evil.github.io", "leak.example.org"} {
+		l.Add(learned(host, 443))
+	}
+	refused := learned("leak.example.org", 443)
+	refused.Decision = &egress.RecordDecision{Action: "deny", Rule: "canary", Class: string(policy.Canary)}
+	l.Add(refused)
+	for i := range 400 {
+		l.Add(learned(fmt.Sprintf("d%d.evil.example", i), 443))
+	}
+	text := suggested(t, &l)
+	for _, want := range []string{
+		"\n  - good.example.com:443 # 1 request",
+		"\n  # careful: xn--80ak6aa92e.com:443 reads \u0430\u0440\u0440\u04cf\u0435.com, whose letters may look like others\n  - xn--80ak6aa92e.com:443 #",
+		"\n  # careful: evil.github.io:443 is a name that anyone can get\n  - evil.github.io:443 #",
+		"\n  # careful: leak.example.org:443 was to get a canary, which was refused\n  # - leak.example.org:443 #",
+		"\n  # careful: 400 names below evil.example are left out (400 requests, ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, ".evil.example") || strings.Contains(text, "allow leak.example.org") {
+		t.Errorf("suggested is\n%s", text)
+	}
+}

@@ -1,0 +1,140 @@
+// Package cmd is the command line of egressd: the root command and its groups.
+//
+// Data goes to standard output and talk to standard error. Each error is followed by a hint, which says what
+// to type next.
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/answers"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/daemoncmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/logcmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/other"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/policycmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/sandboxes"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/start"
+	"github.com/egressd/egressd/cmd/egressd/internal/runcmd"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/internal/version"
+	"github.com/spf13/cobra"
+)
+
+// Run executes one command line, and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	root := rootFor(args)
+	root.SetArgs(negated(args))
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return cli.Report(stderr, root.Execute())
+}
+
+// rootFor returns the command tree that a command line needs. For run it has only run, so that the program
+// starts sooner.
+func rootFor(args []string) *cobra.Command {
+	if len(args) > 0 && args[0] == "run" {
+		root := newRoot()
+		root.AddCommand(runcmd.New())
+		return root
+	}
+	return Tree()
+}
+
+// Tree returns the whole command tree. Help, completion scripts and manual pages come from it alone.
+func Tree() *cobra.Command {
+	root := newRoot()
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"start", "Start:", append([]*cobra.Command{runcmd.New()}, start.Commands()...)},
+		{"sandboxes", "Sandboxes that something else makes:", sandboxes.Commands()},
+		{"daemon", "A running egressd serve:", daemoncmd.Commands()},
+		{"answers", "Answers:", answers.Commands()},
+		{"policy", "Policy:", policycmd.Commands()},
+		{"log", "Log:", logcmd.Commands()},
+		{otherGroup, "Other:", other.Commands()},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+		}
+		root.AddCommand(g.commands...)
+	}
+	root.SetHelpCommandGroupID(otherGroup)
+	root.SetCompletionCommandGroupID(otherGroup)
+	addCompletion(root)
+	return root
+}
+
+const otherGroup = "other"
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "egressd",
+		Short: "Decide and record what a sandbox may send out",
+		Long: `egressd is a local egress firewall for sandboxes in which untrusted code runs.
+Everything a sandbox sends out goes through it: it decides by policy, dials
+only what it decided, and keeps a log of what left and what was stopped.`,
+		Example: `  egressd init                       write a starter policy
+  egressd serve                      run the proxy
+  eval "$(egressd env)"              send this shell's programs through it
+  egressd check https://pypi.org/    what would happen
+  egressd log                        what did happen`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          runRoot,
+	}
+	root.Version = version.This().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "say which egressd this is, as egressd version does")
+	root.SetFlagErrorFunc(cli.FlagError)
+	return root
+}
+
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args = cli.OneArgument("a shell", "egressd completion bash")
+		c.RunE = func(_ *cobra.Command, args []string) error {
+			return hint.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
+		}
+	}
+}
+
+// runRoot prints the help for a bare "egressd", and an error for a command that does not exist.
+func runRoot(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	err := fmt.Errorf("there is no command %q", args[0])
+	if near := spelling.Nearest(args[0], cli.CommandNames(cmd)); near != "" {
+		return hint.Misused(err, "did you mean egressd "+near+"?")
+	}
+	return hint.Misused(err, "egressd help")
+}
+
+// negated writes "-host:x" as "!host:x" for commands that take filters, because cobra would read a flag.
+// After "--" it changes nothing.
+func negated(args []string) []string {
+	if len(args) == 0 || !slices.Contains([]string{"log", "suggest", "replay"}, args[0]) {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, word := range args {
+		if word == "--" {
+			break
+		}
+		key, _, found := strings.Cut(word, ":")
+		if name, dashed := strings.CutPrefix(key, "-"); found && dashed && len(name) > 1 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == "" {
+			args[i] = "!" + word[1:]
+		}
+	}
+	return args
+}

@@ -1,0 +1,164 @@
+package sandboxes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
+)
+
+func newAttach() *cobra.Command {
+	var o attachOptions
+	cmd := &cobra.Command{
+		Use:   "attach [flags] PID|CONTAINER",
+		Short: "Hand the network of a running container in to egressd, from outside",
+		Long: `Attach does from outside, as root, what egressd enter does from inside: it makes
+the network of a process, or of a container of Docker or Podman, one in which all
+that is sent anywhere is captured, and hands its sockets in to the egressd serve
+that listens at a Unix socket. Nothing of egressd stays in the container, which
+needs nothing for it. Its names are answered whatever server it asks.
+
+The network has to have nothing but a loopback (docker run --network none). It
+stays handed in until the process ends, or egressd does: then attach once more.
+
+With --follow it attaches to every container with a label, those that run already
+and those that start, and once more where egressd serve was started anew, until
+SIGTERM or SIGINT. A container has no network until it is attached to.`,
+		Example: `  docker run -d --network none --name web IMAGE
+  egressd attach --name web web
+  egressd attach --follow --label egressd=web --name web`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.follow || o.label != "" {
+				return o.checkFollow(args)
+			}
+			return cli.OneArgument("a process or a container", "egressd attach CONTAINER")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.follow {
+				return o.runFollow(cmd)
+			}
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
+	}
+	socketFlag(cmd, &o.socket)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, where the policy lists more than one that could be meant")
+	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman (default: $DOCKER_HOST, else /run/docker.sock)")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to each container with --label that runs or starts, until a signal")
+	cmd.Flags().StringVar(&o.label, "label", "", "the label of the containers to follow, as `KEY[=VALUE]`")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "return when the process has ended")
+	return cmd
+}
+
+type attachOptions struct {
+	socket, name, docker string
+	wait, json           bool
+	follow               bool
+	label                string // of containers that are followed
+}
+
+// An attachedView is what attach has done.
+type attachedView struct {
+	PID     int    `json:"pid"`
+	Sandbox string `json:"sandbox"`
+	Mode    string `json:"mode"`
+	Policy  string `json:"policy"`
+
+	Container string `json:"container,omitempty"` // that was followed
+}
+
+func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
+	if err := o.check(shell.Word(who)); err != nil {
+		return err
+	}
+	pid, err := o.process(who)
+	if err != nil {
+		return err
+	}
+	process, err := sandbox.OpenProcess(pid)
+	if err != nil {
+		return hint.Failed(err, "egressd attach PID, of a process that runs")
+	}
+	defer process.Close()
+	network, err := process.Ready(ownAddresses())
+	if err != nil {
+		return notReady(err, "docker run --network none, and attach to that; a container with another network is not held by egressd")
+	}
+	handed, err := handIn(network, socketPath(o.socket), o.name)
+	if err != nil {
+		return err
+	}
+	handed.Close()
+	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Offer.Mode), Policy: handed.Answer.Policy}
+	if o.json {
+		err = cli.PrintJSON(stdout, done)
+	} else {
+		fmt.Fprintf(stderr, "egressd: process %d is sandbox %s · %s · policy %.8s…, until it ends\n", pid, printable.Text(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
+	}
+	if err == nil && o.wait {
+		process.Wait()
+	}
+	return err
+}
+
+// check looks at what holds for one container and for many. rest is the rest of the command
+// line.
+func (o *attachOptions) check(rest string) error {
+	if o.name != "" && !sandbox.PlainName(o.name) {
+		return hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd attach --name web "+rest)
+	}
+	if os.Geteuid() != 0 {
+		return hint.Failed(errors.New("attach needs root, to administer the network of others"), "sudo egressd attach "+rest+", or egressd enter inside")
+	}
+	return nil
+}
+
+// engineSocket is where the engine is asked.
+func (o *attachOptions) engineSocket(rest string) (string, error) {
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
+	socket = strings.TrimPrefix(socket, "//")
+	if !filepath.IsAbs(socket) {
+		return "", hint.Misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)
+	}
+	return socket, nil
+}
+
+// pidDigits is as many digits as the number of a process can have; IDs of containers are
+// longer.
+const pidDigits = 10
+
+// process finds the process that is meant.
+func (o *attachOptions) process(who string) (int, error) {
+	if len(who) <= pidDigits {
+		if pid, err := strconv.Atoi(who); err == nil && pid > 0 {
+			return pid, nil
+		}
+	}
+	socket, err := o.engineSocket(who + ", or the PID of the container's first process")
+	if err != nil {
+		return 0, err
+	}
+	pid, err := sandbox.ContainerProcess(socket, who)
+	var container *sandbox.ContainerError
+	switch {
+	case errors.As(err, &container) && container.Missing:
+		return 0, hint.Failed(err, "docker ps, for those that run")
+	case errors.As(err, &container):
+		return 0, hint.Failed(err, "docker start "+shell.Word(who))
+	case err != nil:
+		return 0, hint.Failed(err, "egressd attach PID, or --docker PATH of the socket")
+	}
+	return pid, nil
+}

@@ -1,0 +1,214 @@
+package sandboxes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/authority"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/spf13/cobra"
+)
+
+// Where networks are handed in, unless a flag says otherwise.
+const (
+	enterVariable = "EGRESSD_ENTER"
+	enterSocket   = "/run/egressd/enter.sock"
+)
+
+// caFolderVariable names the folder for the bundle of authorities, where the usual one may not
+// be there.
+const caFolderVariable = "EGRESSD_CA_FOLDER"
+
+func newEnter() *cobra.Command {
+	var o enterOptions
+	cmd := &cobra.Command{
+		Use:   "enter [flags] [--] COMMAND [ARGUMENT…]",
+		Short: "Hand the network of this sandbox in to egressd, and start a program in it",
+		Long: `Enter is for the inside of a container or another sandbox whose network has
+nothing but a loopback: docker run --network none, bwrap --unshare-net, a dev
+container. It hands that network in to the egressd serve that listens at a Unix
+socket (listen.enter, or enter of a sandbox, in its policy file), and becomes
+COMMAND; nothing of egressd stays inside. It refuses a network with any other
+interface, since that is no boundary.
+
+With CAP_NET_ADMIN over the network all that is sent anywhere is captured, as by
+egressd run. Without, as by Docker's default, egressd listens as a proxy on
+127.0.0.1:3128, and for names on port 53 where that can be had, and COMMAND is
+told by the variables of egressd env: what ignores them has no network. It says
+on standard error which of the two it is.
+
+The network is there until the process ends, or egressd does: then enter once
+more. Exit codes are those of egressd run: 125 the network could not be handed
+in, 126 the program cannot be executed, 127 there is none.`,
+		Example: `  docker run --network none -v /run/egressd/web:/run/egressd IMAGE egressd enter -- npm test
+  bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return exits.AsSandbox(o.run(cmd.ErrOrStderr(), args))
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
+	socketFlag(cmd, &o.socket)
+	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox; only root and egressd's own user, outside of every sandbox, can choose one")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
+	return cmd
+}
+
+func socketFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "socket", "", "`PATH` of the socket at which egressd takes networks in (default: $"+enterVariable+", else "+enterSocket+")")
+}
+
+type enterOptions struct {
+	socket, name string
+	quiet        bool
+}
+
+// socketPath is where a network is handed in.
+func socketPath(flag string) string {
+	return strings.TrimPrefix(cmp.Or(flag, os.Getenv(enterVariable), enterSocket), policy.UnixListener)
+}
+
+// run returns only where COMMAND was not started.
+func (o *enterOptions) run(stderr io.Writer, argv []string) error {
+	if len(argv) == 0 {
+		return hint.Misused(errors.New("enter needs a program"), "egressd enter -- COMMAND")
+	}
+	if o.name != "" && !sandbox.PlainName(o.name) {
+		return hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
+	}
+	if o.quiet {
+		stderr = &cli.HeldTalk{To: stderr, Quiet: true}
+	}
+	runtime.LockOSThread() // privileges belong to a thread
+	network, err := sandbox.Ready(ownAddresses())
+	if err != nil {
+		return notReady(err, "docker run --network none, or bwrap --unshare-net, around it")
+	}
+	handed, err := handIn(network, socketPath(o.socket), o.name)
+	if err != nil {
+		return err
+	}
+	defer handed.Close()
+	env, err := enterEnvironment(network.Offer, handed.Answer, stderr)
+	if err != nil {
+		return err
+	}
+	sayEntered(stderr, network.Offer, handed.Answer)
+	err = sandbox.Become(argv, env, func(what string) { fmt.Fprintf(stderr, "egressd: warning: not given up: %s\n", what) })
+	var program *sandbox.ExecError
+	if errors.As(err, &program) {
+		return exits.NotStarted(err)
+	}
+	return hint.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
+}
+
+func ownAddresses() sandbox.Addresses {
+	own4, own6 := egress.DefaultSynthetic().Own()
+	return sandbox.Addresses{IPv4: own4, IPv6: own6}
+}
+
+// notReady says why a network cannot be handed in, and how to come by one that can.
+func notReady(err error, next string) error {
+	if errors.Is(err, sandbox.ErrHandedIn) {
+		next = "start the program in it without egressd enter, or end what it was handed in for"
+	}
+	return hint.Failed(err, next)
+}
+
+// handIn hands a network in and keeps none of its sockets.
+func handIn(network *sandbox.Readied, socket, name string) (*sandbox.Handed, error) {
+	door, err := sandbox.Knock(socket)
+	if err != nil {
+		network.Close()
+		return nil, notHandedIn(err)
+	}
+	handed, err := network.HandIn(door, name)
+	if err != nil {
+		return nil, notHandedIn(err)
+	}
+	return handed, nil
+}
+
+func notHandedIn(err error) error {
+	var refused *sandbox.RefusedError
+	if errors.As(err, &refused) {
+		return hint.Failed(err, refused.Hint)
+	}
+	return hint.Failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
+}
+
+// sayEntered says what holds from now on.
+func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
+	how := string(o.Mode)
+	switch o.Mode {
+	case sandbox.Redirected:
+		how = "transparent (NAT: datagrams are refused without a record)"
+	case sandbox.ByProxy:
+		how = fmt.Sprintf("proxy 127.0.0.1:%d, by variables alone (no CAP_NET_ADMIN): what ignores them has no network", sandbox.ProxyPort)
+	}
+	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", printable.Text(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
+	if o.Mode != sandbox.ByProxy {
+		return
+	}
+	if !o.Names {
+		fmt.Fprintln(stderr, "egressd: names are not answered: port 53 of 127.0.0.1 cannot be had; programs that ask the proxy need none")
+		return
+	}
+	if others := sandbox.Resolvers(); len(others) > 0 {
+		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable.Text(strings.Join(others, ", ")))
+		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
+	}
+}
+
+// enterEnvironment is that of this process with what programs need to know of the proxy and
+// of the authority.
+func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]string, error) {
+	env := environ.Without(os.Environ(), []string{enterVariable, caFolderVariable})
+	if o.Mode == sandbox.ByProxy {
+		vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil)
+		if err != nil {
+			return nil, err
+		}
+		env = environ.With(env, vars)
+	}
+	if a.CA == "" {
+		return env, nil
+	}
+	path, err := writeBundle([]byte(a.CA))
+	if err != nil {
+		fmt.Fprintf(stderr, "egressd: warning: hosts that are looked into will not be trusted: %v\n", err)
+		return env, nil
+	}
+	return environ.With(env, environ.ForTrust(path)), nil
+}
+
+// writeBundle writes what programs are to trust where the sandbox has room for it, under
+// a name of its own, and returns its path.
+func writeBundle(ca []byte) (string, error) {
+	if _, system, err := certs.SystemRoots(); err == nil { // an image may have none
+		ca = authority.Bundle(system, ca)
+	}
+	f, err := os.CreateTemp(os.Getenv(caFolderVariable), "egressd-ca-*.pem")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(ca)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return "", err
+	}
+	return f.Name(), nil
+}

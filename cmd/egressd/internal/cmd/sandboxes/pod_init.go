@@ -1,0 +1,75 @@
+package sandboxes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/doctor"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
+)
+
+func newPodInit() *cobra.Command {
+	pod := sandbox.Pod{}
+	var program string
+	cmd := &cobra.Command{
+		Use:   "pod-init",
+		Short: "Load the rules of a network that egressd shares, as the first container of a pod",
+		Long: `Pod-init has names and connections of everybody but egressd's user go to egressd, and
+refuses whatever else they send. It loads the rules for the network of its
+process, tries that they hold, and refuses where the network has rules of others, as
+that of a host has. It needs CAP_NET_ADMIN, and nothing that comes after it does.
+
+The rules tell users apart, so that they hold for programs without capabilities
+alone: egressd pod-run starts an agent only where that is so. egressd init k8s
+writes a manifest with all of it.`,
+		Example: "  egressd pod-init --copy /egressd/egressd",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return podInit(cmd.ErrOrStderr(), pod, program)
+		},
+	}
+	cmd.Flags().Uint32Var(&pod.User, "uid", doctor.PodUser, "`USER` that egressd runs as")
+	cmd.Flags().Uint16Var(&pod.Capture, "transparent", 3129, "`PORT` of listen.transparent, on loopback")
+	cmd.Flags().Uint16Var(&pod.Names, "dns", 15053, "`PORT` of listen.dns, on loopback")
+	cmd.Flags().StringVar(&program, "copy", "", "also copy egressd to this `PATH`, for pod-run in the agent's container")
+	return cmd
+}
+
+func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
+	if pod.User == 0 || pod.Capture == 0 || pod.Names == 0 {
+		return hint.Misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
+	}
+	if err := pod.Enforce(); err != nil {
+		next := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
+		if errors.Is(err, sandbox.ErrForeignRules) {
+			next = "hostNetwork: false, and no service mesh in the pod"
+		}
+		return hint.Failed(err, next)
+	}
+	if f := doctor.PodRules(); f.Fix != "" {
+		return hint.Failed(errors.New(f.Says), f.Fix)
+	}
+	fmt.Fprintf(talk, "egressd: everybody but user %d reaches ports %d and %d alone\n", pod.User, pod.Capture, pod.Names)
+	if program == "" {
+		return nil
+	}
+	if err := copySelf(program); err != nil {
+		return hint.Failed(fmt.Errorf("copy egressd: %w", err), "a volume (emptyDir) that is mounted at "+filepath.Dir(program))
+	}
+	return nil
+}
+
+func copySelf(to string) error {
+	const most = 1 << 30
+	text, err := durable.Read("/proc/self/exe", most)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(to, text, 0o755)
+}

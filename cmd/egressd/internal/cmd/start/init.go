@@ -1,0 +1,146 @@
+package start
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/spf13/cobra"
+)
+
+// starters holds the policy that init writes.
+//
+//go:embed starter/agent.yaml
+var starters embed.FS
+
+func newInit() *cobra.Command {
+	var o initOptions
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Write a starter policy, or the files and settings of other programs",
+		Long: `Init writes a commented policy for an agent that works in a repository: its
+model APIs, the common package registries, and nothing else. It prints what it
+writes, as a difference where a file is there already, and never replaces a
+file without --force.
+
+With claude or codex it has that program use egressd instead.`,
+		Example: `  egressd init
+  egressd init --print > egressd.yaml
+  egressd init claude`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
+	cli.JsonFlag(cmd, &o.json)
+	for _, i := range integrations {
+		cmd.AddCommand(newIntegrationCommand(i))
+	}
+	cmd.AddCommand(newInitSystemdCommand(), newInitK8sCommand(), newInitGitHubCommand(), newInitComposeCommand(), newInitDockerCommand(), newInitDevContainerCommand(), newInitBubblewrapCommand())
+	return cmd
+}
+
+type initOptions struct {
+	config             string
+	force, print, json bool
+}
+
+func (o *initOptions) run(stdout, stderr io.Writer) error {
+	text, err := starters.ReadFile("starter/agent.yaml")
+	if err != nil {
+		return err
+	}
+	if o.print {
+		return o.show(stdout, text)
+	}
+	path, err := o.path()
+	if err != nil {
+		return err
+	}
+	old, err := config.Read(path)
+	exists := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return hint.Failed(err, "egressd init --config FILE")
+	}
+	if bytes.Equal(old, text) && exists {
+		fmt.Fprintf(stderr, "egressd: %s is the starter policy already\n", path)
+		return o.done(stdout, stderr, path, false)
+	}
+	if err := o.preview(stdout, path, string(old), string(text), exists); err != nil {
+		return err
+	}
+	if exists && !o.force {
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
+	}
+	if err := writePolicy(path, text); err != nil {
+		return hint.Failed(err, "egressd init --config FILE, where FILE can be written")
+	}
+	return o.done(stdout, stderr, path, true)
+}
+
+func (o *initOptions) show(stdout io.Writer, text []byte) error {
+	if o.json {
+		return cli.PrintJSON(stdout, cli.Written{Policy: string(text)})
+	}
+	_, err := stdout.Write(text)
+	return err
+}
+
+// path is where the policy goes: the first place of the user's, else of the
+// system's.
+func (o *initOptions) path() (string, error) {
+	if o.config != "" {
+		return filepath.Abs(o.config)
+	}
+	return config.Places()[0], nil
+}
+
+// preview prints what is about to be written.
+func (o *initOptions) preview(w io.Writer, path, old, text string, exists bool) error {
+	if o.json {
+		return nil
+	}
+	name := path
+	if !exists {
+		name = "/dev/null"
+	}
+	_, err := io.WriteString(w, cli.UnifiedDiff(name, path, old, text))
+	return err
+}
+
+// writePolicy replaces path in one step, readable by its owner alone, so that
+// a daemon that watches it never reads half a policy.
+func writePolicy(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return durable.Replace(path, text, 0o600)
+}
+
+func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {
+	if o.json {
+		return cli.PrintJSON(stdout, cli.Written{Path: path, Written: wrote})
+	}
+	config := ""
+	if o.config != "" {
+		config = " --config " + shell.Word(path)
+	}
+	if wrote {
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(path))
+	}
+	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
+	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)
+	return nil
+}

@@ -1,0 +1,70 @@
+package start
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/spf13/cobra"
+)
+
+func newInitBubblewrapCommand() *cobra.Command {
+	var o planOptions
+	var configFile, name, path string
+	cmd := &cobra.Command{
+		Use:   "bubblewrap",
+		Short: "Write a script that is bwrap with egressd's network",
+		Long: `Init bubblewrap writes a script that takes what bwrap takes, and whose network is
+that of a sandbox of egressd serve: it makes one with nothing in it, has egressd
+enter hand that in, captured, and starts bwrap there. It needs no root. It prints
+what it writes, as a difference, and replaces nothing without --force.
+
+Where no daemon runs, egressd run --nested -- bwrap does the same. egressd run --fs
+needs no bwrap, and hides the sockets of the machine's services too.`,
+		Example: `  egressd init bubblewrap --name web -o web-bwrap
+  ./web-bwrap --ro-bind / / --tmpfs /run --dev /dev --proc /proc --unshare-all --share-net -- npm test`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := bubblewrapFor(configFile, name, path)
+			if err != nil {
+				return err
+			}
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
+		},
+	}
+	cli.ConfigFlag(cmd, &configFile)
+	cmd.Flags().StringVar(&name, "name", "bwrap", "the `NAME` of the sandbox that the program is")
+	cmd.Flags().StringVarP(&path, "output", "o", "egressd-bwrap", "`FILE` to write")
+	o.flags(cmd)
+	return cmd
+}
+
+func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error) {
+	c, err := config.Load(configFile)
+	if err != nil {
+		return set, err
+	}
+	if !sandbox.PlainName(name) {
+		return set, hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable.Text(name)), "egressd init bubblewrap --name web")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return set, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return set, err
+	}
+	socket, missing := doorOf(c, name)
+	set = integrate.Bubblewrap(path, name, shell.Word(program), shell.Word(socket))
+	if missing != "" {
+		set.Notes = append([]string{"in " + c.Path + ", under sandboxes: " + missing}, set.Notes...)
+	}
+	return set, nil
+}

@@ -1,0 +1,309 @@
+package start
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/spf13/cobra"
+)
+
+func newInitComposeCommand() *cobra.Command {
+	o := composeOptions{sidecarOptions: sidecarOptions{command: "egressd init compose", kind: "compose"}}
+	cmd := &cobra.Command{
+		Use:   "compose",
+		Short: "Write an override file for Compose: egressd in front of services",
+		Long: `Init compose reads the compose file of the working directory, and writes
+compose.egressd.yaml beside it: egressd in a container of its own, and for each
+service an internal network from which egressd alone can be reached. Services are
+told apart by their networks, and each can have its own list in the policy, which is
+written where no service can change it.
+
+It prints what it writes, as a difference, and replaces nothing without --force,
+and a policy that is there not even then. A service that no network would hold
+(privileged, network_mode: host, a socket of Docker, …) is an error.`,
+		Example: `  egressd init compose --print
+  egressd init compose --service agent --allow registry.npmjs.org
+  egressd init compose --allow web=example.com --allow worker=pypi.org`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := o.plan()
+			if err != nil {
+				return err
+			}
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), plan)
+		},
+	}
+	cmd.Flags().StringVarP(&o.file, "file", "f", ".", "compose `FILE`, or its folder")
+	cmd.Flags().StringSliceVar(&o.services, "service", nil, "`NAME` of a service to hold (default: all)")
+	cmd.Flags().BoolVar(&o.together, "together", false, "services that name no network still reach each other")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FILE` to write (default: compose.egressd.yaml beside the compose file)")
+	o.flags(cmd)
+	return cmd
+}
+
+type composeOptions struct {
+	sidecarOptions
+	file, output string
+	services     []string
+	together     bool
+}
+
+func (o *composeOptions) plan() (set integrate.Set, err error) {
+	file, err := integrate.ReadCompose(o.file)
+	if err != nil {
+		return set, hint.Failed(err, "egressd init compose -f FILE")
+	}
+	dir := filepath.Dir(file.Path)
+	names, err := o.held(file)
+	if err != nil {
+		return set, err
+	}
+	c := integrate.Compose{File: file, Path: o.output, Together: o.together, Variables: composeVariables}
+	if c.Path == "" {
+		c.Path = filepath.Join(dir, "compose.egressd.yaml")
+	}
+	if c.Sidecar, err = o.sidecar(filepath.Base(dir), dir, names); err != nil {
+		return set, err
+	}
+	if set, err = c.Compose(); err != nil {
+		return set, err
+	}
+	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// held are the services that get a network of egressd's.
+func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err error) {
+	var all []string
+	for i := range file.Services {
+		all = append(all, file.Services[i].Name)
+	}
+	chosen := o.services
+	if len(chosen) == 0 {
+		if file.Includes {
+			return nil, hint.Failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
+		}
+		chosen = all
+	}
+	var problems []string
+	for _, name := range chosen {
+		i := slices.Index(all, name)
+		if i < 0 {
+			return nil, hint.Misused(fmt.Errorf("%s: there is no service %s in %s", o.command, printable.Text(name), file.Path), o.command+" --service "+strings.Join(all, ","))
+		}
+		s := &file.Services[i]
+		problems = append(problems, file.Problems(s, chosen)...)
+		if !s.Shares() {
+			names = append(names, name)
+		}
+	}
+	if len(problems) > 0 {
+		return nil, hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
+	}
+	if len(names) == 0 {
+		return nil, hint.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
+	}
+	return names, nil
+}
+
+// composeVariables are those of egressd env.
+func composeVariables(proxy string) (all []integrate.Variable, err error) {
+	vars, _, err := environ.ForProxy(proxy, nil)
+	for _, v := range vars {
+		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
+	}
+	return all, err
+}
+
+// sidecarOptions are those of what has egressd in a container in front of others.
+type sidecarOptions struct {
+	planOptions
+	command, kind         string
+	image, folder, subnet string
+	allow, presets        []string
+}
+
+func (o *sidecarOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.image, "image", "egressd:latest", "`NAME` of egressd's image")
+	cmd.Flags().StringVar(&o.folder, "policy", "", "`FOLDER` of the policy (default: egressd/"+o.kind+"/PROJECT in the user's configuration)")
+	cmd.Flags().StringVar(&o.subnet, "subnet", "", "private IPv4 `PREFIX` that the networks are pieces of (default: one below 10.128.0.0/10 that this host does not use)")
+	cmd.Flags().StringSliceVar(&o.allow, "allow", nil, "`HOST` that all may reach, or NAME=HOST for one alone")
+	cmd.Flags().StringSliceVar(&o.presets, "preset", nil, "`NAME` of a set of rules, such as npm")
+	o.planOptions.flags(cmd)
+}
+
+// sidecar is egressd in front of names, for a project in dir.
+func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integrate.Sidecar, err error) {
+	if err := checkImage(o.image, o.command); err != nil {
+		return s, err
+	}
+	s = integrate.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
+	if s.Folder, err = o.policyFolder(s.Project); err != nil {
+		return s, err
+	}
+	subnets, err := o.subnets(dir, len(names))
+	if err != nil {
+		return s, err
+	}
+	for i, name := range names {
+		if name == "egressd" || plainWord(name) != name {
+			return s, hint.Failed(fmt.Errorf("%s: a sandbox cannot be called that", printable.Text(name)), o.command+" with another name")
+		}
+		s.Held = append(s.Held, integrate.Held{Name: name, Subnet: subnets[i]})
+	}
+	return s, o.divide(&s)
+}
+
+func (o *sidecarOptions) policyFolder(project string) (string, error) {
+	if o.folder != "" {
+		return filepath.Abs(o.folder)
+	}
+	return filepath.Join(filepath.Dir(config.Places()[0]), o.kind, project), nil
+}
+
+// plainWord is text with nothing in it but what a name of Docker can have.
+func plainWord(text string) string {
+	word := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r) {
+			return r
+		}
+		return '-'
+	}, text)
+	return strings.TrimLeft(word, "-_.")
+}
+
+// divide has --allow count for all, or for one. Where it counts for one, each has a list of
+// its own.
+func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
+	own := make(map[string][]string)
+	var all []string
+	for _, one := range o.allow {
+		name, host, is := strings.Cut(one, "=")
+		if !is {
+			host = one
+			all = append(all, host)
+		} else {
+			own[name] = append(own[name], host)
+		}
+		if _, err := policy.ParsePattern(host); err != nil {
+			return hint.Misused(err, o.command+" --allow example.com")
+		}
+		if !slices.Contains(s.Allow, host) {
+			s.Allow = append(s.Allow, host)
+		}
+	}
+	if len(own) > 0 && len(o.presets) > 0 {
+		return hint.Misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
+	}
+	each := len(own) > 0
+	for i := range s.Held {
+		if h := &s.Held[i]; each {
+			h.Allow = append(append([]string{}, all...), own[h.Name]...)
+			delete(own, h.Name)
+		}
+	}
+	for name := range own {
+		return hint.Misused(fmt.Errorf("--allow: there is no %s among those that are held", printable.Text(name)), o.command+" --allow NAME=HOST")
+	}
+	return nil
+}
+
+// subnets are networks that this host does not have.
+func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error) {
+	next := o.command + " --subnet 10.140.16.0/20"
+	if o.subnet != "" {
+		pool, err := netip.ParsePrefix(o.subnet)
+		if err == nil {
+			var all []netip.Prefix
+			if all, err = integrate.Subnets(pool, count); err == nil {
+				return all, nil
+			}
+		}
+		return nil, hint.Misused(fmt.Errorf("--subnet: %w", err), next)
+	}
+	taken, err := hostPrefixes()
+	if err != nil {
+		return nil, hint.Failed(err, next)
+	}
+	for _, pool := range integrate.Pools(word) {
+		all, err := integrate.Subnets(pool, count)
+		if err != nil {
+			return nil, hint.Failed(err, o.command+" --subnet 10.128.0.0/16")
+		}
+		// A network that is just one of these was made after an earlier file.
+		if !slices.ContainsFunc(taken, func(p netip.Prefix) bool { return p.Overlaps(pool) && !slices.Contains(all, p) }) {
+			return all, nil
+		}
+	}
+	return nil, hint.Failed(errors.New("this host uses all of 10.128.0.0/10"), next)
+}
+
+// hostPrefixes are the networks that the host is in.
+func hostPrefixes() (all []netip.Prefix, err error) {
+	addrs, err := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, p.Masked())
+		}
+	}
+	return all, err
+}
+
+// keepPolicy leaves out a policy that is there and that fits: it is the operator's.
+func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (integrate.Set, error) {
+	path := s.PolicyPath()
+	text, err := config.Read(path)
+	if errors.Is(err, fs.ErrNotExist) || o.print {
+		return set, nil
+	}
+	if err != nil {
+		return set, hint.Failed(err, o.command+" --policy FOLDER")
+	}
+	file, err := policy.ParseFile(path, text)
+	if err != nil {
+		return set, hint.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
+	}
+	for _, h := range s.Held {
+		if missing := missingIn(file, h); missing != "" {
+			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+shell.Word(path)+" "+shell.Word(path+".old"))
+		}
+	}
+	set.Files = slices.DeleteFunc(set.Files, func(f integrate.Made) bool { return f.Path == path })
+	set.Notes = append([]string{path + " is there and left as it is" + o.unheard()}, set.Notes...)
+	return set, nil
+}
+
+func (o *sidecarOptions) unheard() string {
+	if len(o.allow)+len(o.presets) == 0 {
+		return ""
+	}
+	return "; --allow and --preset did not count"
+}
+
+// missingIn is what a policy lacks for a sandbox, or "".
+func missingIn(file *policy.File, h integrate.Held) string {
+	proxy, names := h.Self().String()+":3128", h.Self().String()+":53"
+	switch {
+	case !slices.Contains(file.Listen.Proxy, proxy):
+		return proxy + " in listen.proxy"
+	case !slices.Contains(file.Listen.DNS, names):
+		return names + " in listen.dns"
+	case !slices.ContainsFunc(file.Sandboxes, func(s policy.SandboxRules) bool { return slices.Contains(s.Sources, h.Subnet) }):
+		return fmt.Sprintf("the sandbox {name: %s, source: [%s]}", h.Name, h.Subnet)
+	}
+	return ""
+}

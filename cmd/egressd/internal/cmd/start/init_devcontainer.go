@@ -1,0 +1,312 @@
+package start
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/spf13/cobra"
+)
+
+func newInitDevContainerCommand() *cobra.Command {
+	o := devContainerOptions{integrationOptions: integrationOptions{of: integration{name: "devcontainer"}}}
+	cmd := &cobra.Command{
+		Use:   "devcontainer",
+		Short: "Have a dev container hand its network in to egressd",
+		Long: `Init devcontainer changes .devcontainer/devcontainer.json so that the container has no
+network but the one that it hands in to egressd serve: arguments of docker run, which
+no Feature can set, the mount of the door, and a Feature, which is written beside
+it. The settings are mounted read-only, since who works in the container could
+change them for the next time that it is built.
+
+What gets around that is an error: privileged, other networks, Docker's socket,
+Features that start containers, capabilities over networks, and Compose.
+
+Programs are told of egressd by variables; with --transparent all that they send
+is captured, for which the container gets CAP_NET_ADMIN over its own network.
+
+What would be written is shown as a difference. It is written with --yes, or
+when you say so on a terminal. Whatever else the file says stays, comments too.`,
+		Example: `  egressd init devcontainer
+  egressd init devcontainer --transparent --name web --yes`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.sandbox, "name", "", "the `NAME` of the sandbox that the container is (default: that of the folder)")
+	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "the `FOLDER` that .devcontainer is in")
+	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture what is sent, with CAP_NET_ADMIN in the container")
+	cmd.Flags().BoolVar(&o.copy, "copy", false, "copy egressd into the Feature instead of mounting it")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without a question")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print devcontainer.json as it would be, and write nothing")
+	return cmd
+}
+
+type devContainerOptions struct {
+	integrationOptions
+	sandbox, workspace string
+	transparent, copy  bool
+}
+
+func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
+	c, err := config.Load(o.config)
+	if err != nil {
+		return err
+	}
+	settings, missing, err := o.settings(c)
+	if err != nil {
+		return err
+	}
+	plan, err := integrate.DevContainers(settings)
+	if err != nil {
+		return o.refused(err)
+	}
+	changed, err := o.show(stdout, plan)
+	if err != nil {
+		return err
+	}
+	wrote := false
+	if changed && !o.print {
+		if err := o.agreed(stdin, stderr); err != nil {
+			return err
+		}
+		if err := o.write(plan); err != nil {
+			return hint.Failed(err, o.command()+", once more")
+		}
+		wrote = true
+	}
+	if o.print && !o.json {
+		return nil
+	}
+	return o.done(stdout, stderr, c, plan, wrote, missing)
+}
+
+func (o *devContainerOptions) refused(err error) error {
+	var boundary *integrate.BoundaryError
+	if errors.As(err, &boundary) {
+		return hint.Failed(err, boundary.Instead)
+	}
+	return o.integrationOptions.refused(err)
+}
+
+// settings is what the container is to be told. missing is what the policy lacks for
+// it, as text of YAML.
+func (o *devContainerOptions) settings(c *config.Config) (d integrate.DevContainer, missing string, err error) {
+	if d.Folder, err = filepath.Abs(o.workspace); err != nil {
+		return d, "", err
+	}
+	if o.sandbox == "" {
+		o.sandbox = strings.ToLower(filepath.Base(d.Folder))
+	}
+	if !sandbox.PlainName(o.sandbox) {
+		return d, "", hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable.Text(o.sandbox)), o.command()+" --name web")
+	}
+	socket, missing := doorOf(c, o.sandbox)
+	d.Door, d.Socket = filepath.Dir(socket), filepath.Base(socket)
+	if d.Program, err = os.Executable(); err != nil {
+		return d, "", hint.Failed(err, o.command()+" --copy")
+	}
+	for _, p := range []string{socket, d.Program} {
+		if !filepath.IsAbs(p) || shell.Word(p) != p {
+			return d, "", hint.Failed(fmt.Errorf("%s cannot stand in a mount as it is", printable.Text(p)), "a plain path, such as /run/egressd/"+o.sandbox+"/enter.sock or /usr/local/bin/egressd")
+		}
+	}
+	if o.copy {
+		d.Program = ""
+	}
+	d.Captured, d.Environ = o.transparent, os.Environ()
+	d.Variables, err = o.variables(c)
+	return d, missing, err
+}
+
+// doorOf is the socket of a sandbox in the policy, else that which it is to have. missing
+// is what the policy lacks for it, as text of YAML.
+func doorOf(c *config.Config, name string) (socket, missing string) {
+	for _, s := range c.File.Sandboxes {
+		if s.Name == name && s.Enter != "" {
+			return filepath.Clean(strings.TrimPrefix(s.Enter, policy.UnixListener)), ""
+		}
+	}
+	dir := "/run/egressd"
+	if own := os.Getenv("XDG_RUNTIME_DIR"); os.Getuid() != 0 && own != "" {
+		dir = filepath.Join(own, "egressd")
+	}
+	socket = filepath.Join(dir, name, "enter.sock")
+	return socket, fmt.Sprintf(`- {name: %s, enter: "unix:%s"}`, name, socket)
+}
+
+// variables are those of every process of the container: those that start later have
+// nothing of what the first one was told.
+func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Variable, err error) {
+	var vars []environ.Variable
+	if !o.transparent {
+		if vars, _, err = environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := c.Compile(); err != nil {
+		return nil, hint.Misused(err, "egressd policy check --config "+shell.Word(c.Path))
+	}
+	if c.Inspects() {
+		vars = append(vars, environ.ForTrust(integrate.DevContainerCA)...)
+	}
+	for _, v := range vars {
+		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
+	}
+	return all, nil
+}
+
+// show prints what is to change, and says whether anything is.
+func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (changed bool, err error) {
+	if o.print && !o.json {
+		_, err := stdout.Write(plan.File.New)
+		return false, err
+	}
+	var text strings.Builder
+	if _, err := readBeside(plan.File.Path); err != nil {
+		return false, hint.Failed(err, o.command()+" --workspace FOLDER, one of yours")
+	}
+	if !plan.File.Same() {
+		text.WriteString(o.difference(&plan.File))
+	}
+	for _, f := range plan.Beside {
+		old, err := readBeside(f.Path)
+		if err != nil {
+			return false, hint.Failed(err, o.command()+" --workspace FOLDER, one of yours")
+		}
+		if old == nil || string(old) != f.Text {
+			text.WriteString(o.difference(&integrate.File{Path: f.Path, Old: old, New: []byte(f.Text)}))
+		}
+	}
+	changed = text.Len() > 0
+	if o.copy {
+		same, err := sameProgram(o.copied())
+		if err != nil {
+			return false, hint.Failed(err, o.command())
+		}
+		if !same {
+			fmt.Fprintf(&text, "Binary file %s is to be a copy of this egressd\n", printable.Text(o.copied()))
+			changed = true
+		}
+	}
+	if !o.json {
+		_, err = io.WriteString(stdout, text.String())
+	}
+	return changed, err
+}
+
+func (o *devContainerOptions) copied() string {
+	folder, err := filepath.Abs(o.workspace)
+	if err != nil {
+		folder = o.workspace
+	}
+	return integrate.FeatureProgram(folder)
+}
+
+// write writes the settings last, so that they never name what is not there.
+func (o *devContainerOptions) write(plan *integrate.Plan) error {
+	for _, f := range plan.Beside {
+		if err := writePlanned(f); err != nil {
+			return err
+		}
+	}
+	if o.copy {
+		if err := copyProgram(o.copied()); err != nil {
+			return err
+		}
+	}
+	if plan.File.Same() {
+		return nil
+	}
+	return replaceSettings(&plan.File)
+}
+
+// A devContained is what init devcontainer tells a script.
+type devContained struct {
+	integrated
+	Sandbox string   `json:"sandbox"`
+	Beside  []string `json:"beside"`
+	Policy  string   `json:"policy,omitempty"` // what it lacks
+}
+
+func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, plan *integrate.Plan, wrote bool, missing string) error {
+	if o.json {
+		said := devContained{integrated: integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes}, Sandbox: o.sandbox, Policy: missing}
+		for _, f := range plan.Beside {
+			said.Beside = append(said.Beside, f.Path)
+		}
+		return cli.PrintJSON(stdout, said)
+	}
+	if wrote {
+		fmt.Fprintf(stderr, "egressd: wrote %s and the Feature beside it\n", printable.Text(plan.File.Path))
+	} else {
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable.Text(plan.File.Path))
+	}
+	for _, note := range plan.Notes {
+		fmt.Fprintf(stderr, "egressd: %s\n", note)
+	}
+	if missing != "" {
+		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", printable.Text(c.Path), missing)
+	}
+	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+shell.Word(o.workspace))
+	return nil
+}
+
+// readBeside returns nil where there is no file. A link is refused: whoever works in the
+// project could have made it.
+func readBeside(path string) ([]byte, error) {
+	for _, p := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path), path} {
+		if isLink(p) {
+			return nil, fmt.Errorf("%s is a link, and in a project none is followed", p)
+		}
+	}
+	text, err := durable.Plain(path, maxBeside)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// maxBeside is more than this program has, in bytes, which a Feature may hold.
+const maxBeside = 256 << 20
+
+func sameProgram(at string) (bool, error) {
+	old, err := readBeside(at)
+	if err != nil || old == nil {
+		return false, err
+	}
+	own, err := thisProgram()
+	return err == nil && string(old) == string(own), err
+}
+
+func copyProgram(to string) error {
+	own, err := thisProgram()
+	if err != nil {
+		return err
+	}
+	return durable.Replace(to, own, 0o755)
+}
+
+func thisProgram() ([]byte, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,134 @@
+package start
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/spf13/cobra"
+)
+
+// planOptions are how the files of an integration are written.
+type planOptions struct {
+	force, print, json bool
+}
+
+func (o *planOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace files that are there and differ")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the files and write nothing")
+	cli.JsonFlag(cmd, &o.json)
+}
+
+// maxThere is more than any file has that init would replace, in bytes.
+const maxThere = 2 << 20
+
+// A plannedFile is what init tells a script of a file.
+type plannedFile struct {
+	Path    string `json:"path"`
+	Written bool   `json:"written"`
+	Text    string `json:"text,omitempty"`
+}
+
+// carryOut shows what a plan changes, and writes it: all of it, or nothing where a
+// file is there that differs.
+func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) error {
+	var changed []integrate.Made
+	var there []string
+	for _, f := range plan.Files {
+		old, err := durable.Plain(f.Path, maxThere)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return hint.Failed(err, "egressd init --help")
+		}
+		exists := err == nil
+		if exists && string(old) == f.Text {
+			continue
+		}
+		changed = append(changed, f)
+		if exists {
+			there = append(there, f.Path)
+		}
+		if err := o.preview(stdout, f, string(old), exists); err != nil {
+			return err
+		}
+	}
+	if o.print {
+		return o.show(stdout, plan)
+	}
+	if len(there) > 0 && !o.force {
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
+	}
+	for _, f := range changed {
+		if err := writePlanned(f); err != nil {
+			return hint.Failed(err, "the same as a user who may write "+f.Path+", or with --print")
+		}
+	}
+	return o.done(stdout, stderr, plan, changed)
+}
+
+func (o *planOptions) preview(w io.Writer, f integrate.Made, old string, exists bool) error {
+	if o.json || o.print {
+		return nil
+	}
+	name := f.Path
+	if !exists {
+		name = "/dev/null"
+	}
+	_, err := io.WriteString(w, cli.UnifiedDiff(name, f.Path, old, f.Text))
+	return err
+}
+
+// show prints the files, each after a comment with its path where there is more than
+// one.
+func (o *planOptions) show(w io.Writer, plan integrate.Set) error {
+	for _, f := range plan.Files {
+		if o.json {
+			if err := cli.PrintJSON(w, plannedFile{Path: f.Path, Text: f.Text}); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(plan.Files) > 1 {
+			fmt.Fprintf(w, "# %s\n", f.Path)
+		}
+		if _, err := io.WriteString(w, f.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePlanned(f integrate.Made) error {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	return durable.Replace(f.Path, []byte(f.Text), f.Mode)
+}
+
+func (o *planOptions) done(stdout, stderr io.Writer, plan integrate.Set, changed []integrate.Made) error {
+	if o.json {
+		for _, f := range changed {
+			if err := cli.PrintJSON(stdout, plannedFile{Path: f.Path, Written: true}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(changed) == 0 {
+		fmt.Fprintln(stderr, "egressd: everything is there already")
+	}
+	for _, f := range changed {
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(f.Path))
+	}
+	for _, note := range plan.Notes {
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(note))
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package start
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/spf13/cobra"
+)
+
+func newInitK8sCommand() *cobra.Command {
+	var o planOptions
+	var path, image string
+	cmd := &cobra.Command{
+		Use:   "k8s",
+		Short: "Write a manifest of Kubernetes: an agent with egressd beside it",
+		Long: `Init k8s writes a pod: an agent without capabilities, egressd as its sidecar, and an
+init container that loads the rules between them. It prints what it writes,
+as a difference, and replaces nothing without --force.`,
+		Example: `  egressd init k8s --print
+  egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkImage(image, "egressd init k8s"); err != nil {
+				return err
+			}
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Kubernetes(path, image))
+		},
+	}
+	cmd.Flags().StringVarP(&path, "output", "o", "agent.yaml", "`FILE` to write")
+	cmd.Flags().StringVar(&image, "image", "egressd:latest", "`NAME` of egressd's image")
+	o.flags(cmd)
+	return cmd
+}
+
+// plainImage is the name of an image that is one word of YAML, without quotes.
+var plainImage = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/@-]*(:[A-Za-z0-9._@/-]+)*$`)
+})
+
+func checkImage(name, command string) error {
+	if plainImage().MatchString(name) {
+		return nil
+	}
+	return hint.Misused(fmt.Errorf("--image %q is no name of an image", name), command+" --image registry.example/egressd:1")
+}

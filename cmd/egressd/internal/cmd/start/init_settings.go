@@ -1,0 +1,320 @@
+package start
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/spf13/cobra"
+)
+
+// An integration is one kind of settings that init can write.
+type integration struct {
+	name, short, long string
+	// path is the file, for the working directory's project where that is asked for.
+	path func(project bool) (string, error)
+	// projects says that a project can have settings of its own.
+	projects bool
+	plan     func(path, address string) (*integrate.Plan, error)
+}
+
+// integrations are what init can write besides a policy.
+var integrations = []integration{
+	{
+		name: "claude", short: "Have Claude Code's sandbox use egressd", projects: true,
+		long: `Init claude sets sandbox.enabled, sandbox.network.httpProxyPort and
+sandbox.network.socksProxyPort in Claude Code's settings.json: that of the user
+($CLAUDE_CONFIG_DIR or ~/.claude), or with --project that of the working
+directory. They are for the commands that Claude Code runs in its sandbox.
+What holds all of Claude Code is egressd run -- claude, without any settings.`,
+		path: claudePath, plan: planClaude,
+	},
+	{
+		name: "codex", short: "Have the commands of Codex use egressd",
+		long: `Init codex has Codex start its commands with the variables of egressd env:
+[shell_environment_policy.set] in config.toml ($CODEX_HOME or ~/.codex). It does
+not give them a network, which is closed in Codex unless you open it.
+What holds all of Codex is egressd run -- codex, without any settings.`,
+		path: codexPath, plan: planCodex,
+	},
+}
+
+func newIntegrationCommand(i integration) *cobra.Command {
+	o := integrationOptions{of: i}
+	cmd := &cobra.Command{
+		Use:   i.name,
+		Short: i.short,
+		Long: i.long + `
+
+What would be written is shown as a difference. It is written with --yes, or
+when you say so on a terminal. Whatever else the file says stays; a setting
+that is there with another value is an error and is never replaced.`,
+		Example: "  egressd init " + i.name + "\n  egressd init " + i.name + " --listen 127.0.0.1:3130 --yes",
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy, on loopback (default: the first proxy listener of the policy)")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without a question")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the whole file as it would be, and write nothing")
+	if i.projects {
+		cmd.Flags().BoolVar(&o.project, "project", false, "the settings of the working directory, not those of the user")
+	}
+	return cmd
+}
+
+type integrationOptions struct {
+	of                        integration
+	config, listen            string
+	yes, print, project, json bool
+}
+
+func (o *integrationOptions) command() string { return "egressd init " + o.of.name }
+
+func (o *integrationOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
+	address, err := o.address()
+	if err != nil {
+		return err
+	}
+	path, err := o.of.path(o.project)
+	if err != nil {
+		return hint.Failed(err, o.command()+", in a folder of yours")
+	}
+	plan, err := o.of.plan(path, address)
+	if err != nil {
+		return o.refused(err)
+	}
+	file := &plan.File
+	if o.print && !o.json {
+		_, err := stdout.Write(file.New)
+		return err
+	}
+	if !o.json && !file.Same() {
+		if _, err := io.WriteString(stdout, o.difference(file)); err != nil {
+			return err
+		}
+	}
+	wrote := false
+	if !file.Same() && !o.print {
+		if err := o.agreed(stdin, stderr); err != nil {
+			return err
+		}
+		if err := replaceSettings(file); err != nil {
+			return hint.Failed(err, o.command()+", once more")
+		}
+		wrote = true
+	}
+	return o.done(stdout, stderr, plan, wrote)
+}
+
+// address is where the proxy is, as HOST:PORT on loopback: what the other program can
+// be told.
+func (o *integrationOptions) address() (string, error) {
+	next := o.command() + " --listen 127.0.0.1:3128"
+	address, user, err := config.ProxyAt(o.config, o.listen, "")
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(address, policy.UnixListener) || strings.HasPrefix(address, policy.TLSListener) || user != nil {
+		return "", hint.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", printable.Text(address)), next)
+	}
+	host, port, err := environ.SplitListen(address)
+	if err != nil {
+		return "", err
+	}
+	if !environ.ReachesOnlyHere(host) {
+		return "", hint.Failed(fmt.Errorf("%s is not on loopback", address), next)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func (o *integrationOptions) refused(err error) error {
+	var conflict *integrate.ConflictError
+	var shape *integrate.ShapeError
+	switch {
+	case errors.As(err, &conflict):
+		return hint.Failed(err, "change or remove it there if that is what you want, then "+o.command())
+	case errors.As(err, &shape) && shape.ByHand != "":
+		return hint.Failed(err, "write it by hand: "+strings.ReplaceAll(strings.TrimSpace(shape.ByHand), "\n", "; "))
+	default:
+		return hint.Failed(err, o.command()+" --print")
+	}
+}
+
+func (o *integrationOptions) difference(file *integrate.File) string {
+	name := file.Path
+	if file.Old == nil {
+		name = os.DevNull
+	}
+	return cli.UnifiedDiff(name, file.Path, string(file.Old), string(file.New))
+}
+
+// agreed asks, where somebody is there to answer.
+func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
+	left := hint.Failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
+	switch {
+	case o.yes:
+		return nil
+	case o.json || !isTerminal(stdin) || !isTerminal(stderr):
+		return left
+	}
+	fmt.Fprint(stderr, "egressd: write this? [y/N] ")
+	answer, _ := bufio.NewReader(io.LimitReader(stdin, 256)).ReadString('\n') // what cannot be read is no
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return left
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
+
+// replaceSettings writes the file in one step, with the mode that it has, unless it is not
+// what was shown any more.
+func replaceSettings(file *integrate.File) error {
+	mode := fs.FileMode(0o600)
+	now, err := durable.Plain(file.Path, maxThere)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && file.Old == nil:
+	case err != nil:
+		return err
+	case file.Old == nil || !bytes.Equal(now, file.Old):
+		return fmt.Errorf("%s has changed since it was read, and was left as it is", file.Path)
+	default:
+		info, err := os.Stat(file.Path)
+		if err != nil {
+			return err
+		}
+		mode = info.Mode().Perm()
+	}
+	if err := os.MkdirAll(filepath.Dir(file.Path), 0o700); err != nil {
+		return err
+	}
+	return durable.Replace(file.Path, file.New, mode)
+}
+
+// integrated is what init of an integration tells a script.
+type integrated struct {
+	Path    string   `json:"path"`
+	Written bool     `json:"written"`
+	Text    string   `json:"text"`
+	Notes   []string `json:"notes"`
+}
+
+func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrate.Plan, wrote bool) error {
+	if o.json {
+		return cli.PrintJSON(stdout, integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes})
+	}
+	if wrote {
+		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(plan.File.Path))
+	} else {
+		fmt.Fprintf(stderr, "egressd: %s says so already\n", printable.Text(plan.File.Path))
+	}
+	for _, note := range plan.Notes {
+		fmt.Fprintf(stderr, "egressd: %s\n", note)
+	}
+	fmt.Fprintln(stderr, "egressd: hint: egressd serve, before "+o.of.name+" is started")
+	return nil
+}
+
+// settingsPath is name in the folder that a variable names, else in a folder of the
+// home directory. Where it is a link, it is what that leads to.
+func settingsPath(variable, folder, name string) (string, error) {
+	dir := os.Getenv(variable)
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(home, folder)
+	}
+	path, err := filepath.Abs(filepath.Join(dir, name))
+	if err != nil {
+		return "", err
+	}
+	switch to, err := filepath.EvalSymlinks(path); {
+	case err == nil:
+		return to, nil
+	case errors.Is(err, fs.ErrNotExist) && !isLink(path):
+		return path, nil
+	default:
+		return "", fmt.Errorf("%s leads nowhere", path)
+	}
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// claudePath follows no link in a project: whoever works in it made that.
+func claudePath(project bool) (string, error) {
+	const name = "settings.json"
+	if !project {
+		return settingsPath("CLAUDE_CONFIG_DIR", ".claude", name)
+	}
+	folder, err := filepath.Abs(".claude")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, name)
+	if isLink(folder) || isLink(path) {
+		return "", fmt.Errorf("%s is a link, and in a project none is followed", path)
+	}
+	return path, nil
+}
+
+func codexPath(bool) (string, error) { return settingsPath("CODEX_HOME", ".codex", "config.toml") }
+
+func planClaude(path, address string) (*integrate.Plan, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		return nil, fmt.Errorf("%s: Claude Code is told a port alone, and goes to localhost, which may be 127.0.0.1", address)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	return integrate.Claude(path, uint16(number))
+}
+
+func planCodex(path, address string) (*integrate.Plan, error) {
+	vars, _, err := environ.ForProxy(address, nil)
+	if err != nil {
+		return nil, err
+	}
+	variables := make([]integrate.Variable, len(vars))
+	for i, v := range vars {
+		variables[i] = integrate.Variable{Name: v.Name, Value: v.Value}
+	}
+	return integrate.Codex(path, variables)
+}

@@ -1,0 +1,141 @@
+package start
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/policy"
+	"github.com/spf13/cobra"
+)
+
+func newInitSystemdCommand() *cobra.Command {
+	var o planOptions
+	var configFile, dir, program string
+	cmd := &cobra.Command{
+		Use:   "systemd",
+		Short: "Write units of systemd: a hardened service, and the sockets of the policy",
+		Long: `Init systemd writes a service and the sockets that it is started with, after the
+listeners of the policy. systemd holds the sockets, so that nobody is refused while
+egressd is started again, and ports below 1024 and tproxy need no capability. It
+prints what it writes, as a difference, and replaces nothing without --force.`,
+		Example: `  egressd init systemd --print
+  sudo egressd init systemd`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			units, err := unitsFor(configFile, dir, program)
+			if err != nil {
+				return err
+			}
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Systemd(units))
+		},
+	}
+	cmd.Flags().StringVar(&configFile, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
+	cmd.Flags().StringVar(&dir, "dir", "/etc/systemd/system", "`FOLDER` to write the units to")
+	cmd.Flags().StringVar(&program, "program", "", "`PATH` of egressd in the units (default: this program's)")
+	o.flags(cmd)
+	return cmd
+}
+
+// unitsFor reads what units depend on.
+func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
+	c, err := config.Load(configFile)
+	if err != nil {
+		return u, err
+	}
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return u, hint.Failed(err, "egressd init systemd --program PATH")
+		}
+	}
+	if u.Config, err = filepath.Abs(c.Path); err != nil {
+		return u, err
+	}
+	u.Dir, u.Program = dir, program
+	for _, path := range []string{u.Program, u.Config} {
+		if strings.ContainsAny(path, " \t\n%$\\\"';") {
+			return u, hint.Misused(fmt.Errorf("%q is no path that a unit can name as it is", path), "egressd init systemd --program /usr/bin/egressd --config /etc/egressd/egressd.yaml")
+		}
+	}
+	if err := nameSockets(c, &u); err != nil {
+		return u, hint.Misused(err, "correct listen in "+c.Path)
+	}
+	return u, nil
+}
+
+// nameSockets has units name the listeners.
+func nameSockets(c *config.Config, u *integrate.Units) error {
+	names := append([]string(nil), c.File.Listen.Proxy...)
+	for _, s := range c.File.Sandboxes {
+		if s.Listen != "" {
+			names = append(names, s.Listen)
+		}
+	}
+	for _, name := range names {
+		path, unix := strings.CutPrefix(name, policy.UnixListener)
+		switch {
+		case unix && strings.ContainsAny(path, " \t\n%"):
+			return fmt.Errorf("%s: a unit cannot name it", name)
+		case unix && c.AsksForUsers(name):
+			u.Users = append(u.Users, path)
+		case unix:
+			u.Proxy = append(u.Proxy, path)
+		default:
+			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, policy.TLSListener))
+		}
+	}
+	if path := c.OperatorSocket(); path != "" {
+		if strings.ContainsAny(path, " \t\n%") {
+			return fmt.Errorf("%s: a unit cannot name it", path)
+		}
+		u.Operator = append(u.Operator, path)
+	}
+	for _, at := range c.OperatorAt() {
+		if at.Port() == 0 {
+			return errors.New("a listener with port 0 would be another one each time")
+		}
+		u.Operator = append(u.Operator, at.String())
+	}
+	entered := len(c.File.Listen.Enter) > 0
+	for _, s := range c.File.Sandboxes {
+		entered = entered || s.Enter != ""
+	}
+	if entered {
+		return errors.New("sockets of enter are not for a service without rights; have them in a policy, and a service, of their own")
+	}
+	u.Names = c.File.Listen.DNS
+	for _, name := range c.File.Listen.Transparent {
+		at, tproxy, err := config.CaptureAt(name)
+		if err != nil {
+			return err
+		}
+		if tproxy {
+			u.TProxy = append(u.TProxy, at.String())
+		} else {
+			u.NAT = append(u.NAT, at.String())
+		}
+	}
+	for _, at := range c.Listeners() {
+		if at.Port() == 0 {
+			return errors.New("a listener with port 0 would be another one each time")
+		}
+	}
+	return checkNames(u)
+}
+
+// checkNames refuses addresses that systemd would read in another way.
+func checkNames(u *integrate.Units) error {
+	for _, name := range u.Proxy {
+		if at, err := netip.ParseAddrPort(name); !strings.HasPrefix(name, "/") && (err != nil || at.Addr().Zone() != "") {
+			return fmt.Errorf("%s: a unit needs an address and a port", name)
+		}
+	}
+	return nil
+}

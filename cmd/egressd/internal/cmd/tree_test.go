@@ -1,0 +1,72 @@
+package cmd
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestManPagesAreCurrent compares docs/man with what the commands say now.
+func TestManPagesAreCurrent(t *testing.T) {
+	kept, generated := filepath.Join("..", "..", "..", "..", "docs", "man"), t.TempDir()
+	if code := Run([]string{"man", generated}, io.Discard, os.Stderr); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	want, have := readFolder(t, generated), readFolder(t, kept)
+	for name, text := range want {
+		if !bytes.Equal(have[name], text) {
+			t.Errorf("docs/man/%s is not what the command says; in the root folder: go run ./cmd/egressd man docs/man", name)
+		}
+	}
+	for name := range have {
+		if want[name] == nil {
+			t.Errorf("docs/man/%s is about a command that does not exist; remove it", name)
+		}
+	}
+}
+
+func readFolder(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = text
+	}
+	return files
+}
+
+// TestEveryCommandIsExplained has every command and flag say what it is for,
+// and every name fit into the completion of a shell.
+func TestEveryCommandIsExplained(t *testing.T) {
+	for _, cmd := range Tree().Commands() {
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.ContainsAny(cmd.Name(), " :") {
+			t.Errorf("%s: %q is not a short line without a full stop", cmd.Name(), cmd.Short)
+		}
+		if !cmd.SilenceErrors && !cmd.Root().SilenceErrors {
+			t.Errorf("%s prints its errors itself", cmd.Name())
+		}
+	}
+}
+
+// TestEachCommandHasAGroup holds the help to the folders of the groups, with run in front.
+func TestEachCommandHasAGroup(t *testing.T) {
+	root := Tree()
+	for _, c := range root.Commands() {
+		if c.Name() != "help" && !root.ContainsGroup(c.GroupID) {
+			t.Errorf("%s has the group %q", c.Name(), c.GroupID)
+		}
+	}
+	if first := root.Groups()[0]; first.ID != "start" {
+		t.Errorf("the first group is %s", first.ID)
+	}
+}

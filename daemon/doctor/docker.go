@@ -1,0 +1,320 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A containerLook is what Docker's engine says of a container, as far as it matters for what
+// holds it.
+type containerLook struct {
+	Engine    string // version
+	Container dockerContainer
+	Networks  []dockerNetwork
+
+	rules     string                         // of the table of integrate.HostRules, as nft prints it
+	addresses func(string) ([]string, error) // of an interface of this host
+}
+
+type dockerContainer struct {
+	Name       string
+	HostConfig struct {
+		NetworkMode, PidMode, UsernsMode string
+		Privileged                       bool
+		CapAdd, CapDrop, DNS             []string
+	}
+	Config          struct{ Env []string }
+	Mounts          []struct{ Source, Destination string }
+	NetworkSettings struct {
+		Networks map[string]struct{ NetworkID, GlobalIPv6Address string }
+	}
+}
+
+type dockerNetwork struct {
+	ID, Name, Driver     string
+	Internal, EnableIPv6 bool
+	Options              map[string]string
+}
+
+// Container are about a running container, as it is seen from outside.
+func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
+	if !sandbox.PlainName(name) {
+		return nil, fmt.Errorf("%q is no name of a container", name)
+	}
+	var is struct{ Version string }
+	look := containerLook{addresses: interfaceAddresses}
+	if err := sandbox.AskDocker(socket, "/version", &is); err != nil {
+		return nil, err
+	}
+	look.Engine = is.Version
+	if err := sandbox.AskDocker(socket, "/containers/"+name+"/json", &look.Container); err != nil {
+		return nil, err
+	}
+	for _, n := range look.Container.NetworkSettings.Networks {
+		var network dockerNetwork
+		if n.NetworkID == "" {
+			continue // not started yet
+		}
+		if err := sandbox.AskDocker(socket, "/networks/"+n.NetworkID, &network); err != nil {
+			return nil, err
+		}
+		look.Networks = append(look.Networks, network)
+	}
+	slices.SortFunc(look.Networks, func(a, b dockerNetwork) int { return strings.Compare(a.Name, b.Name) })
+	if out, err := exec.Command("nft", "list", "table", "inet", "egressd-docker").Output(); err == nil {
+		look.rules = string(out)
+	}
+	return look.findings(cfg), nil
+}
+
+func interfaceAddresses(name string) (all []string, err error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := i.Addrs()
+	for _, a := range addrs {
+		if ip, _, err := net.ParseCIDR(a.String()); err == nil && !ip.IsLinkLocalUnicast() {
+			all = append(all, ip.String())
+		}
+	}
+	return all, err
+}
+
+// findings has each trap looked at; cfg is the policy in front of the container, or nil.
+func (l *containerLook) findings(cfg *config.Config) (all []Finding) {
+	for _, trap := range []func(*containerLook) Finding{
+		(*containerLook).hostNetwork, (*containerLook).sockets, (*containerLook).capabilities, (*containerLook).processes,
+		(*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
+	} {
+		all = append(all, trap(l))
+	}
+	if cfg != nil {
+		all = append(all, l.listener(cfg), l.authority(cfg))
+	}
+	return all
+}
+
+const byInit = "egressd init compose, or egressd init docker"
+
+func (l *containerLook) alone() bool { return l.Container.HostConfig.NetworkMode == "none" }
+
+func (l *containerLook) hostNetwork() Finding {
+	switch mode := l.Container.HostConfig.NetworkMode; {
+	case mode == "host":
+		return Finding{"network", "it has the network of the host", byInit}
+	case strings.HasPrefix(mode, "container:"):
+		return Finding{"network", "it has the network of another container", "egressd doctor --container " + strings.TrimPrefix(mode, "container:")}
+	case l.alone():
+		return Finding{Check: "network", Says: "none of Docker's"}
+	}
+	return Finding{Check: "network", Says: "its own"}
+}
+
+// sockets are those of what acts for others on this host.
+func (l *containerLook) sockets() Finding {
+	for _, m := range l.Container.Mounts {
+		if strings.HasSuffix(m.Source, ".sock") && !strings.HasSuffix(m.Source, "/enter.sock") || slices.Contains([]string{"/", "/run", "/var/run", "/run/containerd", "/run/podman"}, m.Source) {
+			return Finding{"sockets", m.Source + " is mounted at " + m.Destination + ": who connects there has others act outside", "the container without that mount"}
+		}
+	}
+	return Finding{Check: "sockets", Says: "none is mounted that egressd knows of"}
+}
+
+func (l *containerLook) capabilities() Finding {
+	const check = "capabilities"
+	h := &l.Container.HostConfig
+	if h.Privileged {
+		return Finding{check, "it is privileged: it becomes root of the host", "the container without --privileged"}
+	}
+	has := func(set []string, one string) bool {
+		return slices.ContainsFunc(set, func(c string) bool {
+			c = strings.TrimPrefix(strings.ToUpper(c), "CAP_")
+			return c == one || c == "ALL"
+		})
+	}
+	for _, one := range []string{"SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"} {
+		if has(h.CapAdd, one) {
+			return Finding{check, "it has " + one + ", by which it leaves what holds it", "the container without --cap-add " + one}
+		}
+	}
+	if l.alone() {
+		return Finding{Check: check, Says: "none by which it leaves"}
+	}
+	if has(h.CapAdd, "NET_ADMIN") {
+		return Finding{check, "it has NET_ADMIN: it takes addresses and routes that are not its own", "the container without --cap-add NET_ADMIN"}
+	}
+	if has(h.CapAdd, "NET_RAW") || !has(h.CapDrop, "NET_RAW") {
+		return Finding{check, "it has NET_RAW: it sends packets with addresses that are not its own", "--cap-drop NET_RAW, or cap_drop: [NET_RAW] in a compose file"}
+	}
+	return Finding{Check: check, Says: "none by which it leaves, or poses as another"}
+}
+
+func (l *containerLook) processes() Finding {
+	if mode := l.Container.HostConfig.PidMode; mode == "host" || strings.HasPrefix(mode, "container:") {
+		return Finding{"processes", "it sees those of " + strings.TrimPrefix(mode, "container:") + ", and what they have open", "the container without --pid"}
+	}
+	return Finding{Check: "processes", Says: "its own alone"}
+}
+
+// open are the networks that lead out.
+func (l *containerLook) open() (all []string) {
+	for _, n := range l.Networks {
+		if !n.Internal && n.Driver != "null" {
+			all = append(all, n.Name)
+		}
+	}
+	return all
+}
+
+func (l *containerLook) route() Finding {
+	if open := l.open(); len(open) > 0 {
+		return Finding{"route", "the network " + strings.Join(open, ", ") + " leads out past egressd: proxy variables are a request there", byInit}
+	}
+	return Finding{Check: "route", Says: "none leads out"}
+}
+
+func (l *containerLook) ipv6() Finding {
+	for _, n := range l.Networks {
+		if n.EnableIPv6 && !n.Internal {
+			return Finding{"ipv6", "the network " + n.Name + " has IPv6, and leads out by it", byInit}
+		}
+	}
+	return Finding{Check: "ipv6", Says: "no way out"}
+}
+
+// names is about Docker's own resolver in the container.
+func (l *containerLook) names() Finding {
+	const check = "names"
+	asks := l.Container.HostConfig.DNS
+	switch {
+	case l.alone():
+		return Finding{Check: check, Says: "nobody is asked"}
+	case len(l.open()) > 0:
+		return Finding{check, "they are asked for past egressd", byInit}
+	case len(asks) == 0 && !forwardsNoNames(l.Engine):
+		return Finding{check, "engine " + l.Engine + " asks the host's resolver for names, from internal networks too, where that is on loopback (CVE-2024-29018)", "--dns ADDR, or dns: in a compose file, with egressd's address in that network; or engine 23.0.11, 25.0.5 or 26"}
+	case len(asks) == 0:
+		return Finding{Check: check, Says: "nobody outside is asked"}
+	}
+	return Finding{Check: check, Says: "asked at " + strings.Join(asks, ", ")}
+}
+
+// forwardsNoNames reports whether an engine has the fix of CVE-2024-29018.
+func forwardsNoNames(version string) bool {
+	var n [3]int
+	for i, part := range strings.SplitN(version, ".", 3) {
+		digits := part
+		if end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+			digits = part[:end]
+		}
+		n[i], _ = strconv.Atoi(digits) // what is no number is an old one
+	}
+	patched := map[[2]int]int{{23, 0}: 11, {25, 0}: 5}
+	least, of := patched[[2]int{n[0], n[1]}]
+	return n[0] >= 26 || of && n[2] >= least
+}
+
+// host is about services of this host that listen on all of its addresses.
+func (l *containerLook) host() Finding {
+	const check = "host"
+	for _, n := range l.Networks {
+		if !n.Internal {
+			continue // it is out of there anyhow
+		}
+		bridge := n.Options["com.docker.network.bridge.name"]
+		if bridge == "" {
+			bridge = "br-" + n.ID[:min(12, len(n.ID))]
+		}
+		addresses, err := l.addresses(bridge)
+		switch {
+		case err != nil:
+			return Finding{check, "whether this host has an address in the network " + n.Name + " cannot be told here: " + err.Error(), "egressd doctor --container, on the host of the engine"}
+		case len(addresses) > 0 && !(strings.HasPrefix(bridge, integrate.BridgePrefix) && dropsFromSandboxes(l.rules)):
+			return Finding{check, "this host is " + strings.Join(addresses, ", ") + " in the network " + n.Name + ": what listens on its 0.0.0.0 can be reached", byInit + "; on an engine before 23, echo '" + integrate.HostRules + "' | nft -f -"}
+		}
+	}
+	return Finding{Check: check, Says: "its services are out of reach"}
+}
+
+// dropsFromSandboxes reports whether what nft prints has the rule for what comes to the host itself.
+func dropsFromSandboxes(rules string) bool {
+	_, chain, found := strings.Cut(rules, "hook input ")
+	chain, _, _ = strings.Cut(chain, "}")
+	for line := range strings.Lines(chain) {
+		f := strings.Fields(line)
+		if found && len(f) > 2 && f[0] == "iifname" && f[1] == `"`+integrate.BridgePrefix+`*"` && f[len(f)-1] == "drop" {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *containerLook) variable(name string) string {
+	for _, v := range l.Container.Config.Env {
+		if key, value, _ := strings.Cut(v, "="); key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// exceptions are those of NO_PROXY, where there is a way past the proxy.
+func (l *containerLook) exceptions() Finding {
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		if past := pastProxy(l.variable(name)); len(past) > 0 && len(l.open()) > 0 {
+			return Finding{"exceptions", name + " leads past egressd for " + strings.Join(past, ", "), name + "="}
+		}
+	}
+	return Finding{Check: "exceptions", Says: "none leads past egressd"}
+}
+
+// listener is about proxy variables that name another port, or another host.
+func (l *containerLook) listener(cfg *config.Config) Finding {
+	const check = "variables"
+	listeners := strings.Join(cfg.File.Listen.Proxy, " ")
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
+		value := l.variable(name)
+		address := strings.TrimSuffix(value[strings.LastIndexAny(strings.TrimSuffix(value, "/"), "/@")+1:], "/")
+		if value != "" && (address == "" || !slices.Contains(strings.Fields(listeners), address)) {
+			return Finding{check, name + " is " + address + ", where the policy has no listener", "one of " + listeners}
+		}
+	}
+	return Finding{Check: check, Says: "none leads elsewhere"}
+}
+
+// authority is about runtimes that would not trust the local authority, where the policy looks
+// inside TLS.
+func (l *containerLook) authority(cfg *config.Config) Finding {
+	const check = "certificates"
+	if !cfg.Inspects() {
+		return Finding{Check: check, Says: "the policy looks into no TLS"}
+	}
+	system := slices.ContainsFunc(l.Container.Mounts, func(m struct{ Source, Destination string }) bool {
+		return slices.Contains([]string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}, m.Destination)
+	})
+	var missing []string
+	for _, r := range []struct {
+		runtime, variable string
+		bySystem          bool
+	}{
+		{"curl", "CURL_CA_BUNDLE", true}, {"Go and OpenSSL", "SSL_CERT_FILE", true}, {"Python's requests", "REQUESTS_CA_BUNDLE", false},
+		{"Node", "NODE_EXTRA_CA_CERTS", false}, {"Java", "JAVA_TOOL_OPTIONS", false},
+	} {
+		if l.variable(r.variable) == "" && !(system && r.bySystem) {
+			missing = append(missing, r.runtime+" ("+r.variable+")")
+		}
+	}
+	if len(missing) > 0 {
+		return Finding{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca show"}
+	}
+	return Finding{Check: check, Says: "the variables name a bundle"}
+}

@@ -1,0 +1,101 @@
+package doctor
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/egressd/egressd/daemon/confine"
+	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/exits"
+)
+
+// selftest makes a sandbox without a policy, behind which nobody dials, and says
+// whether NAT captures there.
+func Selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err error) {
+	own4, own6 := egress.DefaultSynthetic().Own()
+	jail, err := sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: redirect})
+	if err != nil {
+		return nil, false, exits.NoSandbox(err)
+	}
+	defer jail.Close()
+	if err := confine.Memory(); err != nil {
+		return nil, false, err
+	}
+	sockets, err := jail.Sockets()
+	if err != nil {
+		return nil, false, exits.NoSandbox(err)
+	}
+	defer closeSockets(sockets)
+	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
+	tried, err = jail.Prepare(p)
+	if err != nil {
+		return nil, false, exits.NoSandbox(err)
+	}
+	return append(tried, arrivals(sockets)...), sockets.Redirected, nil
+}
+
+func closeSockets(s *sandbox.Sockets) {
+	for _, l := range append(s.TCP, s.DNSStreams...) {
+		l.Close()
+	}
+	for _, c := range s.DNS {
+		c.Close()
+	}
+	for _, d := range s.UDP {
+		d.Close()
+	}
+}
+
+// arriveWithin is how long what was sent in the same machine may take.
+const arriveWithin = 2 * time.Second
+
+// arrivals looks that what was sent in the sandbox came to its sockets.
+func arrivals(s *sandbox.Sockets) (all []sandbox.Attempt) {
+	for _, l := range s.TCP {
+		all = append(all, arrived("a connection", l, func() (netip.AddrPort, error) {
+			c, err := l.Accept()
+			if err != nil {
+				return netip.AddrPort{}, err
+			}
+			defer c.Close()
+			return netip.ParseAddrPort(c.LocalAddr().String())
+		}, !s.Redirected))
+	}
+	for _, d := range s.UDP {
+		all = append(all, arrived("a datagram", d, func() (netip.AddrPort, error) {
+			g, err := d.Next()
+			return g.To, err
+		}, true))
+	}
+	return all
+}
+
+// arrived waits for one. Its address is known there unless NAT has changed it.
+func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) sandbox.Attempt {
+	late := time.AfterFunc(arriveWithin, func() { from.Close() })
+	defer late.Stop()
+	to, err := next()
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return sandbox.Attempt{Name: what, Escaped: "it did not arrive at egressd"}
+	case err != nil:
+		return sandbox.Attempt{Name: what, Escaped: err.Error()}
+	}
+	a := sandbox.Attempt{Name: what + " over " + familyOf(to.Addr())}
+	if known && !sandbox.IsAttempted(to) {
+		a.Escaped = "one to " + to.String() + " arrived instead"
+	}
+	return a
+}
+
+func familyOf(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
