@@ -132,6 +132,9 @@ func (h *Hello) parseALPN(r reader) (problem string) {
 			return bad
 		}
 	}
+	if n > listMost {
+		return "too many protocols"
+	}
 	h.ALPN = make([]string, 0, n)
 	for len(list) > 0 {
 		name, _ := list.vector8()
@@ -170,6 +173,9 @@ func (h *Hello) parseSignatures(r reader) (problem string) {
 	list, ok := r.only16()
 	if !ok || len(list)%2 != 0 {
 		return "bad signature_algorithms"
+	}
+	if len(list)/2 > listMost {
+		return "too many signature algorithms"
 	}
 	h.signatures = list
 	return ""

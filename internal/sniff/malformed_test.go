@@ -144,6 +144,31 @@ func TestTooManyExtensions(t *testing.T) {
 	checkName(t, "33 unknown extensions", refused)(ParseHello(one(extensions...)))
 }
 
+// A fingerprint sorts and sums these lists: tens of thousands of entries would keep an event loop
+// busy for milliseconds, for each hello.
+func TestLongListsAreRefused(t *testing.T) {
+	numbers := func(n int) (list []byte) {
+		for i := range n {
+			list = append(list, uint16s(uint16(i))...)
+		}
+		return list
+	}
+	for _, row := range []struct {
+		name   string
+		stream func(n int) []byte
+	}{
+		{"cipher suites", func(n int) []byte { return inRecords(hello{suites: numbers(n)}.message(), maxRecord) }},
+		{"protocols", func(n int) []byte { return one(alpn(slices.Repeat([]string{"h2"}, n)...)) }},
+		{"signature algorithms", func(n int) []byte { return one(extension(extSignatureAlgorithms, vec16(numbers(n)))) }},
+	} {
+		h, err := ParseHello(row.stream(512))
+		if err != nil || len(h.JA4()) != 36 {
+			t.Errorf("512 %s: %v", row.name, err)
+		}
+		checkName(t, "513 "+row.name, refused)(ParseHello(row.stream(513)))
+	}
+}
+
 func TestMalformedErrorHidesTheClient(t *testing.T) {
 	_, err := ParseHello(one(serverName("secret\x00.test")))
 	var bad *MalformedError

@@ -72,6 +72,10 @@ func parseMessage(message []byte) (Hello, error) {
 	return h, nil
 }
 
+// listMost bounds the lists that a fingerprint sorts or sums: an event loop waits for that. IANA has
+// registered fewer than 400 cipher suites.
+const listMost = 512
+
 // parse reads the body of a ClientHello (RFC 8446, section 4.1.2).
 func (h *Hello) parse(r reader) (problem string) {
 	version, ok := r.uint16()
@@ -87,6 +91,9 @@ func (h *Hello) parse(r reader) (problem string) {
 	suites, ok := r.vector16()
 	if !ok || len(suites) == 0 || len(suites)%2 != 0 {
 		return "bad list of cipher suites"
+	}
+	if len(suites)/2 > listMost {
+		return "too many cipher suites"
 	}
 	if !offersNullCompression(&r) {
 		return "bad list of compression methods"
