@@ -7,10 +7,9 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// cef writes a line of ArcSight's Common Event Format, version 0. Control characters
-// and others that are not printable ASCII, for which the format has no escapes but
-// those of newlines, stand as \uXXXX; a backslash before "u" does so too, which keeps
-// texts apart. A value that is longer than its key may hold is cut.
+// cef writes a line of ArcSight's Common Event Format, version 0. The format escapes only newlines, so all
+// other characters outside printable ASCII are written as \uXXXX. A backslash before "u" is escaped the
+// same way, which keeps the texts distinguishable. Values beyond the length of their key are cut.
 func cef(b []byte, r *egress.Record, from Origin) []byte {
 	f := factsOf(r)
 	c := cefWriter{b: b}
@@ -25,8 +24,8 @@ func cef(b []byte, r *egress.Record, from Origin) []byte {
 }
 
 type cefWriter struct {
-	b     []byte
-	begun bool // there is a value already
+	b       []byte
+	started bool // a value was written
 }
 
 func (c *cefWriter) header(f *facts, from Origin) {
@@ -64,8 +63,8 @@ func (c *cefWriter) traffic(f *facts) {
 		c.str("requestMethod", f.HTTP.Method, 1023)
 		c.str("request", f.url(), 1023)
 	}
-	// The format calls in what flows from the source to the destination.
-	if up, down, told := f.bytes(); told {
+	// CEF names the direction from source to destination "in".
+	if up, down, known := f.bytes(); known {
 		c.num("in", up)
 		c.num("out", down)
 	}
@@ -79,7 +78,7 @@ func (c *cefWriter) traffic(f *facts) {
 	}
 }
 
-// custom writes what the format leaves to the device, each with its label.
+// custom writes the fields that CEF leaves to the device, each with its label.
 func (c *cefWriter) custom(f *facts) {
 	c.labelled("cs1", "sandbox", f.Sandbox)
 	c.labelled("cs2", "rule", f.rule())
@@ -109,7 +108,7 @@ func (c *cefWriter) labelled(key, label, value string) {
 	}
 }
 
-// address writes an IPv4 address under its key; IPv6 has keys of its own.
+// address writes an address under its key. CEF has separate keys for IPv6.
 func (c *cefWriter) address(key, six, label, value string) {
 	if strings.Contains(value, ":") {
 		c.str(six, value, 1023)
@@ -127,18 +126,18 @@ func (c *cefWriter) some(key string, n int64) {
 
 func (c *cefWriter) num(key string, n int64) { c.str(key, strconv.FormatInt(n, 10), 1023) }
 
-// str writes a value, of which most characters are kept.
-func (c *cefWriter) str(key, value string, most int) {
+// str writes at limit limit characters of a value.
+func (c *cefWriter) str(key, value string, limit int) {
 	if value == "" {
 		return
 	}
-	if c.begun {
+	if c.started {
 		c.b = append(c.b, ' ')
 	}
-	c.begun = true
+	c.started = true
 	c.b = append(c.b, key...)
 	c.b = append(c.b, '=')
-	c.b = append(c.b, cefValue.Replace(visible(cut(value, most), true))...)
+	c.b = append(c.b, cefValue.Replace(visible(cut(value, limit), true))...)
 }
 
 var (
@@ -146,10 +145,9 @@ var (
 	cefValue  = strings.NewReplacer(`\`, `\\`, `=`, `\=`, "\n", `\n`, "\r", `\r`)
 )
 
-// visible writes what is not printable ASCII as \uXXXX, and so a backslash that
-// could be taken for the beginning of such an escape. Newlines stay where the
-// caller can escape them. A space at either end, which readers strip, is one of
-// those that are escaped, and so is what [writer.quote] escapes.
+// visible escapes characters outside printable ASCII as \uXXXX, and a backslash that would look like such
+// an escape. If newlines is true, the caller escapes them. A space at either end is escaped because
+// readers strip it. "##" is escaped as in [writer.quote].
 func visible(s string, newlines bool) string {
 	w := writer{}
 	for i, c := range s {

@@ -6,12 +6,12 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// ecsVersion is the version of the Elastic Common Schema that [ecs] writes. What
-// it writes has the same names and meaning in 8.x and 9.x.
+// ecsVersion is the version of the Elastic Common Schema that [ecs] writes. Its fields have the same names
+// and meaning in 8.x and 9.x.
 const ecsVersion = "8.17.0"
 
-// ecs writes an event of the Elastic Common Schema, as nested objects. What the
-// schema has no field for is under "egressd".
+// ecs writes an event of the Elastic Common Schema as nested objects. Fields unknown to the schema are
+// under "egressd".
 func ecs(b []byte, r *egress.Record, from Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
@@ -103,8 +103,8 @@ func ecsTypes(f *facts, types []string) []string {
 	return types
 }
 
-// ecsOutcome is the outcome as the observer sees it, so that to refuse is a
-// success: the schema's own example of a firewall has it so.
+// ecsOutcome returns the outcome from the observer's view: a denial is a success, as in the schema's
+// example of a firewall.
 func ecsOutcome(f *facts) string {
 	switch {
 	case f.failed:
@@ -130,12 +130,12 @@ func ecsAction(f *facts) string {
 }
 
 func (w *writer) ecsTraffic(f *facts) {
-	up, down, told := f.bytes()
+	up, down, known := f.bytes()
 	w.object("source", func() {
 		w.str("address", f.srcIP)
 		w.str("ip", f.srcIP)
 		w.some("port", int64(f.srcPort))
-		if told {
+		if known {
 			w.num("bytes", up)
 		}
 	})
@@ -144,7 +144,7 @@ func (w *writer) ecsTraffic(f *facts) {
 		w.str("domain", f.host)
 		w.str("ip", f.dstIP)
 		w.some("port", int64(f.dstPort))
-		if told {
+		if known {
 			w.num("bytes", down)
 		}
 	})
@@ -152,7 +152,7 @@ func (w *writer) ecsTraffic(f *facts) {
 		w.str("direction", "egress")
 		w.str("transport", f.transport())
 		w.str("protocol", f.application())
-		if told {
+		if known {
 			w.num("bytes", up+down)
 		}
 	})

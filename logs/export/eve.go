@@ -14,12 +14,12 @@ import (
 const (
 	eveTime = "2006-01-02T15:04:05.000000-0700"
 
-	// eveGenerator is the "gid" of the alerts: it tells egressd's numbers from those
-	// of Suricata's rules, whose generator is 1.
+	// eveGenerator is the "gid" of alerts. It separates egressd's signature ids from those of Suricata's
+	// rules, whose generator is 1.
 	eveGenerator = 3128
 )
 
-// eveSignatures are the numbers of the classes in alerts. They stay what they are.
+// eveSignatures are the signature ids of decision classes. Published ids never change.
 var eveSignatures = map[policy.Class]int64{
 	policy.DefaultDeny: 1, policy.RuleDeny: 2, policy.MethodDenied: 3, policy.PathDenied: 4, policy.AddressDenied: 5,
 	policy.NameMismatch: 6, policy.NoServerName: 7, policy.NotTLS: 8, policy.ECHRefused: 9, policy.MalformedRequest: 10,
@@ -29,13 +29,12 @@ var eveSignatures = map[policy.Class]int64{
 	policy.AskPending: 26, policy.AskTimeout: 27,
 }
 
-// eveOther is the number of a class that has none, and of a signal.
+// eveOther is the signature id of signals and of classes without an id.
 const eveOther = 999
 
-// eve writes events of Suricata's EVE log: an alert for what is refused or noticed;
-// flow, with http or tls beside it, when a flow ends; dns for a question. A flow
-// that is open has no event yet, as in Suricata, and what egressd says of itself
-// has none at all.
+// eve writes events of Suricata's EVE log. A denial or a signal becomes an alert. The end of a flow
+// becomes a flow event, with an http or tls event. A question becomes a dns event. Suricata has no event
+// for an open flow, and none fits records about egressd itself.
 func eve(b []byte, r *egress.Record, from Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
@@ -114,7 +113,7 @@ func (w *writer) eveEnd(f *facts, from Origin) {
 	}
 	w.eveEvent("flow", f, from, func() {
 		w.object("flow", func() {
-			if up, down, told := f.bytes(); told {
+			if up, down, known := f.bytes(); known {
 				w.num("bytes_toserver", up)
 				w.num("bytes_toclient", down)
 			}
@@ -136,7 +135,7 @@ func appendBool(b []byte, set bool) []byte {
 	return append(b, "false"...)
 }
 
-// eveReason is why the flow ended, in Suricata's words.
+// eveReason returns Suricata's word for the end of a flow.
 func eveReason(f *facts) string {
 	switch {
 	case f.cut, f.denied:
@@ -144,7 +143,7 @@ func eveReason(f *facts) string {
 	case f.Outcome == "idle-timeout", f.Outcome == "lifetime":
 		return "timeout"
 	}
-	return "" // it ended by itself; Suricata has no word for that
+	return "" // Suricata has no word for a regular end
 }
 
 func (w *writer) eveHTTP(f *facts) {
@@ -194,8 +193,7 @@ func (w *writer) eveQuery(f *facts, kind string) {
 	w.str("rrtype", kind)
 }
 
-// flowNumber is a flow's ID as the number that its characters spell, which has no
-// more than 50 bits; 0 where it is not one.
+// flowNumber decodes a flow id to a number of at limit 50 bits. It returns 0 for other texts.
 func flowNumber(id string) int64 {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	if len(id) > 10 {
@@ -212,10 +210,9 @@ func flowNumber(id string) int64 {
 	return n
 }
 
-// communityID is the Community ID (version 1, seed 0) of a connection that was
-// captured: a sensor between the sandbox and egressd sees those addresses and
-// ports. The connections to and from a proxy have two others, of which no record
-// knows all, and get none.
+// communityID returns the Community ID (version 1, seed 0) of a captured connection, which a sensor
+// between sandbox and egressd computes from the same addresses. No record holds all addresses of the
+// connections to and from a proxy, so those have no ID.
 func communityID(f *facts) string {
 	src, err := netip.ParseAddr(f.srcIP)
 	dst, err2 := netip.ParseAddr(f.dstIP)

@@ -1,40 +1,37 @@
-// Package export writes audit records in the forms that other programs read:
-// OCSF, ECS, Zeek, Suricata's EVE, CEF, OpenTelemetry and syslog. Its functions
-// are pure: a record goes in, text comes out. It opens no file and no
-// connection, and leaves out what a record does not say rather than guess.
+// Package export converts audit records to the formats of other programs: OCSF, ECS, Zeek, Suricata's EVE,
+// CEF, OpenTelemetry and syslog. Its functions are pure; the package opens no file and no connection.
+// Values that a record lacks are left out.
 //
 //	encode, ok := export.Named("ocsf")
 //	text = encode(text[:0], record, export.Origin{Version: "1.4.0", Host: "build-7"})
 //
-// Every text in a record may have been chosen by a program in a sandbox. What is
-// written is printable ASCII and one event a line, whatever the record holds;
-// whoever reads it by the rules of its form gets each text back as it was, or,
-// where the form has a limit, its beginning.
+// A program in a sandbox may choose any text of a record. The output is therefore always printable ASCII
+// with one event per line. A reader of the format gets each text back unchanged, or its beginning if the
+// format limits the length.
 //
-// A record is exported as it stands: the one that opens a flow and the one that
-// ends it are two events. Both hold who, where and why, so that nothing has to be
-// remembered in between.
+// The record that opens a flow and the record that ends it are separate events. Both name the sandbox, the
+// destination and the decision, so an encoder keeps no state.
 package export
 
 import (
+	"os"
 	"slices"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/version"
 )
 
-// Origin is what events say of where they come from.
+// An Origin identifies the source of events.
 type Origin struct {
 	Version string // of egressd
 	Host    string // name of the machine; may be empty
 }
 
-// An Encoder appends the events of a record to b, each with a newline at its end.
-// It appends nothing where its form has no word for what the record says. It is
-// safe for concurrent use.
+// An Encoder appends the events of a record to b, each with a newline. It appends nothing if the format
+// cannot express the record. It is safe for concurrent use.
 type Encoder func(b []byte, r *egress.Record, from Origin) []byte
 
-// encoders are the forms by name. "json" is not among them: that is the line as
-// it is stored.
+// encoders are the formats by name. The format "json" is the stored line and needs no encoder.
 var encoders = map[string]Encoder{
 	"ocsf": ocsf,
 	"ecs":  ecs,
@@ -43,13 +40,13 @@ var encoders = map[string]Encoder{
 	"cef":  cef,
 }
 
-// Named returns the encoder of a form, and whether there is one.
+// Named returns the encoder of a format and whether it exists.
 func Named(name string) (Encoder, bool) {
 	e, ok := encoders[name]
 	return e, ok
 }
 
-// Formats lists the names that [Named] knows, in the order of the alphabet.
+// Formats returns the names that [Named] knows, sorted.
 func Formats() []string {
 	var names []string
 	for name := range encoders {
@@ -57,4 +54,13 @@ func Formats() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Here returns the origin of this process. Host is empty if the machine has no name.
+func Here() Origin {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	return Origin{Version: version.This().Version, Host: host}
 }

@@ -11,32 +11,32 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// facts are what the forms ask of a record, worked out once.
+// facts are values derived from a record that several formats need.
 type facts struct {
 	*egress.Record
 	kind   topic
-	denied bool // by a decision: now, or, where cut is set, after it had been allowed
-	cut    bool // a later policy, or the end of egressd, ended the flow
-	ended  bool // the record is about the end of a flow
-	failed bool // the network or the upstream did not do its part
+	denied bool // by a decision; if cut is set, the flow was allowed before
+	cut    bool // a later policy or the end of egressd ended the flow
+	ended  bool // the record describes the end of a flow
+	failed bool // the network or the upstream failed
 
 	srcIP, dstIP     string
 	srcPort, dstPort uint16
-	host             string // that was asked for; empty where an address was
+	host             string // requested host name; empty if an address was requested
 }
 
-// A topic is what a record is about, as other forms divide the world.
+// A topic is the subject of a record, in the categories of other formats.
 type topic uint8
 
 const (
 	aboutFlow     topic = iota // a connection
 	aboutRequest               // an HTTP request
-	aboutQuestion              // a question for a name
-	aboutItself                // egressd: start, stop, recovery, policy
-	aboutSignal                // something that was noticed, and is no decision
+	aboutQuestion              // a DNS question
+	aboutItself                // egressd itself: start, stop, recovery, policy
+	aboutSignal                // an observation without a decision
 )
 
-// classUDP is the class of the one refusal that is about a datagram.
+// classUDP is the only class that concerns a datagram.
 const classUDP = string(policy.UDPDenied)
 
 const outcomeCut = "cut"
@@ -70,10 +70,10 @@ func topicOf(r *egress.Record) topic {
 	}
 }
 
-// destination takes the address that was dialled, else the one that was asked for,
-// else the first of those that were decided.
+// destination sets the destination: the dialled address, else the requested address, else the first
+// decided address.
 func (f *facts) destination() {
-	if f.Dst == nil || f.kind == aboutQuestion { // whom a name server asks is in no record
+	if f.Dst == nil || f.kind == aboutQuestion { // no record holds the address of the name server
 		return
 	}
 	f.dstPort = f.Dst.Port
@@ -93,8 +93,7 @@ func (f *facts) destination() {
 	}
 }
 
-// name is the host that was asked for, as a name or an address, or the name that
-// was asked about.
+// name returns the requested host or address, or the name of a DNS question.
 func (f *facts) name() string {
 	switch {
 	case f.DNS != nil:
@@ -105,7 +104,7 @@ func (f *facts) name() string {
 	return ""
 }
 
-// transport is "tcp" or "udp", or empty where the record does not tell.
+// transport returns "tcp" or "udp", or "" if the record does not say.
 func (f *facts) transport() string {
 	switch {
 	case f.class() == classUDP:
@@ -116,8 +115,7 @@ func (f *facts) transport() string {
 	return "tcp"
 }
 
-// application is what is spoken, as far as it was looked at: "http", "dns", "tls",
-// or empty.
+// application returns "http", "dns", "tls" or "".
 func (f *facts) application() string {
 	switch {
 	case f.kind == aboutRequest:
@@ -160,8 +158,7 @@ func decision(f *facts, part func(*egress.RecordDecision) string) string {
 	return part(f.Decision)
 }
 
-// code is why a flow did not do what was asked of it: the class of a refusal, or
-// how it ended.
+// code returns the class of a denial, else the outcome of the flow.
 func (f *facts) code() string {
 	if class := f.class(); class != "" {
 		return class
@@ -169,17 +166,17 @@ func (f *facts) code() string {
 	return f.Outcome
 }
 
-// A level is how much somebody should care.
+// A level is the severity of a record.
 type level uint8
 
 const (
-	informational level = iota // what was allowed, and egressd's own comings and goings
-	low                        // what no rule allows
-	medium                     // what is refused whatever the rules say, or looks like a way around them
-	high                       // what was noticed, and what keeps egressd from deciding or recording
+	informational level = iota // allowed traffic; start and stop of egressd
+	low                        // traffic that no rule allows
+	medium                     // traffic that no rule can allow, and attempts to bypass rules
+	high                       // signals, and failures to decide or to record
 )
 
-// level of a record. What a rule marks ("log") is at least medium.
+// level returns the severity. A record marked by a rule ("log") has at least medium.
 func (f *facts) level() level {
 	l := f.plainLevel()
 	if f.Decision != nil && f.Decision.Log {
@@ -206,8 +203,7 @@ func (f *facts) plainLevel() level {
 	}
 }
 
-// url is what was asked for of an HTTP server, without its query, which no record
-// holds.
+// url returns the requested URL. Records hold no query.
 func (f *facts) url() string {
 	if f.HTTP == nil || f.Dst == nil {
 		return ""
@@ -229,7 +225,7 @@ func (f *facts) scheme() string {
 	return "http"
 }
 
-// program is the name of the file that a sandbox's program executes.
+// program returns the file name of the executable.
 func (f *facts) program() string {
 	if f.Process == nil || f.Process.Exe == "" {
 		return ""
@@ -237,23 +233,23 @@ func (f *facts) program() string {
 	return filepath.Base(strings.TrimSuffix(f.Process.Exe, " (deleted)"))
 }
 
-// sentence says in a line for people what the record says.
+// sentence returns a short description for people.
 func (f *facts) sentence() string {
 	switch {
 	case f.kind == aboutItself, f.kind == aboutSignal:
 		return strings.TrimSpace(string(f.Kind) + " " + firstOf(f.noticed(), f.reason()))
 	case f.cut:
-		return "cut " + f.place()
+		return "cut " + f.subject()
 	case f.denied:
-		return "denied " + f.place() + " " + f.class()
+		return "denied " + f.subject() + " " + f.class()
 	case f.ended:
-		return "ended " + f.place() + " " + f.Outcome
+		return "ended " + f.subject() + " " + f.Outcome
 	default:
-		return "allowed " + f.place()
+		return "allowed " + f.subject()
 	}
 }
 
-// noticed is what a signal says, or a note.
+// noticed describes the signal, or returns the note.
 func (f *facts) noticed() string {
 	if s := f.Signal; s != nil {
 		return strings.TrimSpace(s.What + " " + s.Name + " in " + s.Where + " " + s.Encoding)
@@ -261,15 +257,15 @@ func (f *facts) noticed() string {
 	return f.Note
 }
 
-func (f *facts) place() string {
-	place := firstOf(f.name(), "what nobody could read")
+func (f *facts) subject() string {
+	text := firstOf(f.name(), "what nobody could read")
 	if f.dstPort != 0 {
-		place += ":" + strconv.Itoa(int(f.dstPort))
+		text += ":" + strconv.Itoa(int(f.dstPort))
 	}
 	if f.kind == aboutRequest {
-		place = f.HTTP.Method + " " + place
+		text = f.HTTP.Method + " " + text
 	}
-	return place
+	return text
 }
 
 func firstOf(texts ...string) string {
@@ -281,16 +277,15 @@ func firstOf(texts ...string) string {
 	return ""
 }
 
-// bytes are those that went up and down, and whether the record tells.
-func (f *facts) bytes() (up, down int64, told bool) {
+// bytes returns the payload bytes, and whether the record has them.
+func (f *facts) bytes() (up, down int64, known bool) {
 	if f.Bytes == nil {
 		return 0, 0, false
 	}
 	return f.Bytes.Up, f.Bytes.Down, true
 }
 
-// questionTypes are the types that were asked for: one, or the two that a lookup for
-// a flow asks for at once.
+// questionTypes returns the types of a DNS question. A lookup for a flow asks for A and AAAA at once.
 func (f *facts) questionTypes() []string {
 	if f.DNS.Type == "A AAAA" {
 		return []string{"A", "AAAA"}

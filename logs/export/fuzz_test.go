@@ -191,11 +191,11 @@ func checkCEF(t *testing.T, line string, r *egress.Record) {
 	}
 	s := cefSchema()
 	for key, value := range extension {
-		most, ok := s.Keys.(map[string]any)[key].(float64)
+		limit, ok := s.Keys.(map[string]any)[key].(float64)
 		if !ok {
 			t.Fatalf("there is no key %s", key)
 		}
-		if n := len([]rune(seen(value))); most > 0 && float64(n) > most {
+		if n := len([]rune(seen(value))); limit > 0 && float64(n) > limit {
 			t.Fatalf("%s has %d characters", key, n)
 		}
 	}

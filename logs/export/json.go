@@ -2,16 +2,16 @@ package export
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// A writer appends members of JSON objects in the order in which they are
-// given. Members without a value are left out, and so are objects without
-// members. It writes printable ASCII only.
+// A writer appends members of JSON objects in call order. It leaves out empty members and empty objects.
+// The output is printable ASCII.
 type writer struct{ b []byte }
 
-// line writes one object on a line of its own.
+// line writes one object on its own line.
 func (w *writer) line(members func()) {
 	w.b = append(w.b, '{')
 	members()
@@ -24,7 +24,7 @@ func (w *writer) comma() {
 	}
 }
 
-// key writes the name of a member. Names are the program's own.
+// key writes the name of a member, which must be a constant without special characters.
 func (w *writer) key(name string) {
 	w.comma()
 	w.b = append(w.b, '"')
@@ -57,7 +57,7 @@ func (w *writer) num(name string, n int64) {
 	w.b = strconv.AppendInt(w.b, n, 10)
 }
 
-// some writes a number that is left out when 0.
+// some writes a number unless it is 0.
 func (w *writer) some(name string, n int64) {
 	if n != 0 {
 		w.num(name, n)
@@ -71,7 +71,7 @@ func (w *writer) flag(name string, set bool) {
 	}
 }
 
-// strs writes a list of texts, without those that are empty.
+// strs writes a list without its empty texts.
 func (w *writer) strs(name string, values ...string) {
 	start := len(w.b)
 	w.key(name)
@@ -104,10 +104,9 @@ func (w *writer) time(name string, t time.Time, layout string) {
 
 const hexDigits = "0123456789abcdef"
 
-// quote writes a JSON string. What is not printable ASCII is escaped by its
-// UTF-16 code units; bytes that are not UTF-8 become U+FFFD, as they do in
-// encoding/json. A number sign behind another is escaped, too: runners of CI jobs
-// take "##[" in their log for a command.
+// quote writes a JSON string. Characters outside printable ASCII are escaped as UTF-16 code units. Invalid
+// UTF-8 becomes U+FFFD, as in encoding/json. The second of two number signs is escaped, because CI runners
+// take "##[" in their log as a command.
 func (w *writer) quote(s string) {
 	w.b = append(w.b, '"')
 	for _, c := range s {
@@ -133,14 +132,98 @@ func (w *writer) unit(c rune) {
 	w.b = append(w.b, '\\', 'u', hexDigits[c>>12&15], hexDigits[c>>8&15], hexDigits[c>>4&15], hexDigits[c&15])
 }
 
-// cut is the beginning of s, at most so many bytes long, without half a
-// character at its end.
-func cut(s string, most int) string {
-	if len(s) <= most {
+// cut returns at limit limit bytes from the beginning of s, without splitting a character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most]
+	return s[:limit]
+}
+
+// rest writes the fields of the record that a format has no members for, under their names in the record.
+func (w *writer) rest(f *facts) {
+	w.str("kind", string(f.Kind))
+	w.num("seq", f.Seq)
+	w.some("count", f.Count)
+	if n := f.Names; n != nil {
+		w.object("names", func() {
+			w.str("first", n.First)
+			w.str("last", n.Last)
+		})
+	}
+	w.str("flow", f.Flow)
+	w.str("sandbox", f.Sandbox)
+	if c := f.Container; c != nil {
+		w.object("container", func() {
+			w.str("id", c.ID)
+			w.str("name", c.Name)
+			w.str("image", c.Image)
+			w.str("project", c.Project)
+			w.str("service", c.Service)
+		})
+	}
+	w.str("via", f.Via)
+	w.str("action", f.action())
+	w.str("class", f.class())
+	w.str("rule", f.rule())
+	w.str("layer", f.layer())
+	w.str("policy", f.digest())
+	if d := f.Decision; d != nil {
+		w.strs("allowed_if", d.AllowedIf...)
+		w.flag("log", d.Log)
+	}
+	if d := f.Dst; d != nil {
+		w.str("host", d.Host)
+		w.str("dst_class", d.Class)
+		w.strs("addrs", d.Addrs...)
+	}
+	if t := f.TLS; t != nil {
+		w.strs("alpn", t.ALPN...)
+		w.flag("ech", t.ECH)
+		w.flag("inspected", t.Inspected)
+	}
+	w.restShadow(f)
+	if s := f.Signal; s != nil {
+		w.object("signal", func() {
+			w.str("what", s.What)
+			w.str("name", s.Name)
+			w.str("where", s.Where)
+			w.str("encoding", s.Encoding)
+		})
+	}
+	w.str("outcome", f.Outcome)
+	w.str("raw", f.Raw)
+	w.str("note", f.Note)
+}
+
+func (w *writer) restShadow(f *facts) {
+	s := f.Shadow
+	if s == nil {
+		return
+	}
+	w.object("shadow", func() {
+		w.str("action", s.Action)
+		w.str("rule", s.Rule)
+		w.str("layer", s.Layer)
+		w.str("reason", s.Reason)
+		w.str("class", s.Class)
+		w.flag("inspect", s.Inspect)
+		w.str("policy", s.Policy)
+	})
+}
+
+// commandLine joins arguments unambiguously. An argument with a space or a special character is quoted as
+// in a shell.
+func commandLine(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, a := range argv {
+		quoted[i] = a
+		if a == "" || strings.ContainsAny(a, " \t\n\"'\\$`") {
+			quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }

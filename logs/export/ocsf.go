@@ -6,11 +6,10 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// ocsfVersion is the version of the Open Cybersecurity Schema Framework that
-// [ocsf] writes.
+// ocsfVersion is the version of the Open Cybersecurity Schema Framework that [ocsf] writes.
 const ocsfVersion = "1.5.0"
 
-// An ocsfClass is a class of events with its category.
+// An ocsfClass is a class of events and its category.
 type ocsfClass struct {
 	id, category           int64
 	name, categoryName     string
@@ -27,7 +26,7 @@ var (
 	ocsfFinding   = ocsfClass{id: 2004, category: 2, name: "Detection Finding", categoryName: "Findings", finding: true}
 )
 
-// ocsfOther is the number of whatever an enumeration does not list.
+// ocsfOther is the number for values that an enumeration lacks.
 const ocsfOther = 99
 
 var ocsfMethods = map[string]int64{
@@ -102,7 +101,7 @@ func ocsfClassOf(f *facts) ocsfClass {
 	return c
 }
 
-// ocsfActivity is what happened to a connection.
+// ocsfActivity returns the activity of a connection.
 func ocsfActivity(f *facts) (int64, string) {
 	switch {
 	case f.cut, f.ended && f.Outcome == "reset":
@@ -149,7 +148,7 @@ func (w *writer) ocsfMetadata(f *facts, c ocsfClass, from Origin) {
 	})
 }
 
-// uid names the event: a flow has several.
+// uid identifies the event. A flow has several events.
 func (f *facts) uid() string {
 	if f.Flow == "" {
 		return strconv.FormatInt(f.Seq, 10)
@@ -163,7 +162,7 @@ func (w *writer) ocsfProduct(from Origin) {
 	w.str("version", from.Version)
 }
 
-// ocsfTraffic is what the classes of network activity have in common.
+// ocsfTraffic writes the members shared by all classes of network activity.
 func (w *writer) ocsfTraffic(f *facts, from Origin) {
 	w.ocsfControl(f)
 	w.object("device", func() {
@@ -182,7 +181,7 @@ func (w *writer) ocsfTraffic(f *facts, from Origin) {
 		w.some("port", int64(f.dstPort))
 	})
 	w.ocsfConnection(f)
-	if up, down, told := f.bytes(); told {
+	if up, down, known := f.bytes(); known {
 		w.object("traffic", func() {
 			w.num("bytes_out", up)
 			w.num("bytes_in", down)
@@ -199,23 +198,23 @@ func (w *writer) ocsfTraffic(f *facts, from Origin) {
 	}
 }
 
-// ocsfControl is the profile "security_control".
+// ocsfControl writes the profile "security_control".
 func (w *writer) ocsfControl(f *facts) {
-	type words struct {
+	type control struct {
 		action, disposition         int64
 		actionName, dispositionName string
 	}
-	say := words{1, 1, "Allowed", "Allowed"}
+	words := control{1, 1, "Allowed", "Allowed"}
 	switch {
 	case f.cut && f.denied:
-		say = words{2, 24, "Denied", "Access Revoked"}
+		words = control{2, 24, "Denied", "Access Revoked"}
 	case f.denied:
-		say = words{2, 2, "Denied", "Blocked"}
+		words = control{2, 2, "Denied", "Blocked"}
 	}
-	w.num("action_id", say.action)
-	w.str("action", say.actionName)
-	w.num("disposition_id", say.disposition)
-	w.str("disposition", say.dispositionName)
+	w.num("action_id", words.action)
+	w.str("action", words.actionName)
+	w.num("disposition_id", words.disposition)
+	w.str("disposition", words.dispositionName)
 	if f.denied || f.failed {
 		w.num("status_id", 2)
 		w.str("status", "Failure")
@@ -261,8 +260,8 @@ func (w *writer) ocsfProcess(f *facts) {
 	})
 }
 
-// ocsfTLS leaves the version, which the schema asks for, unknown: it is agreed on
-// after the hello that the record is about.
+// ocsfTLS writes "unknown" as the required TLS version, since client and upstream agree on the version
+// only after the recorded ClientHello.
 func (w *writer) ocsfTLS(f *facts) {
 	if f.TLS == nil {
 		return

@@ -7,16 +7,15 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// An Entry is a record with its text, which is the body where it is sent on.
+// An Entry is a record with its text, which sinks send as the body.
 type Entry struct {
 	Record *egress.Record
 	Text   []byte // one line without its newline
 }
 
-// OTLP appends a request of OTLP/HTTP for logs (opentelemetry-proto 1.x,
-// ExportLogsServiceRequest) as JSON: severity, the text as body, and what the
-// semantic conventions have attributes for. Times are in nanoseconds; observed is
-// when the request is made.
+// OTLP appends a JSON request of OTLP/HTTP for logs (opentelemetry-proto 1.x, ExportLogsServiceRequest).
+// Each record gets a severity, the text as body, and attributes of the semantic conventions. Times are in
+// nanoseconds; observed is the time of the request.
 func OTLP(b []byte, entries []Entry, from Origin, observed time.Time) []byte {
 	w := &writer{b}
 	w.b = append(w.b, '{')
@@ -73,7 +72,7 @@ func otlpSeverity(l level) (number int64, text string) {
 	}
 }
 
-// attributes are a list of keys and values.
+// attributes writes a list of keys and values.
 type attributes struct{ *writer }
 
 func (w *writer) attributes(members func(*attributes)) {
@@ -97,7 +96,7 @@ func (a *attributes) str(key, value string) {
 	}
 }
 
-// num writes an integer as the JSON form of the protocol has 64 bits: as a text.
+// num writes an integer. The JSON form of protobuf writes 64-bit integers as strings.
 func (a *attributes) num(key string, n int64) {
 	a.value(key, func() { a.writer.str("intValue", strconv.FormatInt(n, 10)) })
 }
@@ -163,7 +162,7 @@ func (a *attributes) record(f *facts) {
 	a.str("security_rule.description", f.reason())
 	a.protocols(f)
 	a.process(f)
-	if up, down, told := f.bytes(); told {
+	if up, down, known := f.bytes(); known {
 		a.num("egressd.bytes.up", up)
 		a.num("egressd.bytes.down", down)
 	}

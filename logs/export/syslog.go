@@ -10,16 +10,16 @@ const (
 	// facilityAudit is "log audit" of RFC 5424 section 6.2.1.
 	facilityAudit = 13
 
-	// syslogID names the structured data of egressd. Its enterprise number is the
-	// one that is set aside for examples (RFC 5612): egressd has none of its own.
+	// syslogID names egressd's structured data. egressd has no enterprise number, so it uses the one
+	// reserved for examples (RFC 5612).
 	syslogID = "egressd@32473"
 
 	syslogTime = "2006-01-02T15:04:05.000000Z"
 )
 
-// Syslog appends a message of RFC 5424, without the framing of a transport and
-// without a newline. Its MSG is the text of the entry, its structured data says
-// what one filters by. Process is the number of egressd's own process.
+// Syslog appends a message of RFC 5424 without framing and without a newline. Its MSG is the text of the
+// entry. Its structured data holds the fields that receivers filter by. The argument process is the
+// process id of egressd.
 func Syslog(b []byte, e Entry, from Origin, process int) []byte {
 	f := factsOf(e.Record)
 	severities := [...]int{informational: 6, low: 5, medium: 4, high: 1}
@@ -35,21 +35,20 @@ func Syslog(b []byte, e Entry, from Origin, process int) []byte {
 	return append(b, e.Text...)
 }
 
-// SyslogCheckpoint appends a message of RFC 5424 about a checkpoint of the log, a
-// signed note, without the framing of a transport and without a newline. Its
-// structured data is the three lines that say what the log is: origin, size and root.
-// Its MSG is a JSON object with the whole note, in ASCII: many receivers would change
-// newlines and the dash before the signature.
+// SyslogCheckpoint appends a message of RFC 5424 about a checkpoint of the log, without framing and
+// without a newline. Its structured data holds the origin, size and root of the log. Its MSG is a JSON
+// object with the whole signed note in ASCII, since many receivers change newlines and the dash before the
+// signature.
 func SyslogCheckpoint(b, note []byte, at time.Time, from Origin, process int) []byte {
 	lines := strings.SplitN(string(note), "\n", 4)
 	lines = append(lines, "", "", "")
-	size, _ := strconv.ParseInt(lines[1], 10, 64) // 0 where it is none
+	size, _ := strconv.ParseInt(lines[1], 10, 64) // 0 if malformed
 	b = syslogHead(b, 6, at, from.Host, process, "checkpoint", size)
 	b = syslogParam(b, "origin", lines[0])
 	b = syslogParam(b, "size", lines[1])
 	b = syslogParam(b, "root", lines[2])
 	b = append(b, `] {"checkpoint":`...)
-	b = strconv.AppendQuoteToASCII(b, string(note)) // of printable characters and newlines, so JSON too
+	b = strconv.AppendQuoteToASCII(b, string(note)) // a note holds printable characters and newlines only, so the result is valid JSON
 	return append(b, '}')
 }
 
@@ -70,20 +69,20 @@ func syslogHead(b []byte, severity int, at time.Time, host string, process int, 
 	return append(b, "\"]["+syslogID...)
 }
 
-// syslogName is a word of the header: printable ASCII without spaces.
-func syslogName(s string, most int) string {
+// syslogName returns s as a word of the header: printable ASCII without spaces.
+func syslogName(s string, limit int) string {
 	s = strings.Map(func(c rune) rune {
 		if c <= ' ' || c > '~' {
 			return '_'
 		}
 		return c
-	}, cut(s, most))
+	}, cut(s, limit))
 	return firstOf(s, "-")
 }
 
 var syslogValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `]`, `\]`)
 
-// syslogParam appends one parameter of structured data (RFC 5424 section 6.3.3).
+// syslogParam appends a parameter of structured data (RFC 5424 section 6.3.3).
 func syslogParam(b []byte, name, value string) []byte {
 	if value == "" {
 		return b

@@ -6,10 +6,9 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// zeek writes entries of Zeek's logs as JSON, each with the log's name in "_path":
-// conn when a flow ends or is refused, http and ssl beside it, dns for a question.
-// A flow that is open has no entry yet, as in Zeek. Fields of egressd's own begin
-// with "egressd_".
+// zeek writes entries of Zeek's logs as JSON, with the name of the log in "_path". The end or denial of a
+// flow becomes a conn entry, with an http or ssl entry. A question becomes a dns entry. Zeek has no entry
+// for an open flow. Fields specific to egressd begin with "egressd_".
 func zeek(b []byte, r *egress.Record, _ Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
@@ -31,7 +30,7 @@ func (w *writer) zeekFlow(f *facts) {
 		if f.ended {
 			w.seconds("duration", f.Duration*1000)
 		}
-		if up, down, told := f.bytes(); told {
+		if up, down, known := f.bytes(); known {
 			w.num("orig_bytes", up)
 			w.num("resp_bytes", down)
 		}
@@ -50,7 +49,7 @@ func (w *writer) zeekFlow(f *facts) {
 	}
 }
 
-// zeekState is the conn_state: what is refused is rejected, whoever refuses it.
+// zeekState returns the conn_state. A flow refused by egressd or by the upstream is "REJ".
 func zeekState(f *facts) string {
 	switch {
 	case f.cut, f.ended && f.Outcome == "reset":
@@ -63,8 +62,7 @@ func zeekState(f *facts) string {
 	return "SF"
 }
 
-// zeekTypes are the numbers of the types of records that can be allowed, and of
-// others that are often asked for.
+// zeekTypes are the numbers of DNS types that can be allowed, and of other frequent types.
 var zeekTypes = map[string]int64{
 	"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "PTR": 12, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "DS": 43, "DNSKEY": 48, "SVCB": 64, "HTTPS": 65, "ANY": 255,
 }
@@ -89,7 +87,7 @@ func (w *writer) zeekQuestions(f *facts) {
 	}
 }
 
-// zeekEntry writes what all logs have in common, and between it the members of one.
+// zeekEntry writes the members common to all logs around the members of one log.
 func (w *writer) zeekEntry(path string, f *facts, members func()) {
 	w.line(func() {
 		w.str("_path", path)
@@ -117,7 +115,7 @@ func (w *writer) zeekEntry(path string, f *facts, members func()) {
 	})
 }
 
-// seconds writes a number of microseconds as seconds.
+// seconds writes microseconds as decimal seconds.
 func (w *writer) seconds(name string, micros int64) {
 	w.key(name)
 	w.b = strconv.AppendInt(w.b, micros/1e6, 10)
