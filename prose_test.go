@@ -98,7 +98,6 @@ var unclear = map[string]int{
 	"internal/stage":            24,
 	"internal/threads":          3,
 	"internal/turns":            3,
-	"logs/sink":                 25,
 	"policy":                    43,
 	"proxy":                     61,
 	"rego":                      32,

@@ -15,67 +15,65 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Anchors send the checkpoints of one log to where whoever takes the log over has no
-// say, each as it is made: what a receiver has is what egressd log verify --checkpoint
-// takes. Witnesses get them too, and sign them. Of the checkpoints that wait for a
-// receiver only the newest is kept: it vouches for all that those before it do. Anchors
-// are safe for concurrent use.
+// Anchors sends the checkpoints of a log to receivers outside the control of an attacker on this machine.
+// The command egressd log verify --checkpoint takes the received checkpoints. Witnesses also receive them
+// and sign them. For each receiver only the newest unsent checkpoint is kept, since it vouches for all
+// records of the earlier ones. Anchors is safe for concurrent use.
 type Anchors struct {
-	// Keys is the folder of the log's keys, in which the one for witnesses is; the usual
-	// one where it is "". It is set before the first Apply.
+	// Keys is the folder with the log's keys, including the key for witnesses. The default folder is used
+	// if it is "". Keys must be set before the first Apply.
 	Keys string
 
 	dir      string
 	from     export.Origin
-	complain func(error)
-	tell     func(string)
-	patience patience
-	settle   time.Duration // how long a connection has to hold for it to work again
+	onError  func(error)
+	onNotice func(string)
+	backoff  backoff
+	settle   time.Duration // time without a failure after which a receiver counts as working again
 
 	mu      sync.Mutex
 	newest  []byte
-	running map[string]*anchoring
+	running map[string]*runningAnchor
 }
 
-// anchoring is an anchor at work, and how to end it.
-type anchoring struct {
+// A runningAnchor is an anchor and the means to end it.
+type runningAnchor struct {
 	*anchor
-	witness *Witness // where it is one
+	witness *Witness // nil unless the receiver is a witness
 	cancel  context.CancelFunc
 	drain   context.CancelFunc
 	ended   chan struct{}
 }
 
-// offer leaves out for a witness a checkpoint of no record, in which there is nothing to
-// vouch for.
-func (r *anchoring) offer(note []byte) {
+// put passes a checkpoint to the anchor. A witness gets no checkpoint of an empty log.
+func (r *runningAnchor) put(note []byte) {
 	if _, size, err := audit.CheckpointSize(note); r.witness != nil && err == nil && size == 0 {
 		return
 	}
-	r.anchor.offer(note)
+	r.anchor.put(note)
 }
 
-// NewAnchors returns Anchors without a receiver for the log in dir. The first of
-// several failures in a row is handed to complain, that the receiver takes
-// checkpoints again to tell; both may be called from several goroutines.
-func NewAnchors(dir string, from export.Origin, complain func(error), tell func(string)) *Anchors {
-	return &Anchors{dir: dir, from: from, complain: complain, tell: tell, patience: usualPatience, settle: 2 * time.Second, running: map[string]*anchoring{}}
+// NewAnchors returns Anchors without receivers for the log in dir. It calls onError for the first of
+// several consecutive failures of a receiver, and onNotice when the receiver works again. Both must be
+// safe for concurrent use.
+func NewAnchors(dir string, from export.Origin, onError func(error), onNotice func(string)) *Anchors {
+	return &Anchors{dir: dir, from: from, onError: onError, onNotice: onNotice, backoff: usualBackoff, settle: 2 * time.Second, running: map[string]*runningAnchor{}}
 }
 
-// CheckAnchors reports whether places are what audit.anchors may hold.
-func CheckAnchors(places []string) error {
-	for _, place := range places {
-		if _, err := newAnchorTarget(place, export.Origin{}); err != nil {
+// CheckAnchors returns an error if an address is not valid in audit.anchors.
+func CheckAnchors(addresses []string) error {
+	for _, address := range addresses {
+		if _, err := newAnchorTarget(address, export.Origin{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newAnchorTarget(place string, from export.Origin) (target, error) {
-	kind, at, ok := policy.CutAnchor(place)
+func newAnchorTarget(address string, from export.Origin) (target, error) {
+	kind, at, ok := policy.CutAnchor(address)
 	if !ok {
-		return nil, fmt.Errorf("anchor %q: it is not a place for checkpoints", place)
+		return nil, fmt.Errorf("anchor %q: it is not a place for checkpoints", address)
 	}
 	process := os.Getpid()
 	message := func(b []byte, e export.Entry) []byte {
@@ -95,9 +93,8 @@ func newAnchorTarget(place string, from export.Origin) (target, error) {
 	}
 }
 
-// Send hands a checkpoint, a signed note, to all receivers. It waits for nothing and
-// does not keep the bytes: it is what audit.Options.Anchor is for. One that is no
-// checkpoint yet, nil, is none.
+// Send queues a checkpoint, which is a signed note, for all receivers. It does not block and copies note.
+// It implements audit.Options.Anchor. A nil note is ignored.
 func (a *Anchors) Send(note []byte) {
 	if len(note) == 0 {
 		return
@@ -107,60 +104,60 @@ func (a *Anchors) Send(note []byte) {
 	defer a.mu.Unlock()
 	a.newest = note
 	for _, r := range a.running {
-		r.offer(note)
+		r.put(note)
 	}
 }
 
-// Apply has checkpoints sent to exactly these places and witnesses, and the newest one
-// to those that are new or have changed. An error changes nothing.
-func (a *Anchors) Apply(places []string, witnesses []Witness) error {
-	if err := errors.Join(CheckAnchors(places), CheckWitnesses(witnesses)); err != nil {
+// Apply starts and stops receivers so that exactly the given anchors and witnesses run. New and changed
+// receivers get the newest checkpoint. If Apply returns an error, nothing has changed.
+func (a *Anchors) Apply(addresses []string, witnesses []Witness) error {
+	if err := errors.Join(CheckAnchors(addresses), CheckWitnesses(witnesses)); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wanted := map[string]*Witness{}
-	for _, place := range places {
-		wanted[place] = nil
+	for _, address := range addresses {
+		wanted[address] = nil
 	}
 	for i := range witnesses {
 		wanted[witnesses[i].URL] = &witnesses[i]
 	}
-	for place, r := range a.running {
-		if w, ok := wanted[place]; !ok || w != nil && !w.same(r.witness) {
+	for address, r := range a.running {
+		if w, ok := wanted[address]; !ok || w != nil && !w.same(r.witness) {
 			r.drain()
 			r.cancel()
-			delete(a.running, place)
+			delete(a.running, address)
 		}
 	}
-	for place, w := range wanted {
-		if a.running[place] != nil {
+	for address, w := range wanted {
+		if a.running[address] != nil {
 			continue
 		}
-		r := &anchoring{anchor: a.newAnchor("anchor", place), ended: make(chan struct{})}
-		if err := a.aim(r, w); err != nil {
+		r := &runningAnchor{anchor: a.newAnchor("anchor", address), ended: make(chan struct{})}
+		if err := a.setTarget(r, w); err != nil {
 			return err
 		}
-		a.start(place, r)
+		a.start(address, r)
 	}
 	return nil
 }
 
-func (a *Anchors) newAnchor(kind, place string) *anchor {
+func (a *Anchors) newAnchor(kind, address string) *anchor {
 	return &anchor{
-		kind: kind, complain: a.complain, tell: a.tell, patience: a.patience, settle: a.settle,
-		wake: make(chan struct{}, 1), record: loadAnchor(a.dir, place, a.complain),
+		kind: kind, onError: a.onError, onNotice: a.onNotice, backoff: a.backoff, settle: a.settle,
+		wake: make(chan struct{}, 1), record: loadAnchor(a.dir, address, a.onError),
 	}
 }
 
-// aim makes the target of an anchor, of a witness where there is one.
-func (a *Anchors) aim(r *anchoring, w *Witness) (err error) {
+// setTarget sets the target of an anchor; w is nil unless the receiver is a witness.
+func (a *Anchors) setTarget(r *runningAnchor, w *Witness) (err error) {
 	if w == nil {
 		r.target, err = newAnchorTarget(r.record.Place, a.from)
 		return err
 	}
 	copied := *w
-	t, err := newWitnessTarget(&copied, a.dir, a.Keys, a.from, a.tell)
+	t, err := newWitnessTarget(&copied, a.dir, a.Keys, a.from, a.onNotice)
 	if err != nil {
 		return err
 	}
@@ -170,13 +167,13 @@ func (a *Anchors) aim(r *anchoring, w *Witness) (err error) {
 	return nil
 }
 
-func (a *Anchors) start(place string, r *anchoring) {
+func (a *Anchors) start(address string, r *runningAnchor) {
 	r.draining, r.drain = context.WithCancel(context.Background())
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	a.running[place] = r
+	a.running[address] = r
 	if a.newest != nil {
-		r.offer(a.newest)
+		r.put(a.newest)
 	}
 	go func() {
 		defer close(r.ended)
@@ -184,8 +181,8 @@ func (a *Anchors) start(place string, r *anchoring) {
 	}()
 }
 
-// Stop ends all anchors. What they have not sent is tried once more, and given up
-// when within is over. A receiver that hangs in the kernel is not waited for.
+// Stop ends all anchors. Each tries to send its waiting checkpoint once and is cancelled after within.
+// Stop does not wait for a receiver that blocks in the kernel.
 func (a *Anchors) Stop(within time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,38 +195,38 @@ func (a *Anchors) Stop(within time.Duration) {
 	for _, r := range a.running {
 		r.cancel()
 	}
-	await(all, letGo)
+	await(all, cancelWithin)
 	clear(a.running)
 }
 
-// letGo is how long a send may take to notice that it was cancelled.
-const letGo = 200 * time.Millisecond
+// cancelWithin is the time that a send may take to return after it was cancelled.
+const cancelWithin = 200 * time.Millisecond
 
 // An anchor is one receiver of checkpoints.
 type anchor struct {
-	kind     string // for people
+	kind     string // "anchor" or "witness", for messages
 	target   target
-	complain func(error)
-	tell     func(string)
-	patience patience
+	onError  func(error)
+	onNotice func(string)
+	backoff  backoff
 	settle   time.Duration
-	every    time.Duration   // from one checkpoint to the next, at least; 0 for at once
-	again    time.Duration   // after which the last one is sent once more; 0 for never
-	draining context.Context // done once no more is to be waited for
-	wake     chan struct{}   // something waits
-	failures int             // in a row
-	last     []byte          // that was sent
-	sent     time.Time       // when
-	since    time.Time       // sending has worked; zero where it does not
+	every    time.Duration   // minimum time between two checkpoints; 0 for none
+	again    time.Duration   // time after which the last checkpoint is sent again; 0 for never
+	draining context.Context // done when the anchor must send what waits and end
+	wake     chan struct{}   // a checkpoint waits
+	failures int             // consecutive
+	last     []byte          // last note sent
+	sent     time.Time       // time of last
+	since    time.Time       // start of the period without failures; zero after a failure
 
 	mu      sync.Mutex
-	waiting []byte // the newest that was not sent, or nil
+	waiting []byte // newest unsent checkpoint, or nil
 
 	record anchorRecord
 }
 
-// offer puts a checkpoint in the place of one that waits.
-func (a *anchor) offer(note []byte) {
+// put replaces the waiting checkpoint.
+func (a *anchor) put(note []byte) {
 	a.mu.Lock()
 	a.waiting = note
 	a.mu.Unlock()
@@ -239,8 +236,7 @@ func (a *anchor) offer(note []byte) {
 	}
 }
 
-// putBack has sent again what was not sent, or is to be sent once more, unless there is
-// something newer.
+// putBack queues note again unless a newer checkpoint waits.
 func (a *anchor) putBack(note []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -257,8 +253,8 @@ func (a *anchor) take() []byte {
 	return note
 }
 
-// run sends until ctx is done, or until all is sent, or was tried once more, when
-// draining is done.
+// run sends checkpoints until ctx is done. When draining is done, run tries the waiting checkpoint once
+// and returns.
 func (a *anchor) run(ctx context.Context) {
 	defer a.target.close()
 	defer a.record.save()
@@ -289,7 +285,7 @@ func (a *anchor) run(ctx context.Context) {
 func (a *anchor) send(ctx context.Context, note []byte) error {
 	within, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
-	if a.target.life().Err() != nil { // it has ended since
+	if a.target.life().Err() != nil { // the connection ended meanwhile
 		a.target.close()
 	}
 	err := a.target.send(within, &batch{entries: []export.Entry{{Text: note}}})
@@ -304,8 +300,8 @@ func (a *anchor) send(ctx context.Context, note []byte) error {
 	return nil
 }
 
-// idle waits for something to send. A receiver that broke off without having read
-// all that its kernel had for it gets the last checkpoint again.
+// idle waits for a checkpoint. If the receiver resets the connection with unread data, idle queues the
+// last checkpoint again.
 func (a *anchor) idle(ctx context.Context) {
 	wait := time.NewTimer(max(0, a.settle-time.Since(a.since)))
 	defer wait.Stop()
@@ -337,28 +333,28 @@ func (a *anchor) idle(ctx context.Context) {
 	}
 }
 
-// failed takes note of an error, and tells the operator of the first in a row.
+// failed records an error. The operator is told about the first of several consecutive errors.
 func (a *anchor) failed(note []byte, err error) {
 	a.putBack(note)
 	a.failures++
 	a.since = time.Time{}
 	if a.record.failed(err); a.failures == 1 {
-		a.complain(fmt.Errorf("%s %s: %w; the newest checkpoint is sent when it takes it", a.kind, a.record.Place, err))
+		a.onError(fmt.Errorf("%s %s: %w; the newest checkpoint is sent when it takes it", a.kind, a.record.Place, err))
 	}
 }
 
 func (a *anchor) works() {
 	a.failures = 0
 	a.record.works()
-	a.tell(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
+	a.onNotice(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
 }
 
 // pause waits after a failure.
 func (a *anchor) pause(ctx context.Context, err error) {
-	wait := a.patience.wait(a.failures)
+	wait := a.backoff.wait(a.failures)
 	var later *laterError
 	if errors.As(err, &later) {
-		wait = max(wait, min(later.after, 2*a.patience.most))
+		wait = max(wait, min(later.after, 2*a.backoff.max))
 	}
 	a.rest(ctx, wait)
 }

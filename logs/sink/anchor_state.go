@@ -15,58 +15,54 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// An AnchorState is what a receiver of checkpoints has, and how it goes. It is kept
-// in a file, which is up to some seconds behind.
+// An AnchorState describes a receiver of checkpoints. Its file lags behind by up to saveAnchorEvery.
 type AnchorState struct {
 	Place  string    `json:"place"`
-	Size   int64     `json:"size"` // records that the newest checkpoint which was sent is for
+	Size   int64     `json:"size"` // number of records of the newest checkpoint sent
 	SentAt time.Time `json:"sent_at,omitzero"`
 
-	// Failing says that what was sent last did not arrive; Error is why it last
-	// failed, and stays.
+	// Failing is set if the last attempt failed. Error is the last error and stays set.
 	Failing bool      `json:"failing,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	ErrorAt time.Time `json:"error_at,omitzero"`
 }
 
-// saveAnchorEvery is how often a state is saved at most in which nothing has changed
-// but the checkpoint.
+// saveAnchorEvery is the minimum time between two saves if only the checkpoint changed.
 const saveAnchorEvery = 5 * time.Second
 
 // An anchorRecord is a state and its file.
 type anchorRecord struct {
 	AnchorState
-	path     string
-	complain func(error)
-	saved    time.Time
+	path    string
+	onError func(error)
+	saved   time.Time
 }
 
-func anchorPath(dir, place string) string {
-	sum := sha256.Sum256([]byte(place))
+func anchorPath(dir, address string) string {
+	sum := sha256.Sum256([]byte(address))
 	return filepath.Join(dir, "anchors", fmt.Sprintf("%x.json", sum[:8]))
 }
 
-// loadAnchor goes on with what is known of a receiver. It never fails: the state is
-// for people alone.
-func loadAnchor(dir, place string, complain func(error)) anchorRecord {
-	r := anchorRecord{AnchorState: AnchorState{Place: place}, path: anchorPath(dir, place), complain: complain}
-	if old, err := AnchorStateOf(dir, place); err == nil {
+// loadAnchor loads the state of a receiver. Errors are ignored because only people read the state.
+func loadAnchor(dir, address string, onError func(error)) anchorRecord {
+	r := anchorRecord{AnchorState: AnchorState{Place: address}, path: anchorPath(dir, address), onError: onError}
+	if old, err := AnchorStateOf(dir, address); err == nil {
 		r.AnchorState = *old
 		r.Failing = false
 	}
 	return r
 }
 
-// AnchorStateOf returns what is known of a receiver of the checkpoints of the log in
-// dir. The error wraps [fs.ErrNotExist] where nothing was ever sent to it.
-func AnchorStateOf(dir, place string) (*AnchorState, error) {
-	text, err := durable.Read(anchorPath(dir, place), maxState)
+// AnchorStateOf returns the state of a receiver of the log in dir. The error wraps [fs.ErrNotExist] if
+// nothing was ever sent to it.
+func AnchorStateOf(dir, address string) (*AnchorState, error) {
+	text, err := durable.Read(anchorPath(dir, address), maxState)
 	if err != nil {
 		return nil, err
 	}
 	s := new(AnchorState)
-	if err := json.Unmarshal(text, s); err != nil || s.Place != place {
-		return nil, fmt.Errorf("%s: it is not the state of an anchor", anchorPath(dir, place))
+	if err := json.Unmarshal(text, s); err != nil || s.Place != address {
+		return nil, fmt.Errorf("%s: it is not the state of an anchor", anchorPath(dir, address))
 	}
 	return s, nil
 }
@@ -74,7 +70,7 @@ func AnchorStateOf(dir, place string) (*AnchorState, error) {
 func (r *anchorRecord) sent(note []byte) {
 	lines := strings.SplitN(string(note), "\n", 3)
 	if len(lines) == 3 {
-		r.Size, _ = strconv.ParseInt(lines[1], 10, 64) // the log's own
+		r.Size, _ = strconv.ParseInt(lines[1], 10, 64) // egressd wrote this number
 	}
 	r.SentAt = now()
 	if time.Since(r.saved) >= saveAnchorEvery {
@@ -95,18 +91,18 @@ func (r *anchorRecord) works() {
 	r.save()
 }
 
-// save writes the state. Where it cannot, checkpoints are sent all the same.
+// save writes the state. On failure checkpoints are still sent.
 func (r *anchorRecord) save() {
 	r.saved = time.Now()
 	err := os.Mkdir(filepath.Dir(r.path), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return // the folder of the log is gone, which others say
+		return // other components report a missing log folder
 	}
 	text, err := json.Marshal(&r.AnchorState)
 	if err == nil {
 		err = durable.Replace(r.path, append(text, '\n'), 0o600)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.complain(fmt.Errorf("anchor %s: how it goes cannot be kept: %w", r.Place, err))
+		r.onError(fmt.Errorf("anchor %s: how it goes cannot be kept: %w", r.Place, err))
 	}
 }

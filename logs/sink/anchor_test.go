@@ -33,7 +33,7 @@ func newAnchored(t *testing.T, places ...string) *anchored {
 	t.Helper()
 	a := &anchored{T: t, dir: filepath.Join(t.TempDir(), "log")}
 	a.anchors = NewAnchors(a.dir, testOrigin, func(err error) { a.note(&a.heard, err.Error()) }, func(s string) { a.note(&a.wellSaid, s) })
-	a.anchors.patience, a.anchors.settle = quick, 50*time.Millisecond
+	a.anchors.backoff, a.anchors.settle = quick, 50*time.Millisecond
 	var err error
 	if a.log, err = audit.Create(a.dir, audit.Options{Durability: audit.Process, Anchor: a.anchors.Send}); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestAnchorOverAnOutage(t *testing.T) {
 		for round, size := range []int64{40, 80} {
 			a.write(40) // while nobody is there
 			a.until("the failure", func() bool { n, _ := a.said(); return n == round+1 })
-			time.Sleep(4 * quick.most) // for more attempts, none of which may lose it
+			time.Sleep(4 * quick.max) // for more attempts, none of which may lose it
 			l := listen(t, network, address)
 			got, end := receive(t, l)
 			a.until("what it missed", func() bool { return a.vouched(got()) == size })

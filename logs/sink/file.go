@@ -1,25 +1,28 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// A file target appends to a file that only its owner can read, and that somebody may
-// move away: the next batch goes to a new one then. A batch was taken when it is
-// synced.
+// A file target appends to a file with mode 0600. If somebody moves the file away, the next batch goes to
+// a new file. A batch counts as received after fsync.
 type file struct {
 	path  string
 	notes bool // entries are checkpoints, see [file.mend]
 	f     *os.File
 	text  []byte
-	blind bool // it may be written and not read
+	blind bool // the file can be written but not read
 }
 
 func (t *file) send(ctx context.Context, b *batch) error {
@@ -43,11 +46,11 @@ func (t *file) send(ctx context.Context, b *batch) error {
 		return t.broken(err)
 	}
 	t.text = t.text[:0]
-	if !whole { // a crash has left something; it stays
+	if !whole { // a crash left a partial line, which stays in the file
 		t.text = append(t.text, '\n')
 	}
 	for _, e := range b.entries {
-		t.text = appendLine(t.text, e) // which is the empty line behind a checkpoint, too
+		t.text = appendLine(t.text, e) // the newline is also the empty line after a checkpoint
 	}
 	if n, err := t.f.Write(t.text); err != nil {
 		return t.broken(errors.Join(err, t.takeBack(start, n)))
@@ -58,8 +61,8 @@ func (t *file) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// takeBack cuts off the n bytes of a write that failed, where nobody else has
-// written behind them: they would be a line that is not whole.
+// takeBack removes the n bytes of a failed write, unless another process has appended meanwhile. They
+// would remain as a partial line.
 func (t *file) takeBack(start int64, n int) error {
 	if info, err := t.f.Stat(); err != nil || info.Size() != start+int64(n) {
 		return err
@@ -67,7 +70,7 @@ func (t *file) takeBack(start int64, n int) error {
 	return t.f.Truncate(start)
 }
 
-// open opens the file that has the name now.
+// open opens the file that currently has the name.
 func (t *file) open() error {
 	if t.f != nil {
 		there, err := os.Lstat(t.path)
@@ -97,7 +100,7 @@ func (t *file) open() error {
 	return durable.SyncFolder(filepath.Dir(t.path))
 }
 
-// end returns the length of the file, and whether it ends with a whole line.
+// end returns the length of the file and whether it ends with a complete line.
 func (t *file) end() (size int64, whole bool, err error) {
 	info, err := t.f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -124,4 +127,79 @@ func (t *file) close() {
 		t.f.Close()
 		t.f = nil
 	}
+}
+
+// maxNote exceeds the longest checkpoint (docs/audit-format.md) including its empty line.
+const maxNote = 16<<10 + 64
+
+// lock keeps other writers of checkpoints from reading a partial one. Anyone who can open the file can
+// hold the lock, so lock gives up when ctx is done.
+func (t *file) lock(ctx context.Context) error {
+	for {
+		err := syscall.Flock(int(t.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EWOULDBLOCK {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is locked by another process", t.path)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (t *file) unlock() {
+	if t.f != nil { // otherwise the file is closed, which releases the lock
+		_ = syscall.Flock(int(t.f.Fd()), syscall.LOCK_UN)
+	}
+}
+
+// mend removes a partial checkpoint that a crash left at the end of the file, since readers would stop
+// there. It returns an error if the file ends in other data. A file without read permission is not
+// checked.
+func (t *file) mend() error {
+	info, err := t.f.Stat()
+	if err != nil || t.blind || info.Size() == 0 {
+		return err
+	}
+	tail := make([]byte, min(info.Size(), 2*maxNote))
+	if _, err := t.f.ReadAt(tail, info.Size()-int64(len(tail))); err != nil && err != io.EOF {
+		return err
+	}
+	end := wholeNotes(tail)
+	rest := tail[end:]
+	switch {
+	case len(rest) == 0:
+		return nil
+	case end == 0 && int64(len(tail)) < info.Size(), len(rest) > maxNote, !begunNote(rest):
+		return fmt.Errorf("%s ends in something that is not a checkpoint", t.path)
+	}
+	if err := t.f.Truncate(info.Size() - int64(len(rest))); err != nil {
+		return fmt.Errorf("remove the torn checkpoint at the end of %s: %w", t.path, err)
+	}
+	return nil
+}
+
+// wholeNotes returns the length of tail up to the end of its last complete checkpoint, which is the empty
+// line after a signature.
+func wholeNotes(tail []byte) int {
+	for end := len(tail); ; {
+		i := bytes.LastIndex(tail[:end], []byte("\n\n"))
+		if i < 0 {
+			return 0
+		}
+		line := tail[bytes.LastIndexByte(tail[:i], '\n')+1 : i]
+		if bytes.HasPrefix(line, []byte("— ")) {
+			return i + 2
+		}
+		end = i + 1
+	}
+}
+
+// begunNote reports whether text may be the beginning of a checkpoint, or the zero bytes that a machine
+// crash can leave instead.
+func begunNote(text []byte) bool {
+	const origin = "egressd/"
+	text = bytes.TrimRight(text, "\x00")
+	return strings.HasPrefix(string(text), origin) || strings.HasPrefix(origin, string(text))
 }

@@ -132,12 +132,12 @@ func TestWhatWasMissedIsCountedOnce(t *testing.T) {
 // TestAGapBetweenRecords: the records between two that are there are removed while a sink
 // reads, and what it sends then is lost with its connection.
 func TestAGapBetweenRecords(t *testing.T) {
-	r := &runner{complain: func(error) {}}
+	r := &runner{onError: func(error) {}}
 	r.state.Next = 10
 	r.missed(30) // 10 to 29 are gone
 	r.state.Next = 50
 	r.rewind(false)
-	r.trail.batches = []trailed{{from: 5}}
+	r.unconfirmed.batches = []sentBatch{{from: 5}}
 	r.rewind(false)
 	if r.state.Next != 5 {
 		t.Fatalf("it goes on with %d", r.state.Next)

@@ -19,7 +19,7 @@ import (
 	"github.com/egressd/egressd/logs/export"
 )
 
-// A collector takes logs by OTLP/HTTP with JSON.
+// A collector receives logs by OTLP/HTTP with JSON.
 type collector struct {
 	url     string
 	headers http.Header
@@ -41,7 +41,7 @@ func newCollector(c *Config, from export.Origin) (*collector, error) {
 	return &collector{url: c.URL, headers: c.Headers.Clone(), from: from, client: newClient(c.Roots)}, nil
 }
 
-// newClient returns a client for one receiver, which follows no redirect.
+// newClient returns an HTTP client for one receiver. It follows no redirect and ignores proxy variables.
 func newClient(roots *x509.CertPool) *http.Client {
 	transport := &http.Transport{
 		Proxy:                  nil,
@@ -61,7 +61,7 @@ func newClient(roots *x509.CertPool) *http.Client {
 
 const maxAnswer = 64 << 10
 
-// send posts a batch. It was taken when an answer of 200 has come whole.
+// send posts a batch. The batch counts as received after a complete answer with status 200.
 func (c *collector) send(ctx context.Context, b *batch) error {
 	if len(b.entries) == 0 {
 		return nil
@@ -79,20 +79,29 @@ func (c *collector) send(ctx context.Context, b *batch) error {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "egressd/"+c.from.Version)
-	response, err := c.client.Do(request)
+	response, answer, err := exchange(c.client, request)
 	if err != nil {
-		return withoutURL(err)
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("the answer broke off: %w", err)
+		return err
 	}
 	return judge(response, answer)
 }
 
-// judge says what an answer means. What the receiver writes is not repeated: it may
-// repeat what it was sent.
+// exchange sends a request and reads the answer, of which it returns at most maxAnswer bytes.
+func exchange(client *http.Client, request *http.Request) (*http.Response, []byte, error) {
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, nil, withoutURL(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, nil, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return response, answer, nil
+}
+
+// judge converts an answer to an error. The error never repeats text of the receiver, which may echo the
+// request.
 func judge(response *http.Response, answer []byte) error {
 	status := fmt.Errorf("the receiver answered %d", response.StatusCode)
 	switch response.StatusCode {
@@ -104,7 +113,7 @@ func judge(response *http.Response, answer []byte) error {
 	return later(response, status)
 }
 
-// later is an error with the patience that the receiver asks for.
+// later adds the Retry-After time of the response to err.
 func later(response *http.Response, err error) error {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -115,8 +124,8 @@ func later(response *http.Response, err error) error {
 	return err
 }
 
-// judgePartial reads a partialSuccess: the receiver has the others, and those that
-// it rejected are not to be sent again.
+// judgePartial reads a partialSuccess. The receiver has stored all other records, and must not get the
+// rejected ones again.
 func judgePartial(answer []byte) error {
 	var said struct {
 		PartialSuccess struct {
@@ -131,7 +140,7 @@ func judgePartial(answer []byte) error {
 	return nil
 }
 
-// A partialError says that all but some records were taken.
+// A partialError reports that the receiver rejected some records of a batch.
 type partialError struct{ count string }
 
 func (e *partialError) Error() string {

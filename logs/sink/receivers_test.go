@@ -198,12 +198,12 @@ func TestProxyVariablesAreIgnored(t *testing.T) {
 
 func TestPatience(t *testing.T) {
 	for failures := 1; failures < 100; failures++ {
-		d := usualPatience.wait(failures)
-		if d < usualPatience.least/2 || d > usualPatience.most {
+		d := usualBackoff.wait(failures)
+		if d < usualBackoff.min/2 || d > usualBackoff.max {
 			t.Fatalf("%s after %d", d, failures)
 		}
 	}
-	if usualPatience.wait(50) < usualPatience.most/2 {
+	if usualBackoff.wait(50) < usualBackoff.max/2 {
 		t.Error("it does not grow")
 	}
 }

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"math"
 	"reflect"
@@ -11,40 +12,38 @@ import (
 	"github.com/egressd/egressd/logs/export"
 )
 
-// A Set is the sinks of one log. It is safe for concurrent use.
+// A Set runs the sinks of one log. It is safe for concurrent use.
 type Set struct {
-	dir      string
-	origin   export.Origin
-	complain func(error)
-	patience patience
+	dir     string
+	origin  export.Origin
+	onError func(error)
+	backoff backoff
 
 	mu      sync.Mutex
-	running map[string]*running
-	ending  map[string]<-chan struct{} // by name: what was stopped last, and may still hang
+	running map[string]*runningSink
+	ending  map[string]<-chan struct{} // stopped sinks by name, whose send may still block
 	applied bool
-	left    int64 // once it was stopped: what Oldest was
+	left    int64 // result of Oldest after Stop
 
 	newTarget func(*Config, export.Origin) (target, error)
 }
 
-// running is a sink at work, and how to end it.
-type running struct {
+// A runningSink is a sink and the means to end it.
+type runningSink struct {
 	*runner
 	cancel context.CancelCauseFunc
 	drain  context.CancelFunc
 	ended  chan struct{}
 }
 
-// NewSet returns a Set without sinks for the log in dir. What goes wrong is handed
-// to complain, which may be called from several goroutines: the first of several
-// failures in a row.
-func NewSet(dir string, origin export.Origin, complain func(error)) *Set {
-	return &Set{dir: dir, origin: origin, complain: complain, patience: usualPatience, newTarget: newTarget,
-		running: map[string]*running{}, ending: map[string]<-chan struct{}{}, left: math.MaxInt64}
+// NewSet returns a Set without sinks for the log in dir. It calls onError for the first of several
+// consecutive failures of a sink; onError must be safe for concurrent use.
+func NewSet(dir string, origin export.Origin, onError func(error)) *Set {
+	return &Set{dir: dir, origin: origin, onError: onError, backoff: usualBackoff, newTarget: newTarget,
+		running: map[string]*runningSink{}, ending: map[string]<-chan struct{}{}, left: math.MaxInt64}
 }
 
-// Check reports what is wrong with configurations, as far as that can be known
-// without a connection.
+// Check reports configuration errors that can be found without a connection.
 func Check(configs []Config) error {
 	for _, c := range configs {
 		if _, err := newTarget(&c, export.Origin{}); err != nil {
@@ -54,10 +53,9 @@ func Check(configs []Config) error {
 	return nil
 }
 
-// Apply has exactly these sinks run: it starts those that are new, ends those that
-// are gone, and has those that changed go on as they are now. An error changes nothing. It
-// waits for no receiver: where one hangs, and cannot be told to stop, its sink goes on as
-// it is now once that is over.
+// Apply starts and stops sinks so that exactly these configurations run. A changed sink continues at its
+// position. If Apply returns an error, nothing has changed. Apply waits for no receiver: if the old sink
+// blocks in a send, the new one starts when that send returns.
 func (s *Set) Apply(configs []Config) error {
 	if err := Check(configs); err != nil {
 		return err
@@ -79,7 +77,7 @@ func (s *Set) Apply(configs []Config) error {
 			delete(s.running, name)
 		}
 	}
-	await(ends, letGo)
+	await(ends, cancelWithin)
 	for _, c := range configs {
 		if s.running[c.Name] != nil {
 			continue
@@ -94,18 +92,20 @@ func (s *Set) Apply(configs []Config) error {
 func same(a, b *Config) bool {
 	x, y := *a, *b
 	x.Roots, y.Roots = nil, nil
-	return reflect.DeepEqual(x, y) && (a.Roots == b.Roots || a.Roots != nil && a.Roots.Equal(b.Roots))
+	return reflect.DeepEqual(x, y) && sameRoots(a.Roots, b.Roots)
 }
 
-// start begins with a sink. Where the one before it still hangs, it was at the record
-// numbered from, and the new one waits for it: they have one state.
+func sameRoots(a, b *x509.CertPool) bool { return a == b || a != nil && a.Equal(b) }
+
+// start starts a sink. A blocked predecessor shares the state file, so the new sink waits for it; from is
+// its position.
 func (s *Set) start(c Config, from int64) error {
 	t, err := s.newTarget(&c, s.origin)
 	if err != nil {
 		return err
 	}
-	r := &running{
-		runner: &runner{config: c, dir: s.dir, origin: s.origin, complain: s.complain, patience: s.patience, target: t},
+	r := &runningSink{
+		runner: &runner{config: c, dir: s.dir, origin: s.origin, onError: s.onError, backoff: s.backoff, target: t},
 		ended:  make(chan struct{}),
 	}
 	r.draining, r.drain = context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func (s *Set) start(c Config, from int64) error {
 		before = nil
 	} else {
 		r.state.Next = from
-		s.complain(fmt.Errorf("sink %s: what it sent to hangs; it goes on as it is configured now once that ends", c.Name))
+		s.onError(fmt.Errorf("sink %s: what it sent to hangs; it goes on as it is configured now once that ends", c.Name))
 	}
 	s.running[c.Name] = r
 	go func() {
@@ -128,7 +128,7 @@ func (s *Set) start(c Config, from int64) error {
 		if before != nil {
 			<-before
 			if err := r.begin(); err != nil {
-				s.complain(fmt.Errorf("sink %s: %w; reload the policy to try again", c.Name, err))
+				s.onError(fmt.Errorf("sink %s: %w; reload the policy to try again", c.Name, err))
 				return
 			}
 		}
@@ -137,7 +137,7 @@ func (s *Set) start(c Config, from int64) error {
 	return nil
 }
 
-// over reports whether what a channel stands for has ended, or never was.
+// over reports whether ended is nil or closed.
 func over(ended <-chan struct{}) bool {
 	if ended == nil {
 		return true
@@ -150,8 +150,8 @@ func over(ended <-chan struct{}) bool {
 	}
 }
 
-// begin finds out where the sink was.
-func (r *running) begin() error {
+// begin loads the position of the sink.
+func (r *runningSink) begin() error {
 	if err := r.load(); err != nil {
 		return err
 	}
@@ -159,14 +159,14 @@ func (r *running) begin() error {
 	return nil
 }
 
-// stop has the sink end as soon as its receiver lets it.
-func (r *running) stop() {
+// stop cancels the sink.
+func (r *runningSink) stop() {
 	r.cancel(errStopped)
 	r.drain()
 }
 
-// Stop ends all sinks. Those that have something to send have until drain is over. One
-// whose receiver hangs in the kernel is not waited for.
+// Stop ends all sinks. They may send until drain has passed. Stop does not wait for a receiver that blocks
+// in the kernel.
 func (s *Set) Stop(drain time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,10 +187,10 @@ func (s *Set) Stop(drain time.Duration) {
 	clear(s.running)
 }
 
-// stopsWithin is how long a sink may take to put away where it is.
+// stopsWithin is the time that a sink may take to save its position.
 const stopsWithin = 5 * time.Second
 
-// await waits until all are closed, but no longer than within.
+// await waits until all channels are closed or within has passed.
 func await(all []<-chan struct{}, within time.Duration) {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -203,17 +203,16 @@ func await(all []<-chan struct{}, within time.Duration) {
 	}
 }
 
-// Oldest returns the seq of the first record that some sink has not yet sent, or a larger
-// one than any where there is no such sink, and whether that is known: before the first
-// Apply it is not. Whoever removes records from the log keeps those from there on,
-// unless something demands it: the sink says how many it missed then.
+// Oldest returns the sequence number of the first record that some sink has not sent, or a larger number
+// if there is no such sink. Before the first Apply, known is false. Retention keeps the records from there
+// on if it can. If it cannot, the sink reports how many records it missed.
 func (s *Set) Oldest() (seq int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.oldest()
 }
 
-// oldest is called with mu held.
+// oldest requires mu.
 func (s *Set) oldest() (seq int64, known bool) {
 	seq = s.left
 	for _, r := range s.running {
@@ -222,7 +221,7 @@ func (s *Set) oldest() (seq int64, known bool) {
 	return seq, s.applied
 }
 
-// A missedError says that records were removed before they were sent.
+// A missedError reports records that were removed before they were sent.
 type missedError struct {
 	name  string
 	count int64

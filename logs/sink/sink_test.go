@@ -24,9 +24,9 @@ import (
 var testOrigin = export.Origin{Version: "1.4.0", Host: "build-7"}
 
 // quick makes sinks wait less than they do.
-var quick = patience{5 * time.Millisecond, 50 * time.Millisecond}
+var quick = backoff{5 * time.Millisecond, 50 * time.Millisecond}
 
-// A world is a log with sinks, and what they complain of.
+// A world is a log with sinks, and what they onError of.
 type world struct {
 	*testing.T
 	dir string
@@ -59,7 +59,7 @@ func (w *world) renew() {
 		defer w.mu.Unlock()
 		w.heard = append(w.heard, err.Error())
 	})
-	w.set.patience = quick
+	w.set.backoff = quick
 }
 
 func (w *world) apply(configs ...Config) {
@@ -437,7 +437,7 @@ func hashOf(t *testing.T, dir string, seq int64) string {
 	b := new(batch)
 	b.add(recordAt(seq), line, nil)
 	s := new(State)
-	s.at(seq, b.last)
+	s.mark(seq, b.last)
 	return s.Marks[0].SHA256
 }
 

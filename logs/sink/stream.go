@@ -14,20 +14,19 @@ import (
 	"github.com/egressd/egressd/logs/export"
 )
 
-// unsureBytes is more than a receiver's kernel holds for a program that does not
-// read: the largest window that Linux gives a connection by itself is 6 MiB.
+// unsureBytes exceeds the data that a receiver's kernel holds unread. Linux grows the window of a
+// connection to at most 6 MiB.
 const unsureBytes = 8 << 20
 
-// A stream sends framed entries over a connection that it keeps, and makes anew
-// when it has ended. Such a transport has no answers: a batch counts as taken when
-// the other side's kernel has acknowledged every byte.
+// A stream sends framed entries over a persistent connection and reconnects when it ends. The receiver
+// sends no answers, so a batch counts as received when its kernel has acknowledged every byte.
 type stream struct {
 	network, address string
-	secure           *tls.Config // nil: in clear
+	secure           *tls.Config // nil for plain TCP
 	frame            func([]byte, export.Entry) []byte
 
 	conn   net.Conn
-	plain  net.Conn // what is below TLS
+	plain  net.Conn // connection below TLS
 	raw    syscall.Conn
 	ended  context.Context
 	end    context.CancelCauseFunc
@@ -55,7 +54,7 @@ func (t *stream) send(ctx context.Context, b *batch) error {
 	if err := t.conn.SetWriteDeadline(deadline); err != nil {
 		return t.broken(err)
 	}
-	conn := t.conn // which the function may still use when t has let go of it
+	conn := t.conn // the callback may run after t.conn is replaced
 	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	if _, err := t.conn.Write(t.buffer); err != nil {
 		return t.broken(err)
@@ -88,7 +87,7 @@ func (t *stream) connect(ctx context.Context) error {
 	return nil
 }
 
-// watch reads until the other side has closed. What it says is of no interest.
+// watch reads and discards data until the receiver closes the connection.
 func watch(conn net.Conn, end context.CancelCauseFunc) {
 	if _, err := io.Copy(io.Discard, conn); err != nil {
 		end(errReset)
@@ -97,7 +96,7 @@ func watch(conn net.Conn, end context.CancelCauseFunc) {
 	end(errGone)
 }
 
-// arrived waits until nothing that was written is still to be acknowledged.
+// arrived waits until the receiver has acknowledged all written bytes.
 func (t *stream) arrived(ctx context.Context) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		left, err := unsent(t.raw)
@@ -106,7 +105,7 @@ func (t *stream) arrived(ctx context.Context) error {
 		}
 		select {
 		case <-t.ended.Done():
-			return errReset // it has closed with something that it had not read
+			return errReset // closed with unread data
 		case <-ctx.Done():
 			return fmt.Errorf("%d bytes were not taken in time: %w", left, os.ErrDeadlineExceeded)
 		case <-time.After(wait):
@@ -114,11 +113,11 @@ func (t *stream) arrived(ctx context.Context) error {
 	}
 }
 
-// broken lets go of a connection that failed. A TLS connection whose write timed out
-// cannot be written to any more, and what a receiver got of a plain one is not known.
+// broken closes a failed connection. TLS cannot continue after a write timeout, and on plain TCP the
+// received part is unknown.
 func (t *stream) broken(err error) error {
 	if err != nil {
-		t.plain.Close() // so that TLS does not wait to say goodbye to who does not read
+		t.plain.Close() // closing TLS first would block on a receiver that does not read
 		t.close()
 	}
 	return err
@@ -136,10 +135,10 @@ func (t *stream) close() {
 	t.conn, t.ended = nil, context.Background()
 }
 
-// A packets target sends each entry as a datagram. UDP tells nobody whether it
-// arrives; a datagram socket of this machine takes it or refuses.
+// A packets target sends each entry as a datagram. UDP reports no loss. A local datagram socket accepts or
+// refuses each datagram.
 type packets struct {
-	networks []string // the first that the socket is of
+	networks []string // tried in order
 	address  string
 	frame    func([]byte, export.Entry) []byte
 	conn     net.Conn
@@ -160,7 +159,7 @@ func (t *packets) send(ctx context.Context, b *batch) error {
 	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	for _, e := range b.entries {
 		t.buffer = t.frame(t.buffer[:0], e)
-		if t.conn.RemoteAddr().Network() == "unix" { // a stream, which needs ends of lines
+		if t.conn.RemoteAddr().Network() == "unix" { // a stream needs line ends
 			t.buffer = append(t.buffer, '\n')
 		}
 		_, err := t.conn.Write(t.buffer)

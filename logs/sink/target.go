@@ -2,38 +2,42 @@ package sink
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/logs/export"
 )
 
-// A target is where a sink sends to. It is used by one goroutine.
+// A target sends batches to a receiver. It is not safe for concurrent use.
 type target interface {
-	// send hands a batch over, and returns nil when the receiver has it, as far as
-	// its transport tells. A *refusedError says that the receiver will never take it.
+	// send sends a batch. It returns nil if the receiver has it, as far as the transport can tell. A
+	// *refusedError says that the receiver will never accept it.
 	send(ctx context.Context, b *batch) error
 
-	// life is done when the connection at hand is known to have ended.
+	// life is done when the current connection has ended.
 	life() context.Context
 
-	// unsure is how many of the bytes sent last may be lost with the connection
-	// although send returned nil.
+	// unsure returns the number of bytes sent last that may be lost with the connection although send
+	// returned nil.
 	unsure() int64
 
 	close()
 }
 
-// A refusedError says that the receiver takes what it was sent for wrong.
+// A refusedError says that the receiver rejects the data as invalid.
 type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
-// A laterError says that the receiver asks for patience.
+// A laterError says that the receiver asks to wait.
 type laterError struct {
 	error
 	after time.Duration
@@ -60,11 +64,10 @@ func newTarget(c *Config, from export.Origin) (target, error) {
 	return nil, fmt.Errorf("there is no type %q", c.Type)
 }
 
-// appendLine frames an entry by a newline. No text holds one.
+// appendLine ends an entry with a newline. No entry contains one.
 func appendLine(b []byte, e export.Entry) []byte { return append(append(b, e.Text...), '\n') }
 
-// withoutURL is an error of an HTTP client without the URL, whose query may hold a
-// credential.
+// withoutURL removes the URL from an error of an HTTP client, since its query may hold a credential.
 func withoutURL(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -73,7 +76,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// cutAddress reads "tcp:host:port" and the like.
+// cutAddress splits an address such as "tcp:host:port".
 func cutAddress(address string) (network, at string, err error) {
 	network, at, _ = strings.Cut(address, ":")
 	switch network {
@@ -89,4 +92,41 @@ func cutAddress(address string) (network, at string, err error) {
 		return "", "", fmt.Errorf("address %q: write udp:, tcp:, tls: or unix: in front of it", address)
 	}
 	return network, at, nil
+}
+
+// newSyslog returns a target for messages of RFC 5424. UDP (RFC 5426) and the socket of a local daemon
+// carry one message per datagram. TCP and TLS carry messages preceded by their length (RFC 6587 section
+// 3.4.1, RFC 5425).
+func newSyslog(c *Config, from export.Origin) (target, error) {
+	process := os.Getpid()
+	return newSyslogOf(c.Address, c.Roots, func(b []byte, e export.Entry) []byte { return export.Syslog(b, e, from, process) })
+}
+
+// newSyslogOf returns a target that sends the result of message for each entry.
+func newSyslogOf(at string, roots *x509.CertPool, message func([]byte, export.Entry) []byte) (target, error) {
+	network, address, err := cutAddress(at)
+	if err != nil {
+		return nil, err
+	}
+	switch network {
+	case "udp":
+		return &packets{networks: []string{"udp"}, address: address, frame: message}, nil
+	case "unix":
+		return &packets{networks: []string{"unixgram", "unix"}, address: address, frame: message}, nil
+	}
+	counted := func(b []byte, e export.Entry) []byte {
+		text := message(nil, e)
+		b = strconv.AppendInt(b, int64(len(text)), 10)
+		b = append(b, ' ')
+		return append(b, text...)
+	}
+	if network == "tcp" {
+		return newStream("tcp", address, nil, counted), nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	secure := &tls.Config{ServerName: host, RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return newStream("tcp", address, secure, counted), nil
 }

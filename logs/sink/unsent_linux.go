@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// unsent returns how many bytes that were written to a socket its other side has not
-// yet acknowledged (SIOCOUTQ, tcp(7)); of a Unix socket, not yet read.
+// unsent returns the number of written bytes that the other side has not acknowledged (SIOCOUTQ, tcp(7)).
+// For a Unix socket it is the number of unread bytes.
 func unsent(socket syscall.Conn) (n int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

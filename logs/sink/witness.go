@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -18,36 +17,34 @@ import (
 	"github.com/egressd/egressd/logs/export"
 )
 
-// A Witness cosigns checkpoints (C2SP tlog-witness), once it was shown that the log
-// has only grown since the one before. What it signs is kept in the folder of the log.
+// A Witness cosigns checkpoints (C2SP tlog-witness) after a proof that the log has only grown since the
+// previous one. Its cosignatures are stored in the folder of the log.
 type Witness struct {
-	URL string // of the witness, in front of "/add-checkpoint"
-	Key string // public, by which its cosignatures are known
+	URL string // of the witness, without "/add-checkpoint"
+	Key string // public key that verifies its cosignatures
 
-	// Every is how long to wait at least from one checkpoint to the next; ten seconds
-	// where it is 0.
+	// Every is the minimum time between two checkpoints; 0 means ten seconds.
 	Every time.Duration
 
-	// Roots are the authorities for TLS; nil means the system's.
+	// Roots are the authorities for TLS; nil means those of the system.
 	Roots *x509.CertPool
 }
 
 const (
 	witnessEvery = 10 * time.Second
 
-	// cosignAgain is how long a cosignature of a log in which nothing happens may get
-	// old: its time is what shows that nothing was cut off since.
+	// cosignAgain is the maximum age of the cosignature of an idle log. Only a recent cosignature shows
+	// that nothing was cut off since.
 	cosignAgain = time.Hour
 )
 
 func (w *Witness) same(other *Witness) bool {
 	a, b := *w, *other
 	a.Roots, b.Roots = nil, nil
-	return reflect.DeepEqual(a, b) && (w.Roots == other.Roots || w.Roots != nil && w.Roots.Equal(other.Roots))
+	return a == b && sameRoots(w.Roots, other.Roots)
 }
 
-// CheckWitnesses reports what is wrong with witnesses, as far as that can be known
-// without a connection.
+// CheckWitnesses reports configuration errors that can be found without a connection.
 func CheckWitnesses(witnesses []Witness) error {
 	for i := range witnesses {
 		if _, err := newWitnessTarget(&witnesses[i], "", "", export.Origin{}, nil); err != nil {
@@ -57,21 +54,21 @@ func CheckWitnesses(witnesses []Witness) error {
 	return nil
 }
 
-// A witnessTarget is a witness that is asked.
+// A witnessTarget sends checkpoints to one witness.
 type witnessTarget struct {
-	url    string
-	key    audit.WitnessKey
-	dir    string // of the log
-	keys   string // the folder of its keys
-	agent  string
-	client *http.Client
-	tell   func(string)
-	prover audit.Prover
-	signer *audit.Identity // nil until it was needed
-	known  int64           // the size that the witness has, as far as is known
+	url      string
+	key      audit.WitnessKey
+	dir      string // of the log
+	keys     string // folder of the log's keys
+	agent    string
+	client   *http.Client
+	onNotice func(string)
+	prover   audit.Prover
+	signer   *audit.Identity // nil until first used
+	known    int64           // last known size of the witness's checkpoint
 }
 
-func newWitnessTarget(w *Witness, dir, keys string, from export.Origin, tell func(string)) (*witnessTarget, error) {
+func newWitnessTarget(w *Witness, dir, keys string, from export.Origin, onNotice func(string)) (*witnessTarget, error) {
 	u, err := url.Parse(w.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
@@ -85,16 +82,15 @@ func newWitnessTarget(w *Witness, dir, keys string, from export.Origin, tell fun
 	}
 	return &witnessTarget{
 		url: strings.TrimSuffix(w.URL, "/") + "/add-checkpoint", key: key, dir: dir, keys: keys,
-		agent: "egressd/" + from.Version, client: newClient(w.Roots), tell: tell, prover: audit.Prover{Dir: dir},
+		agent: "egressd/" + from.Version, client: newClient(w.Roots), onNotice: onNotice, prover: audit.Prover{Dir: dir},
 	}, nil
 }
 
-// asksMost is how often one checkpoint is offered before the witness is left alone for a
-// while: somebody else may be offering the same log's.
-const asksMost = 4
+// maxAsks is the number of requests for one checkpoint before a pause. Another process may submit
+// checkpoints of the same log.
+const maxAsks = 4
 
-// send has a checkpoint cosigned. Where the witness knows a newer one of this log, it is
-// the newest that is cosigned.
+// send has a checkpoint cosigned. If the witness knows a newer one of this log, send submits the newest.
 func (w *witnessTarget) send(ctx context.Context, b *batch) error {
 	note := b.entries[0].Text
 	origin, size, err := audit.CheckpointSize(note)
@@ -104,10 +100,10 @@ func (w *witnessTarget) send(ctx context.Context, b *batch) error {
 	if err := w.identify(origin); err != nil {
 		return err
 	}
-	for range asksMost {
+	for range maxAsks {
 		old := w.known
 		if old > size {
-			old = 0 // which the witness contradicts, if it is as we think
+			old = 0 // the witness answers with its actual size
 		}
 		has, err := w.ask(ctx, old, note)
 		if err != nil || has < 0 {
@@ -126,7 +122,7 @@ func (w *witnessTarget) send(ctx context.Context, b *batch) error {
 	return errors.New("the witness has another checkpoint each time that it is asked")
 }
 
-// identify makes sure of the key by which the witness knows the log.
+// identify loads or creates the key by which the witness knows the log.
 func (w *witnessTarget) identify(origin string) error {
 	if w.signer != nil {
 		return nil
@@ -137,13 +133,13 @@ func (w *witnessTarget) identify(origin string) error {
 	}
 	w.signer = signer
 	if made {
-		w.tell("witnesses have to know this log by its key for them: " + signer.Public())
+		w.onNotice("witnesses have to know this log by its key for them: " + signer.Public())
 	}
 	return nil
 }
 
-// newer returns the newest checkpoint of the log, which has to be for as many records
-// as the witness has seen: others may have written to it.
+// newer returns the newest checkpoint of the log. It returns an error if that covers fewer records than
+// the witness has cosigned.
 func (w *witnessTarget) newer(has int64) ([]byte, int64, error) {
 	note, err := audit.NewestCheckpoint(w.dir)
 	if err != nil {
@@ -156,8 +152,8 @@ func (w *witnessTarget) newer(has int64) ([]byte, int64, error) {
 	return note, size, err
 }
 
-// ask offers a checkpoint, and the proof from the size that the witness has. It returns
-// -1 when the witness has cosigned it, and otherwise the size that it says it has.
+// ask submits a checkpoint with the proof from size old. It returns -1 if the witness has cosigned it, and
+// otherwise the size that the witness has.
 func (w *witnessTarget) ask(ctx context.Context, old int64, note []byte) (has int64, err error) {
 	proof, err := w.prover.Prove(old, note)
 	if err != nil {
@@ -193,19 +189,10 @@ func (w *witnessTarget) post(ctx context.Context, body io.Reader) (*http.Respons
 		return nil, nil, withoutURL(err)
 	}
 	request.Header.Set("User-Agent", w.agent)
-	response, err := w.client.Do(request)
-	if err != nil {
-		return nil, nil, withoutURL(err)
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return nil, nil, fmt.Errorf("the answer broke off: %w", err)
-	}
-	return response, answer, nil
+	return exchange(w.client, request)
 }
 
-// keep puts away what was cosigned, with the log's own signature alone beside it.
+// keep stores the cosigned checkpoint with only the log's own signature beside the cosignature.
 func (w *witnessTarget) keep(note, answer []byte) error {
 	cosigned, c, err := w.key.Cosigned(note, answer)
 	if err != nil {
@@ -218,8 +205,7 @@ func (w *witnessTarget) keep(note, answer []byte) error {
 	return nil
 }
 
-// sizeOf reads the size that a witness has, from the answer that says that it is
-// another one.
+// sizeOf reads the size of the witness's checkpoint from an answer with status 409.
 func sizeOf(response *http.Response, answer []byte) (int64, error) {
 	text, ends := strings.CutSuffix(string(answer), "\n")
 	size, err := strconv.ParseInt(text, 10, 64)
@@ -229,7 +215,7 @@ func sizeOf(response *http.Response, answer []byte) (int64, error) {
 	return size, nil
 }
 
-// refused says what an answer means that is no cosignature.
+// refused converts an answer without a cosignature to an error.
 func (w *witnessTarget) refused(response *http.Response, old int64) error {
 	switch response.StatusCode {
 	case http.StatusNotFound:

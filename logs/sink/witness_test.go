@@ -163,7 +163,7 @@ func TestWitnessSignsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := &anchoring{anchor: a.anchors.newAnchor("witness", w.URL), ended: make(chan struct{})}
+	again := &runningAnchor{anchor: a.anchors.newAnchor("witness", w.URL), ended: make(chan struct{})}
 	again.target, again.again = target, time.Millisecond
 	a.anchors.mu.Lock()
 	a.anchors.start(w.URL, again)
@@ -201,7 +201,7 @@ func TestWitnessKnowsACutLog(t *testing.T) {
 
 	b := &anchored{T: t, dir: before, key: a.key}
 	b.anchors = NewAnchors(b.dir, testOrigin, func(err error) { b.note(&b.heard, err.Error()) }, func(s string) { b.note(&b.wellSaid, s) })
-	b.anchors.patience, b.anchors.settle = quick, 50*time.Millisecond
+	b.anchors.backoff, b.anchors.settle = quick, 50*time.Millisecond
 	b.log = b.open(before, b.anchors)
 	t.Cleanup(func() { b.log.Close(); b.anchors.Stop(0) })
 	b.write(1)

@@ -1,0 +1,269 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/egressd/egressd/logs/export"
+)
+
+const (
+	sendWithin = 15 * time.Second // for one batch
+	saveEvery  = time.Second      // minimum time between two saves while records are sent
+)
+
+// A backoff bounds the wait after failures. The wait begins at min, doubles with each failure, and never
+// exceeds max.
+type backoff struct{ min, max time.Duration }
+
+var usualBackoff = backoff{500 * time.Millisecond, 30 * time.Second}
+
+// wait returns the wait after consecutive failures. It is random, so that the sinks of many machines do
+// not return at once.
+func (p backoff) wait(failures int) time.Duration {
+	d := p.max
+	if failures < 16 {
+		d = min(p.max, p.min<<max(0, failures-1))
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// A runner sends the records of the log to one sink.
+type runner struct {
+	config  Config
+	dir     string // of the log
+	origin  export.Origin
+	onError func(error)
+	backoff backoff
+
+	target      target
+	reader      reader
+	failures    int             // consecutive
+	refusals    int             // consecutive, of single records
+	accepted    bool            // the receiver has accepted a record
+	draining    context.Context // done when the runner must send the rest and end
+	unconfirmed unconfirmed
+
+	position
+}
+
+// run sends until ctx is done. When draining is done, run returns as soon as all records are sent.
+func (s *runner) run(ctx context.Context) {
+	defer s.target.close()
+	for ctx.Err() == nil {
+		err := s.sendAll(ctx)
+		s.reader.close()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		s.failed(err)
+		s.rewind(errors.Is(err, errGone))
+		if !s.pause(ctx, err) {
+			break
+		}
+	}
+	s.save()
+}
+
+// sendAll sends present and future records. It returns nil when the runner may end.
+func (s *runner) sendAll(ctx context.Context) error {
+	for {
+		if life := s.target.life(); life.Err() != nil {
+			s.target.close()
+			return context.Cause(life)
+		}
+		b, err := s.collect()
+		if err != nil {
+			return err
+		}
+		if b.next == s.next() {
+			if done, err := s.idle(ctx); done || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.deliver(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+var (
+	// errGone says that the receiver closed the connection after it had read all data.
+	errGone = errors.New("the receiver closed the connection")
+
+	// errReset says that the receiver closed the connection with unread data.
+	errReset = errors.New("the connection to the receiver broke")
+)
+
+// deliver sends a batch. If the receiver refuses it, deliver sends smaller parts and finally leaves out
+// the refused record.
+func (s *runner) deliver(ctx context.Context, b *batch) error {
+	within, cancel := context.WithTimeout(ctx, sendWithin)
+	defer cancel()
+	err := s.target.send(within, b)
+	var refused *refusedError
+	var partial *partialError
+	switch {
+	case err == nil:
+		s.refusals = 0
+		s.accepted = true
+	case errors.As(err, &partial):
+		s.refuse(b.from, err)
+	case !errors.As(err, &refused):
+		return err
+	case len(b.ends) > 1:
+		first, second := b.halves()
+		if err := s.deliver(ctx, first); err != nil {
+			return err
+		}
+		return s.deliver(ctx, second)
+	case !s.accepted || s.refusals >= maxRefusals:
+		return err // the receiver refuses more than single records
+	default:
+		s.refusals++
+		s.refuse(b.from, err)
+	}
+	s.acknowledge(b)
+	return nil
+}
+
+// maxRefusals is the number of consecutive records that may be left out.
+const maxRefusals = 16
+
+// idle waits for more records. It returns true when the runner must end.
+func (s *runner) idle(ctx context.Context) (done bool, err error) {
+	wait := time.Hour
+	if left := s.saveDue(); left > 0 {
+		wait = left
+	} else if left == 0 {
+		s.save()
+	}
+	if s.draining.Err() != nil {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(s.target.life(), cancel)()
+	defer context.AfterFunc(s.draining, cancel)()
+	return s.reader.follow(ctx)
+}
+
+// pause waits after a failure. It returns false if the runner must end.
+func (s *runner) pause(ctx context.Context, err error) bool {
+	wait := s.backoff.wait(s.failures)
+	var later *laterError
+	if errors.As(err, &later) {
+		wait = max(wait, min(later.after, 2*s.backoff.max))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.draining.Done():
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// failed records an error. The operator is told about the first of several consecutive errors.
+func (s *runner) failed(err error) {
+	s.failures++
+	if s.failures == 1 && !errors.Is(err, errGone) {
+		s.onError(fmt.Errorf("sink %s: %w; what it does not get stays in the log, and is sent later", s.config.Name, err))
+	}
+	s.change(func(p *State) { p.Error, p.ErrorAt = clean(err.Error()), now() })
+	s.saveIfDue()
+}
+
+// refuse records that the receiver will never accept a record.
+func (s *runner) refuse(seq int64, err error) {
+	first := false
+	s.change(func(p *State) {
+		p.Refused++
+		first = p.Refused == 1
+		p.Error, p.ErrorAt = clean(err.Error()), now()
+	})
+	if first {
+		s.onError(fmt.Errorf("sink %s: record %d: %w; it is left out there", s.config.Name, seq, err))
+	}
+}
+
+// acknowledge records that the receiver has the batch.
+func (s *runner) acknowledge(b *batch) {
+	s.failures = 0
+	s.unconfirmed.add(b, s.target.unsure())
+	s.change(func(p *State) {
+		p.Next, p.Sent, p.SentAt = b.next, p.Sent+int64(len(b.entries)), now()
+		p.mark(b.next-1, b.last)
+	})
+	s.saveIfDue()
+}
+
+// rewind moves back to the first batch that may be lost with the connection.
+func (s *runner) rewind(clean bool) {
+	from, ok := s.unconfirmed.start(clean, time.Now())
+	s.unconfirmed = unconfirmed{}
+	if ok {
+		s.backTo(from)
+	}
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// clean returns text as printable ASCII of at most 300 bytes, for files and terminals.
+func clean(text string) string {
+	var out []byte
+	for i := 0; i < len(text) && len(out) < 300; i++ {
+		c := text[i]
+		if c < ' ' || c > '~' {
+			c = '?'
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+// An unconfirmed lists the batches that may be lost with the current connection. The transport confirms
+// only that the receiver's kernel has the bytes, not that the program has read them.
+type unconfirmed struct {
+	sent    int64 // bytes sent over this connection
+	batches []sentBatch
+}
+
+type sentBatch struct {
+	from int64     // first sequence number
+	end  int64     // value of sent after the batch
+	at   time.Time // time of sending
+}
+
+// storeTime is the time that a receiver may need to store data that it has read.
+const storeTime = 5 * time.Second
+
+func (t *unconfirmed) add(b *batch, unsure int64) {
+	if unsure == 0 {
+		return
+	}
+	t.sent += b.bytes
+	t.batches = append(t.batches, sentBatch{b.from, t.sent, time.Now()})
+	drop := 0
+	for drop < len(t.batches) && t.sent-t.batches[drop].end >= unsure {
+		drop++
+	}
+	t.batches = append(t.batches[:0], t.batches[drop:]...)
+}
+
+// start returns the sequence number to resend from. A cleanly closed connection was read completely.
+func (t *unconfirmed) start(clean bool, now time.Time) (int64, bool) {
+	for _, b := range t.batches {
+		if !clean || now.Sub(b.at) < storeTime {
+			return b.from, true
+		}
+	}
+	return 0, false
+}
