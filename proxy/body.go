@@ -16,13 +16,13 @@ type upload struct {
 	err  error // once done is closed
 }
 
-func (u *upload) run(v *webVisit, x *exchange) {
+func (u *upload) run(v *h1Conn, x *exchange) {
 	defer close(u.done)
 	u.err = v.sendBody(x)
 }
 
 // over reports whether the body is out, or is so within d.
-func (u *upload) over(d time.Duration) bool {
+func (u *upload) doneWithin(d time.Duration) bool {
 	if u == nil {
 		return true
 	}
@@ -46,8 +46,8 @@ func (u *upload) over(d time.Duration) bool {
 
 // whole reports whether the body went out to its last byte, within d: only
 // then does the client's next request begin where the connection stands.
-func (u *upload) whole(d time.Duration) bool {
-	return u == nil || u.over(d) && u.err == nil
+func (u *upload) complete(d time.Duration) bool {
+	return u == nil || u.doneWithin(d) && u.err == nil
 }
 
 // bodyError tells what an exchange comes to whose body may have failed. A
@@ -55,37 +55,37 @@ func (u *upload) whole(d time.Duration) bool {
 // part of a response already.
 func bodyError(received, sent error) error {
 	var bad *http1.MalformedError
-	var cut cutShort
-	var late spoilt
+	var cut incompleteBody
+	var late unanswerable
 	switch {
 	case refusalIn(sent) != nil:
 		return overBudget(received, sent)
 	case errors.As(received, &late):
 		return received
 	case errors.As(sent, &bad) && received == nil:
-		return spoilt{sent}
+		return unanswerable{sent}
 	case errors.As(sent, &bad):
 		return sent
 	case errors.As(sent, &cut):
-		return spoilt{sent}
+		return unanswerable{sent}
 	}
 	return received
 }
 
 // cutShort is a body that its sender did not finish.
-type cutShort struct{ error }
+type incompleteBody struct{ error }
 
-func (e cutShort) Unwrap() error { return e.error }
+func (e incompleteBody) Unwrap() error { return e.error }
 
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
-func (v *webVisit) sendBody(x *exchange) error {
+func (v *h1Conn) sendBody(x *exchange) error {
 	body := http1.NewBodyReader(v.in, x.body, v.server.heads)
-	packed := v.server.packed.lease(x.flow.Sandbox())
-	defer packed.end()
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.withoutTrailer(packed, v.search(x)), x.mayGoUp)
+	packed := v.server.bodyMemory.reserve(x.flow.Sandbox())
+	defer packed.release()
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.requestFilter(packed, v.scanTurn(x)), x.allowUp)
 	x.end.Up += n
-	var cut cutShort
+	var cut incompleteBody
 	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
 		abort(v.up.conn)
 	}
@@ -94,45 +94,45 @@ func (v *webVisit) sendBody(x *exchange) error {
 
 // answerLength passes a body of known length on: first what is buffered, then
 // between the sockets themselves, which the kernel does by splice(2).
-func (v *webVisit) answerLength(x *exchange, length int64) error {
+func (v *h1Conn) answerLength(x *exchange, length int64) error {
 	const atOnce = 512 << 10
-	n, err := io.CopyN(v.client, v.up.in, int64(v.up.in.Buffered()))
-	x.wentDown(n)
+	n, err := io.CopyN(v.conn, v.up.in, int64(v.up.in.Buffered()))
+	x.addDown(n)
 	for length -= n; length > 0 && err == nil; length -= n {
 		v.extend()
-		n, err = io.CopyN(v.client, v.up.conn, min(length, atOnce))
-		x.wentDown(n)
+		n, err = io.CopyN(v.conn, v.up.conn, min(length, atOnce))
+		x.addDown(n)
 	}
 	return err
 }
 
 // stopUpload ends the goroutine that reads the request's body, wherever it
 // waits.
-func (v *webVisit) stopUpload() {
+func (v *h1Conn) stopUpload() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stopped = true
-	v.unwanted()
+	v.cancel()
 	v.up.conn.Close()
-	v.client.SetReadDeadline(time.Now())
+	v.conn.SetReadDeadline(time.Now())
 }
 
 // extend gives both ends the idle time again.
-func (v *webVisit) extend() {
+func (v *h1Conn) extend() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.stopped {
 		return
 	}
 	soon := time.Now().Add(v.server.limits.Idle)
-	v.client.SetDeadline(soon)
+	v.conn.SetDeadline(soon)
 	v.up.conn.SetDeadline(soon)
 }
 
 // copyBody streams a body, each part as soon as it is there, without the
 // secret that strike looks for where it is not nil. passes is asked about each part
 // before it is written.
-func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, strike *striker, passes func(n int) error) (total int64, err error) {
+func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *bodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
 	defer v.server.buffers.Put(buf)
 	bw := bufio.NewWriterSize(to, 4<<10)
@@ -142,12 +142,12 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, 
 		if n > 0 {
 			v.extend()
 		}
-		part := strike.part(buf[:n])
+		part := filter.redact(buf[:n])
 		ended := errors.Is(err, io.EOF)
 		if ended {
-			part = strike.last(part)
+			part = filter.redactLast(part)
 		}
-		part, over := strike.leave(part, ended)
+		part, over := filter.scan(part, ended)
 		if over != nil {
 			return total, over
 		}
@@ -158,14 +158,14 @@ func (v *webVisit) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, 
 			if err := writePart(to, bw, cw, part, chunked); err != nil {
 				return total, err
 			}
-			strike.taken()
+			filter.sent()
 			total += int64(len(part))
 		}
 		if ended {
-			return total, endBody(bw, cw, body, chunked, strike)
+			return total, endBody(bw, cw, body, chunked, filter)
 		}
 		if err != nil {
-			return total, cutShort{err}
+			return total, incompleteBody{err}
 		}
 	}
 }
@@ -183,11 +183,11 @@ func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte
 	return bw.Flush()
 }
 
-func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, strike *striker) error {
+func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, filter *bodyFilter) error {
 	if !chunked {
 		return nil
 	}
-	if err := cw.Close(strike.trailer(body.Trailer)); err != nil {
+	if err := cw.Close(filter.trailer(body.Trailer)); err != nil {
 		return err
 	}
 	return bw.Flush()

@@ -68,7 +68,7 @@ func (o *till) read(r io.Reader) error {
 }
 
 // flood writes until the connection breaks.
-func (c *client) flood() {
+func (c *testClient) flood() {
 	c.t.Helper()
 	block := strings.Repeat("x", 64<<10)
 	for range 1 << 10 {
@@ -176,7 +176,7 @@ func TestAPlainRequestSendsNoMoreThanItsBudget(t *testing.T) {
 	o.origin = webOrigin(t, o.bodies)
 	w.spend(t, plainPolicy, 1000)
 
-	post := func(fields ...string) *client {
+	post := func(fields ...string) *testClient {
 		return w.dial(t).send(request("POST", "allowed.test", o.port, "/", append(fields, "Connection: close")...) + "\r\n")
 	}
 	resp, body := post("Content-Length: 1001").response("POST")
@@ -293,7 +293,7 @@ func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 				talk(t, c, func(c net.Conn) { o.read(c) })
 				o.gone <- struct{}{}
 			}
-			var c *client
+			var c *testClient
 			if inside {
 				o.origin = w.pki.rawOrigin(t, serve)
 				c = w.inside(t, "allowed.test", o.port)

@@ -19,34 +19,34 @@ import (
 
 // A leaving looks at what goes to an upstream and holds back what may begin a canary.
 // An error is a [*egress.Refusal], and then nothing more may go.
-type leaving interface {
+type scanner interface {
 	// part takes the next bytes, and returns those that may go, valid until the next
 	// call.
-	part(b []byte) ([]byte, error)
+	scan(b []byte) ([]byte, error)
 	// rest returns what was held back, when no more comes.
-	rest() ([]byte, error)
+	flush() ([]byte, error)
 	// taken is told that nobody needs any more what was returned.
-	taken()
+	sent()
 }
 
 // leave returns what may go on of a part that goes up. Of what goes down, or where
 // there are no canaries, that is all of it.
-func (s *striker) leave(part []byte, last bool) ([]byte, error) {
-	if s == nil || s.leaving == nil {
+func (s *bodyFilter) scan(part []byte, last bool) ([]byte, error) {
+	if s == nil || s.scanner == nil {
 		return part, nil
 	}
-	out, err := s.leaving.part(part)
+	out, err := s.scanner.scan(part)
 	if err != nil || !last {
 		return out, err
 	}
-	return withRest(s.leaving, out)
+	return withRest(s.scanner, out)
 }
 
 // withRest returns the last part and what was held back. A body that was held back as a
 // whole is not copied.
-func withRest(l leaving, part []byte) ([]byte, error) {
+func withRest(l scanner, part []byte) ([]byte, error) {
 	last := slices.Clone(part)
-	rest, err := l.rest()
+	rest, err := l.flush()
 	if len(last) == 0 {
 		return rest, err
 	}
@@ -54,39 +54,39 @@ func withRest(l leaving, part []byte) ([]byte, error) {
 }
 
 // taken is told that what leave returned has gone on.
-func (s *striker) taken() {
-	if s != nil && s.leaving != nil {
-		s.leaving.taken()
+func (s *bodyFilter) sent() {
+	if s != nil && s.scanner != nil {
+		s.scanner.sent()
 	}
 }
 
 const (
-	packedMost   = 1 << 20  // of a compressed body that is held back until it was searched
-	unpackedMost = 16 << 20 // of what it says that is searched
+	compressedMost = 1 << 20  // of a compressed body that is held back until it was searched
+	decodedMost    = 16 << 20 // of what it says that is searched
 )
 
 // A leavingBody is the body of a request. One that is compressed is held back until
 // it is complete, or longer than is searched.
-type leavingBody struct {
-	flow   *egress.Flow
-	guard  *egress.Guard
-	packed bool
-	room   *lease // of whole
-	turns  search
-	begun  bool
-	whole  []byte // of one that is packed
-	given  bool   // whole was returned, and not yet taken
+type bodyScanner struct {
+	flow       *egress.Flow
+	guard      *egress.Guard
+	compressed bool
+	memory     *reservation // of whole
+	turn       scanTurn
+	begun      bool
+	held       []byte // of one that is packed
+	handedOut  bool   // whole was returned, and not yet taken
 }
 
 // leavingBody returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding, and room is what a
 // body that is held back takes; whoever calls it ends that.
-func bodyLeaving(flow *egress.Flow, coding []string, room *lease, turns search) leaving {
+func newBodyScanner(flow *egress.Flow, coding []string, room *reservation, turns scanTurn) scanner {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
 	}
-	return &leavingBody{flow: flow, guard: guard, packed: slices.ContainsFunc(coding, canUnpack), room: room, turns: turns}
+	return &bodyScanner{flow: flow, guard: guard, compressed: slices.ContainsFunc(coding, canUnpack), memory: room, turn: turns}
 }
 
 func canUnpack(coding string) bool {
@@ -97,37 +97,37 @@ func canUnpack(coding string) bool {
 	return false
 }
 
-func (l *leavingBody) part(b []byte) ([]byte, error) {
+func (l *bodyScanner) scan(b []byte) ([]byte, error) {
 	if !l.begun && len(b) > 0 {
 		l.begun = true
-		l.packed = l.packed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
+		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
 	}
-	if !l.packed {
+	if !l.compressed {
 		return l.pass(b)
 	}
-	if !l.room.more(int64(len(b))) {
+	if !l.memory.grow(int64(len(b))) {
 		return nil, l.flow.Overfull()
 	}
-	if l.whole = append(l.whole, b...); len(l.whole) <= packedMost {
+	if l.held = append(l.held, b...); len(l.held) <= compressedMost {
 		return nil, nil
 	}
 	return l.unpack()
 }
 
 // pass searches a part that is not held back.
-func (l *leavingBody) pass(b []byte) ([]byte, error) {
+func (l *bodyScanner) pass(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	if err := l.turns.begin(); err != nil {
+	if err := l.turn.begin(); err != nil {
 		return nil, err
 	}
-	defer l.turns.end()
+	defer l.turn.end()
 	return l.guard.Pass(b)
 }
 
-func (l *leavingBody) rest() ([]byte, error) {
-	if !l.packed {
+func (l *bodyScanner) flush() ([]byte, error) {
+	if !l.compressed {
 		return l.guard.Rest(), nil
 	}
 	out, err := l.unpack()
@@ -139,47 +139,47 @@ func (l *leavingBody) rest() ([]byte, error) {
 
 // taken implements [leaving]. A body that was held back counts until then: how long its
 // upstream leaves it waiting is not for egressd to say.
-func (l *leavingBody) taken() {
-	if l.given {
-		l.given = false
-		l.room.free()
+func (l *bodyScanner) sent() {
+	if l.handedOut {
+		l.handedOut = false
+		l.memory.clear()
 	}
 }
 
 // unpack searches what a compressed body says, and lets it go on. What cannot be
 // unpacked says nothing to whoever gets it either.
-func (l *leavingBody) unpack() ([]byte, error) {
-	l.packed = false
-	if err := l.turns.begin(); err != nil {
+func (l *bodyScanner) unpack() ([]byte, error) {
+	l.compressed = false
+	if err := l.turn.begin(); err != nil {
 		return nil, err
 	}
-	defer l.turns.end()
+	defer l.turn.end()
 	if err := l.searchUnpacked(); err != nil {
 		return nil, err
 	}
-	said := searcher{guard: l.guard, turns: &l.turns}
-	for part := range slices.Chunk(l.whole, searchedAtOnce) {
+	said := decodedScanner{guard: l.guard, turn: &l.turn}
+	for part := range slices.Chunk(l.held, scannedPerTurn) {
 		if _, err := said.Write(part); err != nil {
 			return nil, err
 		}
 	}
-	whole := l.whole
-	l.whole, l.given = nil, true
+	whole := l.held
+	l.held, l.handedOut = nil, true
 	return l.guard.Release(whole), nil
 }
 
 // searchUnpacked searches in the turn that l has, and gives it up in between.
-func (l *leavingBody) searchUnpacked() error {
-	said := searcher{guard: l.flow.Guard("body, decompressed"), turns: &l.turns}
+func (l *bodyScanner) searchUnpacked() error {
+	said := decodedScanner{guard: l.flow.Guard("body, decompressed"), turn: &l.turn}
 	for _, open := range []func(io.Reader) (io.Reader, error){
 		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil },
 	} {
-		in := unpacking{whole: l.whole, turns: &l.turns}
+		in := compressedReader{whole: l.held, turn: &l.turn}
 		r, err := open(bufio.NewReaderSize(&in, unpackAhead))
 		if err == nil {
-			io.CopyN(&said, r, unpackedMost)
+			io.CopyN(&said, r, decodedMost)
 		}
 		if over := cmp.Or(in.err, said.err); over != nil || err == nil {
 			return over
@@ -189,9 +189,9 @@ func (l *leavingBody) searchUnpacked() error {
 }
 
 // An unpacking is what a decompressor reads, in turns: it may say nothing for long.
-type unpacking struct {
+type compressedReader struct {
 	whole []byte // what is left of it
-	turns *search
+	turn  *scanTurn
 	err   error // of the turns, whatever a decompressor makes of it
 }
 
@@ -199,13 +199,13 @@ type unpacking struct {
 // that what others wait for is not read ahead.
 const unpackAhead = 256
 
-func (u *unpacking) Read(p []byte) (int, error) {
+func (u *compressedReader) Read(p []byte) (int, error) {
 	if len(u.whole) == 0 {
 		return 0, io.EOF
 	}
-	n := min(len(p), len(u.whole), searchedAtOnce/unpackWork)
+	n := min(len(p), len(u.whole), scannedPerTurn/unpackWork)
 	if u.err == nil {
-		u.err = u.turns.spend(n * unpackWork)
+		u.err = u.turn.spend(n * unpackWork)
 	}
 	if u.err != nil {
 		return 0, u.err
@@ -216,14 +216,14 @@ func (u *unpacking) Read(p []byte) (int, error) {
 }
 
 // A searcher searches what is written to it, which is short.
-type searcher struct {
+type decodedScanner struct {
 	guard *egress.Guard
-	turns *search
+	turn  *scanTurn
 	err   error // of the turns, or of what was found
 }
 
-func (s *searcher) Write(p []byte) (int, error) {
-	if s.err = s.turns.spend(len(p)); s.err == nil {
+func (s *decodedScanner) Write(p []byte) (int, error) {
+	if s.err = s.turn.spend(len(p)); s.err == nil {
 		s.err = s.guard.See(p)
 	}
 	return len(p), s.err
@@ -231,18 +231,18 @@ func (s *searcher) Write(p []byte) (int, error) {
 
 // A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its
 // reader may be left waiting after the request is over: see drop.
-type guardedBody struct {
+type scannedBody struct {
 	io.ReadCloser
-	found  func() // told when one was, or the body was refused otherwise
-	forget func() // has nobody wait for a turn to search it
+	refused    func() // told when one was, or the body was refused otherwise
+	cancelTurn func() // has nobody wait for a turn to search it
 
 	mu      sync.Mutex // guards what follows, and is not held while more is read
-	leaving leaving    // nil once it was dropped
+	scanner scanner    // nil once it was dropped
 	ready   []byte     // and not yet read
 	err     error
 }
 
-func (b *guardedBody) Read(p []byte) (int, error) {
+func (b *scannedBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
@@ -257,23 +257,23 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 	n := copy(p, b.ready)
 	if b.ready = b.ready[n:]; len(b.ready) == 0 {
 		b.ready = nil
-		b.leaving.taken()
+		b.scanner.sent()
 	}
 	return n, nil
 }
 
 // read takes what was read. b.mu is held.
-func (b *guardedBody) read(p []byte, err error) {
-	if b.leaving == nil {
+func (b *scannedBody) read(p []byte, err error) {
+	if b.scanner == nil {
 		return
 	}
-	part, over := b.leaving.part(p)
+	part, over := b.scanner.scan(p)
 	if over == nil && errors.Is(err, io.EOF) {
-		part, over = withRest(b.leaving, part)
+		part, over = withRest(b.scanner, part)
 	}
 	if over != nil {
 		if refusalIn(over) != nil {
-			b.found()
+			b.refused()
 		}
 		part, err = nil, over
 	}
@@ -281,12 +281,12 @@ func (b *guardedBody) read(p []byte, err error) {
 }
 
 // drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
-func (b *guardedBody) drop() {
+func (b *scannedBody) drop() {
 	if b == nil {
 		return
 	}
-	b.forget() // or the mutex may be held for long
+	b.cancelTurn() // or the mutex may be held for long
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.leaving, b.ready, b.err = nil, nil, net.ErrClosed
+	b.scanner, b.ready, b.err = nil, nil, net.ErrClosed
 }

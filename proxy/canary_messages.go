@@ -10,10 +10,10 @@ import (
 // A leavingMessages searches what a client sends in a WebSocket for canaries: its
 // messages as one stream, its control frames as another, and all its bytes as a third,
 // for upstreams that do not care for frames. It refuses frames that no client may send.
-type leavingMessages struct {
+type messageScanner struct {
 	flow                *egress.Flow
 	plain, control, raw *egress.Guard
-	turns               search
+	turn                scanTurn
 
 	frames frameReader
 	at     int    // in the mask
@@ -32,22 +32,22 @@ const marksMost = 4096
 
 // messagesLeaving returns what looks at the messages of a flow, or nil where there are
 // no canaries.
-func messagesLeaving(flow *egress.Flow, turns search) leaving {
+func newMessageScanner(flow *egress.Flow, turns scanTurn) scanner {
 	plain := flow.Guard("message")
 	if plain == nil {
 		return nil
 	}
-	return &leavingMessages{flow: flow, frames: frameReader{fromClient: true}, plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message"), turns: turns}
+	return &messageScanner{flow: flow, frames: frameReader{fromClient: true}, plain: plain, control: flow.Guard("control message"), raw: flow.Guard("message"), turn: turns}
 }
 
-func (l *leavingMessages) part(b []byte) ([]byte, error) {
+func (l *messageScanner) scan(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	if err := l.turns.begin(); err != nil {
+	if err := l.turn.begin(); err != nil {
 		return nil, err
 	}
-	defer l.turns.end()
+	defer l.turn.end()
 	if err := l.raw.See(b); err != nil {
 		return nil, err
 	}
@@ -68,17 +68,17 @@ func (l *leavingMessages) part(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-func (l *leavingMessages) rest() ([]byte, error) {
+func (l *messageScanner) flush() ([]byte, error) {
 	rest := l.held
 	l.held = nil
 	return rest, nil
 }
 
 // taken implements [leaving]: what is held is short.
-func (l *leavingMessages) taken() {}
+func (l *messageScanner) sent() {}
 
 // free is up to where the stream may go on as far as what it says is concerned.
-func (l *leavingMessages) free() int64 {
+func (l *messageScanner) free() int64 {
 	said := l.plain.Free()
 	if said == l.plain.Seen() {
 		l.marks = l.marks[max(0, len(l.marks)-1):]
@@ -95,7 +95,7 @@ func (l *leavingMessages) free() int64 {
 }
 
 // read takes some of the next bytes of the stream, and returns how many.
-func (l *leavingMessages) read(b []byte) (n int, err error) {
+func (l *messageScanner) read(b []byte) (n int, err error) {
 	f := &l.frames
 	if f.left == 0 {
 		head, ok := f.next(b[0])
@@ -121,7 +121,7 @@ func (l *leavingMessages) read(b []byte) (n int, err error) {
 }
 
 // begin notes where the payload of a frame begins whose head is complete.
-func (l *leavingMessages) begin() {
+func (l *messageScanner) begin() {
 	l.at = 0
 	if l.frames.control {
 		return

@@ -159,7 +159,7 @@ func TestBodiesWithoutACanaryPassUnchanged(t *testing.T) {
 	guarded(t, w)
 	for _, h2 := range []bool{false, true} {
 		o := w.pki.secureOrigin(t, h2, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) }, nil)
-		random := make([]byte, packedMost*3/2)
+		random := make([]byte, compressedMost*3/2)
 		for i := range random {
 			random[i] = byte(rand.Uint32())
 		}

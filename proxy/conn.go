@@ -17,51 +17,51 @@ import (
 // tunnel, belongs to a goroutine, or is closed. All its methods run on the
 // loop.
 type conn struct {
-	tunnel   relay.Tunnel
-	*share   // of its holder
-	loop     *relay.Loop
-	flow     *egress.Flow
-	*opening // nil once the first bytes have passed: thousands of tunnels do not carry it along
+	tunnel      relay.Tunnel
+	*connHolder // of its holder
+	loop        *relay.Loop
+	flow        *egress.Flow
+	*setup      // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
-	finding bool // whose program it is of is being looked for
-	asked   bool // the head was taken: what comes next waits in the kernel
-	durable bool // the flow's record is
-	carried bool // tunnel stands
-	over    bool // the client's descriptor is no longer this connection's
+	findingProgram bool // whose program it is of is being looked for
+	headTaken      bool // the head was taken: what comes next waits in the kernel
+	durable        bool // the flow's record is
+	carried        bool // tunnel stands
+	closed         bool // the client's descriptor is no longer this connection's
 }
 
 // An opening is what a connection needs until it is a tunnel.
-type opening struct {
-	place     place
-	fd        int
-	upstream  int             // what First hands over when it says Take
-	refused   *egress.Refusal // what First did refuse
-	peer      sandbox.Peer
-	late      *relay.Timer
-	lingering *lingerer // of the last answer, once that was sent and may not have been read
-	head      []byte    // of the request, while it is incomplete
-	door      door      // how to answer
-	rest      []byte    // what came behind the head
-	cancel    func()    // gives up what is under way: the connect, the waiting for a person, or for the policy
-	hello     *sniff.Assembler
-	retry     *retry   // of the hello that has passed, or nil
-	word      *word    // that may be all that the client says, or nil
-	front     *front   // of a TLS listener, or nil
-	captured  *capture // nil where the client knows of the proxy
-	deciding  bool     // a goroutine waits for what the policy says of the first bytes
+type setup struct {
+	admission  admission
+	fd         int
+	upstream   int             // what First hands over when it says Take
+	refused    *egress.Refusal // what First did refuse
+	peer       sandbox.Peer
+	timer      *relay.Timer
+	lingering  *lingerer // of the last answer, once that was sent and may not have been read
+	head       []byte    // of the request, while it is incomplete
+	replier    replier   // how to answer
+	rest       []byte    // what came behind the head
+	cancel     func()    // gives up what is under way: the connect, the waiting for a person, or for the policy
+	hello      *sniff.Assembler
+	helloWatch *helloWatch // of the hello that has passed, or nil
+	preamble   *preamble   // that may be all that the client says, or nil
+	tlsClient  *tlsClient  // of a TLS listener, or nil
+	captured   *capture    // nil where the client knows of the proxy
+	deciding   bool        // a goroutine waits for what the policy says of the first bytes
 	// resume judges the first bytes once the policy has decided; nil before.
 	resume func(first []byte) (relay.Judgement, []byte)
 }
 
 // A door renders the two answers that a tunnel's way in can give.
-type door interface {
+type replier interface {
 	via() policy.Via
 	established() []byte
 	refusal(*egress.Refusal) []byte
 }
 
 func (c *conn) begin() {
-	c.late = c.loop.After(c.server.limits.Head, c.tooLate)
+	c.timer = c.loop.After(c.server.limits.Head, c.tooLate)
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 	}
@@ -71,10 +71,10 @@ func (c *conn) begin() {
 // tunnel reads them; only a client that is gone altogether counts.
 func (c *conn) Ready(e relay.Events) {
 	switch {
-	case c.asked && e.Broken():
-		c.gone()
+	case c.headTaken && e.Broken():
+		c.clientGone()
 		return
-	case c.finding || c.asked || !e.Readable():
+	case c.findingProgram || c.headTaken || !e.Readable():
 		return
 	case c.captured != nil:
 		c.lookAt(e, false)
@@ -105,7 +105,7 @@ func (c *conn) read(b []byte) (done bool) {
 	}
 	switch b[0] {
 	case 5:
-		c.toGoroutine(b, c.server.serveSOCKS)
+		c.onGoroutine(b, c.server.serveSOCKS)
 		return true
 	case 4:
 		c.malformed(policy.ViaUnknown, b, errSOCKS4)
@@ -123,15 +123,15 @@ func (c *conn) read(b []byte) (done bool) {
 	case req.Method == "CONNECT":
 		c.connect(&req, b[:n], b[n:])
 	default:
-		c.toGoroutine(b, c.server.serveHTTP)
+		c.onGoroutine(b, c.server.serveHTTP)
 	}
 	return true
 }
 
 // connect opens what a CONNECT asks for.
 func (c *conn) connect(req *http1.Request, head, rest []byte) {
-	c.loop.Stop(c.late)
-	c.asked = true
+	c.loop.Stop(c.timer)
+	c.headTaken = true
 	dst, err := connectTarget(req)
 	if err != nil {
 		c.malformed(policy.ViaConnect, head, err)
@@ -142,7 +142,7 @@ func (c *conn) connect(req *http1.Request, head, rest []byte) {
 		return
 	}
 	c.head, c.rest = nil, bytes.Clone(rest)
-	c.door = connectDoor{readerOf(req.Fields)}
+	c.replier = connectReplier{readerOf(req.Fields)}
 	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
@@ -167,19 +167,19 @@ func (c *conn) ask(r policy.Request) {
 
 // decided starts to connect, and to wait for the record, side by side.
 func (c *conn) decided(flow *egress.Flow, err error) {
-	if c.opening != nil {
+	if c.setup != nil {
 		c.cancel = nil
 	}
 	switch {
-	case c.over && err == nil: // the client left in the meantime
+	case c.closed && err == nil: // the client left in the meantime
 		flow.CloseNow(egress.End{Outcome: string(relay.FirstEnded)})
 		return
-	case c.over:
+	case c.closed:
 		return
 	case err != nil:
 		c.refuse(err)
 		return
-	case !c.server.open.prove(&c.place, flow.Sandbox()):
+	case !c.server.connections.assign(&c.admission, flow.Sandbox()):
 		flow.CloseNow(egress.End{Outcome: string(policy.TooManyFlows)})
 		c.tooMany()
 		return
@@ -192,11 +192,11 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	} else {
 		flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
 	}
-	if c.over || c.flow == nil {
+	if c.closed || c.flow == nil {
 		return
 	}
 	cancel := flow.Connect(loop, c.connected)
-	if c.opening != nil {
+	if c.setup != nil {
 		c.cancel = cancel
 	}
 }
@@ -205,7 +205,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 // is told so, and a tunnel that stands is cut.
 func (c *conn) recorded(err error) {
 	switch {
-	case c.over || c.flow == nil:
+	case c.closed || c.flow == nil:
 		return
 	case err != nil && c.carried:
 		c.cut()
@@ -226,7 +226,7 @@ func (c *conn) connected(upstream int, err error) {
 		c.refuse(err)
 		return
 	}
-	answer := c.door.established()
+	answer := c.replier.established()
 	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
 		relay.Reset(upstream)
 		c.loop.CloseFD(upstream)
@@ -244,12 +244,12 @@ func (c *conn) clientFirst() bool {
 }
 
 func (c *conn) carry(upstream int) {
-	limits := c.server.metered(c.flow.Meter(), c.clientFirst())
+	limits := c.server.limitsFor(c.flow.Meter(), c.clientFirst())
 	c.upstream = upstream
 	first := c.rest
 	c.rest = nil
 	c.loop.Carry(&c.tunnel, c.fd, upstream, first, c.keeper(), limits)
-	if c.over {
+	if c.closed {
 		return
 	}
 	c.carried = true
@@ -264,7 +264,7 @@ func (c *conn) changedSoon() { c.loop.Post(c.changed) }
 // changed looks at what a later policy has made of the flow.
 func (c *conn) changed() {
 	switch {
-	case c.over || c.flow == nil:
+	case c.closed || c.flow == nil:
 	case c.flow.WasCut():
 		c.cut()
 	case c.carried:
@@ -275,12 +275,12 @@ func (c *conn) changed() {
 // cut ends whatever this connection is doing.
 func (c *conn) cut() {
 	switch {
-	case c.over:
+	case c.closed:
 	case c.carried:
 		c.tunnel.Cut()
 	default:
 		relay.Reset(c.fd)
-		c.front.broken(wasCut)
+		c.tlsClient.noteEnding(wasCut)
 		c.closeFlow(string(relay.WasCut))
 		c.drop()
 	}
@@ -288,49 +288,49 @@ func (c *conn) cut() {
 
 // Ended implements [relay.Keeper].
 func (c *conn) Ended(e relay.End) {
-	if c.over {
+	if c.closed {
 		return
 	}
-	c.over = true
+	c.closed = true
 	if e.Why == relay.OverBudget {
 		c.flow.Exceeded()
 	}
 	outcome := string(e.Why)
-	if c.opening != nil {
-		c.word.forget(c.loop)
+	if c.setup != nil {
+		c.preamble.stop(c.loop)
 		if c.refused != nil {
 			outcome = string(c.refused.Decision.Class)
 		}
 	}
 	c.flow.CloseNow(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
-	if c.opening != nil && c.cancel != nil { // after Close, which says how it ended
+	if c.setup != nil && c.cancel != nil { // after Close, which says how it ended
 		c.cancel()
 	}
-	c.leave()
+	c.release()
 }
 
 // toGoroutine hands the client, and what it has sent, to a goroutine, and
 // reports whether it could.
-func (c *conn) toGoroutine(b []byte, serve func(*hosted)) bool {
-	c.over = true
-	c.loop.Stop(c.late)
-	c.word.forget(c.loop)
+func (c *conn) onGoroutine(b []byte, serve func(*client)) bool {
+	c.closed = true
+	c.loop.Stop(c.timer)
+	c.preamble.stop(c.loop)
 	c.loop.Forget(c.fd)
 	first := bytes.Clone(b)
-	client, err := netConn(c.fd)
+	socket, err := netConn(c.fd)
 	if err != nil {
-		c.leave()
+		c.release()
 		return false
 	}
-	client = c.front.behind(client)
-	h := &hosted{server: c.server, raw: client, client: client, peer: c.peer, came: c.peer, front: c.front, loop: c.loop, first: first, via: policy.ViaHTTP}
-	if !c.server.open.pass(&c.place, &h.place, h) {
-		h.lose()
+	socket = c.tlsClient.wrapInner(socket)
+	h := &client{server: c.server, raw: socket, conn: socket, peer: c.peer, came: c.peer, tlsClient: c.tlsClient, loop: c.loop, first: first, via: policy.ViaHTTP}
+	if !c.server.connections.handOver(&c.admission, &h.admission, h) {
+		h.evict()
 		return false
 	}
-	if !c.server.host(client, &h.place, func() { serve(h) }) {
-		client.Close()
-		c.server.open.leave(&h.place)
+	if !c.server.onGoroutine(socket, &h.admission, func() { serve(h) }) {
+		socket.Close()
+		c.server.connections.release(&h.admission)
 		return false
 	}
 	return true

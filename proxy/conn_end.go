@@ -20,9 +20,9 @@ func (c *conn) refuse(err error) {
 	if c.showPage(refusal) {
 		return
 	}
-	answer := func() { c.farewell(c.door.refusal(refusal), refusal) }
+	answer := func() { c.farewell(c.replier.refusal(refusal), refusal) }
 	if delay := c.server.penalty(c.peer, refusal); delay > 0 {
-		c.late = c.loop.After(delay, answer)
+		c.timer = c.loop.After(delay, answer)
 		return
 	}
 	answer()
@@ -81,26 +81,26 @@ func (c *conn) tooMany() {
 
 // admit takes a place for c, where there is one.
 func (c *conn) admit(s *Server) (ok bool) {
-	c.share, ok = s.open.take(&c.place, s.Sandboxes.Holder(&c.peer), c)
+	c.connHolder, ok = s.connections.acquire(&c.admission, s.Sandboxes.Holder(&c.peer), c)
 	return ok
 }
 
 // leave gives back the place of c.
-func (c *conn) leave() {
-	if c.opening == nil {
-		c.server.open.leaveFor(c.share)
+func (c *conn) release() {
+	if c.setup == nil {
+		c.server.connections.releaseHeld(c.connHolder)
 		return
 	}
-	c.server.open.leave(&c.place)
+	c.server.connections.release(&c.admission)
 }
 
 // lose implements [loser].
-func (c *conn) lose() {
+func (c *conn) evict() {
 	c.loop.Post(func() {
 		switch {
-		case !c.over:
+		case !c.closed:
 			c.tooMany()
-		case c.opening != nil && c.lingering != nil:
+		case c.setup != nil && c.lingering != nil:
 			c.lingering.close()
 		}
 	})
@@ -112,14 +112,14 @@ func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
 
 // gone ends a connection whose client left while its request was decided or
 // dialled.
-func (c *conn) gone() {
+func (c *conn) clientGone() {
 	c.closeFlow(string(relay.FirstEnded))
 	c.drop()
 }
 
 // closeFlow ends the flow, where there is one, and what it is connecting.
 func (c *conn) closeFlow(outcome string) {
-	if c.opening != nil && c.cancel != nil {
+	if c.setup != nil && c.cancel != nil {
 		c.cancel()
 		c.cancel = nil
 	}
@@ -131,11 +131,11 @@ func (c *conn) closeFlow(outcome string) {
 
 // drop closes the client. A flow is closed before.
 func (c *conn) drop() {
-	if c.over {
+	if c.closed {
 		return
 	}
-	c.over = true
-	c.loop.Stop(c.late)
+	c.closed = true
+	c.loop.Stop(c.timer)
 	c.loop.CloseFD(c.fd)
-	c.leave()
+	c.release()
 }

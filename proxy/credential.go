@@ -12,13 +12,13 @@ import (
 
 // credential returns what the deciding rule adds to a request of the tunnel,
 // or nil where it adds nothing. The error is a [*egress.Refusal].
-func (i *inside) credential(flow *egress.Flow) (*secret.Secret, error) {
+func (i *tunnel) credential(flow *egress.Flow) (*secret.Secret, error) {
 	rule, digest := flow.Credential()
 	if rule == "" {
 		return nil, nil
 	}
-	if i.with.Credential != nil {
-		if s := i.with.Credential(rule, digest, i.dst); s != nil {
+	if i.inspection.Credential != nil {
+		if s := i.inspection.Credential(rule, digest, i.dst); s != nil {
 			return s, nil
 		}
 	}
@@ -40,16 +40,16 @@ func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n 
 // addCredential puts the credential of the deciding rule, where it has one, in
 // place of what the sandbox sent, and has the response come so that it can be searched
 // where its host has a credential. In clear nothing is added.
-func (v *webVisit) addCredential(x *exchange) (err error) {
+func (v *h1Conn) addCredential(x *exchange) (err error) {
 	with := v.server.inspection.Load()
 	var added *secret.Secret
-	if v.inside != nil {
-		with = v.inside.with
-		if added, err = v.inside.credential(x.flow); err != nil {
+	if v.tunnel != nil {
+		with = v.tunnel.inspection
+		if added, err = v.tunnel.credential(x.flow); err != nil {
 			return err
 		}
 	}
-	if x.redact = with.redaction(x.dst, added); x.redact != nil {
+	if x.redaction = with.redaction(x.dst, added); x.redaction != nil {
 		x.fields = withCredential(x.fields, added)
 	}
 	return nil
@@ -77,8 +77,8 @@ func withCredential(f http1.Fields, s *secret.Secret) http1.Fields {
 
 // searchable returns a refusal where a response could hold the credential in a
 // form in which it would not be found.
-func (x *exchange) searchable(f http1.Fields) error {
-	if x.redact == nil || inOnePiece(x.end.Status, f.Values) {
+func (x *exchange) redactable(f http1.Fields) error {
+	if x.redaction == nil || inOnePiece(x.end.Status, f.Values) {
 		return nil
 	}
 	return x.flow.Failed(policy.ResponseRefused, "")
@@ -99,64 +99,64 @@ func plainCoding(values []string) bool {
 }
 
 // shown are the fields of a response that pass.
-func (x *exchange) shown(f http1.Fields) http1.Fields {
-	var s *striker
-	if x.redact != nil {
-		s = &striker{redact: x.redact, end: &x.end}
+func (x *exchange) responseFields(f http1.Fields) http1.Fields {
+	var s *bodyFilter
+	if x.redaction != nil {
+		s = &bodyFilter{redaction: x.redaction, end: &x.end}
 	}
 	return s.fields(f)
 }
 
 // redactor returns what strikes the host's credentials out of the response, or nil.
-func (x *exchange) redactor() *striker {
-	if x.redact == nil {
+func (x *exchange) responseFilter() *bodyFilter {
+	if x.redaction == nil {
 		return nil
 	}
-	return newStriker(x.redact, &x.end)
+	return newBodyFilter(x.redaction, &x.end)
 }
 
 // A striker strikes credentials out of what a sandbox would read, and notes
 // in the flow's end that it had to. A nil striker passes everything on.
-type striker struct {
-	redact    *secret.Redaction // of the fields; nil for a request
-	body      *secret.Redactor  // nil where it only strikes fields
+type bodyFilter struct {
+	redaction *secret.Redaction // of the fields; nil for a request
+	redactor  *secret.Redactor  // nil where it only strikes fields
 	noTrailer bool              // no trailer field passes
-	leaving   leaving           // looks at what goes up; nil where there is nothing to look for
+	scanner   scanner           // looks at what goes up; nil where there is nothing to look for
 	end       *egress.End
 }
 
-func newStriker(n *secret.Redaction, end *egress.End) *striker {
-	return &striker{redact: n, body: n.NewRedactor(), end: end}
+func newBodyFilter(n *secret.Redaction, end *egress.End) *bodyFilter {
+	return &bodyFilter{redaction: n, redactor: n.NewRedactor(), end: end}
 }
 
 // withoutTrailer is for the body of a request: fields that come behind it were not
 // judged, and could name one again that was, or the one with the credential.
-func (x *exchange) withoutTrailer(packed *lease, turns search) *striker {
-	return &striker{noTrailer: true, end: &x.end, leaving: bodyLeaving(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
+func (x *exchange) requestFilter(packed *reservation, turns scanTurn) *bodyFilter {
+	return &bodyFilter{noTrailer: true, end: &x.end, scanner: newBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
 }
 
 // part returns what may be passed on now that b has come.
-func (s *striker) part(b []byte) []byte {
-	if s == nil || s.body == nil {
+func (s *bodyFilter) redact(b []byte) []byte {
+	if s == nil || s.redactor == nil {
 		return b
 	}
-	out := s.body.Redact(b)
-	if s.body.Hits() > 0 {
+	out := s.redactor.Redact(b)
+	if s.redactor.Hits() > 0 {
 		s.note()
 	}
 	return out
 }
 
 // last returns part and what was held back.
-func (s *striker) last(part []byte) []byte {
-	if s == nil || s.body == nil {
+func (s *bodyFilter) redactLast(part []byte) []byte {
+	if s == nil || s.redactor == nil {
 		return part
 	}
-	return append(slices.Clone(part), s.body.Flush()...)
+	return append(slices.Clone(part), s.redactor.Flush()...)
 }
 
 // trailer returns the trailer fields that pass, struck. It reuses f.
-func (s *striker) trailer(f http1.Fields) http1.Fields {
+func (s *bodyFilter) trailer(f http1.Fields) http1.Fields {
 	if s != nil && s.noTrailer {
 		return nil
 	}
@@ -164,14 +164,14 @@ func (s *striker) trailer(f http1.Fields) http1.Fields {
 }
 
 // fields returns the response fields that pass, struck. It reuses f.
-func (s *striker) fields(f http1.Fields) http1.Fields {
+func (s *bodyFilter) fields(f http1.Fields) http1.Fields {
 	out := f[:0]
 	for _, field := range f {
-		if reserved(field.Name) || s.named(field.Name) {
+		if reserved(field.Name) || s.inName(field.Name) {
 			continue
 		}
 		if s != nil {
-			text, hit := s.redact.RedactString(field.Value)
+			text, hit := s.redaction.RedactString(field.Value)
 			if field.Value = text; hit {
 				s.note()
 			}
@@ -183,14 +183,14 @@ func (s *striker) fields(f http1.Fields) http1.Fields {
 
 // named reports whether a field's name holds a credential. There are no names
 // that it could be struck out of.
-func (s *striker) named(name string) bool {
-	hit := s != nil && s.redact.InName(name)
+func (s *bodyFilter) inName(name string) bool {
+	hit := s != nil && s.redaction.InName(name)
 	if hit {
 		s.note()
 	}
 	return hit
 }
 
-func (s *striker) note() {
+func (s *bodyFilter) note() {
 	s.end.Note = "the response held a credential of this host; it was struck out"
 }

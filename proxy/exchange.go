@@ -25,7 +25,7 @@ var errInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel"
 
 // exchange sends the request and passes the response on. Nothing is sent
 // before the record of the request is durable.
-func (v *webVisit) exchange(x *exchange) error {
+func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.addCredential(x); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (v *webVisit) exchange(x *exchange) error {
 	}
 	err := v.roundTrip(x)
 	if errors.Is(err, errStale) {
-		v.forget()
+		v.closeUpstream()
 		if err := v.reach(x, false); err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func (v *webVisit) exchange(x *exchange) error {
 }
 
 // reach connects the flow, with what the last one kept if it may.
-func (v *webVisit) reach(x *exchange, reuse bool) error {
-	if v.inside != nil {
+func (v *h1Conn) reach(x *exchange, reuse bool) error {
+	if v.tunnel != nil {
 		return v.reachInside(x, reuse)
 	}
 	kept := v.up.kept
@@ -60,7 +60,7 @@ func (v *webVisit) reach(x *exchange, reuse bool) error {
 		return nil
 	}
 	kept.Close()
-	v.forget()
+	v.closeUpstream()
 	conn, err := x.flow.Dial(context.Background())
 	if err != nil {
 		return err
@@ -70,14 +70,14 @@ func (v *webVisit) reach(x *exchange, reuse bool) error {
 }
 
 // reachInside keeps to the connection of the tunnel while it stands.
-func (v *webVisit) reachInside(x *exchange, reuse bool) error {
+func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 	if reuse && v.up.conn != nil && v.up.quiet() {
 		x.reused = v.served > 0
 		return nil
 	}
-	v.forget()
-	conn, err := v.inside.again(context.Background())
-	x.flow.Over(v.inside.flow)
+	v.closeUpstream()
+	conn, err := v.tunnel.redial(context.Background())
+	x.flow.Over(v.tunnel.flow)
 	if err != nil {
 		return refusalFor(x.flow, asRefusal(err))
 	}
@@ -103,13 +103,13 @@ func (u *upstream) quiet() bool {
 	if !ok || u.in.Buffered() > 0 {
 		return false
 	}
-	below, ok := secure.NetConn().(*farConn)
+	below, ok := secure.NetConn().(*upstreamConn)
 	if !ok {
 		return false
 	}
 	u.conn.SetReadDeadline(time.Time{})
-	below.hasty = true
-	defer func() { below.hasty = false }()
+	below.noWait = true
+	defer func() { below.noWait = false }()
 	_, err := u.in.Peek(1)
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
@@ -121,11 +121,11 @@ func (u *upstream) abrupt() bool {
 	if !ok {
 		return false
 	}
-	below, ok := secure.NetConn().(*farConn)
-	return ok && below.ended
+	below, ok := secure.NetConn().(*upstreamConn)
+	return ok && below.closed
 }
 
-func (v *webVisit) roundTrip(x *exchange) error {
+func (v *h1Conn) roundTrip(x *exchange) error {
 	if err := v.sendHead(x); err != nil {
 		return v.broken(x, err)
 	}
@@ -134,8 +134,8 @@ func (v *webVisit) roundTrip(x *exchange) error {
 	}
 	v.extend() // the deadline was for the head
 	if x.expects {
-		if _, err := v.client.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return spoilt{err}
+		if _, err := v.conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return unanswerable{err}
 		}
 	}
 	x.upload = &upload{done: make(chan struct{})}
@@ -145,7 +145,7 @@ func (v *webVisit) roundTrip(x *exchange) error {
 	if err != nil {
 		moment = 50 * time.Millisecond // it may be the upload that broke the connection off
 	}
-	if !x.upload.over(moment) {
+	if !x.upload.doneWithin(moment) {
 		// The upstream has answered before it had the whole body: what is left
 		// of it has nowhere to go.
 		x.keep = false
@@ -158,7 +158,7 @@ func (v *webVisit) roundTrip(x *exchange) error {
 
 // broken tells a kept connection that had ended from one that failed, or whose
 // upstream is silent.
-func (v *webVisit) broken(x *exchange, err error) error {
+func (v *h1Conn) broken(x *exchange, err error) error {
 	if x.reused && !errors.Is(err, os.ErrDeadlineExceeded) && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && idempotent(x.req.Method) {
 		return errStale
 	}
@@ -174,7 +174,7 @@ func idempotent(method string) bool {
 }
 
 // sendHead writes the request anew, for the place that was decided.
-func (v *webVisit) sendHead(x *exchange) error {
+func (v *h1Conn) sendHead(x *exchange) error {
 	out := x.appendFields(http1.Fields{{Name: "Host", Value: hostField(x.dst, v.defaultPort())}})
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
 	v.up.conn.SetDeadline(time.Now().Add(v.server.limits.Idle))
@@ -207,8 +207,8 @@ func dropped(name string) bool {
 }
 
 // defaultPort is the port that a Host field leaves out.
-func (v *webVisit) defaultPort() uint16 {
-	if v.inside != nil {
+func (v *h1Conn) defaultPort() uint16 {
+	if v.tunnel != nil {
 		return 443
 	}
 	return 80
@@ -232,7 +232,7 @@ func abort(c net.Conn) {
 	switch below := c.(type) {
 	case *prefixed:
 		c = below.Conn
-	case *farConn:
+	case *upstreamConn:
 		c = below.Conn
 	}
 	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
@@ -242,7 +242,7 @@ func abort(c net.Conn) {
 }
 
 // receive passes the response on, head and body.
-func (v *webVisit) receive(x *exchange) error {
+func (v *h1Conn) receive(x *exchange) error {
 	resp, err := v.readResponse(x)
 	if err != nil {
 		return err
@@ -255,10 +255,10 @@ func (v *webVisit) receive(x *exchange) error {
 	if resp.Status == switching {
 		return v.switchProtocols(x, &resp)
 	}
-	if err := x.searchable(resp.Fields); err != nil {
+	if err := x.redactable(resp.Fields); err != nil {
 		return err
 	}
-	if !x.upload.whole(5 * time.Millisecond) {
+	if !x.upload.complete(5 * time.Millisecond) {
 		x.keep = false
 	}
 	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose
@@ -273,7 +273,7 @@ func (v *webVisit) receive(x *exchange) error {
 	v.deadline(v.server.limits.Idle)
 	err = v.answer(x, head, framing, rechunk && x.req.Minor == 1)
 	if err != nil {
-		return spoilt{err}
+		return unanswerable{err}
 	}
 	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
 	if !upstreamKeeps {
@@ -283,14 +283,14 @@ func (v *webVisit) receive(x *exchange) error {
 }
 
 // dropUpstream keeps finish from keeping a connection that the upstream ends.
-func (v *webVisit) dropUpstream() {
+func (v *h1Conn) dropUpstream() {
 	v.server.readers.giveBack(v.up.in)
 	v.up.in = nil
 }
 
 // readResponse reads the final response. Interim ones are not passed on: 100
 // was answered here, and the rest are hints that nobody has to give.
-func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
+func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
 	for range interimMost {
 		resp, err := http1.ReadResponse(v.up.in, v.server.heads)
 		switch {
@@ -298,7 +298,7 @@ func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
 			return resp, v.broken(x, err)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return resp, errors.Join(errUpstream, err)
-		case err != nil || resp.Status == switching && !x.agrees(&resp):
+		case err != nil || resp.Status == switching && !x.acceptsWebSocket(&resp):
 			return resp, errUpstream
 		case resp.Status >= 200 || resp.Status == switching:
 			return resp, nil
@@ -309,12 +309,12 @@ func (v *webVisit) readResponse(x *exchange) (http1.Response, error) {
 
 // responseHead writes the head anew. The reason phrase and the fields by
 // which egressd speaks for itself cannot come from an upstream.
-func (v *webVisit) responseHead(x *exchange, resp *http1.Response, chunked bool) ([]byte, error) {
+func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, chunked bool) ([]byte, error) {
 	fields, err := http1.StripHopByHop(resp.Fields)
 	if err != nil {
 		return nil, err
 	}
-	out := x.shown(fields)
+	out := x.responseFields(fields)
 	if chunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
 	}
@@ -338,26 +338,26 @@ func reserved(name string) bool {
 
 // answer sends head and body to the client. What is there already goes out in
 // one piece with the head.
-func (v *webVisit) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
+func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
 	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
-	if whole && x.redact == nil {
+	if whole && x.redaction == nil {
 		body, _ := v.up.in.Peek(int(framing.Length))
 		v.out = append(head, body...)
 		v.up.in.Discard(len(body))
-		n, err := v.client.Write(v.out)
-		x.wentDown(int64(n))
+		n, err := v.conn.Write(v.out)
+		x.addDown(int64(n))
 		return err
 	}
-	n, err := v.client.Write(head)
-	x.wentDown(int64(n))
+	n, err := v.conn.Write(head)
+	x.addDown(int64(n))
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
-	if framing.Kind == http1.BodyLength && v.inside == nil && x.redact == nil {
+	if framing.Kind == http1.BodyLength && v.tunnel == nil && x.redaction == nil {
 		return v.answerLength(x, framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.server.heads)
-	down, err := v.copyBody(v.client, body, rechunk, x.redactor(), x.goesDown)
+	down, err := v.copyBody(v.conn, body, rechunk, x.responseFilter(), x.countDown)
 	x.end.Down += down
 	return err
 }

@@ -19,16 +19,16 @@ import (
 // through a socket pair, at whose other end it is served like any connection:
 // a descriptor that holds plain bytes, whose buffer is what keeps a fast side
 // waiting for a slow one.
-type front struct {
-	server  *Server
-	raw     net.Conn // the client
-	below   *heard   // raw, as TLS reads it
-	tls     *tls.Conn
-	outside *share        // that it is counted with, outside
-	near    *net.UnixConn // its end of the pair
-	loop    *relay.Loop
-	watch   int // a descriptor for near, on the loop
-	end     atomic.Uint32
+type tlsClient struct {
+	server    *Server
+	raw       net.Conn       // the client
+	transport *handshakeConn // raw, as TLS reads it
+	tls       *tls.Conn
+	holder    *connHolder   // that it is counted with, outside
+	inner     *net.UnixConn // its end of the pair
+	loop      *relay.Loop
+	innerFD   int // a descriptor for near, on the loop
+	ending    atomic.Uint32
 }
 
 // How the proxy ended its side.
@@ -40,110 +40,110 @@ const (
 
 // broken notes that the connection does not end in an orderly way. A nil front
 // is none.
-func (f *front) broken(how uint32) {
+func (f *tlsClient) noteEnding(how uint32) {
 	if f != nil {
-		f.end.Store(max(f.end.Load(), how))
+		f.ending.Store(max(f.ending.Load(), how))
 	}
 }
 
 // behind returns the served end as a connection whose abort the front notices.
-func (f *front) behind(c net.Conn) net.Conn {
+func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
 	if unix, ok := c.(*net.UnixConn); ok && f != nil {
-		return fronted{unix, f}
+		return innerConn{unix, f}
 	}
 	return c
 }
 
 // A fronted connection is the served end of a front, for a goroutine.
-type fronted struct {
+type innerConn struct {
 	*net.UnixConn
-	front *front
+	client *tlsClient
 }
 
 // SetLinger is what a connection is broken off with, see abort.
-func (c fronted) SetLinger(int) error {
-	c.front.broken(wasCut)
+func (c innerConn) SetLinger(int) error {
+	c.client.noteEnding(wasCut)
 	return nil
 }
 
 // A frontKeeper tells a front how its tunnel ended.
-type frontKeeper struct {
+type tlsTunnelKeeper struct {
 	*conn
-	front *front
+	client *tlsClient
 }
 
 // Ended implements [relay.Keeper].
-func (k *frontKeeper) Ended(e relay.End) {
+func (k *tlsTunnelKeeper) Ended(e relay.End) {
 	switch e.Why {
 	case relay.WasCut, relay.OverBudget:
-		k.front.broken(wasCut)
+		k.client.noteEnding(wasCut)
 	case relay.Broken, relay.IdleTooLong, relay.TooOld:
-		k.front.broken(unfinished)
+		k.client.noteEnding(unfinished)
 	}
 	k.conn.Ended(e)
 }
 
 // keeper is who a tunnel of c belongs to.
 func (c *conn) keeper() relay.Keeper {
-	if c.front != nil {
-		return &frontKeeper{c, c.front}
+	if c.tlsClient != nil {
+		return &tlsTunnelKeeper{c, c.tlsClient}
 	}
 	return c
 }
 
 // join hands the inside of f to a loop, as the connection of p.
-func (f *front) join(p sandbox.Peer) error {
+func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	if err := f.hold(fds[0]); err != nil {
+	if err := f.setInner(fds[0]); err != nil {
 		syscall.Close(fds[1])
 		return err
 	}
 	begin := func() {
-		if f.loop.WatchEnd(f.watch, f) != nil { // then nobody would notice its end
+		if f.loop.WatchEnd(f.innerFD, f) != nil { // then nobody would notice its end
 			syscall.Close(fds[1])
 			f.reset()
 			return
 		}
-		f.server.take(f.loop, &opening{fd: fds[1], peer: p, front: f})
+		f.server.begin(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f})
 	}
 	if !f.loop.Post(begin) {
 		syscall.Close(fds[1])
-		syscall.Close(f.watch)
-		return errors.Join(ErrClosed, f.near.Close())
+		syscall.Close(f.innerFD)
+		return errors.Join(ErrClosed, f.inner.Close())
 	}
 	return nil
 }
 
 // hold makes fd, which it closes either way, the near end.
-func (f *front) hold(fd int) error {
+func (f *tlsClient) setInner(fd int) error {
 	c, err := netConn(fd)
 	if err != nil {
 		return err
 	}
-	near, ok := c.(*net.UnixConn)
+	inner, ok := c.(*net.UnixConn)
 	if !ok {
 		return errors.Join(errors.New("a socket pair is not one of unix sockets"), c.Close())
 	}
-	if f.watch, err = duplicate(near); err != nil {
-		return errors.Join(err, near.Close())
+	if f.innerFD, err = duplicate(inner); err != nil {
+		return errors.Join(err, inner.Close())
 	}
-	f.near = near
+	f.inner = inner
 	return nil
 }
 
 // Ready ends what waits for the client, once the proxy has ended its side.
-func (f *front) Ready(e relay.Events) {
+func (f *tlsClient) Ready(e relay.Events) {
 	if !e.Broken() {
 		return
 	}
-	if f.end.Load() == wasCut {
+	if f.ending.Load() == wasCut {
 		f.reset()
 		return
 	}
-	f.leave(farewellTime)
+	f.stopReading(farewellTime)
 }
 
 // farewellTime is how long a client has to take what was sent to it before the
@@ -151,62 +151,62 @@ func (f *front) Ready(e relay.Events) {
 const farewellTime = 30 * time.Second
 
 // leave stops reading from the client, and gives it d to take what is left.
-func (f *front) leave(d time.Duration) {
+func (f *tlsClient) stopReading(d time.Duration) {
 	f.raw.SetReadDeadline(time.Now())
 	f.raw.SetWriteDeadline(time.Now().Add(d))
 }
 
 // reset breaks the client's connection off.
-func (f *front) reset() {
+func (f *tlsClient) reset() {
 	abort(f.raw)
 }
 
 // pump carries both ways until both are over, and closes everything.
-func (f *front) pump() {
+func (f *tlsClient) pump() {
 	var up sync.WaitGroup
 	up.Go(f.pumpUp)
 	f.pumpDown()
 	up.Wait()
-	f.near.Close()
+	f.inner.Close()
 	forget := func() {
-		f.loop.Forget(f.watch)
-		f.loop.CloseFD(f.watch)
+		f.loop.Forget(f.innerFD)
+		f.loop.CloseFD(f.innerFD)
 	}
 	if !f.loop.Post(forget) {
-		syscall.Close(f.watch)
+		syscall.Close(f.innerFD)
 	}
 }
 
 // pumpUp carries from the client. One that goes without a word (RFC 8446 §6.1)
 // may have had more to say, so its side is not ended but broken.
-func (f *front) pumpUp() {
-	writing, reading := f.copy(f.near, f.tls)
+func (f *tlsClient) pumpUp() {
+	writing, reading := f.copy(f.inner, f.tls)
 	switch {
 	case writing != nil, errors.Is(reading, os.ErrDeadlineExceeded): // the proxy has left
-	case reading != nil || f.below.ended:
-		f.broken(unfinished)
-		f.part()
+	case reading != nil || f.transport.closed:
+		f.noteEnding(unfinished)
+		f.closeInner()
 	default:
-		f.near.CloseWrite()
+		f.inner.CloseWrite()
 	}
 }
 
 // part ends both halves of the near end. Closing it would not: there is
 // another descriptor for it.
-func (f *front) part() {
-	f.near.CloseWrite()
-	f.near.CloseRead()
+func (f *tlsClient) closeInner() {
+	f.inner.CloseWrite()
+	f.inner.CloseRead()
 }
 
 // pumpDown carries to the client.
-func (f *front) pumpDown() {
-	writing, _ := f.copy(f.tls, f.near)
-	f.settle()
+func (f *tlsClient) pumpDown() {
+	writing, _ := f.copy(f.tls, f.inner)
+	f.settleLoop()
 	switch {
-	case f.end.Load() == wasCut:
+	case f.ending.Load() == wasCut:
 		f.reset()
-	case writing != nil || f.end.Load() == unfinished:
-		f.part()
+	case writing != nil || f.ending.Load() == unfinished:
+		f.closeInner()
 		f.raw.Close()
 	default:
 		f.tls.CloseWrite()
@@ -214,7 +214,7 @@ func (f *front) pumpDown() {
 }
 
 // settle waits until the loop has said all about an end that can be seen.
-func (f *front) settle() {
+func (f *tlsClient) settleLoop() {
 	said := make(chan struct{})
 	if f.loop.Post(func() { close(said) }) {
 		<-said
@@ -223,7 +223,7 @@ func (f *front) settle() {
 
 // copy carries until r ends. writing is an error of w, reading one of r other
 // than its end.
-func (f *front) copy(w io.Writer, r io.Reader) (writing, reading error) {
+func (f *tlsClient) copy(w io.Writer, r io.Reader) (writing, reading error) {
 	buf := f.server.buffers.Get().(*[bodyBuffer]byte)
 	defer f.server.buffers.Put(buf)
 	for {

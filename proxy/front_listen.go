@@ -27,8 +27,8 @@ type TLSListener struct {
 // Handshakes that are under way at a time, over all listeners, and of one
 // address: another's are not to wait for those that somebody leaves hanging.
 const (
-	shakingMost     = 512
-	shakingOfSource = 64
+	handshakesMost     = 512
+	handshakesOfSource = 64
 )
 
 // ServeTLS accepts TLS from l, which the server owns from now on, until
@@ -40,14 +40,14 @@ func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) 
 	if s.startErr != nil {
 		return s.startErr
 	}
-	if !s.admitDoor(l) {
+	if !s.registerAccepting(l) {
 		return ErrClosed
 	}
 	for {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
-			s.front(c, name, now())
+			s.serveTLSClient(c, name, now())
 		case errors.Is(err, net.ErrClosed):
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -59,35 +59,35 @@ func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) 
 	}
 }
 
-func (s *Server) admitDoor(l net.Listener) bool {
+func (s *Server) registerAccepting(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doors = append(s.doors, l)
+	s.accepting = append(s.accepting, l)
 	return !s.stopping
 }
 
 // front serves one connection of a TLS listener on a goroutine of its own.
-func (s *Server) front(c net.Conn, name string, with *TLSListener) {
-	f := &front{server: s, raw: c}
+func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
+	f := &tlsClient{server: s, raw: c}
 	peer := sandbox.Peer{Listener: name}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		addr := tcp.AddrPort()
 		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
 	}
-	if !s.beginFront(f, &peer) {
+	if !s.registerTLSClient(f, &peer) {
 		s.Gate.Refuse(peer, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS connections, or handshakes of this address, are under way")
 		abort(c)
 		return
 	}
 	go func() {
-		defer s.endFront(f)
+		defer s.forgetTLSClient(f)
 		f.serve(peer, with)
 	}()
 }
 
 // host is what handshakes are counted by: one that has an IPv6 address has a
 // whole network of them.
-func host(p sandbox.Peer) netip.Addr {
+func handshakeSource(p sandbox.Peer) netip.Addr {
 	addr := p.Addr.Addr()
 	if addr.Is6() {
 		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
@@ -95,90 +95,90 @@ func host(p sandbox.Peer) netip.Addr {
 	return addr
 }
 
-func (s *Server) beginFront(f *front, p *sandbox.Peer) bool {
+func (s *Server) registerTLSClient(f *tlsClient, p *sandbox.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := host(*p)
-	if s.stopping || len(s.shaking[from]) >= shakingOfSource {
+	from := handshakeSource(*p)
+	if s.stopping || len(s.handshakes[from]) >= handshakesOfSource {
 		return false
 	}
 	var ok bool
-	if f.outside, ok = s.outside.reserve(s.Sandboxes.Holder(p)); !ok {
+	if f.holder, ok = s.tlsConnections.reserve(s.Sandboxes.Holder(p)); !ok {
 		return false
 	}
-	s.shaking[from] = append(s.shaking[from], f)
-	s.makeRoom()
-	s.fronts[f] = struct{}{}
-	s.fronting.Add(1)
-	f.loop = s.loops[len(s.fronts)%len(s.loops)]
+	s.handshakes[from] = append(s.handshakes[from], f)
+	s.evictHandshake()
+	s.tlsClients[f] = struct{}{}
+	s.tlsServing.Add(1)
+	f.loop = s.loops[len(s.tlsClients)%len(s.loops)]
 	return true
 }
 
 // makeRoom breaks off one handshake where there are too many: the oldest of an
 // address that has the most. A host may have more addresses than it takes to have all
 // of them, and nobody else is to be kept out by it. It is called with mu held.
-func (s *Server) makeRoom() {
+func (s *Server) evictHandshake() {
 	all := 0
-	var crowd netip.Addr
-	for from, under := range s.shaking {
+	var busiest netip.Addr
+	for from, under := range s.handshakes {
 		all += len(under)
-		if len(under) > len(s.shaking[crowd]) {
-			crowd = from
+		if len(under) > len(s.handshakes[busiest]) {
+			busiest = from
 		}
 	}
-	if all > shakingMost {
-		oldest := s.shaking[crowd][0]
-		s.calm(crowd, oldest)
+	if all > handshakesMost {
+		oldest := s.handshakes[busiest][0]
+		s.removeHandshake(busiest, oldest)
 		abort(oldest.raw)
 	}
 }
 
 // shaken notes the end of a handshake.
-func (s *Server) shaken(from netip.Addr, f *front) {
+func (s *Server) handshakeDone(from netip.Addr, f *tlsClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calm(from, f)
+	s.removeHandshake(from, f)
 }
 
 // calm takes f from the handshakes under way, where it is among them. It is called
 // with mu held.
-func (s *Server) calm(from netip.Addr, f *front) {
-	left := slices.DeleteFunc(s.shaking[from], func(other *front) bool { return other == f })
-	if s.shaking[from] = left; len(left) == 0 {
-		delete(s.shaking, from)
+func (s *Server) removeHandshake(from netip.Addr, f *tlsClient) {
+	left := slices.DeleteFunc(s.handshakes[from], func(other *tlsClient) bool { return other == f })
+	if s.handshakes[from] = left; len(left) == 0 {
+		delete(s.handshakes, from)
 	}
 }
 
-func (s *Server) endFront(f *front) {
+func (s *Server) forgetTLSClient(f *tlsClient) {
 	f.raw.Close()
 	s.mu.Lock()
-	delete(s.fronts, f)
-	s.outside.leaveFor(f.outside)
+	delete(s.tlsClients, f)
+	s.tlsConnections.releaseHeld(f.holder)
 	s.mu.Unlock()
-	s.fronting.Done()
+	s.tlsServing.Done()
 }
 
 // closeFronts ends the fronts, whose served ends are closed already.
-func (s *Server) closeFronts() {
+func (s *Server) closeTLSClients() {
 	s.mu.Lock()
-	for f := range s.fronts {
-		f.leave(time.Second)
+	for f := range s.tlsClients {
+		f.stopReading(time.Second)
 	}
 	s.mu.Unlock()
-	s.fronting.Wait()
+	s.tlsServing.Wait()
 }
 
 // serve makes TLS with the client, and serves what is inside.
-func (f *front) serve(p sandbox.Peer, with *TLSListener) {
+func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
 	s := f.server
-	f.below = &heard{Conn: f.raw}
-	f.tls = tls.Server(f.below, with.config())
+	f.transport = &handshakeConn{Conn: f.raw}
+	f.tls = tls.Server(f.transport, with.config())
 	f.raw.SetDeadline(time.Now().Add(s.limits.Hello))
 	err := f.tls.Handshake()
-	f.below.bound.over = true
-	s.shaken(host(p), f)
+	f.transport.bound.over = true
+	s.handshakeDone(handshakeSource(p), f)
 	switch {
-	case err != nil && !f.below.any: // as with other listeners, one that says nothing leaves no trace
+	case err != nil && !f.transport.spoke: // as with other listeners, one that says nothing leaves no trace
 		return
 	case err != nil:
 		class, why := handshakeFailed(err, with)
@@ -188,13 +188,13 @@ func (f *front) serve(p sandbox.Peer, with *TLSListener) {
 	if own := f.tls.ConnectionState().PeerCertificates; len(own) > 0 {
 		p.Certificate = sandbox.CertificateNames(own[0])
 		var ok bool
-		if f.outside, ok = s.outside.move(f.outside, s.Sandboxes.Holder(&p)); !ok {
+		if f.holder, ok = s.tlsConnections.move(f.holder, s.Sandboxes.Holder(&p)); !ok {
 			s.refuseOneMore(p)
 			return
 		}
 	}
 	f.raw.SetDeadline(time.Time{})
-	if f.join(p) == nil {
+	if f.joinLoop(p) == nil {
 		f.pump()
 		f.linger()
 	}
@@ -223,9 +223,9 @@ func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
 
 // linger leaves the client a moment to take the end of what it was sent: to
 // close before it has ended its side could overtake that by a reset.
-func (f *front) linger() {
+func (f *tlsClient) linger() {
 	tcp, ok := f.raw.(*net.TCPConn)
-	if !ok || f.end.Load() != orderly || tcp.CloseWrite() != nil {
+	if !ok || f.ending.Load() != orderly || tcp.CloseWrite() != nil {
 		return
 	}
 	const moment = time.Second
@@ -264,16 +264,16 @@ func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 
 // A heard connection notes whether its other end has said anything, and whether
 // it has closed: crypto/tls takes that for an orderly end.
-type heard struct {
+type handshakeConn struct {
 	net.Conn
-	any, ended bool // for who reads
-	bound      handshakeBound
+	spoke, closed bool // for who reads
+	bound         handshakeBound
 }
 
-func (c *heard) Read(b []byte) (int, error) {
+func (c *handshakeConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.any = c.any || n > 0
-	c.ended = c.ended || errors.Is(err, io.EOF)
+	c.spoke = c.spoke || n > 0
+	c.closed = c.closed || errors.Is(err, io.EOF)
 	if long := c.bound.came(n); long != nil {
 		return 0, long
 	}

@@ -34,7 +34,7 @@ func TestTLSListenerKnowsCertificates(t *testing.T) {
 	w.enter(t, w.signs.named(t, "other.test")).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
 	w.recorded(t, openedBy("token"))
 	common := w.signs.client(t, func(c *x509.Certificate) { c.Subject.CommonName, c.DNSNames = "ci.test", []string{"*.test"} })
-	for says, c := range map[string]*tlsClient{
+	for says, c := range map[string]*testTLSClient{
 		"a name that is nobody's":                  w.enter(t, w.signs.named(t, "other.test")),
 		"a common name and a wildcard":             w.enter(t, common),
 		"a certificate's sandbox with another's t": w.enter(t, w.signs.named(t, "ci.test")),
@@ -216,7 +216,7 @@ func (w *tlsWorld) settles(t *testing.T) {
 	left := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return len(w.fronts) + len(w.shaking) + w.open.count() + w.outside.count()
+		return len(w.tlsClients) + len(w.handshakes) + w.connections.count() + w.tlsConnections.count()
 	}
 	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -302,7 +302,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 	c := w.enter(t, nil)
 	c.send(tunnelTo(flood, tokenField)).established()
 	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == "idle-timeout" })
-	for deadline := time.Now().Add(30 * time.Second); w.open.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
+	for deadline := time.Now().Add(30 * time.Second); w.connections.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
 		if time.Now().After(deadline) {
 			t.Fatal("the connection still counts")
 		}
@@ -341,7 +341,7 @@ func TestTLSHandshakesAreBounded(t *testing.T) {
 func TestTLSHandshakesOfOneAddressAreBounded(t *testing.T) {
 	w := newTLSWorld(t, false, nil)
 	var held []net.Conn
-	for range shakingOfSource {
+	for range handshakesOfSource {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -390,7 +390,7 @@ func TestManyAddressesKeepNobodyOut(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	for i := range shakingMost {
+	for i := range handshakesMost {
 		from(byte(10 + i%16))
 	}
 	if err := tls.Client(from(9), &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1"}).Handshake(); err != nil {
@@ -398,8 +398,8 @@ func TestManyAddressesKeepNobodyOut(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for from, under := range w.shaking {
-		if want := shakingMost / 16; len(under) > want {
+	for from, under := range w.handshakes {
+		if want := handshakesMost / 16; len(under) > want {
 			t.Errorf("%s has %d handshakes under way, want %d at most", from, len(under), want)
 		}
 	}
@@ -414,7 +414,7 @@ func TestUnixPeerIsItsUser(t *testing.T) {
 	}
 	defer raw.Close()
 	raw.SetDeadline(time.Now().Add(20 * time.Second))
-	c := &client{raw, bufio.NewReader(raw), t}
+	c := &testClient{raw, bufio.NewReader(raw), t}
 	c.send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
 	r := w.recorded(t, openedBy("user"))
 	exe, _ := os.Executable()
@@ -427,7 +427,7 @@ func TestUnixPeerIsItsUser(t *testing.T) {
 	}
 	defer other.Close()
 	other.SetDeadline(time.Now().Add(20 * time.Second))
-	got := (&client{other, bufio.NewReader(other), t}).send(tunnelTo(o, tokenField)).rest()
+	got := (&testClient{other, bufio.NewReader(other), t}).send(tunnelTo(o, tokenField)).rest()
 	if !strings.HasPrefix(got, "HTTP/1.1 407 ") {
 		t.Errorf("another's token is answered %q", got)
 	}

@@ -119,7 +119,7 @@ func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorl
 }
 
 // enter makes TLS with the proxy; certificates may be nil.
-func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *tlsClient {
+func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *testTLSClient {
 	t.Helper()
 	raw, err := net.Dial("tcp", w.addr)
 	if err != nil {
@@ -127,23 +127,23 @@ func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *tlsClien
 	}
 	t.Cleanup(func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(20 * time.Second))
-	below := &heard{Conn: raw, bound: handshakeBound{over: true}}
+	below := &handshakeConn{Conn: raw, bound: handshakeBound{over: true}}
 	c := tls.Client(below, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1", Certificates: certificates})
-	return &tlsClient{client: &client{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
+	return &testTLSClient{testClient: &testClient{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
 }
 
-type tlsClient struct {
-	*client
+type testTLSClient struct {
+	*testClient
 	tls *tls.Conn
 	raw *net.TCPConn
 
-	below *heard
+	below *handshakeConn
 }
 
 // end reads to the end, which an orderly one says that it is.
-func (c *tlsClient) end() (got string, orderly bool) {
+func (c *testTLSClient) end() (got string, orderly bool) {
 	b, err := io.ReadAll(c.in)
-	return string(b), err == nil && !c.below.ended
+	return string(b), err == nil && !c.below.closed
 }
 
 func tunnelTo(o *origin, more string) string {
@@ -155,7 +155,7 @@ const opaque = "\x00ping" // neither TLS nor the beginning of HTTP
 const tokenField = "Proxy-Authorization: Basic dG9rZW46dA==\r\n" // token:t
 
 // established reads the answer to a CONNECT.
-func (c *client) established() *client {
+func (c *testClient) established() *testClient {
 	c.t.Helper()
 	for line := ""; line != "\r\n"; {
 		before := line

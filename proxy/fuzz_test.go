@@ -86,7 +86,7 @@ func FuzzSOCKS(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
-		s.serveSOCKS(&hosted{server: s, client: c, first: said[:1:1]})
+		s.serveSOCKS(&client{server: s, conn: c, first: said[:1:1]})
 		gate.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
 		if n := bytes.Count(written, []byte("\n")); n != 1 || err != nil {

@@ -21,10 +21,10 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 	if s.startErr != nil {
 		return s.startErr
 	}
-	if !s.admitDoor(l) {
+	if !s.registerAccepting(l) {
 		return ErrClosed
 	}
-	defer s.dismissDoor(l)
+	defer s.forgetAccepting(l)
 	given := make([]*listener, len(s.loops))
 	for i, loop := range s.loops {
 		given[i] = &listener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
@@ -76,19 +76,19 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	}
 }
 
-func (s *Server) dismissDoor(l net.Listener) {
+func (s *Server) forgetAccepting(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doors = slices.DeleteFunc(s.doors, func(other net.Listener) bool { return other == l })
+	s.accepting = slices.DeleteFunc(s.accepting, func(other net.Listener) bool { return other == l })
 }
 
 // settleGiven waits until it is known which programs have what was accepted.
 func (s *Server) settleGiven(given []*listener) {
-	s.settle()
+	s.settleLoops()
 	for _, in := range given {
-		for in.finding.Load() > 0 {
+		for in.lookups.Load() > 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	s.settle()
+	s.settleLoops()
 }

@@ -32,7 +32,7 @@ func TestAGivenListenerThatBlocksIsNobodyElsesTrouble(t *testing.T) {
 	go func() {
 		served <- w.ServeGiven(l, "given", func(int) (netip.AddrPort, error) { return to, nil })
 	}()
-	dial := func() *client {
+	dial := func() *testClient {
 		t.Helper()
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -40,7 +40,7 @@ func TestAGivenListenerThatBlocksIsNobodyElsesTrouble(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		c.SetDeadline(time.Now().Add(20 * time.Second))
-		return &client{c, bufio.NewReader(c), t}
+		return &testClient{c, bufio.NewReader(c), t}
 	}
 	dial().send("one\n").expect("one\n")
 	if err := syscall.SetNonblock(theirs, false); err != nil {
@@ -116,5 +116,5 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 	if <-lingers != 0 {
 		t.Error("close(2) waits for the client")
 	}
-	(&client{c, bufio.NewReader(c), t}).send("one\n").expect("one\n")
+	(&testClient{c, bufio.NewReader(c), t}).send("one\n").expect("one\n")
 }

@@ -32,19 +32,19 @@ const (
 
 // An h2Visit is one client that speaks HTTP/2 in an inspected tunnel. Each of
 // its streams is decided on its own and goes to the one upstream of the tunnel.
-type h2Visit struct {
-	*inside
+type h2Conn struct {
+	*tunnel
 	forward  *httputil.ReverseProxy
 	answered atomic.Bool // the upstream has answered a request
 
 	dialling chan struct{}       // has room for one, who may touch what follows, also while a connection is made
 	conn     *http2.ClientConn   // to the upstream
-	old      []*http2.ClientConn // that take no more requests, and may not be through with all they had
-	windows  *lease              // of conn
+	retired  []*http2.ClientConn // that take no more requests, and may not be through with all they had
+	window   *reservation        // of conn
 
 	state     sync.Mutex // guards what follows
 	malformed int
-	over      bool
+	ended     bool
 	running   sync.WaitGroup
 
 	complaints complaints
@@ -68,8 +68,8 @@ func (c *complaints) Write(b []byte) (int, error) {
 
 // serveH2 serves streams until the client's connection ends. far is nil where
 // the upstream could not be had.
-func (s *Server) serveH2(i *inside, client, far *tls.Conn) {
-	v := &h2Visit{inside: i, dialling: make(chan struct{}, 1)}
+func (s *Server) serveH2(i *tunnel, client, far *tls.Conn) {
+	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}
 	v.forward = &httputil.ReverseProxy{
 		Rewrite:        v.rewrite,
 		Transport:      v,
@@ -79,12 +79,12 @@ func (s *Server) serveH2(i *inside, client, far *tls.Conn) {
 		ErrorLog:       log.New(io.Discard, "", 0),
 		BufferPool:     v,
 	}
-	if far != nil && v.speak(far) != nil {
+	if far != nil && v.startUpstream(far) != nil {
 		i.broken = i.flow.Failed(policy.NetworkTLS, "")
 	}
-	held := s.windows.lease(i.flow.Sandbox())
-	defer held.end()
-	window := int32(held.part(uploadBuffer, leastWindow))
+	held := s.h2Memory.reserve(i.flow.Sandbox())
+	defer held.release()
+	window := int32(held.growFair(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
 		MaxConcurrentStreams:         streamsMost,
 		MaxReadFrameSize:             frameMost,
@@ -92,18 +92,18 @@ func (s *Server) serveH2(i *inside, client, far *tls.Conn) {
 		WriteByteTimeout:             s.limits.Idle,
 		MaxUploadBufferPerConnection: window,
 		MaxUploadBufferPerStream:     window / 2,
-		CountError:                   v.unreadable,
+		CountError:                   v.countMalformed,
 	}
 	base := &http.Server{MaxHeaderBytes: s.limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
 	idle := endIdle(h2s, base, s.limits.Idle)
 	defer idle.end()
-	watched := watchHeads(client, s.limits.HeadBytes, v.unreadable)
+	watched := watchHeads(client, s.limits.HeadBytes, v.countMalformed)
 	watched.patience = newCountdown(s.limits.Head, v.headLate)
 	defer watched.patience.end()
 	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
-	v.end()
+	v.wait()
 	if watched.greeted.Load() { // and has not just left
-		v.explain()
+		v.recordComplaint()
 	}
 }
 
@@ -124,27 +124,27 @@ func endIdle(h2s *http2.Server, base *http.Server, d time.Duration) *countdown {
 }
 
 // end waits for the streams whose connection is gone.
-func (v *h2Visit) end() {
+func (v *h2Conn) wait() {
 	v.state.Lock()
-	v.over = true
+	v.ended = true
 	v.state.Unlock()
-	v.hangUp()
+	v.closeUpstreams()
 	v.running.Wait()
 }
 
-func (v *h2Visit) begin() bool {
+func (v *h2Conn) enter() bool {
 	v.state.Lock()
 	defer v.state.Unlock()
-	if !v.over {
+	if !v.ended {
 		v.running.Add(1)
 	}
-	return !v.over
+	return !v.ended
 }
 
-func (v *h2Visit) ended() bool {
+func (v *h2Conn) hasEnded() bool {
 	v.state.Lock()
 	defer v.state.Unlock()
-	return v.over
+	return v.ended
 }
 
 // lateData is how the library counts a frame of a body whose stream it has
@@ -152,7 +152,7 @@ func (v *h2Visit) ended() bool {
 const lateData = "stream_STREAM_CLOSED_closed"
 
 // unreadable records what the library refused before it was a request.
-func (v *h2Visit) unreadable(kind string) {
+func (v *h2Conn) countMalformed(kind string) {
 	if kind == lateData {
 		return
 	}
@@ -169,30 +169,30 @@ func (v *h2Visit) unreadable(kind string) {
 }
 
 // headLate ends a connection on which a head was begun and not completed.
-func (v *h2Visit) headLate() {
-	if !v.begin() {
+func (v *h2Conn) headLate() {
+	if !v.enter() {
 		return
 	}
 	defer v.running.Done()
-	v.unreadable(errHeadLate.Error())
+	v.countMalformed(errHeadLate.Error())
 	v.breakOff(string(policy.MalformedRequest))
 }
 
 // explain records that the library ended the connection for what the client
 // sent, where nothing else says so.
-func (v *h2Visit) explain() {
+func (v *h2Conn) recordComplaint() {
 	v.state.Lock()
 	n := v.malformed
 	v.state.Unlock()
 	if n == 0 && v.complaints.Load() > 0 {
-		v.unreadable("what the client sent breaks its rules")
+		v.countMalformed("what the client sent breaks its rules")
 	}
 }
 
 // Get and Put implement [httputil.BufferPool].
-func (v *h2Visit) Get() []byte { return v.server.buffers.Get().(*[bodyBuffer]byte)[:] }
+func (v *h2Conn) Get() []byte { return v.server.buffers.Get().(*[bodyBuffer]byte)[:] }
 
-func (v *h2Visit) Put(b []byte) {
+func (v *h2Conn) Put(b []byte) {
 	if len(b) == bodyBuffer {
 		v.server.buffers.Put((*[bodyBuffer]byte)(b))
 	}

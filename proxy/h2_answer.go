@@ -18,21 +18,21 @@ import (
 //
 // The methods of [http.ResponseWriter] are for the handler, the others for
 // anybody.
-type streamAnswer struct {
+type streamWriter struct {
 	http.ResponseWriter
 	end      *egress.End
 	meter    *relay.Meter // of the sandbox; nil before the request was decided
-	patience time.Duration
+	idleTime time.Duration
 	cancel   context.CancelCauseFunc // of the request
-	sever    func(outcome string)    // breaks the whole tunnel off
+	breakOff func(outcome string)    // breaks the whole tunnel off
 
-	mu      sync.Mutex  // guards what follows
-	idle    *time.Timer // until nothing has moved for too long
-	stuck   *time.Timer // once the stream is to be reset
-	begun   bool        // there is a head
-	interim int         // responses that are not final
-	waiting bool        // for the client to take more
-	over    bool        // the handler has returned, and ResponseWriter is nobody's
+	mu         sync.Mutex  // guards what follows
+	idle       *time.Timer // until nothing has moved for too long
+	resetTimer *time.Timer // once the stream is to be reset
+	begun      bool        // there is a head
+	interim    int         // responses that are not final
+	waiting    bool        // for the client to take more
+	finished   bool        // the handler has returned, and ResponseWriter is nobody's
 }
 
 // errIdle is why a stream's context ended on which nothing moved.
@@ -49,8 +49,8 @@ var errInterim = errors.New("too many interim responses")
 func hinted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errInterim) }
 
 // newStreamAnswer returns the answer that w takes. It has to be finished.
-func newStreamAnswer(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamAnswer {
-	a := &streamAnswer{ResponseWriter: w, end: end, patience: idle, cancel: cancel, sever: sever}
+func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
+	a := &streamWriter{ResponseWriter: w, end: end, idleTime: idle, cancel: cancel, breakOff: sever}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.idle = time.AfterFunc(idle, a.tooIdle)
@@ -58,35 +58,35 @@ func newStreamAnswer(w http.ResponseWriter, end *egress.End, idle time.Duration,
 }
 
 // finish is called before the handler returns.
-func (a *streamAnswer) finish() {
+func (a *streamWriter) finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.over = true
+	a.finished = true
 	a.idle.Stop()
-	if a.stuck != nil {
-		a.stuck.Stop()
+	if a.resetTimer != nil {
+		a.resetTimer.Stop()
 	}
 }
 
 // moved gives the stream the idle time again.
-func (a *streamAnswer) moved() {
+func (a *streamWriter) moved() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting = false
-	if !a.over {
-		a.idle.Reset(a.patience)
+	if !a.finished {
+		a.idle.Reset(a.idleTime)
 	}
 }
 
 // cut ends the stream, whatever its handler waits for.
-func (a *streamAnswer) cut() {
+func (a *streamWriter) cut() {
 	a.cancel(nil)
 	a.reset("cut")
 }
 
 // tooIdle ends the stream as cut does. Where there is no response yet the
 // handler still has one to give, for which it gets the idle time once more.
-func (a *streamAnswer) tooIdle() {
+func (a *streamWriter) tooIdle() {
 	a.mu.Lock()
 	begun := a.begun
 	a.mu.Unlock()
@@ -103,36 +103,36 @@ const resetTime = 500 * time.Millisecond
 // reset has the library reset the stream, so that nothing waits any more for
 // the client to open its window. A client that does not even read what comes
 // over the connection loses that.
-func (a *streamAnswer) reset(outcome string) {
+func (a *streamWriter) reset(outcome string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over {
+	if a.finished {
 		return
 	}
 	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
-	if a.stuck == nil {
-		a.stuck = time.AfterFunc(resetTime, func() { a.unblock(outcome) })
+	if a.resetTimer == nil {
+		a.resetTimer = time.AfterFunc(resetTime, func() { a.unblock(outcome) })
 	}
 }
 
 // stopReading has the handler's reading of the request's body fail.
-func (a *streamAnswer) stopReading() {
+func (a *streamWriter) stopReading() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.over {
+	if !a.finished {
 		http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-func (a *streamAnswer) unblock(outcome string) {
+func (a *streamWriter) unblock(outcome string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waiting && !a.over {
-		a.sever(outcome)
+	if a.waiting && !a.finished {
+		a.breakOff(outcome)
 	}
 }
 
-func (a *streamAnswer) WriteHeader(status int) {
+func (a *streamWriter) WriteHeader(status int) {
 	if status < 200 {
 		a.hint()
 		return
@@ -145,7 +145,7 @@ func (a *streamAnswer) WriteHeader(status int) {
 }
 
 // hint counts an interim response.
-func (a *streamAnswer) hint() {
+func (a *streamWriter) hint() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.interim++; a.interim > interimMost {
@@ -153,8 +153,8 @@ func (a *streamAnswer) hint() {
 	}
 }
 
-func (a *streamAnswer) Write(b []byte) (int, error) {
-	a.waits()
+func (a *streamWriter) Write(b []byte) (int, error) {
+	a.startsWrite()
 	defer a.moved()
 	n, err := a.ResponseWriter.Write(b)
 	a.end.Down += int64(n)
@@ -165,13 +165,13 @@ func (a *streamAnswer) Write(b []byte) (int, error) {
 }
 
 // FlushError is what [http.ResponseController] flushes by.
-func (a *streamAnswer) FlushError() error {
-	a.waits()
+func (a *streamWriter) FlushError() error {
+	a.startsWrite()
 	defer a.moved()
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-func (a *streamAnswer) waits() {
+func (a *streamWriter) startsWrite() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting = true

@@ -149,7 +149,7 @@ func TestAnUnansweredStreamIsATimeout(t *testing.T) {
 
 // answering is a streamAnswer that nobody reads, with what became of it.
 type answering struct {
-	*streamAnswer
+	*streamWriter
 	context.Context
 	severed []string
 }
@@ -158,7 +158,7 @@ func newAnswering() *answering {
 	a := new(answering)
 	var cancel context.CancelCauseFunc
 	a.Context, cancel = context.WithCancelCause(context.Background())
-	a.streamAnswer = newStreamAnswer(httptest.NewRecorder(), new(egress.End), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
+	a.streamWriter = newStreamWriter(httptest.NewRecorder(), new(egress.End), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
 	return a
 }
 
@@ -166,18 +166,18 @@ func newAnswering() *answering {
 func (a *answering) fate() (reset bool, severed string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stuck != nil, strings.Join(a.severed, " ")
+	return a.resetTimer != nil, strings.Join(a.severed, " ")
 }
 
 func TestWhatMovesIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamAnswer, func(int) error { return nil }}
+		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamWriter, func(int) error { return nil }}
 		for _, move := range []func(){
 			func() { body.Read(make([]byte, 10)) },
 			func() { a.WriteHeader(200) },
-			func() { io.WriteString(a.streamAnswer, "part") },
+			func() { io.WriteString(a.streamWriter, "part") },
 			func() { a.FlushError() },
 			func() { body.Read(make([]byte, 10)) },
 		} {
@@ -209,7 +209,7 @@ func TestARefusalIsGivenTime(t *testing.T) {
 			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
 		}
 		a.WriteHeader(504)
-		a.waits()
+		a.startsWrite()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if reset, severed := a.fate(); !reset || severed != "" {
@@ -228,7 +228,7 @@ func TestACutSparesTheTunnel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		a.waits()
+		a.startsWrite()
 		a.moved()
 		a.cut()
 		time.Sleep(resetTime)
@@ -262,7 +262,7 @@ func TestAFinishedAnswerIsLeftAlone(t *testing.T) {
 func TestAStuckAnswerMayYetFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
-		a.waits()
+		a.startsWrite()
 		a.cut()
 		a.finish()
 		time.Sleep(time.Hour)

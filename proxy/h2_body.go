@@ -13,7 +13,7 @@ import (
 // budget.
 type countedBody struct {
 	io.ReadCloser
-	answer *streamAnswer
+	answer *streamWriter
 	passes func(n int) error // asked about each part
 }
 
@@ -55,25 +55,25 @@ func (b emptyBody) Read(p []byte) (int, error) {
 
 // A struckBody is a response's body without the credential that its request
 // carried. When it is over, its trailer is struck as well.
-type struckBody struct {
+type redactedBody struct {
 	io.ReadCloser
-	strike *striker
+	filter *bodyFilter
 	resp   *http.Response
-	rest   []byte // struck, and not yet read
+	ready  []byte // struck, and not yet read
 	err    error
 }
 
-func (b *struckBody) Read(p []byte) (int, error) {
-	if b.strike == nil {
+func (b *redactedBody) Read(p []byte) (int, error) {
+	if b.filter == nil {
 		n, err := b.ReadCloser.Read(p)
 		b.ended(err)
 		return n, err
 	}
-	for len(b.rest) == 0 && b.err == nil {
+	for len(b.ready) == 0 && b.err == nil {
 		n, err := b.ReadCloser.Read(p)
-		part := b.strike.part(p[:n])
+		part := b.filter.redact(p[:n])
 		if errors.Is(err, io.EOF) {
-			part = b.strike.last(part)
+			part = b.filter.redactLast(part)
 		}
 		b.err = err
 		b.ended(err)
@@ -82,26 +82,26 @@ func (b *struckBody) Read(p []byte) (int, error) {
 				return copied, nil
 			}
 		}
-		b.rest = append([]byte(nil), part...)
+		b.ready = append([]byte(nil), part...)
 	}
-	if len(b.rest) == 0 {
+	if len(b.ready) == 0 {
 		return 0, b.err
 	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
+	n := copy(p, b.ready)
+	b.ready = b.ready[n:]
 	return n, nil
 }
 
-func (b *struckBody) ended(err error) {
+func (b *redactedBody) ended(err error) {
 	if errors.Is(err, io.EOF) {
-		b.strike.header(b.resp.Trailer)
+		b.filter.header(b.resp.Trailer)
 	}
 }
 
 // header strikes the fields of an HTTP/2 message in place.
-func (s *striker) header(h http.Header) {
+func (s *bodyFilter) header(h http.Header) {
 	for name, values := range h {
-		if reserved(name) || s.named(name) {
+		if reserved(name) || s.inName(name) {
 			delete(h, name)
 			continue
 		}

@@ -85,10 +85,10 @@ func TestOldConnectionsAreFew(t *testing.T) {
 // looks for them itself.
 func TestTheEndOfAStreamClosesIdleConnections(t *testing.T) {
 	conn := idleConn(t)
-	v := &h2Visit{dialling: make(chan struct{}, 1), old: []*http2.ClientConn{conn}}
+	v := &h2Conn{dialling: make(chan struct{}, 1), retired: []*http2.ClientConn{conn}}
 	v.dialling <- struct{}{}
 	v.streamEnded()
-	if len(v.old) != 1 || conn.State().Closed {
+	if len(v.retired) != 1 || conn.State().Closed {
 		t.Error("closed while a connection is made")
 	}
 	<-v.dialling
@@ -96,14 +96,14 @@ func TestTheEndOfAStreamClosesIdleConnections(t *testing.T) {
 		t.Fatal("no request is taken")
 	}
 	v.streamEnded()
-	if len(v.old) != 1 || conn.State().Closed {
+	if len(v.retired) != 1 || conn.State().Closed {
 		t.Error("closed while a request is to come")
 	}
-	v.old[0] = idleConn(t)
-	conn = v.old[0]
+	v.retired[0] = idleConn(t)
+	conn = v.retired[0]
 	v.streamEnded()
-	if len(v.old) != 0 || !conn.State().Closed || len(v.dialling) != 0 {
-		t.Errorf("%d connections are kept; closed: %v", len(v.old), conn.State().Closed)
+	if len(v.retired) != 0 || !conn.State().Closed || len(v.dialling) != 0 {
+		t.Errorf("%d connections are kept; closed: %v", len(v.retired), conn.State().Closed)
 	}
 }
 

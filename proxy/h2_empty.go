@@ -28,7 +28,7 @@ const (
 var errEmptyFrames = errors.New("too many frames that carry nothing")
 
 // emptyFrames counts such frames of one end. Its methods are for who reads, but for sends.
-type emptyFrames struct {
+type emptyFrameLimit struct {
 	heads    bool // those that the end sends count too; it is an upstream, and opens no streams
 	streams  *openStreams
 	from, to frameWalk
@@ -37,8 +37,8 @@ type emptyFrames struct {
 	spent    bool
 }
 
-func newEmptyFrames(heads bool) *emptyFrames {
-	return &emptyFrames{heads: heads, streams: newOpenStreams(), bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
+func newEmptyFrameLimit(heads bool) *emptyFrameLimit {
+	return &emptyFrameLimit{heads: heads, streams: newOpenStreams(), bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
 }
 
 // preface is where a walk begins along what a client sends (RFC 9113 §3.4).
@@ -46,9 +46,9 @@ var preface = frameWalk{have: frameHeadSize, left: len(http2.ClientPreface)}
 
 // came is given everything that the end sends, and returns [errEmptyFrames] once that was
 // too much.
-func (e *emptyFrames) came(b []byte) error {
+func (e *emptyFrameLimit) received(b []byte) error {
 	e.from.see(b, func(f frameSeen) {
-		if e.free(f) || e.takeEarned() {
+		if e.carries(f) || e.takeEarned() {
 			return
 		}
 		if ok, _ := e.bucket.Take(1, time.Now()); !ok {
@@ -62,13 +62,13 @@ func (e *emptyFrames) came(b []byte) error {
 }
 
 // free reports whether a frame that the end sends is none of those that count.
-func (e *emptyFrames) free(f frameSeen) bool {
+func (e *emptyFrameLimit) carries(f frameSeen) bool {
 	switch f.kind {
 	case http2.FrameData:
 		may := e.streams.carry(f.stream, f.length)
 		return (!f.ends() || e.streams.end(f.stream)) && may && f.carries()
 	case http2.FrameHeaders:
-		return e.freeHead(f)
+		return e.headCarries(f)
 	case http2.FrameRSTStream:
 		e.streams.end(f.stream)
 	}
@@ -76,7 +76,7 @@ func (e *emptyFrames) free(f frameSeen) bool {
 }
 
 // freeHead is free for the head of a request, of an answer, or a trailer.
-func (e *emptyFrames) freeHead(f frameSeen) bool {
+func (e *emptyFrameLimit) headCarries(f frameSeen) bool {
 	trailer := f.ends() && e.streams.end(f.stream)
 	if e.heads {
 		return false
@@ -91,7 +91,7 @@ func (e *emptyFrames) freeHead(f frameSeen) bool {
 	return opens || trailer
 }
 
-func (e *emptyFrames) takeEarned() bool {
+func (e *emptyFrameLimit) takeEarned() bool {
 	if e.earned.Add(-1) >= 0 {
 		return true
 	}
@@ -100,7 +100,7 @@ func (e *emptyFrames) takeEarned() bool {
 }
 
 // sends is given everything that the end is sent, before it is. It is for who writes.
-func (e *emptyFrames) sends(b []byte) {
+func (e *emptyFrameLimit) sent(b []byte) {
 	e.to.see(b, func(f frameSeen) {
 		switch f.kind {
 		case http2.FrameHeaders:
@@ -124,7 +124,7 @@ func (e *emptyFrames) sends(b []byte) {
 	})
 }
 
-func (e *emptyFrames) earn(more int64) {
+func (e *emptyFrameLimit) earn(more int64) {
 	if e.earned.Load() < emptySaved {
 		e.earned.Add(more)
 	}

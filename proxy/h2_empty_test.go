@@ -39,10 +39,10 @@ func sentAs(n int, write func(*http2.Framer)) []byte {
 }
 
 // inPieces has e see b in pieces of a size.
-func (e *emptyFrames) inPieces(b []byte, size int) (err error) {
+func (e *emptyFrameLimit) inPieces(b []byte, size int) (err error) {
 	for len(b) > 0 && err == nil {
 		n := min(size, len(b))
-		err, b = e.came(b[:n]), b[n:]
+		err, b = e.received(b[:n]), b[n:]
 	}
 	return err
 }
@@ -50,7 +50,7 @@ func (e *emptyFrames) inPieces(b []byte, size int) (err error) {
 func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 	for says, write := range emptyKinds {
 		for _, size := range []int{1, 7, 4096} {
-			e := newEmptyFrames(true)
+			e := newEmptyFrameLimit(true)
 			if err := e.inPieces(sentAs(emptyAtOnce, write), size); err != nil {
 				t.Errorf("%s, %d bytes at a time: %v", says, size, err)
 			}
@@ -59,7 +59,7 @@ func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 			}
 		}
 	}
-	if newEmptyFrames(true).came(sentAs(2*emptyAtOnce, heads(false))) == nil {
+	if newEmptyFrameLimit(true).received(sentAs(2*emptyAtOnce, heads(false))) == nil {
 		t.Error("heads that an upstream sends unasked are not counted")
 	}
 	for says, write := range map[string]func(*http2.Framer){
@@ -75,8 +75,8 @@ func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 			}
 		}(),
 	} {
-		e := newEmptyFrames(false)
-		e.came(sentAs(1, headOf(1, false)))
+		e := newEmptyFrameLimit(false)
+		e.received(sentAs(1, headOf(1, false)))
 		if err := e.inPieces(sentAs(5*emptyAtOnce, write), 5); err != nil {
 			t.Errorf("%s: %v", says, err)
 		}
@@ -103,16 +103,16 @@ func heads(end bool) func(*http2.Framer) {
 func TestWhatIsSentIsAnswered(t *testing.T) {
 	update := sentAs(2, func(f *http2.Framer) { f.WriteWindowUpdate(0, 1) })
 	data := sentAs(1, func(f *http2.Framer) { f.WriteData(1, false, make([]byte, 100)) })
-	e := newEmptyFrames(true)
+	e := newEmptyFrameLimit(true)
 	e.to = preface
-	e.sends([]byte(http2.ClientPreface))
+	e.sent([]byte(http2.ClientPreface))
 	for i := range 10 * emptyAtOnce {
-		e.sends(data)
-		if err := e.came(update); err != nil {
+		e.sent(data)
+		if err := e.received(update); err != nil {
 			t.Fatalf("after %d frames: %v", i, err)
 		}
 	}
-	if err := e.came(sentAs(2*(emptySaved+emptyAtOnce), emptyKinds["PING"])); err == nil {
+	if err := e.received(sentAs(2*(emptySaved+emptyAtOnce), emptyKinds["PING"])); err == nil {
 		t.Error("what is saved has no end")
 	}
 }
@@ -136,20 +136,20 @@ func TestAnUpstreamThatFloods(t *testing.T) {
 // TestWhatIsHonestIsNoFlood: a client whose requests run out of time before there is an answer, and a server that
 // lets much come before it reads any.
 func TestWhatIsHonestIsNoFlood(t *testing.T) {
-	client := newEmptyFrames(false)
+	client := newEmptyFrameLimit(false)
 	head := heads(true)
 	given := sentAs(20*emptyAtOnce, func(f *http2.Framer) {
 		head(f)
 		f.WriteRSTStream(1, http2.ErrCodeCancel)
 		f.WritePing(false, [8]byte{}) // as Go's client does, beside each
 	})
-	if err := client.came(given); err != nil {
+	if err := client.received(given); err != nil {
 		t.Errorf("requests that are given up: %v", err)
 	}
-	upstream := newEmptyFrames(true)
+	upstream := newEmptyFrameLimit(true)
 	const frames = 12_800 // 200 MiB
-	upstream.sends(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
-	if err := upstream.came(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) })); err != nil {
+	upstream.sent(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
+	if err := upstream.received(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) })); err != nil {
 		t.Errorf("a long body that is read late: %v", err)
 	}
 }

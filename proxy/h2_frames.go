@@ -15,7 +15,7 @@ import (
 type smallFrames struct {
 	*tls.Conn
 	closed func() // told when it is, as often as that may be
-	empty  *emptyFrames
+	empty  *emptyFrameLimit
 
 	head     [frameHeadSize]byte
 	have     int // of head
@@ -28,7 +28,7 @@ type smallFrames struct {
 func (c *smallFrames) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.see(b[:n])
-	if many := c.empty.came(b[:n]); many != nil {
+	if many := c.empty.received(b[:n]); many != nil {
 		return 0, many
 	}
 	return n, err
@@ -36,7 +36,7 @@ func (c *smallFrames) Read(b []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (c *smallFrames) Write(b []byte) (int, error) {
-	c.empty.sends(b)
+	c.empty.sent(b)
 	return c.Conn.Write(b)
 }
 

@@ -25,7 +25,7 @@ func TestFramesOfAnUpstreamArePassedOnButForTheirSize(t *testing.T) {
 	}
 	const large = 1 << 20
 	for piece := 1; piece < 40; piece++ {
-		c, b := &smallFrames{empty: newEmptyFrames(true)}, written(large)
+		c, b := &smallFrames{empty: newEmptyFrameLimit(true)}, written(large)
 		for rest := b; len(rest) > 0; {
 			n := min(piece, len(rest))
 			c.see(rest[:n])

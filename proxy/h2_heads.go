@@ -21,7 +21,7 @@ import (
 type headWatch struct {
 	*tls.Conn
 	report  func(problem string)
-	empty   *emptyFrames
+	empty   *emptyFrameLimit
 	greeted atomic.Bool // the client has sent as much as a preface (RFC 9113 §3.4)
 	listed  uint32      // bytes of a header list that the library takes, as RFC 9113 §6.5.2 counts them
 
@@ -50,7 +50,7 @@ const (
 // watchHeads returns client as the library is to read it. report is called
 // while it reads.
 func watchHeads(client *tls.Conn, headBytes int, report func(problem string)) *headWatch {
-	w := &headWatch{Conn: client, report: report, empty: newEmptyFrames(false), skip: len(http2.ClientPreface), listed: uint32(headBytes) + listOverhead}
+	w := &headWatch{Conn: client, report: report, empty: newEmptyFrameLimit(false), skip: len(http2.ClientPreface), listed: uint32(headBytes) + listOverhead}
 	w.frames = http2.NewFramer(nil, &w.blocks)
 	w.frames.SetMaxReadFrameSize(frameMost)
 	w.fields = hpack.NewDecoder(dynamicTable, func(f hpack.HeaderField) {
@@ -72,7 +72,7 @@ func (w *headWatch) Read(b []byte) (int, error) {
 	if w.parts > headParts {
 		return 0, errHeadParts
 	}
-	if !w.empty.spent && w.empty.came(b[:n]) != nil {
+	if !w.empty.spent && w.empty.received(b[:n]) != nil {
 		w.report(errEmptyFrames.Error())
 	}
 	if w.empty.spent {
@@ -83,7 +83,7 @@ func (w *headWatch) Read(b []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (w *headWatch) Write(b []byte) (int, error) {
-	w.empty.sends(b)
+	w.empty.sent(b)
 	return w.Conn.Write(b)
 }
 

@@ -31,11 +31,11 @@ func TestAConnectionWithAnOpenStreamLeavesNothingBehind(t *testing.T) {
 	freed := w.whenFreed(t)
 	c.NetConn().Close()
 	w.closed(t)
-	w.windows.mu.Lock()
-	if n := len(w.windows.held); n != 0 {
+	w.h2Memory.mu.Lock()
+	if n := len(w.h2Memory.held); n != 0 {
 		t.Errorf("memory is still counted for %d sandboxes", n)
 	}
-	w.windows.mu.Unlock()
+	w.h2Memory.mu.Unlock()
 	for deadline := time.After(10 * time.Second); ; runtime.GC() {
 		select {
 		case <-freed:
@@ -54,10 +54,10 @@ func (w *world) whenFreed(t *testing.T) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	freed := make(chan struct{})
-	for c := range w.hosted {
+	for c := range w.clients {
 		tcp, ok := c.(*net.TCPConn)
-		if !ok || len(w.hosted) != 1 {
-			t.Fatalf("%d connections, one is a %v", len(w.hosted), reflect.TypeOf(c))
+		if !ok || len(w.clients) != 1 {
+			t.Fatalf("%d connections, one is a %v", len(w.clients), reflect.TypeOf(c))
 		}
 		runtime.AddCleanup(tcp, func(done chan struct{}) { close(done) }, freed)
 	}

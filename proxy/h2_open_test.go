@@ -18,11 +18,11 @@ type told struct {
 func comes(n int, frame func(*http2.Framer)) told { return told{n: n, frame: frame} }
 func goes(frame func(*http2.Framer)) told         { return told{sent: true, n: 1, frame: frame} }
 
-func (e *emptyFrames) told(all ...told) error {
+func (e *emptyFrameLimit) told(all ...told) error {
 	for _, f := range all {
 		b := sentAs(f.n, f.frame)
 		if f.sent {
-			e.sends(b)
+			e.sent(b)
 		} else if err := e.inPieces(b, 11); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func TestWhatComesOnAStreamThatIsOver(t *testing.T) {
 		"DATA of more streams than there are at once": {true, append(resets(lateMost+1), comes(many, bodyOf(3, 1)))},
 		"DATA of as many":                             {false, append(resets(lateMost), comes(many, bodyOf(3, 1)))},
 	} {
-		if err := newEmptyFrames(false).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
+		if err := newEmptyFrameLimit(false).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestWhatAnUpstreamSendsOnAStreamThatIsOver(t *testing.T) {
 		"DATA that was under way":               {false, []told{asked, goes(reset(1)), comes(firstWindow, bodyOf(1, 1))}},
 		"DATA that was granted after the reset": {true, []told{asked, goes(reset(1)), goes(update(many)), comes(firstWindow+many, bodyOf(1, 1))}},
 	} {
-		if err := newEmptyFrames(true).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
+		if err := newEmptyFrameLimit(true).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

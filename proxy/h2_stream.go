@@ -21,59 +21,59 @@ import (
 
 // A stream is one request, from its head to the end of its response.
 type stream struct {
-	flow    *egress.Flow
-	target  http1.Target
-	fields  http1.Fields
-	secret  *secret.Secret    // that is added to it, or nil
-	redact  *secret.Redaction // of its response, or nil
-	answer  *streamAnswer
-	windows *lease       // of the connection that it goes over, or nil
-	packed  *lease       // of its body, or nil
-	guarded *guardedBody // its body where it is searched, or nil
-	head    int64        // bytes of its head, as HTTP/1 would have them
-	up      atomic.Int64 // bytes of its body
-	end     egress.End
+	flow       *egress.Flow
+	target     http1.Target
+	fields     http1.Fields
+	secret     *secret.Secret    // that is added to it, or nil
+	redaction  *secret.Redaction // of its response, or nil
+	writer     *streamWriter
+	window     *reservation // of the connection that it goes over, or nil
+	bodyMemory *reservation // of its body, or nil
+	scanned    *scannedBody // its body where it is searched, or nil
+	headBytes  int64        // bytes of its head, as HTTP/1 would have them
+	bodyBytes  atomic.Int64 // bytes of its body
+	end        egress.End
 
-	exceeded atomic.Bool // its body was more than may go up, or held what may not
-	failing  atomic.Bool // reading its body failed, see declaredBody
+	exceeded   atomic.Bool // its body was more than may go up, or held what may not
+	bodyFailed atomic.Bool // reading its body failed, see declaredBody
 }
 
 // streamKey finds the stream in the context of its request.
 type streamKey struct{}
 
 // ServeHTTP implements [http.Handler].
-func (v *h2Visit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !v.begin() {
+func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !v.enter() {
 		return
 	}
 	defer v.running.Done()
 	st := new(stream)
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
 	defer cancel(nil)
-	st.answer = newStreamAnswer(w, &st.end, v.server.limits.Idle, cancel, v.breakOff)
-	defer st.answer.finish()
+	st.writer = newStreamWriter(w, &st.end, v.server.limits.Idle, cancel, v.breakOff)
+	defer st.writer.finish()
 	r = r.WithContext(ctx)
 	if refusal := v.open(st, r); refusal != nil {
 		if refusal == v.broken {
 			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 		}
-		v.refuse(st.answer, r, refusal)
+		v.refuse(st.writer, r, refusal)
 		return
 	}
 	v.serve(st, r)
 }
 
 // serve forwards a request that was decided, and records its end.
-func (v *h2Visit) serve(st *stream, r *http.Request) {
-	st.flow.OnCut(st.answer.cut)
-	st.answer.meter = st.flow.Meter()
+func (v *h2Conn) serve(st *stream, r *http.Request) {
+	st.flow.OnCut(st.writer.cut)
+	st.writer.meter = st.flow.Meter()
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
 	defer func() {
-		st.windows.end()
-		st.guarded.drop()
-		st.packed.end()
-		st.end.Up = st.head + st.up.Load()
+		st.window.release()
+		st.scanned.drop()
+		st.bodyMemory.release()
+		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(relay.IdleTooLong)
 		}
@@ -88,22 +88,22 @@ func (v *h2Visit) serve(st *stream, r *http.Request) {
 		}
 	}()
 	if err := st.flow.Wait(r.Context()); err != nil {
-		v.failed(st.answer, r, err)
+		v.failed(st.writer, r, err)
 		return
 	}
-	r.Body = &declaredBody{r.Body, &st.failing}
+	r.Body = &declaredBody{r.Body, &st.bodyFailed}
 	if err := st.awaitNothing(r); err != nil {
-		v.failed(st.answer, r, err)
+		v.failed(st.writer, r, err)
 		return
 	}
-	v.forward.ServeHTTP(st.answer, r)
+	v.forward.ServeHTTP(st.writer, r)
 	if st.end.Outcome == "reset" {
 		st.end.Outcome = "closed"
 	}
 }
 
 // open understands a request and has it decided.
-func (v *h2Visit) open(st *stream, r *http.Request) *egress.Refusal {
+func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 	if v.broken != nil {
 		return v.broken
 	}
@@ -127,7 +127,7 @@ func (v *h2Visit) open(st *stream, r *http.Request) *egress.Refusal {
 		flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
 		return refusal
 	}
-	st.redact = v.with.redaction(v.dst, st.secret)
+	st.redaction = v.inspection.redaction(v.dst, st.secret)
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (st *stream) awaitNothing(r *http.Request) error {
 	if r.ContentLength != 0 || len(r.Header["Content-Length"]) == 0 {
 		return nil
 	}
-	stop := context.AfterFunc(r.Context(), st.answer.stopReading)
+	stop := context.AfterFunc(r.Context(), st.writer.stopReading)
 	defer stop()
 	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return err
@@ -213,12 +213,12 @@ func (st *stream) awaitNothing(r *http.Request) error {
 // wrongLength reports whether the request's body was not as long as its content-length. The
 // body of a client that left, or of a stream that was cut, fails too; then the context is done.
 func (st *stream) wrongLength(r *http.Request) bool {
-	return st.failing.Load() && r.Context().Err() == nil
+	return st.bodyFailed.Load() && r.Context().Err() == nil
 }
 
 // rewrite makes the request anew for the place that was decided, with the
 // path and query byte for byte as they were judged.
-func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
+func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 	st := pr.In.Context().Value(streamKey{}).(*stream)
 	host := hostField(v.dst, 443)
 	pr.Out.Host = host
@@ -227,7 +227,7 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
 	}
 	fields := st.fields
-	if st.redact != nil {
+	if st.redaction != nil {
 		fields = withCredential(fields, st.secret)
 	}
 	trailers := pr.Out.Header.Get("Te")
@@ -245,46 +245,46 @@ func (v *h2Visit) rewrite(pr *httputil.ProxyRequest) {
 	st.countHead(pr.In, fields)
 	if pr.Out.Body != nil {
 		body := pr.Out.Body
-		st.packed = v.server.packed.lease(st.flow.Sandbox())
-		if st.guarded = v.guard(st, pr.In, body); st.guarded != nil {
-			body = st.guarded
+		st.bodyMemory = v.server.bodyMemory.reserve(st.flow.Sandbox())
+		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
+			body = st.scanned
 		}
-		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.answer, passes: st.mayGoUp}
+		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.writer, passes: st.allowUp}
 	}
 }
 
 // guard returns the body of a request as it is searched, or nil where there are no canaries.
-func (v *h2Visit) guard(st *stream, in *http.Request, body io.ReadCloser) *guardedBody {
+func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *scannedBody {
 	wanted, forget := context.WithCancel(in.Context())
-	l := bodyLeaving(st.flow, in.Header["Content-Encoding"], st.packed, v.server.search(wanted, st.flow))
+	l := newBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.server.scanTurn(wanted, st.flow))
 	if l == nil {
 		forget()
 		return nil
 	}
-	return &guardedBody{ReadCloser: body, leaving: l, found: func() { st.exceeded.Store(true) }, forget: forget}
+	return &scannedBody{ReadCloser: body, scanner: l, refused: func() { st.exceeded.Store(true) }, cancelTurn: forget}
 }
 
 // received has the response's head and body pass without what is reserved to
 // egressd and without the host's credentials.
-func (v *h2Visit) received(resp *http.Response) error {
+func (v *h2Conn) received(resp *http.Response) error {
 	st := resp.Request.Context().Value(streamKey{}).(*stream)
 	if hinted(resp.Request.Context()) || !finalStatus(resp) {
 		return st.flow.Failed(policy.NetworkTLS, "")
 	}
 	st.end.Status = resp.StatusCode
-	var strike *striker
-	if st.redact != nil {
+	var filter *bodyFilter
+	if st.redaction != nil {
 		if !inOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
-		strike = newStriker(st.redact, &st.end)
+		filter = newBodyFilter(st.redaction, &st.end)
 	}
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}
 	}
-	strike.header(resp.Header)
-	strike.header(resp.Trailer) // the names that it announces, which are passed on with the head
-	resp.Body = &struckBody{ReadCloser: resp.Body, strike: strike, resp: resp}
+	filter.header(resp.Header)
+	filter.header(resp.Trailer) // the names that it announces, which are passed on with the head
+	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
 	return nil
 }
 
@@ -296,7 +296,7 @@ func finalStatus(resp *http.Response) bool {
 }
 
 // failed answers for an upstream that did not.
-func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
+func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	st := r.Context().Value(streamKey{}).(*stream)
 	var refusal *egress.Refusal
 	switch {
@@ -311,10 +311,10 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case st.wrongLength(r):
 		refusal = refuseMalformed(v.server.Gate, v.peer, v.via, nil, errInnerBody)
 	case errors.As(err, &refusal):
-		refusal = st.own(refusal)
+		refusal = st.ownRefusal(refusal)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
-	case v.asked.Load():
+	case v.certificateAsked.Load():
 		refusal = st.flow.Failed(policy.NetworkTLS, wantsCertificate)
 	case errors.Is(err, errEmptyFrames):
 		st.end.Note = "the destination sent " + errEmptyFrames.Error()
@@ -328,14 +328,14 @@ func (v *h2Visit) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // own is a refusal of the stream's flow in place of one of the tunnel's, so
 // that who is told of it finds the request in the log.
-func (st *stream) own(refusal *egress.Refusal) *egress.Refusal {
+func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
 	own := st.flow.Failed(refusal.Decision.Class, "")
 	own.Decision = refusal.Decision
 	return own
 }
 
-func (v *h2Visit) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
-	a := answerInside(refusal.Decision.Class)
+func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
+	a := tunnelAnswer(refusal.Decision.Class)
 	fields, body := replyParts(refusal, a, reader{agent: r.UserAgent(), accept: r.Header.Get("Accept")})
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)

@@ -23,17 +23,17 @@ const (
 )
 
 // speak begins HTTP/2 with the upstream.
-func (v *h2Visit) speak(far *tls.Conn) error {
+func (v *h2Conn) startUpstream(far *tls.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
-	held := v.server.windows.lease(v.flow.Sandbox())
-	window := int(held.part(downloadBuffer, leastWindow))
+	held := v.server.h2Memory.reserve(v.flow.Sandbox())
+	window := int(held.growFair(downloadBuffer, leastWindow))
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerConnection: window,
 		MaxReceiveBufferPerStream:     max(window/downloadStreams, frameMost),
 	}})
 	if err != nil {
-		held.end()
+		held.release()
 		return err
 	}
 	t.DisableCompression = true
@@ -42,18 +42,18 @@ func (v *h2Visit) speak(far *tls.Conn) error {
 	t.MaxReadFrameSize = frameMost
 	t.WriteByteTimeout = v.server.limits.Idle
 	t.StrictMaxConcurrentStreams = true
-	v.windows = held
-	empty := newEmptyFrames(true)
+	v.window = held
+	empty := newEmptyFrameLimit(true)
 	empty.to = preface
-	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.end), empty: empty})
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.release), empty: empty})
 	return err
 }
 
 // RoundTrip implements [http.RoundTripper] on the tunnel's one upstream. A
 // request that may be sent twice is, where the upstream was about to close the
 // connection that it went to.
-func (v *h2Visit) RoundTrip(r *http.Request) (*http.Response, error) {
-	conn, err := v.upstream(r.Context())
+func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
+	conn, err := v.reserveUpstream(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (v *h2Visit) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !reused || r.Body != nil || !idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
 		return nil, err
 	}
-	if conn, err = v.upstream(r.Context()); err != nil {
+	if conn, err = v.reserveUpstream(r.Context()); err != nil {
 		return nil, err
 	}
 	return conn.RoundTrip(r)
@@ -74,7 +74,7 @@ func (v *h2Visit) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // upstream returns the connection, made anew where the last one takes no more
 // requests. The caller has to send a request on it.
-func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
+func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error) {
 	select {
 	case v.dialling <- struct{}{}:
 	case <-ctx.Done():
@@ -83,18 +83,18 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 	defer func() { <-v.dialling }()
 	st := ctx.Value(streamKey{}).(*stream)
 	defer st.flow.Over(v.flow)
-	if v.conn != nil && v.conn.ReserveNewRequest() && st.goesOver(v.windows) {
+	if v.conn != nil && v.conn.ReserveNewRequest() && st.holdWindow(v.window) {
 		return v.conn, nil
 	}
-	if v.ended() {
+	if v.hasEnded() {
 		return nil, context.Canceled
 	}
-	far, err := v.again(ctx)
+	far, err := v.redial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v.retire()
-	if v.speak(far) != nil || !v.conn.ReserveNewRequest() || !st.goesOver(v.windows) {
+	if v.startUpstream(far) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
 		return nil, v.flow.Failed(policy.NetworkTLS, "")
 	}
 	return v.conn, nil
@@ -103,12 +103,12 @@ func (v *h2Visit) upstream(ctx context.Context) (*http2.ClientConn, error) {
 // goesOver notes the windows of the connection that a stream uses. What came on it is held
 // until the stream ends, also when the connection has. Where that has closed meanwhile, it
 // reports that the stream cannot go over it.
-func (st *stream) goesOver(windows *lease) bool {
-	if !windows.share() {
+func (st *stream) holdWindow(windows *reservation) bool {
+	if !windows.retain() {
 		return false
 	}
-	st.windows.end()
-	st.windows = windows
+	st.window.release()
+	st.window = windows
 	return true
 }
 
@@ -117,23 +117,23 @@ const oldMost = 4
 
 // retire puts the connection aside: streams that began on it may end there,
 // unless there are more such connections than are kept.
-func (v *h2Visit) retire() {
+func (v *h2Conn) retire() {
 	if v.conn != nil {
 		v.conn.SetDoNotReuse() // the library closes it when its last stream has ended
-		v.old = append(v.old, v.conn)
+		v.retired = append(v.retired, v.conn)
 	}
 	v.conn = nil
 	v.closeIdle()
-	for len(v.old) > oldMost {
-		v.old[0].Close()
-		v.old = slices.Delete(v.old, 0, 1)
+	for len(v.retired) > oldMost {
+		v.retired[0].Close()
+		v.retired = slices.Delete(v.retired, 0, 1)
 	}
 }
 
 // closeIdle closes connections that take no more requests and have none. An
 // upstream that has said so may keep them open for as long as it likes.
-func (v *h2Visit) closeIdle() {
-	v.old = slices.DeleteFunc(v.old, func(cc *http2.ClientConn) bool {
+func (v *h2Conn) closeIdle() {
+	v.retired = slices.DeleteFunc(v.retired, func(cc *http2.ClientConn) bool {
 		state := cc.State()
 		idle := state.StreamsActive+state.StreamsPending+state.StreamsReserved == 0
 		if idle && !state.Closed {
@@ -145,7 +145,7 @@ func (v *h2Visit) closeIdle() {
 
 // streamEnded is called after each stream. Where a connection is being made,
 // that looks for idle ones by itself.
-func (v *h2Visit) streamEnded() {
+func (v *h2Conn) streamEnded() {
 	select {
 	case v.dialling <- struct{}{}:
 		v.closeIdle()
@@ -155,11 +155,11 @@ func (v *h2Visit) streamEnded() {
 }
 
 // hangUp closes every connection to the upstream, once nobody makes one.
-func (v *h2Visit) hangUp() {
-	v.closeFar() // also ends a handshake under way
+func (v *h2Conn) closeUpstreams() {
+	v.closeUpstream() // also ends a handshake under way
 	v.dialling <- struct{}{}
 	defer func() { <-v.dialling }()
-	for _, conn := range append(v.old, v.conn) {
+	for _, conn := range append(v.retired, v.conn) {
 		if conn != nil {
 			conn.Close()
 		}

@@ -61,7 +61,7 @@ func TestAPolicySeesTheFieldsOfAPlainRequest(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
 	w.obeyMark(t)
 	o := newWitness(t, "HTTP/1.1 204 No Content\r\n\r\n")
-	ask := func(fields string) *client {
+	ask := func(fields string) *testClient {
 		return w.dial(t).send("GET http://allowed.test:" + o.port + "/ HTTP/1.1\r\nHost: allowed.test:" + o.port + "\r\n" + fields + "\r\n")
 	}
 	ask("X-Mark: red\r\nx-mark: blue\r\n").expect("HTTP/1.1 403 ")

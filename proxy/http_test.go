@@ -42,7 +42,7 @@ func request(method, host, port, path string, fields ...string) string {
 }
 
 // response reads one response to method.
-func (c *client) response(method string) (*http.Response, string) {
+func (c *testClient) response(method string) (*http.Response, string) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.in, &http.Request{Method: method})
 	if err != nil {

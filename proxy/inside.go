@@ -74,19 +74,19 @@ func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
 
 // An inside is an inspected tunnel: the client's TLS ends here, and another
 // begins towards the upstream. Its requests are flows of their own.
-type inside struct {
-	*hosted
-	with   *inspection
-	flow   *egress.Flow
-	dst    policy.Destination
-	protos []string        // that the client offered and that can be served
-	proto  string          // that both sides speak
-	broken *egress.Refusal // what is answered to every request where the upstream could not be had
-	asked  atomic.Bool     // the upstream asked for a client certificate
+type tunnel struct {
+	*client
+	inspection       *inspection
+	flow             *egress.Flow
+	dst              policy.Destination
+	protos           []string        // that the client offered and that can be served
+	proto            string          // that both sides speak
+	broken           *egress.Refusal // what is answered to every request where the upstream could not be had
+	certificateAsked atomic.Bool     // the upstream asked for a client certificate
 
-	mu        sync.Mutex // guards what follows
-	far       net.Conn   // the connection to the upstream, below TLS
-	brokenOff string     // the outcome, once both connections were broken off
+	mu       sync.Mutex // guards what follows
+	upstream net.Conn   // the connection to the upstream, below TLS
+	endedBy  string     // the outcome, once both connections were broken off
 }
 
 // The ALPN identifiers of HTTP/2 (RFC 9113 §3.1), HTTP/1.1 and HTTP/1.0. The
@@ -98,8 +98,8 @@ const (
 )
 
 // serveInside serves an inspected tunnel whose first bytes h holds.
-func (s *Server) serveInside(h *hosted, flow *egress.Flow, far net.Conn, offered []string) {
-	i := &inside{hosted: h, with: s.inspection.Load(), flow: flow, dst: *h.within, far: far}
+func (s *Server) serveTunnel(h *client, flow *egress.Flow, far net.Conn, offered []string) {
+	i := &tunnel{client: h, inspection: s.inspection.Load(), flow: flow, dst: *h.tunnelTo, upstream: far}
 	for _, p := range offered {
 		if p == h2 || p == h1 {
 			i.protos = append(i.protos, p)
@@ -109,70 +109,70 @@ func (s *Server) serveInside(h *hosted, flow *egress.Flow, far net.Conn, offered
 	tooOld := time.AfterFunc(s.limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
 	end := i.serve()
 	tooOld.Stop()
-	i.closeFar()
+	i.closeUpstream()
 	end.Outcome = i.outcome(end.Outcome)
 	flow.Close(end)
 }
 
 // cut breaks both connections off for a policy that refuses what is in them.
-func (i *inside) cut() { i.breakOff("cut") }
+func (i *tunnel) cut() { i.breakOff("cut") }
 
 // breakOff breaks both connections off. The first one says what the tunnel is
 // recorded to have ended with.
-func (i *inside) breakOff(outcome string) {
+func (i *tunnel) breakOff(outcome string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.brokenOff == "" {
-		i.brokenOff = outcome
+	if i.endedBy == "" {
+		i.endedBy = outcome
 	}
 	abort(i.raw)
-	abort(i.far)
+	abort(i.upstream)
 }
 
 // outcome is how the tunnel ended: by itself, or broken off.
-func (i *inside) outcome(byItself string) string {
+func (i *tunnel) outcome(byItself string) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.brokenOff != "" {
-		return i.brokenOff
+	if i.endedBy != "" {
+		return i.endedBy
 	}
 	return byItself
 }
 
-func (i *inside) closeFar() {
+func (i *tunnel) closeUpstream() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.far.Close()
+	i.upstream.Close()
 }
 
 // serve makes both handshakes, the upstream's first, so that the client is
 // shown a certificate only for what there is, and learns what went wrong.
-func (i *inside) serve() egress.End {
-	if i.with == nil {
+func (i *tunnel) serve() egress.End {
+	if i.inspection == nil {
 		return egress.End{Outcome: string(policy.PolicyError), Note: "nothing to inspect with"}
 	}
 	if err := i.flow.Wait(context.Background()); err != nil {
 		return egress.End{Outcome: string(asRefusal(err).Decision.Class)}
 	}
-	leaf, err := i.with.Authority.Leaf(i.dst.Host)
+	leaf, err := i.inspection.Authority.Leaf(i.dst.Host)
 	if err != nil {
 		return egress.End{Outcome: string(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
 	}
 	end := egress.End{Outcome: "closed"}
-	upstream, err := i.handshakeFar(context.Background(), i.far, i.protos)
+	upstream, err := i.handshakeUpstream(context.Background(), i.upstream, i.protos)
 	if err != nil {
 		i.broken = i.tlsFailed(err)
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
 	}
-	client, err := i.handshakeNear(leaf, upstream)
+	client, err := i.handshakeClient(leaf, upstream)
 	if err != nil {
 		return i.clientFailed(err)
 	}
-	i.client = client
+	i.conn = client
 	if i.proto == h2 {
 		i.server.serveH2(i, client, upstream)
 	} else {
-		i.server.serveH1(i.hosted, i, upstream)
+		i.server.serveH1(i.client, i, upstream)
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -182,20 +182,20 @@ func (i *inside) serve() egress.End {
 
 // again connects to the upstream once more, for a next request: it closes its
 // connections sooner than clients do theirs. The error is a [*egress.Refusal].
-func (i *inside) again(ctx context.Context) (*tls.Conn, error) {
+func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
 	raw, err := i.flow.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	i.flow.Keep() // it ends with the tunnel, and maybe after the next one is dialled
-	if !i.replaceFar(raw) {
+	if !i.replaceUpstream(raw) {
 		return nil, i.flow.Failed(policy.NetworkTLS, "")
 	}
 	var protos []string
 	if i.proto == h2 || i.proto == h1 {
 		protos = []string{i.proto}
 	}
-	c, err := i.handshakeFar(ctx, raw, protos)
+	c, err := i.handshakeUpstream(ctx, raw, protos)
 	if err == nil && i.proto == h2 && c.ConnectionState().NegotiatedProtocol != h2 {
 		err = errOtherProtocol
 	}
@@ -207,17 +207,17 @@ func (i *inside) again(ctx context.Context) (*tls.Conn, error) {
 
 // replaceFar makes raw the connection to the upstream. The one before is
 // closed, but for HTTP/2, where streams may still be under way on it.
-func (i *inside) replaceFar(raw net.Conn) bool {
+func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.brokenOff != "" {
+	if i.endedBy != "" {
 		raw.Close()
 		return false
 	}
 	if i.proto != h2 {
-		i.far.Close()
+		i.upstream.Close()
 	}
-	i.far = raw
+	i.upstream = raw
 	return true
 }
 
@@ -238,7 +238,7 @@ const noAuthority = "-"
 
 // answerInside is the answer to a refused request inside a tunnel. A request
 // for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
-func answerInside(class policy.Class) answer {
+func tunnelAnswer(class policy.Class) answer {
 	if class == policy.NameMismatch {
 		return answer{status: 421}
 	}

@@ -175,7 +175,7 @@ func TestAPolicyCutsWebSockets(t *testing.T) {
 		talk(t, c, func(c net.Conn) { io.Copy(c, c) })
 		gone <- struct{}{}
 	})
-	open := func(path string) *client {
+	open := func(path string) *testClient {
 		c := w.inside(t, "allowed.test", o.port)
 		c.send(insideGet("allowed.test", o.port, path, webSocketFields...))
 		if status := c.head(); status != switching {

@@ -271,7 +271,7 @@ func TestAWebSocketHasALifetime(t *testing.T) {
 }
 
 // outlives waits for the end of a client's WebSocket.
-func (w *insideWorld) outlives(t *testing.T, c *client) {
+func (w *insideWorld) outlives(t *testing.T, c *testClient) {
 	t.Helper()
 	if status := c.head(); status != switching {
 		t.Fatalf("answered %d", status)
@@ -299,7 +299,7 @@ func TestHTTP10ClientsAreServed(t *testing.T) {
 	if got := tunnel.ConnectionState().NegotiatedProtocol; got != "http/1.0" {
 		t.Errorf("negotiated %q", got)
 	}
-	c := &client{tunnel, bufio.NewReader(tunnel), t}
+	c := &testClient{tunnel, bufio.NewReader(tunnel), t}
 	for range 2 {
 		c.send(insideGet("allowed.test", o.port, "/public/x"))
 		if resp, body := c.response("GET"); resp.StatusCode != 200 || body != "HTTP/1.1" {
@@ -376,11 +376,11 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 	})
 	flow, dst := w.opened(t, o.port)
 	ctx, cancel := context.WithCancel(t.Context())
-	i := &inside{hosted: &hosted{server: w.Server}, with: w.inspection.Load(), flow: flow, dst: dst, far: closedConn(t)}
+	i := &tunnel{client: &client{server: w.Server}, inspection: w.inspection.Load(), flow: flow, dst: dst, upstream: closedConn(t)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, err := i.again(ctx); err == nil {
+		if _, err := i.redial(ctx); err == nil {
 			t.Error("the handshake was completed")
 		}
 	}()

@@ -153,10 +153,10 @@ func (w *insideWorld) tunnel(t testing.TB, host, port string, protos ...string) 
 }
 
 // inside is a raw client inside a tunnel.
-func (w *insideWorld) inside(t testing.TB, host, port string) *client {
+func (w *insideWorld) inside(t testing.TB, host, port string) *testClient {
 	t.Helper()
 	c := w.tunnel(t, host, port)
-	return &client{c, bufio.NewReader(c), t}
+	return &testClient{c, bufio.NewReader(c), t}
 }
 
 func insideGet(host, port, path string, fields ...string) string {

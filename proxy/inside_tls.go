@@ -18,21 +18,21 @@ const newAuthority = "egressd ca rotate makes a new one, which egressd serve tak
 
 // handshakeFar makes TLS with the upstream, for the host that was asked for.
 // It closes raw where that fails, or ctx is done before.
-func (i *inside) handshakeFar(ctx context.Context, raw net.Conn, protos []string) (*tls.Conn, error) {
+func (i *tunnel) handshakeUpstream(ctx context.Context, raw net.Conn, protos []string) (*tls.Conn, error) {
 	config := &tls.Config{
 		ServerName:         i.dst.Host,
-		RootCAs:            i.with.Roots,
+		RootCAs:            i.inspection.Roots,
 		NextProtos:         protos,
 		MinVersion:         tls.VersionTLS12,
-		ClientSessionCache: i.with.sessionsOf(i.flow.Sandbox()),
+		ClientSessionCache: i.inspection.sessionsOf(i.flow.Sandbox()),
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			i.asked.Store(true)
+			i.certificateAsked.Store(true)
 			return new(tls.Certificate), nil
 		},
-		VerifyConnection: verifyFar,
+		VerifyConnection: verifyUpstream,
 	}
 	raw.SetDeadline(time.Now().Add(i.server.limits.Hello))
-	below := &farConn{Conn: raw}
+	below := &upstreamConn{Conn: raw}
 	c := tls.Client(below, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()
@@ -44,7 +44,7 @@ func (i *inside) handshakeFar(ctx context.Context, raw net.Conn, protos []string
 }
 
 // verifyFar refuses what is wrong with an upstream's certificates although they are verified.
-func verifyFar(state tls.ConnectionState) error {
+func verifyUpstream(state tls.ConnectionState) error {
 	if err := longKeys(state); err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ var (
 
 // tlsFailed is the refusal to show where the upstream's TLS failed, in its
 // handshake or, with TLS 1.3 and a certificate that it missed, after it.
-func (i *inside) tlsFailed(err error) *egress.Refusal {
+func (i *tunnel) tlsFailed(err error) *egress.Refusal {
 	why := reasonOf(err)
-	if i.asked.Load() {
+	if i.certificateAsked.Load() {
 		why = wantsCertificate
 	}
 	return i.flow.Failed(policy.NetworkTLS, why)
@@ -115,7 +115,7 @@ func reasonOf(err error) string {
 // handshakeNear makes TLS with the client, in the protocol that the upstream
 // chose. upstream is nil where there is none: then any protocol will do to say
 // so.
-func (i *inside) handshakeNear(leaf *tls.Certificate, upstream *tls.Conn) (*tls.Conn, error) {
+func (i *tunnel) handshakeClient(leaf *tls.Certificate, upstream *tls.Conn) (*tls.Conn, error) {
 	config := &tls.Config{
 		Certificates: []tls.Certificate{*leaf},
 		NextProtos:   []string{h1, h10},
@@ -147,7 +147,7 @@ func (i *inside) handshakeNear(leaf *tls.Certificate, upstream *tls.Conn) (*tls.
 
 // clientFailed says how a tunnel ended in which the client did not complete
 // its handshake.
-func (i *inside) clientFailed(err error) egress.End {
+func (i *tunnel) clientFailed(err error) egress.End {
 	keepOut := "write " + i.dst.Host + " under tls.never and allow it whole"
 	fix := "give the sandbox the certificates of egressd ca bundle, or, where it pins its own, " + keepOut
 	var op *net.OpError
@@ -171,19 +171,19 @@ func leftEarly(err error) bool {
 
 // A farConn is the connection below the TLS with an upstream. While it is
 // hasty, reads do not wait for bytes.
-type farConn struct {
+type upstreamConn struct {
 	net.Conn
-	hasty bool // only changed while nobody reads, and
-	bound handshakeBound
-	ended bool // the upstream has closed it; for who reads
+	noWait bool // only changed while nobody reads, and
+	bound  handshakeBound
+	closed bool // the upstream has closed it; for who reads
 }
 
-func (c *farConn) Read(b []byte) (int, error) {
-	if c.hasty {
+func (c *upstreamConn) Read(b []byte) (int, error) {
+	if c.noWait {
 		return readNow(c.Conn, b)
 	}
 	n, err := c.Conn.Read(b)
-	c.ended = errors.Is(err, io.EOF)
+	c.closed = errors.Is(err, io.EOF)
 	if long := c.bound.came(n); long != nil {
 		return 0, long
 	}

@@ -180,11 +180,11 @@ func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
 
 // TestAClientThatRefusesOurCertificate says so with an alert, or leaves.
 func TestAClientThatRefusesOurCertificate(t *testing.T) {
-	for name, leave := range map[string]func(*client) error{
-		"with an alert": func(c *client) error {
+	for name, leave := range map[string]func(*testClient) error{
+		"with an alert": func(c *testClient) error {
 			return tls.Client(c.Conn, &tls.Config{ServerName: "allowed.test", RootCAs: x509.NewCertPool()}).Handshake()
 		},
-		"by leaving": func(c *client) error {
+		"by leaving": func(c *testClient) error {
 			silent := &tls.Config{ServerName: "allowed.test", InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error {
 				c.Close() // before any alert
 				return errors.New("not trusted")

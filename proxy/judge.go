@@ -18,7 +18,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 // First implements [relay.Keeper]: it judges a tunnel's first bytes against
 // what was asked for. It runs on the loop.
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
-	first = c.word.before(first)
+	first = c.preamble.with(first)
 	switch resume := c.resume; {
 	case c.deciding:
 		return relay.Hold, nil
@@ -30,7 +30,7 @@ func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	spoken := c.tunnel.Down() > 0
 	switch {
 	case protocol == sniff.Undecided:
-		return c.heardWord(first)
+		return c.awaitPreamble(first)
 	case protocol == sniff.TLS:
 		return c.judgeTLS(first)
 	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
@@ -85,14 +85,14 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	return c.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
 		spoken := c.tunnel.Down() > 0
 		switch {
-		case c.flow.Inspected() && (spoken || c.word.passed()): // what was said in clear is no part of TLS
+		case c.flow.Inspected() && (spoken || c.preamble.passed()): // what was said in clear is no part of TLS
 			c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
 			return relay.Refuse, accessDenied
 		case c.flow.Inspected():
 			c.takeTLS(first, claim.ALPN)
 			return relay.Take, nil
 		case retries:
-			return c.passWatched(claim, first[hello.Size:])
+			return c.passWatchingHello(claim, first[hello.Size:])
 		}
 		return c.pass()
 	})
@@ -108,8 +108,8 @@ func otherProtocol(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }
 // pass lets the first bytes go, and what comes behind them, as far as the policy
 // lets anything go up.
 func (c *conn) pass() (relay.Judgement, []byte) {
-	c.word.forget(c.loop)
-	c.share, c.opening = c.place.share, nil
+	c.preamble.stop(c.loop)
+	c.connHolder, c.setup = c.admission.holder, nil
 	c.tunnel.Limit(c.flow.Budget())
 	return relay.Pass, nil
 }
@@ -167,7 +167,7 @@ func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then f
 		err := flow.Narrow(ctx, edit)
 		leave()
 		loop.Post(func() {
-			if c.over {
+			if c.closed {
 				return
 			}
 			c.cancel, c.deciding = nil, false
@@ -182,12 +182,12 @@ func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then f
 // decides every request. The tunnel's own connection, on which nothing was
 // said, goes: each request has a flow of its own.
 func (c *conn) takeHTTP(first []byte) {
-	host, via := c.flow.Destination(), c.door.via()
+	host, via := c.flow.Destination(), c.replier.via()
 	relay.Reset(c.upstream) // nothing was said on it
 	c.loop.CloseFD(c.upstream)
-	c.flow.CloseNow(egress.End{Up: c.word.size(), Outcome: "http"})
-	c.toGoroutine(first, func(h *hosted) {
-		h.within, h.via = &host, via
+	c.flow.CloseNow(egress.End{Up: c.preamble.size(), Outcome: "http"})
+	c.onGoroutine(first, func(h *client) {
+		h.tunnelTo, h.via = &host, via
 		c.server.serveHTTP(h)
 	})
 }
@@ -195,17 +195,17 @@ func (c *conn) takeHTTP(first []byte) {
 // takeTLS moves a tunnel whose requests have to be decided to a goroutine that
 // ends the client's TLS and begins its own.
 func (c *conn) takeTLS(first []byte, offered []string) {
-	flow, host, via := c.flow, c.flow.Destination(), c.door.via()
+	flow, host, via := c.flow, c.flow.Destination(), c.replier.via()
 	c.loop.Forget(c.upstream)
 	far, err := netConn(c.upstream)
 	if err != nil {
 		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
-		c.toGoroutine(nil, func(*hosted) {})
+		c.onGoroutine(nil, func(*client) {})
 		return
 	}
-	served := c.toGoroutine(first, func(h *hosted) {
-		h.within, h.via = &host, via
-		c.server.serveInside(h, flow, far, offered)
+	served := c.onGoroutine(first, func(h *client) {
+		h.tunnelTo, h.via = &host, via
+		c.server.serveTunnel(h, flow, far, offered)
 	})
 	if !served {
 		far.Close()

@@ -13,24 +13,24 @@ func TestWhatIsKeptForSandboxesIsBounded(t *testing.T) {
 	s := &Server{limits: Limits{}.filled()}
 	first := new(relay.Meter)
 	for _, web := range []bool{true, false} {
-		if l := s.metered(first, web); l.Meter != first || l.ServerFirst == web || l != s.metered(first, web) {
+		if l := s.limitsFor(first, web); l.Meter != first || l.ServerFirst == web || l != s.limitsFor(first, web) {
 			t.Errorf("limits %+v", l)
 		}
 	}
 	with := &inspection{sessions: map[string]tls.ClientSessionCache{}}
 	for i := range 3 * limitsMost {
-		s.metered(new(relay.Meter), true)
+		s.limitsFor(new(relay.Meter), true)
 		with.sessionsOf(fmt.Sprint(i))
 	}
 	kept := 0
-	s.tunnels.Range(func(any, any) bool { kept++; return true })
+	s.limitsOf.Range(func(any, any) bool { kept++; return true })
 	if kept > limitsMost || kept == 0 {
 		t.Errorf("the limits of %d sandboxes are kept", kept)
 	}
 	if n := len(with.sessions); n > sessionsSandboxes || n == 0 {
 		t.Errorf("the sessions of %d sandboxes are kept", n)
 	}
-	if l := s.metered(first, true); l.Meter != first {
+	if l := s.limitsFor(first, true); l.Meter != first {
 		t.Errorf("limits %+v of who was forgotten", l)
 	}
 }

@@ -14,10 +14,10 @@ import (
 // could otherwise overtake the answer. For that moment it keeps its place; without
 // one, it reads what is there and does not wait.
 func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
-	if c.over {
+	if c.closed {
 		return
 	}
-	c.loop.Stop(c.late)
+	c.loop.Stop(c.timer)
 	c.closeFlow(string(refusal.Decision.Class))
 	if len(answer) > 0 {
 		relay.WriteLast(c.fd, answer)
@@ -25,12 +25,12 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
 	switch {
 	case len(c.rest) == 0 && !relay.Unread(c.fd):
 		c.drop()
-	case !c.server.open.holds(&c.place):
+	case !c.server.connections.admitted(&c.admission):
 		relay.Read(c.fd, c.loop.Scratch())
 		c.drop()
 	default:
-		c.over = true
-		c.lingering = linger(c.loop, c.fd, cmp.Or(c.server.lingers, time.Second), c.leave)
+		c.closed = true
+		c.lingering = linger(c.loop, c.fd, cmp.Or(c.server.lingerTime, time.Second), c.release)
 	}
 }
 

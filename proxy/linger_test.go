@@ -17,7 +17,7 @@ var unreadable = "GET / HTTP/1.1\r\nno field\r\n\r\n" + strings.Repeat("x", 100)
 // understood: their descriptors are not free, and so their places are not.
 func TestWhoWasAnsweredAndStaysHasAPlace(t *testing.T) {
 	w, at := sharedWorld(t)
-	var all []*client
+	var all []*testClient
 	for range 4 {
 		all = append(all, dialAt(t, at["first"]).send(unreadable).expect("HTTP/1.1 400 "))
 	}
@@ -25,7 +25,7 @@ func TestWhoWasAnsweredAndStaysHasAPlace(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 	}
-	for w.open.count() > 0 {
+	for w.connections.count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	dialAt(t, at["first"]).send(unreadable).expect("HTTP/1.1 400 ")
@@ -34,7 +34,7 @@ func TestWhoWasAnsweredAndStaysHasAPlace(t *testing.T) {
 // TestWhoWasAnsweredGivesWay has the oldest of them go for others from the same address.
 func TestWhoWasAnsweredGivesWay(t *testing.T) {
 	w, at := sharedWorld(t)
-	var all []*client
+	var all []*testClient
 	for range 6 {
 		all = append(all, dialAt(t, at["shared"]).send(unreadable).expect("HTTP/1.1 400 "))
 	}
@@ -43,9 +43,9 @@ func TestWhoWasAnsweredGivesWay(t *testing.T) {
 			t.Errorf("client %d is still there: %v", i, err)
 		}
 	}
-	w.open.mu.Lock()
-	held := w.open.of(w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1), Listener: "shared"})).held
-	w.open.mu.Unlock()
+	w.connections.mu.Lock()
+	held := w.connections.holderLocked(w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1), Listener: "shared"})).held
+	w.connections.mu.Unlock()
 	if held > 4 {
 		t.Errorf("one address has %d of 8 connections", held)
 	}

@@ -26,7 +26,7 @@ type listener struct {
 	open     *sync.WaitGroup
 	left     *atomic.Int32 // listeners of the same socket that have not ended
 	ended    bool          // on the loop
-	finding  atomic.Int64  // connections whose program is looked for
+	lookups  atomic.Int64  // connections whose program is looked for
 }
 
 func (in *listener) begin() {
@@ -44,7 +44,7 @@ func (in *listener) end() {
 	}
 	var unseen int64
 	if in.original != nil { // what has come until now is of somebody who may be gone
-		in.accept(cmp.Or(in.server.looksAt, backlogMost))
+		in.accept(cmp.Or(in.server.backlogLimit, backlogMost))
 		if in.left.Add(-1) == 0 {
 			unseen = backlogOf(in.fd)
 		}

@@ -13,32 +13,32 @@ import (
 // with the status and page of the refusal. Only where there is an authority
 // that they may trust.
 func (c *conn) showPage(refusal *egress.Refusal) bool {
-	door, ok := c.door.(connectDoor)
+	replier, ok := c.replier.(connectReplier)
 	with := c.server.inspection.Load()
-	if !ok || with == nil || !strings.HasPrefix(door.reader.agent, "Mozilla/") ||
+	if !ok || with == nil || !strings.HasPrefix(replier.reader.agent, "Mozilla/") ||
 		answerTo(refusal.Decision.Class).status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
-	answer := c.door.established()
+	answer := c.replier.established()
 	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
 		return false
 	}
 	c.closeFlow(string(refusal.Decision.Class))
-	c.toGoroutine(c.rest, func(h *hosted) { h.showPage(with, refusal) })
+	c.onGoroutine(c.rest, func(h *client) { h.showPage(with, refusal) })
 	return true
 }
 
 // showPage answers the first request inside the client's TLS with the refusal.
-func (h *hosted) showPage(with *inspection, refusal *egress.Refusal) {
-	i := &inside{hosted: h, with: with, dst: refusal.Destination, broken: refusal}
+func (h *client) showPage(with *inspection, refusal *egress.Refusal) {
+	i := &tunnel{client: h, inspection: with, dst: refusal.Destination, broken: refusal}
 	leaf, err := with.Authority.Leaf(i.dst.Host)
 	if err != nil {
 		return
 	}
-	client, err := i.handshakeNear(leaf, nil)
+	client, err := i.handshakeClient(leaf, nil)
 	if err != nil {
 		return
 	}
-	h.client = client
+	h.conn = client
 	h.server.serveH1(h, i, nil)
 }

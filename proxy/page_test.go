@@ -16,7 +16,7 @@ func TestABrowserReadsWhyItsConnectWasRefused(t *testing.T) {
 	connect := "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\nUser-Agent: %\r\n\r\n"
 	c := w.dial(t).send(strings.Replace(connect, "%", "Mozilla/5.0 (X11; Linux x86_64)", 1)).expect(established)
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: "evil.test", RootCAs: w.pool, NextProtos: []string{"h2", "http/1.1"}})
-	page := &client{inner, bufio.NewReader(inner), t}
+	page := &testClient{inner, bufio.NewReader(inner), t}
 	page.send("GET / HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: Mozilla/5.0\r\nAccept: text/html\r\n\r\n")
 	resp, body := page.response("GET")
 	if resp.Header.Get("Content-Security-Policy") != "default-src 'none'; sandbox" || resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Cache-Control") != "no-store" {

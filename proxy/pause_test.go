@@ -13,11 +13,11 @@ import (
 // TestShutdownEndsThePauseAfterAWrongToken, which has grown to its longest.
 func TestShutdownEndsThePauseAfterAWrongToken(t *testing.T) {
 	basic := base64.StdEncoding.EncodeToString([]byte("one:wrong"))
-	for name, say := range map[string]func(c *client){
-		"HTTP": func(c *client) {
+	for name, say := range map[string]func(c *testClient){
+		"HTTP": func(c *testClient) {
 			c.send("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nProxy-Authorization: Basic " + basic + "\r\n\r\n")
 		},
-		"SOCKS5": func(c *client) { c.send("\x05\x01\x02").expect("\x05\x02").send("\x01\x03one\x05wrong") },
+		"SOCKS5": func(c *testClient) { c.send("\x05\x01\x02").expect("\x05\x02").send("\x01\x03one\x05wrong") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOf(t, openPolicy, []sandbox.Entry{{Name: "one", Token: "right"}}, nil, nil)

@@ -13,88 +13,88 @@ import (
 // Who has a connection may only be known by its credentials. Until they are there it is
 // counted with where it comes from, which others may have in common with it, so there the
 // oldest of those that have shown nothing gives way to a new one.
-type places struct {
+type connQuota struct {
 	server *Server
 	most   int
 
-	mu     sync.Mutex // guards what follows, and all in shares and places that is not final
-	open   int
-	shares map[sandbox.Holder]*share
-	swept  int // shares that were left when those of nobody were last removed
+	mu      sync.Mutex // guards what follows, and all in shares and places that is not final
+	open    int
+	holders map[sandbox.Holder]*connHolder
+	swept   int // shares that were left when those of nobody were last removed
 }
 
 // A share is what one holder has.
-type share struct {
-	server *Server // final
-	known  bool    // final: the holder is a sandbox
+type connHolder struct {
+	server    *Server // final
+	isSandbox bool    // final: the holder is a sandbox
 
 	held        int
-	first, last *place // that may have to give way, the oldest first
+	first, last *admission // that may have to give way, the oldest first
 }
 
 // A place is that of one connection. Its zero value holds none.
-type place struct {
-	share      *share // nil: none
-	lost       bool   // it has given way
-	of         loser
-	prev, next *place // of the share
+type admission struct {
+	holder     *connHolder // nil: none
+	evicted    bool        // it has given way
+	owner      evictable
+	prev, next *admission // of the share
 }
 
-// A loser is told that its place is gone. It may not wait.
-type loser interface{ lose() }
+// A evicted is told that its place is gone. It may not wait.
+type evictable interface{ evict() }
 
 const sweptMost = 64
 
 // of returns what a holder has. p.mu is held.
-func (p *places) of(h sandbox.Holder) *share {
-	if s := p.shares[h]; s != nil {
+func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
+	if s := p.holders[h]; s != nil {
 		return s
 	}
-	if len(p.shares) > 2*p.swept+sweptMost {
-		for other, s := range p.shares {
+	if len(p.holders) > 2*p.swept+sweptMost {
+		for other, s := range p.holders {
 			if s.held == 0 {
-				delete(p.shares, other)
+				delete(p.holders, other)
 			}
 		}
-		p.swept = len(p.shares)
+		p.swept = len(p.holders)
 	}
-	s := &share{server: p.server, known: h.Sandbox != ""}
-	p.shares[h] = s
+	s := &connHolder{server: p.server, isSandbox: h.Sandbox != ""}
+	p.holders[h] = s
 	return s
 }
 
 // take gives a place to a connection of h, or reports that there is none for it. Somebody
 // else of h may have to give way.
-func (p *places) take(at *place, h sandbox.Holder, of loser) (s *share, ok bool) {
+func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *connHolder, ok bool) {
 	p.mu.Lock()
-	s = p.of(h)
-	var gone *place
+	s = p.holderLocked(h)
+	var evicted *admission
 	if s.held >= p.most-p.open {
-		if gone = s.first; gone == nil {
+		if evicted = s.first; evicted == nil {
 			p.mu.Unlock()
 			return s, false
 		}
-		p.free(gone)
-		gone.lost = true
+		p.releaseLocked(evicted)
+		evicted.evicted = true
 	}
 	p.open++
 	s.held++
-	at.share, at.of = s, of
-	if !s.known {
+	at.holder, at.owner = s, of
+	if !s.isSandbox {
 		s.append(at)
 	}
 	p.mu.Unlock()
-	if gone != nil {
-		gone.of.lose()
+	if evicted != nil {
+		evicted.owner.evict()
 	}
 	return s, true
 }
 
 // reserve is take for what gives way to nobody, and is given back by leaveFor.
-func (p *places) reserve(h sandbox.Holder) (s *share, ok bool) {
+func (p *connQuota) reserve(h sandbox.Holder) (s *connHolder, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = p.of(h); s.held >= p.most-p.open {
+	if s = p.holderLocked(h); s.held >= p.most-p.open {
 		return s, false
 	}
 	p.open++
@@ -103,10 +103,10 @@ func (p *places) reserve(h sandbox.Holder) (s *share, ok bool) {
 }
 
 // move counts what reserve gave with h, and reports whether h may have it.
-func (p *places) move(from *share, h sandbox.Holder) (s *share, ok bool) {
+func (p *connQuota) move(from *connHolder, h sandbox.Holder) (s *connHolder, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = p.of(h); s == from {
+	if s = p.holderLocked(h); s == from {
 		return s, true
 	}
 	if s.held >= p.most-p.open+1 { // without this one
@@ -119,64 +119,64 @@ func (p *places) move(from *share, h sandbox.Holder) (s *share, ok bool) {
 
 // prove counts a place with the sandbox whose it has turned out to be, and reports whether
 // that may have it. A place that was lost is not to be had back.
-func (p *places) prove(at *place, name string) bool {
+func (p *connQuota) assign(at *admission, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case at.lost:
+	case at.evicted:
 		return false
-	case at.share == nil || at.share.known:
+	case at.holder == nil || at.holder.isSandbox:
 		return true
 	}
-	s := p.of(sandbox.Holder{Sandbox: name})
+	s := p.holderLocked(sandbox.Holder{Sandbox: name})
 	if s.held >= p.most-p.open+1 { // without this one
 		return false
 	}
-	at.share.remove(at)
-	at.share.held--
+	at.holder.remove(at)
+	at.holder.held--
 	s.held++
-	at.share = s
+	at.holder = s
 	return true
 }
 
 // pass has to be what from was, for somebody else to be told of its loss, and reports whether
 // there is anything to pass on.
-func (p *places) pass(from, to *place, of loser) bool {
+func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if from.lost {
+	if from.evicted {
 		return false
 	}
-	to.share, to.of = from.share, of
-	if s := from.share; s != nil && !s.known {
+	to.holder, to.owner = from.holder, of
+	if s := from.holder; s != nil && !s.isSandbox {
 		s.remove(from)
 		s.append(to)
 	}
-	from.share = nil
+	from.holder = nil
 	return true
 }
 
 // beside gives to one more place of the same sandbox, for as long as a connection changes hands.
-func (p *places) beside(from, to *place) *share {
+func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if to.share = from.share; to.share != nil {
+	if to.holder = from.holder; to.holder != nil {
 		p.open++
-		to.share.held++
-		return to.share
+		to.holder.held++
+		return to.holder
 	}
-	return &share{server: p.server}
+	return &connHolder{server: p.server}
 }
 
 // leave gives a place back, where it is still held.
-func (p *places) leave(at *place) {
+func (p *connQuota) release(at *admission) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free(at)
+	p.releaseLocked(at)
 }
 
 // leaveFor gives back a place of s that nothing else is known of any more.
-func (p *places) leaveFor(s *share) {
+func (p *connQuota) releaseHeld(s *connHolder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open--
@@ -184,35 +184,35 @@ func (p *places) leaveFor(s *share) {
 }
 
 // free is leave where p.mu is held.
-func (p *places) free(at *place) {
-	s := at.share
+func (p *connQuota) releaseLocked(at *admission) {
+	s := at.holder
 	if s == nil {
 		return
 	}
-	if !s.known {
+	if !s.isSandbox {
 		s.remove(at)
 	}
 	p.open--
 	s.held--
-	at.share = nil
+	at.holder = nil
 }
 
 // holds reports whether a place is held: it was given, and has been neither given back
 // nor lost.
-func (p *places) holds(at *place) bool {
+func (p *connQuota) admitted(at *admission) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return at.share != nil
+	return at.holder != nil
 }
 
 // count is how many places are taken.
-func (p *places) count() int {
+func (p *connQuota) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open
 }
 
-func (s *share) append(at *place) {
+func (s *connHolder) append(at *admission) {
 	at.prev = s.last
 	if s.last == nil {
 		s.first = at
@@ -222,7 +222,7 @@ func (s *share) append(at *place) {
 	s.last = at
 }
 
-func (s *share) remove(at *place) {
+func (s *connHolder) remove(at *admission) {
 	if at.prev == nil {
 		s.first = at.next
 	} else {

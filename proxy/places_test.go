@@ -14,15 +14,15 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-func newPlaces(most int) *places {
-	return &places{most: most, shares: map[sandbox.Holder]*share{}}
+func newPlaces(most int) *connQuota {
+	return &connQuota{most: most, holders: map[sandbox.Holder]*connHolder{}}
 }
 
 // takeAll takes for name what it can have.
-func (p *places) takeAll(name string) (all []*place) {
+func (p *connQuota) takeAll(name string) (all []*admission) {
 	for {
-		at := new(place)
-		if _, ok := p.take(at, sandbox.Holder{Sandbox: name}, nil); !ok {
+		at := new(admission)
+		if _, ok := p.acquire(at, sandbox.Holder{Sandbox: name}, nil); !ok {
 			return all
 		}
 		all = append(all, at)
@@ -31,7 +31,7 @@ func (p *places) takeAll(name string) (all []*place) {
 
 func TestNobodyHasMorePlacesThanAreFree(t *testing.T) {
 	p := newPlaces(12)
-	var all []*place
+	var all []*admission
 	for _, row := range []struct {
 		name string
 		gets int
@@ -43,8 +43,8 @@ func TestNobodyHasMorePlacesThanAreFree(t *testing.T) {
 		all = append(all, got...)
 	}
 	for _, at := range all {
-		p.leave(at)
-		p.leave(at) // once is enough
+		p.release(at)
+		p.release(at) // once is enough
 	}
 	if got := len(p.takeAll("e")); got != 6 {
 		t.Errorf("%d places were there again, want 6", got)
@@ -55,14 +55,14 @@ func TestSharesOfNobodyAreForgotten(t *testing.T) {
 	p := newPlaces(12)
 	kept := p.takeAll("kept")
 	for i := range 1000 {
-		at := new(place)
-		p.take(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil)
-		p.leave(at)
+		at := new(admission)
+		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil)
+		p.release(at)
 	}
-	if len(p.shares) > 2*sweptMost {
-		t.Errorf("%d shares are left", len(p.shares))
+	if len(p.holders) > 2*sweptMost {
+		t.Errorf("%d shares are left", len(p.holders))
 	}
-	if s := p.of(sandbox.Holder{Sandbox: "kept"}); s.held != len(kept) {
+	if s := p.holderLocked(sandbox.Holder{Sandbox: "kept"}); s.held != len(kept) {
 		t.Errorf("who has %d places is said to have %d", len(kept), s.held)
 	}
 }
@@ -72,11 +72,11 @@ func TestAPlaceCostsNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, at := newPlaces(12), new(place)
+	p, at := newPlaces(12), new(admission)
 	for _, peer := range []sandbox.Peer{{Listener: "a"}, {Listener: "b"}} {
 		if got := testing.AllocsPerRun(100, func() {
-			p.take(at, d.Holder(&peer), nil)
-			p.leave(at)
+			p.acquire(at, d.Holder(&peer), nil)
+			p.release(at)
 		}); got != 0 {
 			t.Errorf("%s: %v allocations", peer.Listener, got)
 		}
@@ -91,7 +91,7 @@ func sharedWorld(t *testing.T) (w *world, listeners map[string]string) {
 	listed := "sandboxes: [{name: first, token_file: x}, {name: second, token_file: x}, {name: third, token_file: x}, {name: fourth, token_file: x}]\n"
 	w = newWorld(t, openPolicy+listed, func(s *Server) {
 		s.Limits.Connections = 8
-		s.lingers = time.Hour
+		s.lingerTime = time.Hour
 		if err := s.Sandboxes.Set([]sandbox.Entry{
 			{Name: "first", Listener: "first"}, {Name: "second", Listener: "second"},
 			{Name: "third", Token: "third"}, {Name: "fourth", Token: "fourth"},
@@ -134,7 +134,7 @@ func asUser(name, target, port string) string {
 	return fmt.Sprintf("CONNECT %s:%s HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic %s\r\n\r\n", target, port, proof)
 }
 
-func dialAt(t *testing.T, addr string) *client {
+func dialAt(t *testing.T, addr string) *testClient {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -142,7 +142,7 @@ func dialAt(t *testing.T, addr string) *client {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	return &client{c, bufio.NewReader(c), t}
+	return &testClient{c, bufio.NewReader(c), t}
 }
 
 // TestOneSandboxCannotTakeAllConnections has one sandbox hold all that it can, in each
@@ -181,9 +181,9 @@ func TestTokensHoldPlacesOfTheirOwn(t *testing.T) {
 	w.hoard(t, at["shared"], "", 20)
 	mine.send(first).expect(first)
 	dialAt(t, at["shared"]).send(asUser("fourth", "allowed.test", o.port)).expect(established)
-	w.open.mu.Lock()
-	defer w.open.mu.Unlock()
-	if got := w.open.of(sandbox.Holder{Sandbox: "third"}).held; got > 4 {
+	w.connections.mu.Lock()
+	defer w.connections.mu.Unlock()
+	if got := w.connections.holderLocked(sandbox.Holder{Sandbox: "third"}).held; got > 4 {
 		t.Errorf("one sandbox has %d of 8 connections", got)
 	}
 }

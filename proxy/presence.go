@@ -13,31 +13,31 @@ import (
 // while nobody reads from the connection. It looks at the connection four times a second once
 // somebody has called Done, and whenever somebody calls Err. A client that sends no more (FIN)
 // counts as gone: egressd cannot tell it from a client that still reads.
-type presence struct {
+type clientContext struct {
 	context.Context
 	raw     net.Conn // the client's connection
 	looking sync.WaitGroup
 
 	mu       sync.Mutex    // guards what follows
-	gone     chan struct{} // closed once the client has left; nil before somebody asks
-	left     bool          // gone is closed
-	over     chan struct{} // ends look; nil where it does not run
+	done     chan struct{} // closed once the client has left; nil before somebody asks
+	gone     bool          // gone is closed
+	stop     chan struct{} // ends look; nil where it does not run
 	released bool
 }
 
 // lookEvery is the time between two looks at the connection.
-const lookEvery = 250 * time.Millisecond
+const pollEvery = 250 * time.Millisecond
 
 // present returns the client's presence. The caller has to call release.
-func (h *hosted) present() *presence {
-	return &presence{Context: context.Background(), raw: h.raw}
+func (h *client) context() *clientContext {
+	return &clientContext{Context: context.Background(), raw: h.raw}
 }
 
 // release ends the presence's goroutine and waits for it.
-func (p *presence) release() {
+func (p *clientContext) release() {
 	p.mu.Lock()
-	over := p.over
-	p.released, p.over = true, nil
+	over := p.stop
+	p.released, p.stop = true, nil
 	p.mu.Unlock()
 	if over != nil {
 		close(over)
@@ -46,40 +46,40 @@ func (p *presence) release() {
 }
 
 // Done implements [context.Context].
-func (p *presence) Done() <-chan struct{} {
+func (p *clientContext) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone == nil {
-		p.gone = make(chan struct{})
+	if p.done == nil {
+		p.done = make(chan struct{})
 	}
-	if !p.left && !p.released && p.over == nil {
+	if !p.gone && !p.released && p.stop == nil {
 		over := make(chan struct{})
-		p.over = over
-		p.looking.Go(func() { p.look(over) })
+		p.stop = over
+		p.looking.Go(func() { p.poll(over) })
 	}
-	return p.gone
+	return p.done
 }
 
 // Err implements [context.Context]. It looks at the connection, and closes Done before it
 // returns an error.
-func (p *presence) Err() error {
+func (p *clientContext) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.left && hasLeft(p.raw) {
-		if p.gone == nil {
-			p.gone = make(chan struct{})
+	if !p.gone && disconnected(p.raw) {
+		if p.done == nil {
+			p.done = make(chan struct{})
 		}
-		p.left = true
-		close(p.gone)
+		p.gone = true
+		close(p.done)
 	}
-	if p.left {
+	if p.gone {
 		return context.Canceled
 	}
 	return nil
 }
 
-func (p *presence) look(over <-chan struct{}) {
-	tick := time.NewTicker(lookEvery)
+func (p *clientContext) poll(over <-chan struct{}) {
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for p.Err() == nil {
 		select {
@@ -91,7 +91,7 @@ func (p *presence) look(over <-chan struct{}) {
 }
 
 // hasLeft reports whether a peer has ended its connection, whatever it sent before.
-func hasLeft(c net.Conn) (left bool) {
+func disconnected(c net.Conn) (left bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
 		return false

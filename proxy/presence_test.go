@@ -29,9 +29,9 @@ func (w *world) asked(t *testing.T, waiting int) egress.ID {
 // person approves that before egressd has seen it or after.
 func TestWhoHasLeftIsNotServed(t *testing.T) {
 	body := "POST http://allowed.test:PORT/ HTTP/1.1\r\nHost: allowed.test:PORT\r\nContent-Length: 2\r\n\r\nhi"
-	for name, say := range map[string]func(*client, string){
-		"HTTP": func(c *client, port string) { c.send(strings.ReplaceAll(body, "PORT", port)) },
-		"SOCKS5": func(c *client, port string) {
+	for name, say := range map[string]func(*testClient, string){
+		"HTTP": func(c *testClient, port string) { c.send(strings.ReplaceAll(body, "PORT", port)) },
+		"SOCKS5": func(c *testClient, port string) {
 			c.send("\x05\x01\x00").expect("\x05\x00").send(socksTo("allowed.test", port))
 		},
 	} {
@@ -48,7 +48,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			say(late, o.port)
 			id := w.asked(t, 1)
 			late.Close()
-			time.Sleep(lookEvery / 10) // for the end to arrive, and for nobody to have looked
+			time.Sleep(pollEvery / 10) // for the end to arrive, and for nobody to have looked
 			if err := w.Gate.Approve(id, time.Hour, false); err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestAPresenceIsDoneWhenItHasAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer near.Close()
-		p := (&hosted{raw: near}).present()
+		p := (&client{raw: near}).context()
 		if asked { // somebody waits already
 			p.Done()
 		}

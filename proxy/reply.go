@@ -124,13 +124,15 @@ func readerOf(f http1.Fields) reader {
 }
 
 // connectDoor answers a CONNECT.
-type connectDoor struct{ reader reader }
+type connectReplier struct{ reader reader }
 
-func (connectDoor) via() policy.Via { return policy.ViaConnect }
+func (connectReplier) via() policy.Via { return policy.ViaConnect }
 
-func (connectDoor) established() []byte { return []byte("HTTP/1.1 200 Connection established\r\n\r\n") }
+func (connectReplier) established() []byte {
+	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+}
 
-func (d connectDoor) refusal(r *egress.Refusal) []byte { return httpReply(r, d.reader) }
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return httpReply(r, d.reader) }
 
 // httpReply renders a refusal as a whole HTTP response after which the
 // connection is closed.

@@ -12,20 +12,20 @@ import (
 // A retry is what is kept of a ClientHello while the client may send another one, because
 // the server asks for it. That one has to claim the same, which not every server looks at:
 // one with another server name would open what was never decided (decision 40).
-type retry struct {
+type helloWatch struct {
 	sniff.Retry
 	claim *policy.ClientHello
 }
 
 // passWatched passes a hello and goes on looking for a second one. behind is what the client
 // sent after the first.
-func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
-	c.retry = &retry{claim: claim}
+func (c *conn) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
+	c.helloWatch = &helloWatch{claim: claim}
 	j, farewell := c.Follow(true, behind)
 	if j != relay.Follow && j != relay.Await {
 		return j, farewell
 	}
-	c.share = c.place.share
+	c.connHolder = c.admission.holder
 	c.tunnel.Limit(c.flow.Budget())
 	return j, nil
 }
@@ -33,18 +33,18 @@ func (c *conn) passWatched(claim *policy.ClientHello, behind []byte) (relay.Judg
 // Follow implements [relay.Follower]: it judges a second ClientHello, and what follows a
 // [word]. It runs on the loop.
 func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
-	if c.retry == nil {
-		return c.followWord(up, next), nil
+	if c.helloWatch == nil {
+		return c.followPreamble(up, next), nil
 	}
 	if !up {
-		if c.retry.Server(next) {
+		if c.helloWatch.Server(next) {
 			return c.pass()
 		}
 		return relay.Follow, nil
 	}
-	hello, err := c.retry.Client(next)
+	hello, err := c.helloWatch.Client(next)
 	switch {
-	case errors.Is(err, sniff.ErrShort) && c.retry.Keeps():
+	case errors.Is(err, sniff.ErrShort) && c.helloWatch.Keeps():
 		return relay.Await, nil
 	case errors.Is(err, sniff.ErrShort):
 		return relay.Follow, nil
@@ -54,7 +54,7 @@ func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
 		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
 	claim := claimOf(&hello)
-	if sameClaim(claim, c.retry.claim) {
+	if sameClaim(claim, c.helloWatch.claim) {
 		return c.pass()
 	}
 	return c.narrow(accessDenied, tlsClaim(claim))

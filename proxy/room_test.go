@@ -20,45 +20,45 @@ import (
 )
 
 func TestARoomIsSharedOut(t *testing.T) {
-	r := room{most: 100}
-	a, b, other := r.lease("a"), r.lease("a"), r.lease("b")
-	if n := a.part(10, 1); n != 10 {
+	r := memoryQuota{most: 100}
+	a, b, other := r.reserve("a"), r.reserve("a"), r.reserve("b")
+	if n := a.growFair(10, 1); n != 10 {
 		t.Errorf("of 100 and at most 10: %d", n)
 	}
-	if n := b.part(50, 1); n != 11 {
+	if n := b.growFair(50, 1); n != 11 {
 		t.Errorf("an eighth of 90: %d", n)
 	}
-	if c := r.lease("a"); !c.more(79) || c.more(1) {
+	if c := r.reserve("a"); !c.grow(79) || c.grow(1) {
 		t.Error("of 79 that were left, 80 could be taken, or not 79")
 	}
-	if n := r.lease("a").part(50, 5); n != 5 {
+	if n := r.reserve("a").growFair(50, 5); n != 5 {
 		t.Errorf("the least, where there is nothing: %d", n)
 	}
-	if !other.more(100) {
+	if !other.grow(100) {
 		t.Error("what one sandbox takes, another has not")
 	}
-	a.share()
-	a.end()
+	a.retain()
+	a.release()
 	if n := r.held["a"]; n != 105 {
 		t.Errorf("%d are held with one user left", n)
 	}
-	a.end()
-	b.end()
+	a.release()
+	b.release()
 	if n := r.held["a"]; n != 84 {
 		t.Errorf("%d are held, want 84", n)
 	}
-	other.free()
-	if !other.more(1) {
+	other.clear()
+	if !other.grow(1) {
 		t.Error("what was freed cannot be taken again")
 	}
-	if other.end(); other.more(1) {
+	if other.release(); other.grow(1) {
 		t.Error("a lease that has ended takes more")
 	}
-	if a.share() || a.users != 0 {
+	if a.retain() || a.users != 0 {
 		t.Error("a lease that has ended is shared")
 	}
-	st := stream{windows: r.lease("b")}
-	if b := st.windows; st.goesOver(a) || st.windows != b || b.users != 1 {
+	st := stream{window: r.reserve("b")}
+	if b := st.window; st.holdWindow(a) || st.window != b || b.users != 1 {
 		t.Error("a stream goes over a connection that has closed")
 	}
 	if _, known := r.held["b"]; known {
@@ -68,9 +68,9 @@ func TestARoomIsSharedOut(t *testing.T) {
 
 // TestHowManyTunnelsHaveAll is what the manual says of windows.
 func TestHowManyTunnelsHaveAll(t *testing.T) {
-	r := room{most: windowsOfSandbox}
+	r := memoryQuota{most: h2MemoryOfSandbox}
 	full := 0
-	for r.lease("a").part(downloadBuffer, leastWindow) == downloadBuffer && r.lease("a").part(uploadBuffer, leastWindow) == uploadBuffer {
+	for r.reserve("a").growFair(downloadBuffer, leastWindow) == downloadBuffer && r.reserve("a").growFair(uploadBuffer, leastWindow) == uploadBuffer {
 		full++
 	}
 	if full != 22 {
@@ -79,13 +79,13 @@ func TestHowManyTunnelsHaveAll(t *testing.T) {
 }
 
 // narrow leaves one sandbox so much.
-func (r *room) narrow(most int64) {
+func (r *memoryQuota) narrow(most int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most = most
 }
 
-func (r *room) empty(t *testing.T, what string) {
+func (r *memoryQuota) empty(t *testing.T, what string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -127,7 +127,7 @@ func offers(f *http2.Framer, both bool) (all, one uint32) {
 func TestWindowsBecomeSmall(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	const most = 4 << 20
-	w.windows.narrow(most)
+	w.h2Memory.narrow(most)
 	type pair struct{ all, one uint32 }
 	offered := make(chan pair, 1)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -159,7 +159,7 @@ func TestWindowsBecomeSmall(t *testing.T) {
 	for _, c := range tunnels {
 		c.(interface{ NetConn() net.Conn }).NetConn().Close()
 	}
-	w.windows.empty(t, "after their end")
+	w.h2Memory.empty(t, "after their end")
 }
 
 // reader is what there is still to be read.
@@ -191,20 +191,20 @@ func TestWindowsOfOldConnections(t *testing.T) {
 		s.get(t, o, fmt.Sprint("/public/", n))
 		s.until(t, func(f http2.Frame) bool { _, ok := f.(*http2.HeadersFrame); return ok })
 	}
-	w.windows.mu.Lock()
-	held := w.windows.held[w.windowsOf()]
-	w.windows.mu.Unlock()
+	w.h2Memory.mu.Lock()
+	held := w.h2Memory.held[w.windowsOf()]
+	w.h2Memory.mu.Unlock()
 	if held < streams*downloadBuffer {
 		t.Errorf("%d bytes are held for %d connections of which one stream is not through", held, streams)
 	}
 	tunnel.NetConn().Close()
 	w.closed(t)
-	w.windows.empty(t, "after their end")
+	w.h2Memory.empty(t, "after their end")
 }
 
 // windowsOf is the one sandbox that has windows.
 func (w *insideWorld) windowsOf() string {
-	for name := range w.windows.held {
+	for name := range w.h2Memory.held {
 		return name
 	}
 	return ""
@@ -217,7 +217,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		w := newInsideWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		const part = 300 << 10
-		w.packed.narrow(2*part + part/2)
+		w.bodyMemory.narrow(2*part + part/2)
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
 		var sending sync.WaitGroup
 		post := func() (finish func(), answer chan reply) {
@@ -233,7 +233,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		finishFirst, first := post()
 		finishSecond, second := post()
-		w.packed.holds(t, 2*part)
+		w.bodyMemory.holds(t, 2*part)
 		finishThird, third := post()
 		(<-third).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
@@ -242,9 +242,9 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		if r := <-first; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		w.packed.holds(t, part)
+		w.bodyMemory.holds(t, part)
 		finishFourth, fourth := post()
-		w.packed.holds(t, 2*part)
+		w.bodyMemory.holds(t, 2*part)
 		finishSecond()
 		finishFourth()
 		for _, answer := range []chan reply{second, fourth} {
@@ -253,7 +253,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		w.packed.empty(t, "after their end")
+		w.bodyMemory.empty(t, "after their end")
 		if n := w.count(t, func(r egress.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
@@ -261,7 +261,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 }
 
 // holds waits until one sandbox holds so much, and all others nothing.
-func (r *room) holds(t *testing.T, want int64) {
+func (r *memoryQuota) holds(t *testing.T, want int64) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		sum := int64(0)
@@ -286,7 +286,7 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		guarded(t, w)
 		arrived := make(chan struct{})
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
-			io.CopyN(io.Discard, r.Body, packedMost)
+			io.CopyN(io.Discard, r.Body, compressedMost)
 			close(arrived)
 			io.Copy(io.Discard, r.Body)
 		}, nil)
@@ -294,9 +294,9 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		answer := make(chan reply, 1)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), r, "Content-Encoding: gzip") }()
-		send.Write(make([]byte, packedMost+64<<10))
+		send.Write(make([]byte, compressedMost+64<<10))
 		soon(t, "the body", arrived)
-		w.packed.holds(t, 0)
+		w.bodyMemory.holds(t, 0)
 		send.Close()
 		if r := <-answer; r.StatusCode != 200 {
 			t.Error(r.all())

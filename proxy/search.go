@@ -15,42 +15,42 @@ import (
 // requests of all others waiting. So searches take turns by sandbox, and leave one
 // processor to all else where there are several.
 const (
-	searchedAtOnce = 32 << 10    // in one turn
-	searchPatience = time.Minute // for a part of a body, or all of one that is compressed
+	scannedPerTurn = 32 << 10    // in one turn
+	scanPatience   = time.Minute // for a part of a body, or all of one that is compressed
 
 	// unpackWork is what it takes at most to unpack a byte, in bytes that are searched: 1.5 to
 	// 2.7 MB a second, of blocks that are large tables and say nothing.
 	unpackWork = 32
 )
 
-func searchTurns() *turns.Turns { return turns.New(max(1, runtime.GOMAXPROCS(0)-1)) }
+func newScanTurns() *turns.Turns { return turns.New(max(1, runtime.GOMAXPROCS(0)-1)) }
 
 // A search is the turns of what one flow sends. It is for one goroutine at a time.
-type search struct {
+type scanTurn struct {
 	turns    *turns.Turns
 	patience time.Duration
 	flow     *egress.Flow
-	wanted   context.Context // until nobody wants any more what is searched
+	ctx      context.Context // until nobody wants any more what is searched
 	until    time.Time       // patience lasts, once begin was called
 	held     bool            // a turn
 	work     int             // that was done in it
 }
 
-func (s *Server) search(wanted context.Context, flow *egress.Flow) search {
-	return search{turns: s.searching, patience: s.patience, flow: flow, wanted: wanted}
+func (s *Server) scanTurn(wanted context.Context, flow *egress.Flow) scanTurn {
+	return scanTurn{turns: s.scanning, patience: s.scanPatience, flow: flow, ctx: wanted}
 }
 
 // begin waits for a turn. Once it has returned nil, end has to be called; an error is a
 // [*egress.Refusal] where patience is at its end.
-func (s *search) begin() error {
+func (s *scanTurn) begin() error {
 	s.until, s.work = time.Now().Add(s.patience), 0
 	return s.take()
 }
 
 // spend is called before work is done that is so much, in bytes that are searched. It has
 // others take a turn, where they wait, before there is more of it than fits in one.
-func (s *search) spend(work int) error {
-	if s.work+work > searchedAtOnce {
+func (s *scanTurn) spend(work int) error {
+	if s.work+work > scannedPerTurn {
 		if err := s.next(); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (s *search) spend(work int) error {
 	return nil
 }
 
-func (s *search) next() error {
+func (s *scanTurn) next() error {
 	s.work = 0
 	if s.turns.Waiting() == 0 {
 		return nil
@@ -69,18 +69,18 @@ func (s *search) next() error {
 }
 
 // end may be called whatever begin and next have returned.
-func (s *search) end() {
+func (s *scanTurn) end() {
 	if s.held {
 		s.held = false
 		s.turns.Give()
 	}
 }
 
-func (s *search) take() error {
+func (s *scanTurn) take() error {
 	if s.held = s.turns.TakeNow(); s.held {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(s.wanted, s.until)
+	ctx, cancel := context.WithDeadline(s.ctx, s.until)
 	defer cancel()
 	err := s.turns.Take(ctx, s.flow.Sandbox())
 	switch s.held = err == nil; {
@@ -89,5 +89,5 @@ func (s *search) take() error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return s.flow.Overdue()
 	}
-	return cutShort{err}
+	return incompleteBody{err}
 }

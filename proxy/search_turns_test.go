@@ -53,11 +53,11 @@ type contest struct {
 func newContest(ctx context.Context, flow *egress.Flow, body string) *contest {
 	c := &contest{turns: turns.New(1), done: make(chan struct{})}
 	c.turns.TakeNow()
-	held := room{most: packedOfSandbox}
-	l := bodyLeaving(flow, []string{"gzip"}, held.lease("one"), search{turns: c.turns, patience: time.Minute, flow: flow, wanted: ctx})
+	held := memoryQuota{most: bodyMemoryOfSandbox}
+	l := newBodyScanner(flow, []string{"gzip"}, held.reserve("one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
 	go func() {
 		defer close(c.done)
-		part, err := l.part([]byte(body))
+		part, err := l.scan([]byte(body))
 		if err == nil {
 			part, err = withRest(l, part)
 		}
@@ -108,7 +108,7 @@ func emptyBlocks(bytes int) string {
 // TestALongSearchGivesItsTurn to whoever waits, by what is unpacked and by what that says, and
 // refuses the body where it gets no other.
 func TestALongSearchGivesItsTurn(t *testing.T) {
-	noise := make([]byte, packedMost/2)
+	noise := make([]byte, compressedMost/2)
 	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {
 		noise[i] = byte(r.Uint32())
 	}
@@ -117,11 +117,11 @@ func TestALongSearchGivesItsTurn(t *testing.T) {
 		says, body string
 		turns      int // at least
 	}{
-		{"what it says", gzipped(strings.Repeat("words ", 1<<20)), 6 << 20 / searchedAtOnce},
-		{"what it is", "\x1f\x8b" + string(noise), len(noise) / searchedAtOnce},
-		{"members that say nothing", strings.Repeat(gzipped(""), size/len(gzipped(""))), size * unpackWork / searchedAtOnce},
-		{"blocks that say nothing", emptyBlocks(size), size * unpackWork / searchedAtOnce},
-		{"a field of the head", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\xff\xff" + strings.Repeat("x", 1<<16), 1 << 16 * unpackWork / searchedAtOnce},
+		{"what it says", gzipped(strings.Repeat("words ", 1<<20)), 6 << 20 / scannedPerTurn},
+		{"what it is", "\x1f\x8b" + string(noise), len(noise) / scannedPerTurn},
+		{"members that say nothing", strings.Repeat(gzipped(""), size/len(gzipped(""))), size * unpackWork / scannedPerTurn},
+		{"blocks that say nothing", emptyBlocks(size), size * unpackWork / scannedPerTurn},
+		{"a field of the head", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\xff\xff" + strings.Repeat("x", 1<<16), 1 << 16 * unpackWork / scannedPerTurn},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			flow := searchedFlow(t)

@@ -81,38 +81,38 @@ type Server struct {
 	// they are now; it may be nil. It is asked for every captured connection.
 	Host func() []netip.Addr
 
-	start     sync.Once
-	startErr  error
-	limits    Limits
-	heads     http1.Limits
-	kinds     atomic.Int64 // in tunnels
-	tunnels   sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
-	loops     []*relay.Loop
-	readers   headReaders
-	buffers   sync.Pool     // of *[bodyBuffer]byte
-	windows   room          // of HTTP/2 inside tunnels
-	packed    room          // of bodies that are searched before they go on
-	searching *turns.Turns  // of what goes up; tests may have others
-	open      places        // connections
-	outside   places        // those of TLS listeners, around the ones that are inside
-	lingers   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
-	patience  time.Duration // of a search with its turn, for tests; 0: searchPatience
-	cutting   chan struct{} // closed when Shutdown cuts what is left
-	looksAt   int           // of what waits at a listener that ends, for tests; 0: backlogMost
+	start          sync.Once
+	startErr       error
+	limits         Limits
+	heads          http1.Limits
+	limitsCount    atomic.Int64 // in tunnels
+	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
+	loops          []*relay.Loop
+	readers        headReaders
+	buffers        sync.Pool     // of *[bodyBuffer]byte
+	h2Memory       memoryQuota   // of HTTP/2 inside tunnels
+	bodyMemory     memoryQuota   // of bodies that are searched before they go on
+	scanning       *turns.Turns  // of what goes up; tests may have others
+	connections    connQuota     // connections
+	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
+	lingerTime     time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
+	scanPatience   time.Duration // of a search with its turn, for tests; 0: searchPatience
+	cutting        chan struct{} // closed when Shutdown cuts what is left
+	backlogLimit   int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
 	inspection atomic.Pointer[inspection]
 
-	mu        sync.Mutex // guards what follows
-	listeners []*listener
-	stopping  bool
-	cut       bool           // cutting is closed
-	seeking   sync.WaitGroup // searches for the programs of captured connections
-	running   sync.WaitGroup // loops, and goroutines that serve a connection
-	hosted    map[net.Conn]struct{}
-	doors     []net.Listener // of TLS
-	fronts    map[*front]struct{}
-	fronting  sync.WaitGroup          // fronts
-	shaking   map[netip.Addr][]*front // TLS handshakes under way, by source, the oldest first
+	mu             sync.Mutex // guards what follows
+	listeners      []*listener
+	stopping       bool
+	cut            bool           // cutting is closed
+	programLookups sync.WaitGroup // searches for the programs of captured connections
+	running        sync.WaitGroup // loops, and goroutines that serve a connection
+	clients        map[net.Conn]struct{}
+	accepting      []net.Listener // of TLS
+	tlsClients     map[*tlsClient]struct{}
+	tlsServing     sync.WaitGroup              // fronts
+	handshakes     map[netip.Addr][]*tlsClient // TLS handshakes under way, by source, the oldest first
 }
 
 // ErrClosed is what Serve returns after Shutdown.
@@ -139,7 +139,7 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 		}
 		all = append(all, &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
 	}
-	if !s.admit(all) {
+	if !s.register(all) {
 		closeAll(all)
 	}
 	leaveToLoops(l)
@@ -157,19 +157,19 @@ type tunnelLimits struct {
 }
 
 // metered returns the limits of a tunnel whose bytes m counts.
-func (s *Server) metered(m *relay.Meter, web bool) *relay.Limits {
-	found, ok := s.tunnels.Load(m)
+func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
+	found, ok := s.limitsOf.Load(m)
 	if !ok {
 		l := tunnelLimits{web: relay.Limits{
 			First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle, Life: s.limits.Lifetime, Meter: m,
 		}}
 		l.other = l.web
 		l.other.ServerFirst = true
-		if s.kinds.Add(1) > limitsMost { // most are of sandboxes that are gone; the others' are made anew
-			s.kinds.Store(1)
-			s.tunnels.Clear()
+		if s.limitsCount.Add(1) > limitsMost { // most are of sandboxes that are gone; the others' are made anew
+			s.limitsCount.Store(1)
+			s.limitsOf.Clear()
 		}
-		found, _ = s.tunnels.LoadOrStore(m, &l)
+		found, _ = s.limitsOf.LoadOrStore(m, &l)
 	}
 	l := found.(*tunnelLimits)
 	if web {
@@ -180,7 +180,7 @@ func (s *Server) metered(m *relay.Meter, web bool) *relay.Limits {
 
 // admit has the listeners of one socket begin, unless the server stops. All of them count
 // before one can end: who ends last says what still waits.
-func (s *Server) admit(all []*listener) bool {
+func (s *Server) register(all []*listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -201,19 +201,19 @@ func (s *Server) prepare() {
 	s.limits = s.Limits.filled()
 	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
 	s.buffers.New = func() any { return new([bodyBuffer]byte) }
-	s.hosted = map[net.Conn]struct{}{}
+	s.clients = map[net.Conn]struct{}{}
 	s.cutting = make(chan struct{})
-	s.windows.fill(windowsOfSandbox)
-	s.packed.fill(packedOfSandbox)
-	if s.searching == nil {
-		s.searching = searchTurns()
+	s.h2Memory.setDefault(h2MemoryOfSandbox)
+	s.bodyMemory.setDefault(bodyMemoryOfSandbox)
+	if s.scanning == nil {
+		s.scanning = newScanTurns()
 	}
-	fill(&s.patience, searchPatience)
-	s.patience = min(s.patience, s.limits.Idle/2) // or the wait is taken for a network that is silent
-	for _, p := range []*places{&s.open, &s.outside} {
-		p.server, p.most, p.shares = s, s.limits.Connections, map[sandbox.Holder]*share{}
+	fill(&s.scanPatience, scanPatience)
+	s.scanPatience = min(s.scanPatience, s.limits.Idle/2) // or the wait is taken for a network that is silent
+	for _, p := range []*connQuota{&s.connections, &s.tlsConnections} {
+		p.server, p.most, p.holders = s, s.limits.Connections, map[sandbox.Holder]*connHolder{}
 	}
-	s.fronts, s.shaking = map[*front]struct{}{}, map[netip.Addr][]*front{}
+	s.tlsClients, s.handshakes = map[*tlsClient]struct{}{}, map[netip.Addr][]*tlsClient{}
 	for range max(1, s.loopCount()) {
 		loop, err := relay.NewLoop()
 		if err != nil {
@@ -226,17 +226,17 @@ func (s *Server) prepare() {
 }
 
 func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	o := &opening{fd: fd, peer: peerOf(in.name, fd, from)}
+	o := &setup{fd: fd, peer: peerOf(in.name, fd, from)}
 	if in.original != nil {
-		s.takeCaptured(in, o)
+		s.beginCaptured(in, o)
 		return
 	}
-	s.take(in.loop, o)
+	s.begin(in.loop, o)
 }
 
 // take begins to serve a connection. It runs on the loop.
-func (s *Server) take(loop *relay.Loop, o *opening) {
-	c := &conn{loop: loop, opening: o}
+func (s *Server) begin(loop *relay.Loop, o *setup) {
+	c := &conn{loop: loop, setup: o}
 	if !c.admit(s) {
 		c.tooMany()
 		return
@@ -249,23 +249,23 @@ func (s *Server) take(loop *relay.Loop, o *opening) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
-	s.settle() // whoever has begun a connection is to be in the log
-	s.seeking.Wait()
-	s.settle()
-	for s.open.count() > 0 && ctx.Err() == nil {
+	s.settleLoops() // whoever has begun a connection is to be in the log
+	s.programLookups.Wait()
+	s.settleLoops()
+	for s.connections.count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	left := s.open.count()
+	left := s.connections.count()
 	s.Gate.Shut()
 	s.closeHosted()
 	for _, l := range s.loops {
 		l.Close()
 	}
 	s.running.Wait()
-	s.closeFronts()
+	s.closeTLSClients()
 	s.Gate.CloseLeft()
 	if left > 0 {
 		return fmt.Errorf("%d connections were cut", left)
@@ -274,7 +274,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // settle waits until the loops have done what they were given to do until now.
-func (s *Server) settle() {
+func (s *Server) settleLoops() {
 	for _, l := range s.loops {
 		done := make(chan struct{})
 		if l.Post(func() { close(done) }) {
@@ -293,19 +293,19 @@ func (s *Server) stopAccepting() {
 	for _, in := range s.listeners {
 		in.loop.Post(in.end)
 	}
-	for _, l := range s.doors {
+	for _, l := range s.accepting {
 		l.Close()
 	}
 }
 
 // host keeps track of a connection that a goroutine serves.
-func (s *Server) host(c net.Conn, at *place, serve func()) bool {
+func (s *Server) onGoroutine(c net.Conn, at *admission, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
 		return false
 	}
-	s.hosted[c] = struct{}{}
+	s.clients[c] = struct{}{}
 	s.running.Go(func() {
 		defer s.release(c, at)
 		serve()
@@ -313,12 +313,12 @@ func (s *Server) host(c net.Conn, at *place, serve func()) bool {
 	return true
 }
 
-func (s *Server) release(c net.Conn, at *place) {
+func (s *Server) release(c net.Conn, at *admission) {
 	c.Close()
 	s.mu.Lock()
-	delete(s.hosted, c)
+	delete(s.clients, c)
 	s.mu.Unlock()
-	s.open.leave(at)
+	s.connections.release(at)
 }
 
 // pause waits for d, or until Shutdown cuts what is left.
@@ -341,7 +341,7 @@ func (s *Server) closeHosted() {
 		s.cut = true
 		close(s.cutting)
 	}
-	for c := range s.hosted {
+	for c := range s.clients {
 		c.Close()
 	}
 }

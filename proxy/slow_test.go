@@ -60,7 +60,7 @@ func newThinking(t *testing.T, change func(*Server)) (*world, *thinker) {
 }
 
 // two connects as the other sandbox, and waits for nothing for long.
-func (w *world) two(t *testing.T) *client {
+func (w *world) two(t *testing.T) *testClient {
 	t.Helper()
 	c, err := net.Dial("unix", w.socket)
 	if err != nil {
@@ -68,15 +68,15 @@ func (w *world) two(t *testing.T) *client {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	return &client{c, bufio.NewReader(c), t}
+	return &testClient{c, bufio.NewReader(c), t}
 }
 
 // ways are the ways in by which sandbox "one" opens a tunnel to a port of allowed.test.
-var ways = map[string]func(t *testing.T, w *world, port string) *client{
-	"CONNECT": func(t *testing.T, w *world, port string) *client {
+var ways = map[string]func(t *testing.T, w *world, port string) *testClient{
+	"CONNECT": func(t *testing.T, w *world, port string) *testClient {
 		return w.dial(t).send(connectTo("allowed.test", port)).expect(established)
 	},
-	"SOCKS5": func(t *testing.T, w *world, port string) *client {
+	"SOCKS5": func(t *testing.T, w *world, port string) *testClient {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ var ways = map[string]func(t *testing.T, w *world, port string) *client{
 		ask := string(binary.BigEndian.AppendUint16([]byte("\x05\x01\x00\x03\x0callowed.test"), uint16(n)))
 		return w.dial(t).send("\x05\x01\x00").expect("\x05\x00").send(ask).expect("\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
 	},
-	"captured": func(t *testing.T, w *world, port string) *client {
+	"captured": func(t *testing.T, w *world, port string) *testClient {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil {
 			t.Fatal(err)
@@ -127,27 +127,27 @@ func TestNobodyNoticesThatAPolicyThinks(t *testing.T) {
 func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 	for says, row := range map[string]struct {
 		limits  Limits
-		happens func(t *testing.T, w *world, c *client, e *thinker)
+		happens func(t *testing.T, w *world, c *testClient, e *thinker)
 		outcome string
 	}{
-		"the client breaks off": {outcome: "client-left", happens: func(_ *testing.T, _ *world, c *client, _ *thinker) {
+		"the client breaks off": {outcome: "client-left", happens: func(_ *testing.T, _ *world, c *testClient, _ *thinker) {
 			c.Conn.(*net.TCPConn).SetLinger(0)
 			c.Close()
 		}},
-		"its time is over": {outcome: "first-bytes-late", limits: Limits{Hello: 300 * time.Millisecond}, happens: func(*testing.T, *world, *client, *thinker) {}},
-		"the server ends": {outcome: "cut", happens: func(_ *testing.T, w *world, _ *client, _ *thinker) {
+		"its time is over": {outcome: "first-bytes-late", limits: Limits{Hello: 300 * time.Millisecond}, happens: func(*testing.T, *world, *testClient, *thinker) {}},
+		"the server ends": {outcome: "cut", happens: func(_ *testing.T, w *world, _ *testClient, _ *thinker) {
 			ended, now := context.WithCancel(context.Background())
 			now()
 			w.Shutdown(ended)
 		}},
-		"an operator cuts it": {outcome: "cut", happens: func(t *testing.T, w *world, _ *client, _ *thinker) {
+		"an operator cuts it": {outcome: "cut", happens: func(t *testing.T, w *world, _ *testClient, _ *thinker) {
 			open, _ := w.Gate.OpenFlows(0, 10)
 			for _, f := range open {
 				id, _ := egress.ParseID(f.ID)
 				w.Gate.CutFlow(id)
 			}
 		}},
-		"another policy comes": {outcome: "rule-deny", happens: func(t *testing.T, w *world, _ *client, e *thinker) {
+		"another policy comes": {outcome: "rule-deny", happens: func(t *testing.T, w *world, _ *testClient, e *thinker) {
 			file, err := policy.ParseFile("test.yaml", []byte(twoSandboxes+"deny: [\"allowed.test:*\"]\n"))
 			if err != nil {
 				t.Fatal(err)

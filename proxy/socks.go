@@ -42,20 +42,20 @@ var (
 // socksReply never says from which address egressd connects.
 func socksReply(code byte) []byte { return []byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0} }
 
-type socksDoor struct{}
+type socksReplier struct{}
 
-func (socksDoor) via() policy.Via { return policy.ViaSOCKS5 }
+func (socksReplier) via() policy.Via { return policy.ViaSOCKS5 }
 
-func (socksDoor) established() []byte { return socksReply(socksOK) }
+func (socksReplier) established() []byte { return socksReply(socksOK) }
 
-func (socksDoor) refusal(r *egress.Refusal) []byte {
+func (socksReplier) refusal(r *egress.Refusal) []byte {
 	return socksReply(answerTo(r.Decision.Class).socks)
 }
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
 // takes over there: it is never asked to resolve, dial or carry.
-func (s *Server) serveSOCKS(h *hosted) {
-	v := &socksVisit{hosted: h, greeting: greeting(h.first)}
+func (s *Server) serveSOCKS(h *client) {
+	v := &socksHandshake{client: h, greeting: greeting(h.first)}
 	h.deadline(s.limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
@@ -64,7 +64,7 @@ func (s *Server) serveSOCKS(h *hosted) {
 		socks5.WithBindHandle(v.unsupported),
 		socks5.WithAssociateHandle(v.unsupported),
 	)
-	err := server.ServeConn(socksConn{h.client, h})
+	err := server.ServeConn(socksConn{h.conn, h})
 	if err != nil && !v.recorded {
 		v.failed(err)
 	}
@@ -86,8 +86,8 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 }
 
 // A socksVisit is one client on its way to a tunnel.
-type socksVisit struct {
-	*hosted
+type socksHandshake struct {
+	*client
 	greeting []byte // its first bytes, which hold no password
 	recorded bool   // what became of it
 }
@@ -100,7 +100,7 @@ func greeting(b []byte) []byte {
 	return append([]byte(nil), b...)
 }
 
-func (v *socksVisit) methods() []socks5.Authenticator {
+func (v *socksHandshake) methods() []socks5.Authenticator {
 	v.server.Sandboxes.Await(context.Background(), v.peer)
 	check := socks5.UserPassAuthenticator{Credentials: v}
 	if v.server.Sandboxes.Credentials(v.peer) {
@@ -110,7 +110,7 @@ func (v *socksVisit) methods() []socks5.Authenticator {
 }
 
 // Valid implements the library's store of credentials (RFC 1929).
-func (v *socksVisit) Valid(user, password, _ string) bool {
+func (v *socksHandshake) Valid(user, password, _ string) bool {
 	v.peer.User, v.peer.Password, v.peer.HasCredentials = user, password, true
 	if _, err := v.server.Sandboxes.Identify(v.peer); err == nil {
 		return true
@@ -122,13 +122,13 @@ func (v *socksVisit) Valid(user, password, _ string) bool {
 	return false
 }
 
-func (v *socksVisit) unknown(err error) {
+func (v *socksHandshake) unknown(err error) {
 	v.recorded = true
 	v.server.Gate.Refuse(v.peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
 }
 
 // failed records a handshake that the library gave up.
-func (v *socksVisit) failed(err error) {
+func (v *socksHandshake) failed(err error) {
 	if errors.Is(err, statute.ErrNoSupportedAuth) {
 		v.unknown(sandbox.ErrUnknown)
 		return
@@ -136,7 +136,7 @@ func (v *socksVisit) failed(err error) {
 	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
 }
 
-func (v *socksVisit) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
+func (v *socksHandshake) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
 	_, err := w.Write(socksReply(socksCommand))
@@ -144,7 +144,7 @@ func (v *socksVisit) unsupported(_ context.Context, w io.Writer, req *socks5.Req
 }
 
 // connect has the gate decide and moves the client to its loop.
-func (v *socksVisit) connect(_ context.Context, w io.Writer, req *socks5.Request) error {
+func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	dst, err := socksDestination(&req.DstAddr)
 	if req.Reserved != 0 {
@@ -152,20 +152,20 @@ func (v *socksVisit) connect(_ context.Context, w io.Writer, req *socks5.Request
 	}
 	if err != nil {
 		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), err)
-		_, err = w.Write(socksDoor{}.refusal(refusal))
+		_, err = w.Write(socksReplier{}.refusal(refusal))
 		return err
 	}
-	there := v.present()
-	defer there.release()
-	flow, err := v.server.Gate.Open(there, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	ctx := v.context()
+	defer ctx.release()
+	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
 	v.deadline(v.server.limits.Head) // a person may have been waited for
 	if err != nil {
-		_, err = w.Write(socksDoor{}.refusal(asRefusal(err)))
+		_, err = w.Write(socksReplier{}.refusal(asRefusal(err)))
 		return err
 	}
-	if !v.server.open.prove(&v.place, flow.Sandbox()) {
+	if !v.server.connections.assign(&v.admission, flow.Sandbox()) {
 		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
-		_, err = w.Write(socksDoor{}.refusal(v.server.refuseOneMore(v.peer)))
+		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.peer)))
 		return err
 	}
 	return v.toLoop(flow, buffered(req.Reader))
@@ -199,16 +199,16 @@ func buffered(r io.Reader) []byte {
 
 // toLoop makes the client a connection of its event loop. The library closes
 // its own descriptor when it returns; the loop has another.
-func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
+func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
 	rest = append(rest, v.first...)
 	v.first = nil
-	fd, err := duplicate(v.client)
+	fd, err := duplicate(v.conn)
 	if err != nil {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{loop: v.loop, opening: &opening{fd: fd, peer: v.peer, front: v.front, door: socksDoor{}, rest: rest}, asked: true}
-	c.share = v.server.open.beside(&v.place, &c.place)
+	c := &conn{loop: v.loop, setup: &setup{fd: fd, peer: v.peer, tlsClient: v.tlsClient, replier: socksReplier{}, rest: rest}, headTaken: true}
+	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {
 			flow.Close(egress.End{Outcome: string(relay.Broken)})
@@ -220,7 +220,7 @@ func (v *socksVisit) toLoop(flow *egress.Flow, rest []byte) error {
 	if !v.loop.Post(begin) {
 		syscall.Close(fd)
 		flow.Close(egress.End{Outcome: "cut"})
-		c.leave()
+		c.release()
 	}
 	return nil
 }

@@ -37,13 +37,13 @@ func (s *Server) ServeTransparent(l net.Listener, name string, how Original) err
 
 // A capture is what is known of a captured connection until it is a tunnel.
 type capture struct {
-	to      netip.AddrPort
-	name    string              // that to stands for, or that was claimed
-	claim   *policy.ClientHello // of a hello whose server name is no name, or nil
-	seen    sniff.Protocol      // of its first bytes
-	silent  bool                // the time for its first bytes is over
-	reader  reader              // of the answer, where it is HTTP
-	refused *egress.Refusal     // what is to be answered once it is known how
+	to       netip.AddrPort
+	name     string              // that to stands for, or that was claimed
+	claim    *policy.ClientHello // of a hello whose server name is no name, or nil
+	seen     sniff.Protocol      // of its first bytes
+	timedOut bool                // the time for its first bytes is over
+	reader   reader              // of the answer, where it is HTTP
+	refused  *egress.Refusal     // what is to be answered once it is known how
 }
 
 // denyLooks is how long a denied client on a port that is not the web's has to
@@ -51,9 +51,9 @@ type capture struct {
 const denyLooks = time.Second
 
 // takeCaptured is take for a connection that was going elsewhere.
-func (s *Server) takeCaptured(in *listener, o *opening) {
-	o.door, o.captured = transparentDoor{}, new(capture)
-	c := &conn{loop: in.loop, opening: o}
+func (s *Server) beginCaptured(in *listener, o *setup) {
+	o.replier, o.captured = capturedReplier{}, new(capture)
+	c := &conn{loop: in.loop, setup: o}
 	if !c.admit(s) {
 		c.tooMany()
 		return
@@ -75,15 +75,15 @@ func (c *conn) beginCaptured(in *listener) {
 		c.direct(in, err)
 		return
 	}
-	c.finding = true // one that breaks off until then is decided all the same
+	c.findingProgram = true // one that breaks off until then is decided all the same
 	from, loop := c.peer.Addr, c.loop
-	in.finding.Add(1)
-	c.server.seeking.Go(func() {
-		defer in.finding.Add(-1)
+	in.lookups.Add(1)
+	c.server.programLookups.Go(func() {
+		defer in.lookups.Add(-1)
 		found := who(in.name, from, to)
 		loop.Post(func() {
-			if !c.over {
-				c.finding = false
+			if !c.closed {
+				c.findingProgram = false
 				c.peer.Process = found
 				c.direct(in, nil)
 			}
@@ -145,11 +145,11 @@ func (c *conn) foresee() {
 	r := policy.Request{Via: policy.ViaTransparent, Destination: literal(c.captured.to)}
 	then := func(allowed bool) {
 		switch {
-		case c.over:
+		case c.closed:
 		case allowed:
 			c.askCaptured()
 		default:
-			c.asked = false
+			c.headTaken = false
 			c.byAnswer()
 		}
 	}
@@ -157,7 +157,7 @@ func (c *conn) foresee() {
 		then(allowed)
 		return
 	}
-	c.asked = true
+	c.headTaken = true
 	c.server.running.Go(func() {
 		allowed := gate.Foresees(context.Background(), peer, r)
 		loop.Post(func() { then(allowed) })
@@ -189,8 +189,8 @@ func serverFirst(port uint16) bool {
 
 // look waits for the client's first bytes, without taking them.
 func (c *conn) look(patience time.Duration) {
-	c.late = c.loop.After(patience, func() {
-		c.captured.silent = true
+	c.timer = c.loop.After(patience, func() {
+		c.captured.timedOut = true
 		c.lookAt(0, true)
 	})
 	c.lookAt(0, false)
@@ -205,8 +205,8 @@ func (c *conn) lookAt(e relay.Events, final bool) {
 		final = true
 	}
 	if c.understand(b[:max(n, 0)], final) {
-		c.loop.Stop(c.late)
-		c.late = nil
+		c.loop.Stop(c.timer)
+		c.timer = nil
 		c.lookedAt()
 	}
 }
@@ -302,7 +302,7 @@ func literal(a netip.AddrPort) policy.Destination {
 }
 
 func (c *conn) askCaptured() {
-	c.asked = true
+	c.headTaken = true
 	r := policy.Request{Via: policy.ViaTransparent, Destination: c.destination()}
 	if claim := c.captured.claim; claim != nil { // which no destination agrees with
 		r.Protocol, r.TLS = policy.ProtocolTLS, claim
@@ -314,12 +314,12 @@ func (c *conn) askCaptured() {
 func (c *conn) serveCapturedHTTP() {
 	k := c.captured
 	to := c.destination()
-	c.toGoroutine(nil, func(h *hosted) {
+	c.onGoroutine(nil, func(h *client) {
 		h.via = policy.ViaTransparent
 		if k.name != "" {
-			h.within = &to
+			h.tunnelTo = &to
 		} else {
-			h.captured = &to
+			h.capturedTo = &to
 		}
 		c.server.serveHTTP(h)
 	})
@@ -329,11 +329,11 @@ func (c *conn) serveCapturedHTTP() {
 func (c *conn) refuseCaptured(r *egress.Refusal) {
 	c.closeFlow(string(r.Decision.Class))
 	c.captured.refused = r
-	c.asked = false
+	c.headTaken = false
 	switch port := c.captured.to.Port(); {
 	case serverFirst(port):
 		c.reset()
-	case c.captured.silent: // and is not waited for twice
+	case c.captured.timedOut: // and is not waited for twice
 		c.lookAt(0, true)
 	case web(port):
 		c.look(c.server.limits.Hello)
@@ -349,7 +349,7 @@ func (c *conn) denyCaptured() {
 	with := c.server.inspection.Load()
 	switch {
 	case k.seen == sniff.TLS && with != nil:
-		c.toGoroutine(nil, func(h *hosted) { h.showPage(with, k.refused) })
+		c.onGoroutine(nil, func(h *client) { h.showPage(with, k.refused) })
 	case k.seen == sniff.TLS && byPolicy:
 		c.farewell(accessDenied, k.refused)
 	case k.seen == sniff.HTTP1:
@@ -368,10 +368,10 @@ func (c *conn) reset() {
 }
 
 // transparentDoor answers captured connections, which wait for no answer.
-type transparentDoor struct{}
+type capturedReplier struct{}
 
-func (transparentDoor) via() policy.Via { return policy.ViaTransparent }
+func (capturedReplier) via() policy.Via { return policy.ViaTransparent }
 
-func (transparentDoor) established() []byte { return nil }
+func (capturedReplier) established() []byte { return nil }
 
-func (transparentDoor) refusal(*egress.Refusal) []byte { return nil }
+func (capturedReplier) refusal(*egress.Refusal) []byte { return nil }

@@ -19,13 +19,13 @@ import (
 )
 
 // captured connects as a program whose connection to somewhere is captured.
-func (w *world) captured(t *testing.T, to netip.AddrPort) *client {
+func (w *world) captured(t *testing.T, to netip.AddrPort) *testClient {
 	t.Helper()
 	return w.capturedBy(t, "captured", to)
 }
 
 // capturedBy is captured, by a listener with a name.
-func (w *world) capturedBy(t *testing.T, listener string, to netip.AddrPort) *client {
+func (w *world) capturedBy(t *testing.T, listener string, to netip.AddrPort) *testClient {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *world) capturedBy(t *testing.T, listener string, to netip.AddrPort) *cl
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	return &client{c, bufio.NewReader(c), t}
+	return &testClient{c, bufio.NewReader(c), t}
 }
 
 // named returns the address that stands for a name, with a port.
@@ -140,12 +140,14 @@ unsafe_allow: ["127.0.0.1:*"]
 // request claims.
 func TestARequestThatNamesAnotherServerIsRecordedWithBoth(t *testing.T) {
 	o := webOrigin(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s went up", r.Host, r.RequestURI) })
-	captured := func(t *testing.T, w *world) *client { return w.captured(t, netip.MustParseAddrPort("192.0.2.1:80")) }
-	tunnel := func(t *testing.T, w *world) *client {
+	captured := func(t *testing.T, w *world) *testClient {
+		return w.captured(t, netip.MustParseAddrPort("192.0.2.1:80"))
+	}
+	tunnel := func(t *testing.T, w *world) *testClient {
 		return w.dial(t).send(connectTo("127.0.0.1", o.port)).expect(established)
 	}
 	for says, row := range map[string]struct {
-		enter                func(*testing.T, *world) *client
+		enter                func(*testing.T, *world) *testClient
 		target, host, claims string
 	}{
 		"captured, another port":            {captured, "/", "evil.test:81", "evil.test:81"},
@@ -276,7 +278,7 @@ func TestADeniedNameHasAPageInsideTLS(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	c := w.captured(t, w.named(t, "evil.test", "443"))
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: "evil.test", RootCAs: w.pool})
-	page := &client{inner, bufio.NewReader(inner), t}
+	page := &testClient{inner, bufio.NewReader(inner), t}
 	resp, body := page.send("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").response("GET")
 	if resp.StatusCode != 403 || !strings.Contains(body, `"class":"default-deny"`) {
 		t.Errorf("%d %q", resp.StatusCode, body)

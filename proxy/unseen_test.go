@@ -33,7 +33,7 @@ func TestWhatIsNotLookedAtIsRecorded(t *testing.T) {
 		"no descriptors for 2 loops": {0, 2, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, openPolicy, func(s *Server) { s.looksAt, s.Loops = row.looksAt, row.loops })
+			w := newWorld(t, openPolicy, func(s *Server) { s.backlogLimit, s.Loops = row.looksAt, row.loops })
 			l, denied := w.captures(t)
 			goOn := make(chan bool)
 			w.hold(goOn)
@@ -119,7 +119,7 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 // listener before the second has come to it: what waits is served, and not refused.
 func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 	const many = 5
-	w := newWorld(t, openPolicy, func(s *Server) { s.looksAt, s.Loops = 1, 2 })
+	w := newWorld(t, openPolicy, func(s *Server) { s.backlogLimit, s.Loops = 1, 2 })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -152,12 +152,12 @@ func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 	if err := <-held; err != nil {
 		t.Fatal(err)
 	}
-	w.admit(all)
+	w.register(all)
 	close(held)
 	first.loop.Post(func() { close(ended) })
 	<-ended
 	close(goOn)
-	w.settle()
+	w.settleLoops()
 	unseen := int64(0)
 	w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
 	w.count(t, func(r egress.Record) bool {

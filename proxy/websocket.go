@@ -43,7 +43,7 @@ func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 // agrees reports whether a response may make a WebSocket of x: it agrees to the one that
 // was asked for, and to no extensions unless some were (RFC 6455 §4.1). Those that were
 // taken out of the request would have the messages come so that they cannot be searched.
-func (x *exchange) agrees(resp *http1.Response) bool {
+func (x *exchange) acceptsWebSocket(resp *http1.Response) bool {
 	const extensions = "Sec-WebSocket-Extensions"
 	return x.upgrade && switchesToWebSocket(&x.req, resp) &&
 		(len(x.fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
@@ -56,32 +56,32 @@ func onlyWebSocket(f http1.Fields) bool {
 
 // switchProtocols passes the upstream's consent on, and then the bytes of the
 // WebSocket both ways until one side ends.
-func (v *webVisit) switchProtocols(x *exchange, resp *http1.Response) error {
+func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
 	x.keep = false
 	fields, err := http1.StripHopByHop(resp.Fields)
 	if err != nil {
 		return errUpstream
 	}
-	v.out = http1.AppendResponse(v.out[:0], switching, statusText(switching), append(x.shown(fields), upgradeFields...))
+	v.out = http1.AppendResponse(v.out[:0], switching, statusText(switching), append(x.responseFields(fields), upgradeFields...))
 	v.deadline(v.server.limits.Idle)
-	n, err := v.client.Write(v.out)
-	x.wentDown(int64(n))
+	n, err := v.conn.Write(v.out)
+	x.addDown(int64(n))
 	if err == nil {
 		v.carry(x)
 	}
 	v.dropUpstream()
 	if err != nil {
-		return spoilt{err}
+		return unanswerable{err}
 	}
 	return nil
 }
 
 // carry lets a WebSocket be for as long as a tunnel may. One inside a tunnel
 // ends with that.
-func (v *webVisit) carry(x *exchange) {
-	if v.inside != nil {
+func (v *h1Conn) carry(x *exchange) {
+	if v.tunnel != nil {
 		v.both(x)
-		x.end.Outcome = v.inside.outcome(x.end.Outcome)
+		x.end.Outcome = v.tunnel.outcome(x.end.Outcome)
 		return
 	}
 	tooOld := time.AfterFunc(v.server.limits.Lifetime, func() { v.windDown(errTooOld) })
@@ -95,24 +95,24 @@ var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 
 // both carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.
-func (v *webVisit) both(x *exchange) {
+func (v *h1Conn) both(x *exchange) {
 	up := make(chan error)
 	var sent int64
 	go func() {
 		var err error
-		if sent, err = v.pump(v.up.conn, v.in, &striker{leaving: messagesLeaving(x.flow, v.search(x))}, x.mayGoUp); refusalIn(err) != nil {
+		if sent, err = v.pump(v.up.conn, v.in, &bodyFilter{scanner: newMessageScanner(x.flow, v.scanTurn(x))}, x.allowUp); refusalIn(err) != nil {
 			abort(v.up.conn)
 		}
 		halfClose(v.up.conn)
 		v.windDown(err)
 		up <- err
 	}()
-	n, err := v.pump(v.client, v.up.in, x.messagesArriving(), x.goesDown)
+	n, err := v.pump(v.conn, v.up.in, x.messageFilter(), x.countDown)
 	x.end.Down += n
 	if over := refusalIn(err); over != nil {
 		x.end.Outcome = string(over.Decision.Class)
 	}
-	halfClose(v.client)
+	halfClose(v.conn)
 	v.windDown(err)
 	if over := refusalIn(<-up); over != nil {
 		x.end.Outcome = string(over.Decision.Class)
@@ -120,13 +120,13 @@ func (v *webVisit) both(x *exchange) {
 	x.end.Up += sent
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.moment.Stop()
-	v.over = true
+	v.closeTimer.Stop()
+	v.ended = true
 }
 
 // windDown leaves both ends a moment to finish after one has ended, and none
 // after one has failed or was cut.
-func (v *webVisit) windDown(failed error) {
+func (v *h1Conn) windDown(failed error) {
 	const moment = 5 * time.Second
 	until := time.Now()
 	if failed == nil {
@@ -134,23 +134,23 @@ func (v *webVisit) windDown(failed error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.over { // the timer of its lifetime went off as it ended
+	if v.ended { // the timer of its lifetime went off as it ended
 		return
 	}
 	v.stopped = true // from here on no deadline is extended
-	if v.moment == nil {
-		v.moment = time.AfterFunc(time.Until(until), v.unwanted)
+	if v.closeTimer == nil {
+		v.closeTimer = time.AfterFunc(time.Until(until), v.cancel)
 	}
 	if failed != nil {
-		v.unwanted()
+		v.cancel()
 	}
-	v.client.SetDeadline(until)
+	v.conn.SetDeadline(until)
 	v.up.conn.SetDeadline(until)
 }
 
 // pump carries bytes one way until from ends, each part as soon as it is there and
 // passes has let it.
-func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes func(n int) error) (total int64, err error) {
+func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *bodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.server.buffers.Get().(*[bodyBuffer]byte)
 	defer v.server.buffers.Put(buf)
 	for {
@@ -158,11 +158,11 @@ func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes fu
 		if n > 0 {
 			v.extend()
 		}
-		part := strike.part(buf[:n])
+		part := filter.redact(buf[:n])
 		if err != nil {
-			part = strike.last(part)
+			part = filter.redactLast(part)
 		}
-		part, over := strike.leave(part, err != nil)
+		part, over := filter.scan(part, err != nil)
 		if over != nil {
 			return total, over
 		}
@@ -173,7 +173,7 @@ func (v *webVisit) pump(to io.Writer, from io.Reader, strike *striker, passes fu
 			if _, err := to.Write(part); err != nil {
 				return total, err
 			}
-			strike.taken()
+			filter.sent()
 			total += int64(len(part))
 		}
 		if errors.Is(err, io.EOF) {

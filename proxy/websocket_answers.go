@@ -13,9 +13,9 @@ import (
 // comes in and whatever control frames come in between. What may begin the credential
 // is held back until the message ends at the latest: who waits for its end is not kept
 // waiting for the next one. What cannot be read so is refused, as no client may take it.
-type arrivingMessages struct {
+type messageRedactor struct {
 	flow    *egress.Flow
-	found   func()
+	note    func()
 	message *secret.Redactor
 	control *secret.Redactor
 
@@ -33,16 +33,16 @@ type piece struct {
 
 // messagesArriving returns what looks at the messages of an exchange, or nil where its host
 // has no credential.
-func (x *exchange) messagesArriving() *striker {
-	if x.redact == nil {
+func (x *exchange) messageFilter() *bodyFilter {
+	if x.redaction == nil {
 		return nil
 	}
-	s := &striker{redact: x.redact, end: &x.end}
-	s.leaving = &arrivingMessages{flow: x.flow, found: s.note, message: x.redact.NewRedactor(), control: x.redact.NewRedactor()}
+	s := &bodyFilter{redaction: x.redaction, end: &x.end}
+	s.scanner = &messageRedactor{flow: x.flow, note: s.note, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
 	return s
 }
 
-func (m *arrivingMessages) part(b []byte) ([]byte, error) {
+func (m *messageRedactor) scan(b []byte) ([]byte, error) {
 	m.out = m.out[:0]
 	for len(b) > 0 {
 		n := 1
@@ -60,39 +60,39 @@ func (m *arrivingMessages) part(b []byte) ([]byte, error) {
 		}
 	}
 	if m.message.Hits() > 0 || m.control.Hits() > 0 {
-		m.found()
+		m.note()
 	}
 	return m.out, nil
 }
 
-func (m *arrivingMessages) unreadable() error {
+func (m *messageRedactor) unreadable() error {
 	return m.flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credentials of this host")
 }
 
-func (m *arrivingMessages) rest() ([]byte, error) {
+func (m *messageRedactor) flush() ([]byte, error) {
 	m.out = m.out[:0]
-	m.pass(m.control.Flush())
+	m.emit(m.control.Flush())
 	m.give(m.message.Flush())
-	m.pass(m.frames.head)
+	m.emit(m.frames.head)
 	return m.out, nil
 }
 
 // taken implements [leaving]: what is held is short.
-func (m *arrivingMessages) taken() {}
+func (m *messageRedactor) sent() {}
 
 // begin passes the head of a frame on.
-func (m *arrivingMessages) begin(head []byte) {
-	m.pass(head)
+func (m *messageRedactor) begin(head []byte) {
+	m.emit(head)
 	if m.frames.left == 0 {
 		m.end()
 	}
 }
 
 // read takes some of a frame's payload.
-func (m *arrivingMessages) read(p []byte) {
+func (m *messageRedactor) read(p []byte) {
 	m.frames.left -= uint64(len(p))
 	if m.frames.control {
-		m.pass(m.control.Redact(p))
+		m.emit(m.control.Redact(p))
 	} else {
 		m.owe(len(p))
 		m.give(m.message.Redact(p))
@@ -103,17 +103,17 @@ func (m *arrivingMessages) read(p []byte) {
 }
 
 // end ends a frame, and its message where it is the last.
-func (m *arrivingMessages) end() {
+func (m *messageRedactor) end() {
 	switch {
 	case m.frames.control:
-		m.pass(m.control.Flush())
+		m.emit(m.control.Flush())
 	case m.frames.last:
 		m.give(m.message.Flush())
 	}
 }
 
 // pass has bytes go on as they are, in their turn.
-func (m *arrivingMessages) pass(p []byte) {
+func (m *messageRedactor) emit(p []byte) {
 	last := len(m.queue) - 1
 	switch {
 	case last < 0:
@@ -128,7 +128,7 @@ func (m *arrivingMessages) pass(p []byte) {
 }
 
 // owe notes that message was given n bytes.
-func (m *arrivingMessages) owe(n int) {
+func (m *messageRedactor) owe(n int) {
 	if last := len(m.queue) - 1; last >= 0 && m.queue[last].owed > 0 {
 		m.queue[last].owed += n
 		return
@@ -137,7 +137,7 @@ func (m *arrivingMessages) owe(n int) {
 }
 
 // give takes what message returned, and has all go on that waited for it alone.
-func (m *arrivingMessages) give(p []byte) {
+func (m *messageRedactor) give(p []byte) {
 	for len(m.queue) > 0 {
 		one := &m.queue[0]
 		if one.owed > 0 {

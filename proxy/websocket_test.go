@@ -56,7 +56,7 @@ type talking struct {
 func (t *talking) Read(p []byte) (int, error) { return t.in.Read(p) }
 
 // head reads the head of a response.
-func (c *client) head() (status int) {
+func (c *testClient) head() (status int) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.in, &http.Request{Method: "GET"})
 	if err != nil {
@@ -70,10 +70,10 @@ func (c *client) head() (status int) {
 func TestWebSocketsCarryBothWays(t *testing.T) {
 	ends := map[string]struct {
 		serve func(net.Conn)
-		end   func(*client)
+		end   func(*testClient)
 	}{
-		"the upstream ends": {func(net.Conn) {}, func(c *client) { c.rest(); c.Close() }},
-		"the client ends":   {func(c net.Conn) { io.Copy(io.Discard, c) }, func(c *client) { c.Close() }},
+		"the upstream ends": {func(net.Conn) {}, func(c *testClient) { c.rest(); c.Close() }},
+		"the client ends":   {func(c net.Conn) { io.Copy(io.Discard, c) }, func(c *testClient) { c.Close() }},
 	}
 	for name, tt := range ends {
 		t.Run(name+" in clear", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestWebSocketsCarryBothWays(t *testing.T) {
 	}
 }
 
-func (w *insideWorld) checkWebSocket(t *testing.T, c *client, end func(*client)) {
+func (w *insideWorld) checkWebSocket(t *testing.T, c *testClient, end func(*testClient)) {
 	t.Helper()
 	if status := c.head(); status != switching {
 		t.Fatalf("answered %d", status)
@@ -215,22 +215,22 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 	x := &exchange{flow: flow}
 	x.meter = x.flow.Meter()
 	synctest.Test(t, func(t *testing.T) {
-		client, visitor := net.Pipe()
+		inner, visitor := net.Pipe()
 		far, origin := net.Pipe()
-		v := &webVisit{hosted: &hosted{server: w.Server, client: client}, in: bufio.NewReader(client), up: upstream{conn: far, in: bufio.NewReader(far)}}
-		v.wanted, v.unwanted = context.WithCancel(t.Context())
-		defer v.unwanted()
+		v := &h1Conn{client: &client{server: w.Server, conn: inner}, in: bufio.NewReader(inner), up: upstream{conn: far, in: bufio.NewReader(far)}}
+		v.ctx, v.cancel = context.WithCancel(t.Context())
+		defer v.cancel()
 		visitor.Close()
 		origin.Close()
 		v.both(x)
 		time.Sleep(time.Hour)
-		if v.wanted.Err() != nil {
+		if v.ctx.Err() != nil {
 			t.Error("a timer has gone off since")
 		}
 		v.dropUpstream()
-		v.forget()
+		v.closeUpstream()
 		v.windDown(errTooOld) // by the timer of its lifetime, which went off as it ended
-		if v.wanted.Err() != nil {
+		if v.ctx.Err() != nil {
 			t.Error("it ends once more")
 		}
 	})

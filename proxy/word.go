@@ -15,53 +15,53 @@ import (
 // too few for a server to act on as either.
 //
 // A nil word is none.
-type word struct {
-	pause *relay.Timer
-	over  bool   // the pause is
-	sent  []byte // went to the upstream
+type preamble struct {
+	pause  *relay.Timer
+	paused bool   // the pause is
+	sent   []byte // went to the upstream
 }
 
 // wordPause is how long a client may say nothing before what it has begun with is a word.
-const wordPause = time.Second
+const preamblePause = time.Second
 
 // heardWord judges first bytes that are too few to tell what they begin.
-func (c *conn) heardWord(first []byte) (relay.Judgement, []byte) {
+func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 	switch {
 	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
 		return relay.More, nil
-	case c.word == nil:
-		w := new(word)
-		w.pause = c.loop.After(min(wordPause, c.server.limits.Hello/2), func() {
-			w.over = true
+	case c.preamble == nil:
+		w := new(preamble)
+		w.pause = c.loop.After(min(preamblePause, c.server.limits.Hello/2), func() {
+			w.paused = true
 			c.tunnel.Again()
 		})
-		c.word = w
+		c.preamble = w
 		return relay.More, nil
-	case !c.word.over || c.word.passed():
+	case !c.preamble.paused || c.preamble.passed():
 		return relay.More, nil
 	}
 	return c.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
-		c.word.sent = slices.Clone(first)
+		c.preamble.sent = slices.Clone(first)
 		c.tunnel.Limit(c.flow.Budget())
 		return relay.Follow, nil
 	})
 }
 
 // followWord lets what follows a word pass for as long as that tells nothing more.
-func (c *conn) followWord(up bool, next []byte) relay.Judgement {
+func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
 	if !up {
 		return relay.Follow
 	}
-	all := c.word.before(next)
+	all := c.preamble.with(next)
 	if sniff.Detect(all) != sniff.Undecided {
 		return relay.More
 	}
-	c.word.sent = all
+	c.preamble.sent = all
 	return relay.Follow
 }
 
 // before returns all that the client has sent, of which b has not passed.
-func (w *word) before(b []byte) []byte {
+func (w *preamble) with(b []byte) []byte {
 	if !w.passed() {
 		return b
 	}
@@ -69,10 +69,10 @@ func (w *word) before(b []byte) []byte {
 }
 
 // passed reports whether w went to the upstream.
-func (w *word) passed() bool { return w != nil && w.sent != nil }
+func (w *preamble) passed() bool { return w != nil && w.sent != nil }
 
 // size is how many bytes went to the upstream.
-func (w *word) size() int64 {
+func (w *preamble) size() int64 {
 	if w == nil {
 		return 0
 	}
@@ -80,7 +80,7 @@ func (w *word) size() int64 {
 }
 
 // forget is for when the client's first bytes have been judged.
-func (w *word) forget(loop *relay.Loop) {
+func (w *preamble) stop(loop *relay.Loop) {
 	if w != nil {
 		loop.Stop(w.pause)
 	}

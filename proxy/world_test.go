@@ -165,13 +165,13 @@ func ended(class string) func(egress.Record) bool {
 }
 
 // A client is a raw connection to the proxy.
-type client struct {
+type testClient struct {
 	net.Conn
 	in *bufio.Reader
 	t  testing.TB
 }
 
-func (w *world) dial(t testing.TB) *client {
+func (w *world) dial(t testing.TB) *testClient {
 	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
 	if err != nil {
@@ -179,10 +179,10 @@ func (w *world) dial(t testing.TB) *client {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(time.Minute))
-	return &client{c, bufio.NewReader(c), t}
+	return &testClient{c, bufio.NewReader(c), t}
 }
 
-func (c *client) send(s string) *client {
+func (c *testClient) send(s string) *testClient {
 	c.t.Helper()
 	if _, err := io.WriteString(c, s); err != nil {
 		c.t.Fatal(err)
@@ -191,7 +191,7 @@ func (c *client) send(s string) *client {
 }
 
 // expect reads exactly want.
-func (c *client) expect(want string) *client {
+func (c *testClient) expect(want string) *testClient {
 	c.t.Helper()
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(c.in, got); err != nil || string(got) != want {
@@ -201,7 +201,7 @@ func (c *client) expect(want string) *client {
 }
 
 // rest reads to the end.
-func (c *client) rest() string {
+func (c *testClient) rest() string {
 	c.t.Helper()
 	b, err := io.ReadAll(c.in)
 	if err != nil {
