@@ -61,7 +61,7 @@ type replier interface {
 }
 
 func (c *conn) begin() {
-	c.timer = c.loop.After(c.server.limits.Head, c.tooLate)
+	c.timer = c.loop.After(c.server.shared.limits.Head, c.tooLate)
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 	}
@@ -105,13 +105,13 @@ func (c *conn) read(b []byte) (done bool) {
 	}
 	switch b[0] {
 	case 5:
-		c.onGoroutine(b, c.server.serveSOCKS)
+		c.onGoroutine(b, (*hosted).serveSOCKS)
 		return true
 	case 4:
 		c.malformed(policy.ViaUnknown, b, errSOCKS4)
 		return true
 	}
-	req, n, err := http1.ParseRequest(b, c.server.heads)
+	req, n, err := http1.ParseRequest(b, c.server.shared.heads)
 	switch {
 	case errors.Is(err, http1.ErrShort):
 		if len(c.head) == 0 {
@@ -123,7 +123,7 @@ func (c *conn) read(b []byte) (done bool) {
 	case req.Method == "CONNECT":
 		c.connect(&req, b[:n], b[n:])
 	default:
-		c.onGoroutine(b, c.server.serveHTTP)
+		c.onGoroutine(b, func(h *hosted) { h.serveH1() })
 	}
 	return true
 }
@@ -311,7 +311,7 @@ func (c *conn) Ended(e relay.End) {
 
 // toGoroutine hands the client, and what it has sent, to a goroutine, and
 // reports whether it could.
-func (c *conn) onGoroutine(b []byte, serve func(*client)) bool {
+func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
 	c.closed = true
 	c.loop.Stop(c.timer)
 	c.preamble.stop(c.loop)
@@ -323,7 +323,8 @@ func (c *conn) onGoroutine(b []byte, serve func(*client)) bool {
 		return false
 	}
 	socket = c.tlsClient.wrapInner(socket)
-	h := &client{server: c.server, raw: socket, conn: socket, peer: c.peer, came: c.peer, tlsClient: c.tlsClient, loop: c.loop, first: first, via: policy.ViaHTTP}
+	h := &hosted{server: c.server, came: c.peer, tlsClient: c.tlsClient, loop: c.loop}
+	h.client = client{server: &c.server.shared, raw: socket, conn: socket, peer: c.peer, first: first, via: policy.ViaHTTP, assign: h.assignTo}
 	if !c.server.connections.handOver(&c.admission, &h.admission, h) {
 		h.evict()
 		return false
@@ -334,4 +335,28 @@ func (c *conn) onGoroutine(b []byte, serve func(*client)) bool {
 		return false
 	}
 	return true
+}
+
+// A hosted is a connection that was handed from its loop to a goroutine.
+type hosted struct {
+	client
+	server    *Server
+	loop      *relay.Loop  // where its tunnel will live
+	came      sandbox.Peer // peer, as it came; final
+	tlsClient *tlsClient   // of a TLS listener, or nil
+	admission admission
+}
+
+// evict implements [evictable].
+func (h *hosted) evict() {
+	h.server.refuseOneMore(h.came)
+	abort(h.raw)
+}
+
+// assignTo counts the connection with a sandbox, or refuses it.
+func (h *hosted) assignTo(sandbox string) *egress.Refusal {
+	if h.server.connections.assign(&h.admission, sandbox) {
+		return nil
+	}
+	return h.server.refuseOneMore(h.peer)
 }

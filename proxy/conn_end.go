@@ -1,9 +1,6 @@
 package proxy
 
 import (
-	"errors"
-	"time"
-
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
@@ -21,28 +18,11 @@ func (c *conn) refuse(err error) {
 		return
 	}
 	answer := func() { c.farewell(c.replier.refusal(refusal), refusal) }
-	if delay := c.server.penalty(c.peer, refusal); delay > 0 {
+	if delay := c.server.shared.penalty(c.peer, refusal); delay > 0 {
 		c.timer = c.loop.After(delay, answer)
 		return
 	}
 	answer()
-}
-
-// penalty is how long a refusal has to wait: wrong credentials do.
-func (s *Server) penalty(p sandbox.Peer, r *egress.Refusal) time.Duration {
-	if r.Decision.Class != policy.UnknownSandbox || !p.HasCredentials {
-		return 0
-	}
-	return s.Sandboxes.Failed(p, time.Now())
-}
-
-// asRefusal returns err as what a gate or flow always returns.
-func asRefusal(err error) *egress.Refusal {
-	var refusal *egress.Refusal
-	if errors.As(err, &refusal) {
-		return refusal
-	}
-	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
 }
 
 // malformed records what could not be parsed, and answers it.

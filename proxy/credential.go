@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -10,49 +11,20 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// credential returns what the deciding rule adds to a request of the tunnel,
-// or nil where it adds nothing. The error is a [*egress.Refusal].
-func (i *tunnel) credential(flow *egress.Flow) (*secret.Secret, error) {
-	rule, digest := flow.Credential()
-	if rule == "" {
-		return nil, nil
-	}
-	if i.inspection.Credential != nil {
-		if s := i.inspection.Credential(rule, digest, i.dst); s != nil {
-			return s, nil
-		}
-	}
-	return nil, flow.Failed(policy.CredentialUnavailable, "")
-}
-
-// redaction returns what is struck out of the response to a request for dst, or nil.
-// added is the credential that the request carries, or nil.
-func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n *secret.Redaction) {
-	if i != nil && i.Redaction != nil {
-		n = i.Redaction(dst)
-	}
-	if added != nil { // which may have been read again in between
-		n = n.With(added)
-	}
-	return n
-}
-
 // addCredential puts the credential of the deciding rule, where it has one, in
 // place of what the sandbox sent, and has the response come so that it can be searched
 // where its host has a credential. In clear nothing is added.
 func (v *h1Conn) addCredential(x *exchange) (err error) {
-	with := v.server.inspection.Load()
 	var added *secret.Secret
 	if v.tunnel != nil {
-		with = v.tunnel.inspection
-		if added, err = v.tunnel.credential(x.flow); err != nil {
-			return err
-		}
+		added, x.redaction, err = v.tunnel.Secrets(x.flow)
+	} else {
+		x.redaction = v.server.Redaction(x.dst)
 	}
-	if x.redaction = with.redaction(x.dst, added); x.redaction != nil {
+	if err == nil && x.redaction != nil {
 		x.fields = withCredential(x.fields, added)
 	}
-	return nil
+	return err
 }
 
 // withCredential returns the fields of a request without those that would have the
@@ -193,4 +165,21 @@ func (s *bodyFilter) inName(name string) bool {
 
 func (s *bodyFilter) note() {
 	s.end.Note = "the response held a credential of this host; it was struck out"
+}
+
+// header strikes the fields of an HTTP/2 message in place.
+func (s *bodyFilter) header(h http.Header) {
+	for name, values := range h {
+		if reserved(name) || s.inName(name) {
+			delete(h, name)
+			continue
+		}
+		var f http1.Fields
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+		}
+		for i, field := range s.fields(f) {
+			values[i] = field.Value
+		}
+	}
 }

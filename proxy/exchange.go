@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
@@ -65,7 +63,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 	if err != nil {
 		return err
 	}
-	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
+	v.up = h1Upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
 	return nil
 }
 
@@ -76,29 +74,20 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 		return nil
 	}
 	v.closeUpstream()
-	conn, err := v.tunnel.redial(context.Background())
-	x.flow.Over(v.tunnel.flow)
+	conn, err := v.tunnel.Redial(context.Background(), x.flow)
 	if err != nil {
-		return refusalFor(x.flow, asRefusal(err))
+		return err
 	}
 	x.reused = false
-	v.up = upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
+	v.up = h1Upstream{conn: conn, in: v.server.readers.borrow(conn, v.server.heads.Bytes)}
 	return nil
-}
-
-// refusalFor is the refusal of a tunnel as that of a request in it, whose reply
-// has to name the request.
-func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
-	r := request.Failed(tunnel.Decision.Class, "")
-	r.Decision = tunnel.Decision
-	return r
 }
 
 // quiet reports whether the upstream of a tunnel has said nothing since its
 // last response, not even an end: what it said unasked must not become the
 // answer to the next request. Records that say nothing to us, such as new
 // tickets, are read and do not count. It does not wait.
-func (u *upstream) quiet() bool {
+func (u *h1Upstream) quiet() bool {
 	secure, ok := u.conn.(*tls.Conn)
 	if !ok || u.in.Buffered() > 0 {
 		return false
@@ -116,7 +105,7 @@ func (u *upstream) quiet() bool {
 
 // abrupt reports whether the upstream of a tunnel has closed its connection
 // without the end that TLS has for that, as anybody on the way can.
-func (u *upstream) abrupt() bool {
+func (u *h1Upstream) abrupt() bool {
 	secure, ok := u.conn.(*tls.Conn)
 	if !ok {
 		return false
@@ -222,23 +211,6 @@ func hostField(d policy.Destination, defaultPort uint16) string {
 		return d.Host
 	}
 	return d.String()
-}
-
-// abort breaks c off, so that its other end cannot take what came for all.
-func abort(c net.Conn) {
-	if tls, ok := c.(*tls.Conn); ok {
-		c = tls.NetConn()
-	}
-	switch below := c.(type) {
-	case *prefixed:
-		c = below.Conn
-	case *upstreamConn:
-		c = below.Conn
-	}
-	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
-		socket.SetLinger(0)
-	}
-	c.Close()
 }
 
 // receive passes the response on, head and body.
@@ -361,3 +333,6 @@ func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk
 	x.end.Down += down
 	return err
 }
+
+// interimMost is how many interim responses one request may have.
+const interimMost = 32

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -91,39 +90,6 @@ func addrPort(sa syscall.Sockaddr) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
 	}
 	return netip.AddrPort{}
-}
-
-// readNow reads what is there already. Where nothing is, the error is
-// [os.ErrDeadlineExceeded].
-func readNow(c net.Conn, b []byte) (n int, err error) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return 0, errors.New("not a socket of the system")
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		for {
-			n, failed = syscall.Read(int(fd), b)
-			if !errors.Is(failed, syscall.EINTR) {
-				return true
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return 0, err
-	case errors.Is(failed, syscall.EAGAIN):
-		return 0, os.ErrDeadlineExceeded
-	case failed != nil:
-		return 0, failed
-	case n == 0 && len(b) > 0:
-		return 0, io.EOF
-	}
-	return n, nil
 }
 
 // netConn makes a net.Conn of fd, which it closes either way.

@@ -224,8 +224,8 @@ func (f *tlsClient) settleLoop() {
 // copy carries until r ends. writing is an error of w, reading one of r other
 // than its end.
 func (f *tlsClient) copy(w io.Writer, r io.Reader) (writing, reading error) {
-	buf := f.server.buffers.Get().(*[bodyBuffer]byte)
-	defer f.server.buffers.Put(buf)
+	buf := f.server.shared.buffers.Get().(*[bodyBuffer]byte)
+	defer f.server.shared.buffers.Put(buf)
 	for {
 		n, err := r.Read(buf[:])
 		if n > 0 {

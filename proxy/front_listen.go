@@ -51,7 +51,7 @@ func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) 
 		case errors.Is(err, net.ErrClosed):
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			s.pause(100 * time.Millisecond) // what waits in the kernel stays there
+			s.shared.pause(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
 			return err
@@ -173,7 +173,7 @@ func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
 	s := f.server
 	f.transport = &handshakeConn{Conn: f.raw}
 	f.tls = tls.Server(f.transport, with.config())
-	f.raw.SetDeadline(time.Now().Add(s.limits.Hello))
+	f.raw.SetDeadline(time.Now().Add(s.shared.limits.Hello))
 	err := f.tls.Handshake()
 	f.transport.bound.over = true
 	s.handshakeDone(handshakeSource(p), f)

@@ -71,7 +71,7 @@ func FuzzSOCKS(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &Server{Gate: gate, Sandboxes: everybody}
-	s.limits = Limits{}.filled()
+	s.shared.prepare(gate, everybody, Limits{})
 	lines, err := os.Open(filepath.Join(dir, "00000001.log"))
 	if err != nil {
 		f.Fatal(err)
@@ -86,7 +86,8 @@ func FuzzSOCKS(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
-		s.serveSOCKS(&client{server: s, conn: c, first: said[:1:1]})
+		h := &hosted{server: s, client: client{server: &s.shared, conn: c, first: said[:1:1]}}
+		h.serveSOCKS()
 		gate.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
 		if n := bytes.Count(written, []byte("\n")); n != 1 || err != nil {

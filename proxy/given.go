@@ -45,7 +45,7 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 			waits = true
-			s.pause(100 * time.Millisecond) // what waits in the kernel stays there
+			s.shared.pause(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
 			return err

@@ -68,7 +68,8 @@ func (c *complaints) Write(b []byte) (int, error) {
 
 // serveH2 serves streams until the client's connection ends. far is nil where
 // the upstream could not be had.
-func (s *Server) serveH2(i *tunnel, client, far *tls.Conn) {
+func (i *tunnel) serveH2(client, upstream *tls.Conn) {
+	limits := i.server.limits
 	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}
 	v.forward = &httputil.ReverseProxy{
 		Rewrite:        v.rewrite,
@@ -79,26 +80,26 @@ func (s *Server) serveH2(i *tunnel, client, far *tls.Conn) {
 		ErrorLog:       log.New(io.Discard, "", 0),
 		BufferPool:     v,
 	}
-	if far != nil && v.startUpstream(far) != nil {
+	if upstream != nil && v.startUpstream(upstream) != nil {
 		i.broken = i.flow.Failed(policy.NetworkTLS, "")
 	}
-	held := s.h2Memory.reserve(i.flow.Sandbox())
+	held := i.inspector.h2Memory.reserve(i.flow.Sandbox())
 	defer held.release()
 	window := int32(held.growFair(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
 		MaxConcurrentStreams:         streamsMost,
 		MaxReadFrameSize:             frameMost,
 		MaxDecoderHeaderTableSize:    dynamicTable,
-		WriteByteTimeout:             s.limits.Idle,
+		WriteByteTimeout:             limits.Idle,
 		MaxUploadBufferPerConnection: window,
 		MaxUploadBufferPerStream:     window / 2,
 		CountError:                   v.countMalformed,
 	}
-	base := &http.Server{MaxHeaderBytes: s.limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
-	idle := endIdle(h2s, base, s.limits.Idle)
+	base := &http.Server{MaxHeaderBytes: limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
+	idle := endIdle(h2s, base, limits.Idle)
 	defer idle.end()
-	watched := watchHeads(client, s.limits.HeadBytes, v.countMalformed)
-	watched.patience = newCountdown(s.limits.Head, v.headLate)
+	watched := watchHeads(client, limits.HeadBytes, v.countMalformed)
+	watched.patience = newCountdown(limits.Head, v.headLate)
 	defer watched.patience.end()
 	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
 	v.wait()

@@ -40,9 +40,6 @@ var errIdle = errors.New("nothing has moved on the stream for too long")
 
 func idled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errIdle) }
 
-// interimMost is how many interim responses one request may have.
-const interimMost = 32
-
 // errInterim is why a stream's context ended to which an upstream only hinted.
 var errInterim = errors.New("too many interim responses")
 

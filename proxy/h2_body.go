@@ -5,8 +5,6 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/egressd/egressd/internal/http1"
 )
 
 // A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
@@ -95,22 +93,5 @@ func (b *redactedBody) Read(p []byte) (int, error) {
 func (b *redactedBody) ended(err error) {
 	if errors.Is(err, io.EOF) {
 		b.filter.header(b.resp.Trailer)
-	}
-}
-
-// header strikes the fields of an HTTP/2 message in place.
-func (s *bodyFilter) header(h http.Header) {
-	for name, values := range h {
-		if reserved(name) || s.inName(name) {
-			delete(h, name)
-			continue
-		}
-		var f http1.Fields
-		for _, value := range values {
-			f = append(f, http1.Field{Name: name, Value: value})
-		}
-		for i, field := range s.fields(f) {
-			values[i] = field.Value
-		}
 	}
 }

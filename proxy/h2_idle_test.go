@@ -31,11 +31,11 @@ func TestAConnectionWithAnOpenStreamLeavesNothingBehind(t *testing.T) {
 	freed := w.whenFreed(t)
 	c.NetConn().Close()
 	w.closed(t)
-	w.h2Memory.mu.Lock()
-	if n := len(w.h2Memory.held); n != 0 {
+	w.inspector.h2Memory.mu.Lock()
+	if n := len(w.inspector.h2Memory.held); n != 0 {
 		t.Errorf("memory is still counted for %d sandboxes", n)
 	}
-	w.h2Memory.mu.Unlock()
+	w.inspector.h2Memory.mu.Unlock()
 	for deadline := time.After(10 * time.Second); ; runtime.GC() {
 		select {
 		case <-freed:

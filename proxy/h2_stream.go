@@ -344,3 +344,24 @@ func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.
 	w.Write(body)
 	http.NewResponseController(w).Flush() // while the stream is held to its time
 }
+
+// countHead counts the head of the request, which is no part of what its budget is
+// for.
+func (st *stream) countHead(r *http.Request, fields http1.Fields) {
+	st.headBytes = int64(len(r.Method) + len(r.RequestURI) + len(r.Host))
+	for _, f := range fields {
+		st.headBytes += int64(len(f.Name) + len(": \r\n") + len(f.Value))
+	}
+	st.writer.meter.Up.Add(st.headBytes)
+}
+
+// mayGoUp is that of an exchange, for a stream of HTTP/2.
+func (st *stream) allowUp(n int) error {
+	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
+		st.exceeded.Store(true)
+		return st.flow.Exceeded()
+	}
+	st.bodyBytes.Add(int64(n))
+	st.writer.meter.Up.Add(int64(n))
+	return nil
+}

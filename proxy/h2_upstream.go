@@ -23,10 +23,10 @@ const (
 )
 
 // speak begins HTTP/2 with the upstream.
-func (v *h2Conn) startUpstream(far *tls.Conn) error {
+func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
-	held := v.server.h2Memory.reserve(v.flow.Sandbox())
+	held := v.inspector.h2Memory.reserve(v.flow.Sandbox())
 	window := int(held.growFair(downloadBuffer, leastWindow))
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerConnection: window,
@@ -45,7 +45,7 @@ func (v *h2Conn) startUpstream(far *tls.Conn) error {
 	v.window = held
 	empty := newEmptyFrameLimit(true)
 	empty.to = preface
-	v.conn, err = t.NewClientConn(&smallFrames{Conn: far, closed: sync.OnceFunc(held.release), empty: empty})
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: upstream, closed: sync.OnceFunc(held.release), empty: empty})
 	return err
 }
 
@@ -89,12 +89,12 @@ func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error)
 	if v.hasEnded() {
 		return nil, context.Canceled
 	}
-	far, err := v.redial(ctx)
+	upstream, err := v.redial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v.retire()
-	if v.startUpstream(far) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
+	if v.startUpstream(upstream) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
 		return nil, v.flow.Failed(policy.NetworkTLS, "")
 	}
 	return v.conn, nil

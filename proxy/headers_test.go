@@ -31,7 +31,7 @@ func (w *world) ruled(t *testing.T, module string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspection.Load() != nil, Evaluators: []policy.Evaluator{e}})
+	p, err := file.Compile(policy.Environment{Inspection: w.inspector.inspection.Load() != nil, Evaluators: []policy.Evaluator{e}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,38 +3,34 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A hosted is a client connection that a goroutine serves: SOCKS5 until it is
-// a tunnel, plain HTTP, and what is inside an inspected tunnel.
+// A client is a client connection that a goroutine serves.
 type client struct {
-	server    *Server
-	raw       net.Conn    // the client's connection
-	conn      net.Conn    // raw, or the TLS on it
-	loop      *relay.Loop // where its tunnel will live
-	peer      sandbox.Peer
-	came      sandbox.Peer // peer, as it came; final
-	tlsClient *tlsClient   // of a TLS listener, or nil
-	first     []byte       // read already
-	via       policy.Via
-	admission admission
-	tunnelTo  *policy.Destination // of the tunnel that the client speaks HTTP in, or nil
+	server *forwarder
+	raw    net.Conn // the client's connection
+	conn   net.Conn // raw, or the TLS on it
+	peer   sandbox.Peer
+	first  []byte // read already
+	via    policy.Via
 
-	capturedTo *policy.Destination // the address that a captured connection was going to, where no name is known for it
-}
+	tunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
+	capturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
 
-// lose implements [loser].
-func (h *client) evict() {
-	h.server.refuseOneMore(h.came)
-	abort(h.raw)
+	// assign counts the connection with the sandbox that turned out to have it, or refuses it.
+	assign func(sandbox string) *egress.Refusal
 }
 
 // Read reads what was read already, then from the client.
@@ -79,4 +75,90 @@ func (p *headReaders) borrow(r io.Reader, size int) *bufio.Reader {
 func (p *headReaders) giveBack(br *bufio.Reader) {
 	br.Reset(bytes.NewReader(nil))
 	p.pool.Put(br)
+}
+
+// readNow reads what is there already. Where nothing is, the error is
+// [os.ErrDeadlineExceeded].
+func readNow(c net.Conn, b []byte) (n int, err error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, failed = syscall.Read(int(fd), b)
+			if !errors.Is(failed, syscall.EINTR) {
+				return true
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case errors.Is(failed, syscall.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case failed != nil:
+		return 0, failed
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// A farConn is the connection below the TLS with an upstream. While it is
+// hasty, reads do not wait for bytes.
+type upstreamConn struct {
+	net.Conn
+	noWait bool // only changed while nobody reads, and
+	bound  handshakeBound
+	closed bool // the upstream has closed it; for who reads
+}
+
+func (c *upstreamConn) Read(b []byte) (int, error) {
+	if c.noWait {
+		return readNow(c.Conn, b)
+	}
+	n, err := c.Conn.Read(b)
+	c.closed = errors.Is(err, io.EOF)
+	if long := c.bound.came(n); long != nil {
+		return 0, long
+	}
+	return n, err
+}
+
+// A prefixed is a connection with what was read of it put back in front.
+type prefixed struct {
+	net.Conn
+	first []byte
+}
+
+func (c *prefixed) Read(b []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(b, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// abort breaks c off, so that its other end cannot take what came for all.
+func abort(c net.Conn) {
+	if tls, ok := c.(*tls.Conn); ok {
+		c = tls.NetConn()
+	}
+	switch below := c.(type) {
+	case *prefixed:
+		c = below.Conn
+	case *upstreamConn:
+		c = below.Conn
+	}
+	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
+		socket.SetLinger(0)
+	}
+	c.Close()
 }

@@ -28,10 +28,10 @@ import (
 // request that goes to the same place.
 type h1Conn struct {
 	*client
-	tunnel *tunnel // the inspected tunnel that it takes place in, or nil
+	tunnel h1Tunnel // nil in clear
 	in     *bufio.Reader
 	out    []byte // scratch for heads
-	up     upstream
+	up     h1Upstream
 	served int
 	abrupt bool // the last response was ended by a connection that ended without a word
 
@@ -44,31 +44,49 @@ type h1Conn struct {
 	ended      bool        // it has ended, and its connections are its own no longer
 }
 
-// upstream is the far end of the last request.
-type upstream struct {
+// An h1Tunnel is the inspected tunnel in which a client speaks HTTP/1. Its errors are of type
+// [*egress.Refusal].
+type h1Tunnel interface {
+	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
+	Broken() *egress.Refusal
+	Destination() policy.Destination
+	// Request has a request decided within the tunnel's flow.
+	Request(context.Context, *policy.HTTPRequest) (*egress.Flow, error)
+	// Redial connects to the upstream again, for a request.
+	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+	// Secrets returns the credential that a request carries, or nil, and the redaction of its response, or nil.
+	Secrets(request *egress.Flow) (*secret.Secret, *secret.Redaction, error)
+	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
+	WhyBroken() string
+	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
+	Outcome(byItself string) string
+}
+
+// An h1Upstream is the connection of the last request.
+type h1Upstream struct {
 	conn net.Conn
 	in   *bufio.Reader
 	kept *egress.Kept // while no request uses it
 }
 
-// serveHTTP serves requests in clear until the client or a refusal ends it.
-func (s *Server) serveHTTP(h *client) { s.serveH1(h, nil, nil) }
+// serveH1 serves requests in clear until the client or a refusal ends the connection.
+func (h *client) serveH1() { h.serveH1In(nil, nil) }
 
-// serveH1 serves requests. i and far are an inspected tunnel and its TLS with the upstream, or
-// nil; far is also nil where the handshake with the upstream failed.
-func (s *Server) serveH1(h *client, i *tunnel, far *tls.Conn) {
-	v := &h1Conn{client: h, tunnel: i, in: s.readers.borrow(h, s.heads.Bytes)}
+// serveH1In serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
+// is nil if that handshake failed.
+func (h *client) serveH1In(t h1Tunnel, upstream *tls.Conn) {
+	v := &h1Conn{client: h, tunnel: t, in: h.server.readers.borrow(h, h.server.heads.Bytes)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
-	if far != nil {
-		v.up = upstream{conn: far, in: s.readers.borrow(far, s.heads.Bytes)}
+	if upstream != nil {
+		v.up = h1Upstream{conn: upstream, in: h.server.readers.borrow(upstream, h.server.heads.Bytes)}
 	}
-	defer s.readers.giveBack(v.in)
+	defer h.server.readers.giveBack(v.in)
 	defer v.closeUpstream()
 	for v.serve() {
 	}
-	if i != nil && !v.abrupt {
-		halfClose(v.conn) // or a body that ends with its connection could have been cut short
+	if t != nil && !v.abrupt {
+		halfClose(v.conn) // else a body that ends with its connection could have been cut short
 	}
 }
 
@@ -84,7 +102,7 @@ func (v *h1Conn) closeUpstream() {
 	if v.up.in != nil {
 		v.server.readers.giveBack(v.up.in)
 	}
-	v.up = upstream{}
+	v.up = h1Upstream{}
 }
 
 // An exchange is one request and its response.
@@ -122,9 +140,11 @@ func (v *h1Conn) serve() bool {
 		v.malformed(http1.AppendRequest(nil, req.Method, req.Target, nil), err)
 		return false
 	}
-	if v.tunnel != nil && v.tunnel.broken != nil {
-		v.refuse(v.tunnel.broken, x)
-		return false
+	if v.tunnel != nil {
+		if refusal := v.tunnel.Broken(); refusal != nil {
+			v.refuse(refusal, x)
+			return false
+		}
 	}
 	x.flow, err = v.open(x)
 	v.deadline(v.server.limits.Head) // a person may have been waited for
@@ -132,10 +152,12 @@ func (v *h1Conn) serve() bool {
 		v.refuse(asRefusal(err), x)
 		return false
 	}
-	if v.tunnel == nil && !v.server.connections.assign(&v.admission, x.flow.Sandbox()) {
-		x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
-		v.refuse(v.server.refuseOneMore(v.peer), x)
-		return false
+	if v.tunnel == nil {
+		if refusal := v.assign(x.flow.Sandbox()); refusal != nil {
+			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+			v.refuse(refusal, x)
+			return false
+		}
 	}
 	x.meter = x.flow.Meter()
 	if err := v.exchange(x); err != nil {
@@ -169,11 +191,7 @@ func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
 	if v.tunnel == nil {
 		return v.server.Gate.Open(ctx, v.peer, r)
 	}
-	flow, err := v.tunnel.flow.Request(ctx, r.HTTP)
-	if err == nil {
-		flow.OnCut(v.tunnel.cut) // its connections carry nothing else
-	}
-	return flow, err
+	return v.tunnel.Request(ctx, r.HTTP)
 }
 
 // unread ends a client whose request could not be read.
@@ -263,7 +281,7 @@ func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 	case v.tunnel != nil && whole:
 		return policy.Destination{}, errOtherHost
 	case v.tunnel != nil:
-		return v.tunnel.dst, nil // the policy compares it with the Host field
+		return v.tunnel.Destination(), nil // the policy compares it with the Host field
 	case v.capturedTo != nil && !whole && host == "":
 		return *v.capturedTo, nil
 	case v.capturedTo == nil && v.tunnelTo == nil && !whole:
@@ -384,12 +402,29 @@ func (v *h1Conn) failed(x *exchange, err error) {
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		refusal = x.flow.Failed(policy.NetworkTimeout, "")
-	case v.tunnel != nil && v.tunnel.certificateAsked.Load():
-		refusal = x.flow.Failed(policy.NetworkTLS, wantsCertificate)
 	default:
-		refusal = x.flow.Failed(policy.NetworkTLS, "")
+		why := ""
+		if v.tunnel != nil {
+			why = v.tunnel.WhyBroken()
+		}
+		refusal = x.flow.Failed(policy.NetworkTLS, why)
 	}
 	x.end.Outcome = string(refusal.Decision.Class)
 	x.flow.Close(x.end)
 	v.answerRefusal(refusal, answerTo(refusal.Decision.Class), x)
 }
+
+// authority is what a request inside the tunnel names as its server, for the
+// policy to compare: canonical, or what no destination equals.
+func authority(host string) string {
+	dst, err := policy.ParseDestination(host)
+	if err != nil {
+		dst, err = policy.ParseDestination(host + ":443")
+	}
+	if err != nil {
+		return noAuthority
+	}
+	return dst.String()
+}
+
+const noAuthority = "-"

@@ -33,10 +33,23 @@ type Inspection struct {
 	Redaction func(dst policy.Destination) *secret.Redaction
 }
 
-// Inspect gives the server what it inspects with, for tunnels that begin from
-// now on. Until it was called, and after nil, tunnels that would have to be
-// inspected are closed. It is safe for concurrent use.
-func (s *Server) Inspect(i *Inspection) {
+// An inspector serves inspected tunnels. It is safe for concurrent use.
+type inspector struct {
+	server     *forwarder
+	inspection atomic.Pointer[inspection]
+	h2Memory   memoryQuota // of the windows of HTTP/2
+}
+
+// prepare begins to use a forwarder, and has it redact the responses in clear, too.
+func (s *inspector) prepare(f *forwarder) {
+	s.server = f
+	s.h2Memory.setDefault(h2MemoryOfSandbox)
+	f.Redaction = func(dst policy.Destination) *secret.Redaction { return s.inspection.Load().redaction(dst, nil) }
+}
+
+// Inspect sets what tunnels that begin from now on are inspected with. Before the first call, and after
+// Inspect(nil), tunnels that have to be inspected are closed.
+func (s *inspector) Inspect(i *Inspection) {
 	if i == nil {
 		s.inspection.Store(nil)
 		return
@@ -76,6 +89,7 @@ func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
 // begins towards the upstream. Its requests are flows of their own.
 type tunnel struct {
 	*client
+	inspector        *inspector
 	inspection       *inspection
 	flow             *egress.Flow
 	dst              policy.Destination
@@ -98,19 +112,19 @@ const (
 )
 
 // serveInside serves an inspected tunnel whose first bytes h holds.
-func (s *Server) serveTunnel(h *client, flow *egress.Flow, far net.Conn, offered []string) {
-	i := &tunnel{client: h, inspection: s.inspection.Load(), flow: flow, dst: *h.tunnelTo, upstream: far}
+func (s *inspector) serveTunnel(h *client, flow *egress.Flow, far net.Conn, offered []string) {
+	i := &tunnel{client: h, inspector: s, inspection: s.inspection.Load(), flow: flow, dst: *h.tunnelTo, upstream: far}
 	for _, p := range offered {
 		if p == h2 || p == h1 {
 			i.protos = append(i.protos, p)
 		}
 	}
 	flow.OnCut(i.cut)
-	tooOld := time.AfterFunc(s.limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
+	tooOld := time.AfterFunc(s.server.limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
 	end := i.serve()
 	tooOld.Stop()
 	i.closeUpstream()
-	end.Outcome = i.outcome(end.Outcome)
+	end.Outcome = i.Outcome(end.Outcome)
 	flow.Close(end)
 }
 
@@ -130,7 +144,7 @@ func (i *tunnel) breakOff(outcome string) {
 }
 
 // outcome is how the tunnel ended: by itself, or broken off.
-func (i *tunnel) outcome(byItself string) string {
+func (i *tunnel) Outcome(byItself string) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.endedBy != "" {
@@ -170,9 +184,9 @@ func (i *tunnel) serve() egress.End {
 	}
 	i.conn = client
 	if i.proto == h2 {
-		i.server.serveH2(i, client, upstream)
+		i.serveH2(client, upstream)
 	} else {
-		i.server.serveH1(i.client, i, upstream)
+		i.serveH1In(i, upstream)
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -221,26 +235,100 @@ func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	return true
 }
 
-// authority is what a request inside the tunnel names as its server, for the
-// policy to compare: canonical, or what no destination equals.
-func authority(host string) string {
-	dst, err := policy.ParseDestination(host)
-	if err != nil {
-		dst, err = policy.ParseDestination(host + ":443")
+// Broken implements [h1Tunnel].
+func (i *tunnel) Broken() *egress.Refusal { return i.broken }
+
+// Destination implements [h1Tunnel].
+func (i *tunnel) Destination() policy.Destination { return i.dst }
+
+// WhyBroken implements [h1Tunnel].
+func (i *tunnel) WhyBroken() string {
+	if i.certificateAsked.Load() {
+		return wantsCertificate
 	}
-	if err != nil {
-		return noAuthority
-	}
-	return dst.String()
+	return ""
 }
 
-const noAuthority = "-"
-
-// answerInside is the answer to a refused request inside a tunnel. A request
-// for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
-func tunnelAnswer(class policy.Class) answer {
-	if class == policy.NameMismatch {
-		return answer{status: 421}
+// Request implements [h1Tunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
+	flow, err := i.flow.Request(ctx, r)
+	if err == nil {
+		flow.OnCut(i.cut)
 	}
-	return answerTo(class)
+	return flow, err
+}
+
+// Redial implements [h1Tunnel].
+func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
+	conn, err := i.redial(ctx)
+	request.Over(i.flow)
+	if err != nil {
+		return nil, refusalFor(request, asRefusal(err))
+	}
+	return conn, nil
+}
+
+// Secrets implements [h1Tunnel].
+func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction *secret.Redaction, err error) {
+	if added, err = i.credential(request); err != nil {
+		return nil, nil, err
+	}
+	return added, i.inspection.redaction(i.dst, added), nil
+}
+
+// refusalFor is the refusal of a tunnel as that of a request in it, whose reply
+// has to name the request.
+func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
+	r := request.Failed(tunnel.Decision.Class, "")
+	r.Decision = tunnel.Decision
+	return r
+}
+
+// credential returns what the deciding rule adds to a request of the tunnel,
+// or nil where it adds nothing. The error is a [*egress.Refusal].
+func (i *tunnel) credential(flow *egress.Flow) (*secret.Secret, error) {
+	rule, digest := flow.Credential()
+	if rule == "" {
+		return nil, nil
+	}
+	if i.inspection.Credential != nil {
+		if s := i.inspection.Credential(rule, digest, i.dst); s != nil {
+			return s, nil
+		}
+	}
+	return nil, flow.Failed(policy.CredentialUnavailable, "")
+}
+
+// redaction returns what is struck out of the response to a request for dst, or nil.
+// added is the credential that the request carries, or nil.
+func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n *secret.Redaction) {
+	if i != nil && i.Redaction != nil {
+		n = i.Redaction(dst)
+	}
+	if added != nil { // which may have been read again in between
+		n = n.With(added)
+	}
+	return n
+}
+
+// page returns a function that answers the first request inside a client's TLS with a refusal, or nil if
+// nothing can be inspected.
+func (s *inspector) page(refusal *egress.Refusal) func(*client) {
+	with := s.inspection.Load()
+	if with == nil {
+		return nil
+	}
+	return func(h *client) {
+		i := &tunnel{client: h, inspector: s, inspection: with, dst: refusal.Destination, broken: refusal}
+		leaf, err := with.Authority.Leaf(i.dst.Host)
+		if err != nil {
+			return
+		}
+		conn, err := i.handshakeClient(leaf, nil)
+		if err != nil {
+			return
+		}
+		h.conn = conn
+		h.serveH1In(i, nil)
+	}
 }

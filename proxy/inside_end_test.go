@@ -376,7 +376,7 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 	})
 	flow, dst := w.opened(t, o.port)
 	ctx, cancel := context.WithCancel(t.Context())
-	i := &tunnel{client: &client{server: w.Server}, inspection: w.inspection.Load(), flow: flow, dst: dst, upstream: closedConn(t)}
+	i := &tunnel{client: &client{server: &w.shared}, inspector: &w.inspector, inspection: w.inspector.inspection.Load(), flow: flow, dst: dst, upstream: closedConn(t)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -168,39 +168,3 @@ func leftEarly(err error) bool {
 	var network net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
-
-// A farConn is the connection below the TLS with an upstream. While it is
-// hasty, reads do not wait for bytes.
-type upstreamConn struct {
-	net.Conn
-	noWait bool // only changed while nobody reads, and
-	bound  handshakeBound
-	closed bool // the upstream has closed it; for who reads
-}
-
-func (c *upstreamConn) Read(b []byte) (int, error) {
-	if c.noWait {
-		return readNow(c.Conn, b)
-	}
-	n, err := c.Conn.Read(b)
-	c.closed = errors.Is(err, io.EOF)
-	if long := c.bound.came(n); long != nil {
-		return 0, long
-	}
-	return n, err
-}
-
-// A prefixed is a connection with what was read of it put back in front.
-type prefixed struct {
-	net.Conn
-	first []byte
-}
-
-func (c *prefixed) Read(b []byte) (int, error) {
-	if len(c.first) > 0 {
-		n := copy(b, c.first)
-		c.first = c.first[n:]
-		return n, nil
-	}
-	return c.Conn.Read(b)
-}

@@ -75,7 +75,7 @@ func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	}
 	hello, err := c.hello.Parse(first)
 	switch {
-	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.limits.HelloBytes:
+	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.shared.limits.HelloBytes:
 		return relay.More, nil
 	case err != nil:
 		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
@@ -186,9 +186,9 @@ func (c *conn) takeHTTP(first []byte) {
 	relay.Reset(c.upstream) // nothing was said on it
 	c.loop.CloseFD(c.upstream)
 	c.flow.CloseNow(egress.End{Up: c.preamble.size(), Outcome: "http"})
-	c.onGoroutine(first, func(h *client) {
+	c.onGoroutine(first, func(h *hosted) {
 		h.tunnelTo, h.via = &host, via
-		c.server.serveHTTP(h)
+		h.serveH1()
 	})
 }
 
@@ -197,18 +197,18 @@ func (c *conn) takeHTTP(first []byte) {
 func (c *conn) takeTLS(first []byte, offered []string) {
 	flow, host, via := c.flow, c.flow.Destination(), c.replier.via()
 	c.loop.Forget(c.upstream)
-	far, err := netConn(c.upstream)
+	upstream, err := netConn(c.upstream)
 	if err != nil {
 		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
-		c.onGoroutine(nil, func(*client) {})
+		c.onGoroutine(nil, func(*hosted) {})
 		return
 	}
-	served := c.onGoroutine(first, func(h *client) {
+	served := c.onGoroutine(first, func(h *hosted) {
 		h.tunnelTo, h.via = &host, via
-		c.server.serveTunnel(h, flow, far, offered)
+		c.server.inspector.serveTunnel(&h.client, flow, upstream, offered)
 	})
 	if !served {
-		far.Close()
+		upstream.Close()
 		flow.CloseNow(egress.End{Outcome: "cut"})
 	}
 }

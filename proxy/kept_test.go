@@ -10,7 +10,14 @@ import (
 
 // TestWhatIsKeptForSandboxesIsBounded has more of them than there are at a time.
 func TestWhatIsKeptForSandboxesIsBounded(t *testing.T) {
-	s := &Server{limits: Limits{}.filled()}
+	s := new(Server)
+	s.start.Do(s.prepare)
+	defer func() {
+		for _, l := range s.loops {
+			l.Close()
+		}
+		s.running.Wait()
+	}()
 	first := new(relay.Meter)
 	for _, web := range []bool{true, false} {
 		if l := s.limitsFor(first, web); l.Meter != first || l.ServerFirst == web || l != s.limitsFor(first, web) {

@@ -164,3 +164,12 @@ func redactSOCKS(raw []byte) []byte {
 	}
 	return slices.Concat(raw[:nameAt], []byte(redacted), raw[at:])
 }
+
+// asRefusal returns err as what a gate or flow always returns.
+func asRefusal(err error) *egress.Refusal {
+	var refusal *egress.Refusal
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
+}

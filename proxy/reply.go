@@ -14,6 +14,19 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
+// Replies of RFC 1928 §6, and the method that means none.
+const (
+	socksOK         = 0
+	socksFailure    = 1
+	socksRefused    = 2
+	socksNetwork    = 3
+	socksHost       = 4
+	socksConnection = 5
+	socksCommand    = 7
+	socksAddress    = 8
+	socksNoMethod   = 0xff
+)
+
 // An answer is how one class of refusal looks in each protocol. Policy is
 // always 403, and 5xx always the network or egressd itself.
 type answer struct {
@@ -332,4 +345,13 @@ func statusText(status int) string {
 		return text
 	}
 	return "Status " + strconv.Itoa(status)
+}
+
+// answerInside is the answer to a refused request inside a tunnel. A request
+// for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
+func tunnelAnswer(class policy.Class) answer {
+	if class == policy.NameMismatch {
+		return answer{status: 421}
+	}
+	return answerTo(class)
 }

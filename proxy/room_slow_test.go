@@ -63,7 +63,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newInsideWorld(t, canaryPolicy, nil)
 		guarded(t, w)
-		w.bodyMemory.narrow(2*slowPart + slowPart/2)
+		w.shared.bodyMemory.narrow(2*slowPart + slowPart/2)
 		begun, read := make(chan struct{}), make(chan struct{})
 		o, hurry := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err != nil {
@@ -87,7 +87,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		soon(t, "the first byte", begun)
 		second := post()
 		soon(t, "the first byte of the second", begun)
-		w.bodyMemory.holds(t, 2*slowPart)
+		w.shared.bodyMemory.holds(t, 2*slowPart)
 		(<-post()).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
 		released()
@@ -96,7 +96,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 				t.Error(r.all())
 			}
 		}
-		w.bodyMemory.empty(t, "after their end")
+		w.shared.bodyMemory.empty(t, "after their end")
 		third := post()
 		soon(t, "the first byte of the third", begun)
 		hurry()
@@ -131,12 +131,12 @@ func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
 		left <- err
 	}()
 	soon(t, "the first byte", begun)
-	w.bodyMemory.holds(t, slowPart)
+	w.shared.bodyMemory.holds(t, slowPart)
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	w.bodyMemory.empty(t, "after the stream was reset")
+	w.shared.bodyMemory.empty(t, "after the stream was reset")
 }
 
 // TestADroppedBodyHoldsNothing, whoever still has it.

@@ -127,7 +127,7 @@ func offers(f *http2.Framer, both bool) (all, one uint32) {
 func TestWindowsBecomeSmall(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	const most = 4 << 20
-	w.h2Memory.narrow(most)
+	w.inspector.h2Memory.narrow(most)
 	type pair struct{ all, one uint32 }
 	offered := make(chan pair, 1)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -159,7 +159,7 @@ func TestWindowsBecomeSmall(t *testing.T) {
 	for _, c := range tunnels {
 		c.(interface{ NetConn() net.Conn }).NetConn().Close()
 	}
-	w.h2Memory.empty(t, "after their end")
+	w.inspector.h2Memory.empty(t, "after their end")
 }
 
 // reader is what there is still to be read.
@@ -191,20 +191,20 @@ func TestWindowsOfOldConnections(t *testing.T) {
 		s.get(t, o, fmt.Sprint("/public/", n))
 		s.until(t, func(f http2.Frame) bool { _, ok := f.(*http2.HeadersFrame); return ok })
 	}
-	w.h2Memory.mu.Lock()
-	held := w.h2Memory.held[w.windowsOf()]
-	w.h2Memory.mu.Unlock()
+	w.inspector.h2Memory.mu.Lock()
+	held := w.inspector.h2Memory.held[w.windowsOf()]
+	w.inspector.h2Memory.mu.Unlock()
 	if held < streams*downloadBuffer {
 		t.Errorf("%d bytes are held for %d connections of which one stream is not through", held, streams)
 	}
 	tunnel.NetConn().Close()
 	w.closed(t)
-	w.h2Memory.empty(t, "after their end")
+	w.inspector.h2Memory.empty(t, "after their end")
 }
 
 // windowsOf is the one sandbox that has windows.
 func (w *insideWorld) windowsOf() string {
-	for name := range w.h2Memory.held {
+	for name := range w.inspector.h2Memory.held {
 		return name
 	}
 	return ""
@@ -217,7 +217,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		w := newInsideWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		const part = 300 << 10
-		w.bodyMemory.narrow(2*part + part/2)
+		w.shared.bodyMemory.narrow(2*part + part/2)
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
 		var sending sync.WaitGroup
 		post := func() (finish func(), answer chan reply) {
@@ -233,7 +233,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		finishFirst, first := post()
 		finishSecond, second := post()
-		w.bodyMemory.holds(t, 2*part)
+		w.shared.bodyMemory.holds(t, 2*part)
 		finishThird, third := post()
 		(<-third).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
@@ -242,9 +242,9 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		if r := <-first; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		w.bodyMemory.holds(t, part)
+		w.shared.bodyMemory.holds(t, part)
 		finishFourth, fourth := post()
-		w.bodyMemory.holds(t, 2*part)
+		w.shared.bodyMemory.holds(t, 2*part)
 		finishSecond()
 		finishFourth()
 		for _, answer := range []chan reply{second, fourth} {
@@ -253,7 +253,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		w.bodyMemory.empty(t, "after their end")
+		w.shared.bodyMemory.empty(t, "after their end")
 		if n := w.count(t, func(r egress.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
@@ -296,7 +296,7 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), r, "Content-Encoding: gzip") }()
 		send.Write(make([]byte, compressedMost+64<<10))
 		soon(t, "the body", arrived)
-		w.bodyMemory.holds(t, 0)
+		w.shared.bodyMemory.holds(t, 0)
 		send.Close()
 		if r := <-answer; r.StatusCode != 200 {
 			t.Error(r.all())

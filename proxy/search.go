@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -23,8 +22,6 @@ const (
 	unpackWork = 32
 )
 
-func newScanTurns() *turns.Turns { return turns.New(max(1, runtime.GOMAXPROCS(0)-1)) }
-
 // A search is the turns of what one flow sends. It is for one goroutine at a time.
 type scanTurn struct {
 	turns    *turns.Turns
@@ -36,7 +33,7 @@ type scanTurn struct {
 	work     int             // that was done in it
 }
 
-func (s *Server) scanTurn(wanted context.Context, flow *egress.Flow) scanTurn {
+func (s *forwarder) scanTurn(wanted context.Context, flow *egress.Flow) scanTurn {
 	return scanTurn{turns: s.scanning, patience: s.scanPatience, flow: flow, ctx: wanted}
 }
 

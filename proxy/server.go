@@ -25,44 +25,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/relay"
-	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Limits bound what a client can make the server hold. Zero fields have the
-// stated defaults.
-type Limits struct {
-	Connections int           // open at a time, over all sandboxes; 20,000. Nobody gets one more that has as many as are free
-	HeadBytes   int           // of a request or response head; 64 KiB
-	HeadFields  int           // header fields in one; 100
-	Head        time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
-	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
-	Hello       time.Duration // for them, and for a handshake on a TLS listener; 10 s
-	Idle        time.Duration // without a byte either way; 10 min
-	Lifetime    time.Duration // of a tunnel, whatever moves in it; 24 h
-}
-
-func (l Limits) filled() Limits {
-	fill(&l.Connections, 20_000)
-	fill(&l.HeadBytes, 64<<10)
-	fill(&l.HeadFields, 100)
-	fill(&l.Head, 10*time.Second)
-	fill(&l.HelloBytes, 64<<10)
-	fill(&l.Hello, 10*time.Second)
-	fill(&l.Idle, 10*time.Minute)
-	fill(&l.Lifetime, 24*time.Hour)
-	return l
-}
-
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+// Limits bound what a client can make the server hold. Zero fields have the stated defaults.
+type Limits = forwardLimits
 
 // A Server accepts on any number of listeners. Gate and Sandboxes have to be
 // set; fields may not be changed once Serve was called.
@@ -83,29 +52,19 @@ type Server struct {
 
 	start          sync.Once
 	startErr       error
-	limits         Limits
-	heads          http1.Limits
+	shared         forwarder
+	inspector      inspector
 	limitsCount    atomic.Int64 // in tunnels
 	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops          []*relay.Loop
-	readers        headReaders
-	buffers        sync.Pool     // of *[bodyBuffer]byte
-	h2Memory       memoryQuota   // of HTTP/2 inside tunnels
-	bodyMemory     memoryQuota   // of bodies that are searched before they go on
-	scanning       *turns.Turns  // of what goes up; tests may have others
 	connections    connQuota     // connections
 	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
 	lingerTime     time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
-	scanPatience   time.Duration // of a search with its turn, for tests; 0: searchPatience
-	cutting        chan struct{} // closed when Shutdown cuts what is left
 	backlogLimit   int           // of what waits at a listener that ends, for tests; 0: backlogMost
-
-	inspection atomic.Pointer[inspection]
 
 	mu             sync.Mutex // guards what follows
 	listeners      []*listener
 	stopping       bool
-	cut            bool           // cutting is closed
 	programLookups sync.WaitGroup // searches for the programs of captured connections
 	running        sync.WaitGroup // loops, and goroutines that serve a connection
 	clients        map[net.Conn]struct{}
@@ -161,7 +120,7 @@ func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
 		l := tunnelLimits{web: relay.Limits{
-			First: s.limits.Hello, FirstBytes: s.limits.HelloBytes, Idle: s.limits.Idle, Life: s.limits.Lifetime, Meter: m,
+			First: s.shared.limits.Hello, FirstBytes: s.shared.limits.HelloBytes, Idle: s.shared.limits.Idle, Life: s.shared.limits.Lifetime, Meter: m,
 		}}
 		l.other = l.web
 		l.other.ServerFirst = true
@@ -198,20 +157,11 @@ func (s *Server) register(all []*listener) bool {
 }
 
 func (s *Server) prepare() {
-	s.limits = s.Limits.filled()
-	s.heads = http1.Limits{Bytes: s.limits.HeadBytes, Fields: s.limits.HeadFields}
-	s.buffers.New = func() any { return new([bodyBuffer]byte) }
+	s.shared.prepare(s.Gate, s.Sandboxes, s.Limits)
+	s.inspector.prepare(&s.shared)
 	s.clients = map[net.Conn]struct{}{}
-	s.cutting = make(chan struct{})
-	s.h2Memory.setDefault(h2MemoryOfSandbox)
-	s.bodyMemory.setDefault(bodyMemoryOfSandbox)
-	if s.scanning == nil {
-		s.scanning = newScanTurns()
-	}
-	fill(&s.scanPatience, scanPatience)
-	s.scanPatience = min(s.scanPatience, s.limits.Idle/2) // or the wait is taken for a network that is silent
 	for _, p := range []*connQuota{&s.connections, &s.tlsConnections} {
-		p.server, p.most, p.holders = s, s.limits.Connections, map[sandbox.Holder]*connHolder{}
+		p.server, p.most, p.holders = s, s.shared.limits.Connections, map[sandbox.Holder]*connHolder{}
 	}
 	s.tlsClients, s.handshakes = map[*tlsClient]struct{}{}, map[netip.Addr][]*tlsClient{}
 	for range max(1, s.loopCount()) {
@@ -321,27 +271,15 @@ func (s *Server) release(c net.Conn, at *admission) {
 	s.connections.release(at)
 }
 
-// pause waits for d, or until Shutdown cuts what is left.
-func (s *Server) pause(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	over := time.NewTimer(d)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-s.cutting:
-	}
-}
-
 func (s *Server) closeHosted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.cut {
-		s.cut = true
-		close(s.cutting)
-	}
+	s.shared.cut()
 	for c := range s.clients {
 		c.Close()
 	}
 }
+
+// Inspect sets what the TLS of tunnels that begin from now on is inspected with. Before the first call,
+// and after Inspect(nil), tunnels that have to be inspected are closed. It is safe for concurrent use.
+func (s *Server) Inspect(i *Inspection) { s.inspector.Inspect(i) }

@@ -21,19 +21,6 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Replies of RFC 1928 §6, and the method that means none.
-const (
-	socksOK         = 0
-	socksFailure    = 1
-	socksRefused    = 2
-	socksNetwork    = 3
-	socksHost       = 4
-	socksConnection = 5
-	socksCommand    = 7
-	socksAddress    = 8
-	socksNoMethod   = 0xff
-)
-
 var (
 	errSOCKSCommand  = errors.New("only CONNECT of SOCKS5 is served, not BIND or UDP ASSOCIATE")
 	errSOCKSReserved = errors.New("the reserved byte of a SOCKS5 request is not 0") // RFC 1928 §4
@@ -54,9 +41,9 @@ func (socksReplier) refusal(r *egress.Refusal) []byte {
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
 // takes over there: it is never asked to resolve, dial or carry.
-func (s *Server) serveSOCKS(h *client) {
-	v := &socksHandshake{client: h, greeting: greeting(h.first)}
-	h.deadline(s.limits.Head)
+func (h *hosted) serveSOCKS() {
+	v := &socksHandshake{hosted: h, greeting: greeting(h.first)}
+	h.deadline(h.server.shared.limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
 		socks5.WithResolver(noResolver{}),
@@ -64,7 +51,7 @@ func (s *Server) serveSOCKS(h *client) {
 		socks5.WithBindHandle(v.unsupported),
 		socks5.WithAssociateHandle(v.unsupported),
 	)
-	err := server.ServeConn(socksConn{h.conn, h})
+	err := server.ServeConn(socksConn{h.conn, &h.client})
 	if err != nil && !v.recorded {
 		v.failed(err)
 	}
@@ -87,7 +74,7 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 
 // A socksVisit is one client on its way to a tunnel.
 type socksHandshake struct {
-	*client
+	*hosted
 	greeting []byte // its first bytes, which hold no password
 	recorded bool   // what became of it
 }
@@ -117,8 +104,8 @@ func (v *socksHandshake) Valid(user, password, _ string) bool {
 	}
 	v.unknown(sandbox.ErrUnknown)
 	delay := v.server.Sandboxes.Failed(v.peer, time.Now())
-	v.deadline(delay + v.server.limits.Head)
-	v.server.pause(delay)
+	v.deadline(delay + v.server.shared.limits.Head)
+	v.server.shared.pause(delay)
 	return false
 }
 
@@ -158,7 +145,7 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 	ctx := v.context()
 	defer ctx.release()
 	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
-	v.deadline(v.server.limits.Head) // a person may have been waited for
+	v.deadline(v.server.shared.limits.Head) // a person may have been waited for
 	if err != nil {
 		_, err = w.Write(socksReplier{}.refusal(asRefusal(err)))
 		return err

@@ -111,7 +111,7 @@ func (c *conn) direct(in *listener, lost error) {
 	case synthetic && name == "":
 		c.refuse(gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}, policy.AddressDenied, "the address stands for no name, or no longer; ask for the name again"))
 	case web(to.Port()):
-		c.look(c.server.limits.Hello)
+		c.look(c.server.shared.limits.Hello)
 	case name != "":
 		c.askCaptured()
 	default:
@@ -174,7 +174,7 @@ func (c *conn) byAnswer() {
 		c.askCaptured()
 		return
 	}
-	c.look(c.server.limits.Hello)
+	c.look(c.server.shared.limits.Hello)
 }
 
 // serverFirst reports whether clients of a port wait for its server, or ask it in
@@ -234,7 +234,7 @@ func (c *conn) understandTLS(b []byte, final bool) bool {
 		c.hello = new(sniff.Assembler)
 	}
 	hello, err := c.hello.Parse(b)
-	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.limits.HelloBytes, len(c.loop.Scratch())) {
+	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.shared.limits.HelloBytes, len(c.loop.Scratch())) {
 		return false
 	}
 	c.hello = nil
@@ -255,7 +255,7 @@ func (c *conn) understandTLS(b []byte, final bool) bool {
 }
 
 func (c *conn) understandHTTP(b []byte, final bool) bool {
-	req, _, err := http1.ParseRequest(b, c.server.heads)
+	req, _, err := http1.ParseRequest(b, c.server.shared.heads)
 	if errors.Is(err, http1.ErrShort) && !final {
 		return false
 	}
@@ -314,14 +314,14 @@ func (c *conn) askCaptured() {
 func (c *conn) serveCapturedHTTP() {
 	k := c.captured
 	to := c.destination()
-	c.onGoroutine(nil, func(h *client) {
+	c.onGoroutine(nil, func(h *hosted) {
 		h.via = policy.ViaTransparent
 		if k.name != "" {
 			h.tunnelTo = &to
 		} else {
 			h.capturedTo = &to
 		}
-		c.server.serveHTTP(h)
+		h.serveH1()
 	})
 }
 
@@ -336,7 +336,7 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	case c.captured.timedOut: // and is not waited for twice
 		c.lookAt(0, true)
 	case web(port):
-		c.look(c.server.limits.Hello)
+		c.look(c.server.shared.limits.Hello)
 	default:
 		c.look(denyLooks)
 	}
@@ -346,10 +346,10 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 func (c *conn) denyCaptured() {
 	k := c.captured
 	byPolicy := answerTo(k.refused.Decision.Class).status < 500
-	with := c.server.inspection.Load()
+	page := c.server.inspector.page(k.refused)
 	switch {
-	case k.seen == sniff.TLS && with != nil:
-		c.onGoroutine(nil, func(h *client) { h.showPage(with, k.refused) })
+	case k.seen == sniff.TLS && page != nil:
+		c.onGoroutine(nil, func(h *hosted) { page(&h.client) })
 	case k.seen == sniff.TLS && byPolicy:
 		c.farewell(accessDenied, k.refused)
 	case k.seen == sniff.HTTP1:

@@ -81,7 +81,7 @@ func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
 func (v *h1Conn) carry(x *exchange) {
 	if v.tunnel != nil {
 		v.both(x)
-		x.end.Outcome = v.tunnel.outcome(x.end.Outcome)
+		x.end.Outcome = v.tunnel.Outcome(x.end.Outcome)
 		return
 	}
 	tooOld := time.AfterFunc(v.server.limits.Lifetime, func() { v.windDown(errTooOld) })

@@ -217,7 +217,7 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, visitor := net.Pipe()
 		far, origin := net.Pipe()
-		v := &h1Conn{client: &client{server: w.Server, conn: inner}, in: bufio.NewReader(inner), up: upstream{conn: far, in: bufio.NewReader(far)}}
+		v := &h1Conn{client: &client{server: &w.shared, conn: inner}, in: bufio.NewReader(inner), up: h1Upstream{conn: far, in: bufio.NewReader(far)}}
 		v.ctx, v.cancel = context.WithCancel(t.Context())
 		defer v.cancel()
 		visitor.Close()

@@ -31,7 +31,7 @@ func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 		return relay.More, nil
 	case c.preamble == nil:
 		w := new(preamble)
-		w.pause = c.loop.After(min(preamblePause, c.server.limits.Hello/2), func() {
+		w.pause = c.loop.After(min(preamblePause, c.server.shared.limits.Hello/2), func() {
 			w.paused = true
 			c.tunnel.Again()
 		})
