@@ -38,7 +38,7 @@ check: ## format, vet, staticcheck and actionlint: seconds, not minutes
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
-	go tool -modfile=tools/go.mod actionlint integrate/github.yml
+	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml
 
 race: ## unit and script tests with the race detector
 	GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)

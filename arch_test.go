@@ -21,8 +21,11 @@ const module = "github.com/egressd/egressd/"
 // floors gives each package its floor: that of the longest row that it is, or is below. A package
 // imports packages of lower floors, and none of its own floor.
 var floors = map[string]int{
-	"internal": 0, "integrations": 0,
-	"policy": 1, "audit": 1, "certs": 1, "integrate": 1,
+	"internal": 0,
+	"policy":   1, "audit": 1, "certs": 1,
+	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/importer": 2,
+	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
+	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2,
 	"egress": 3, "rego/bundle": 3,
 	"proxy": 4, "dns": 4, "admin": 4, "logs": 4, "config": 4,
@@ -43,10 +46,9 @@ var floors = map[string]int{
 
 // stairs are imports within one floor, each for a reason.
 var stairs = map[string]string{
-	"internal/ahead internal/threads":     "the first process is started with the threads' help",
-	"internal/stage internal/ahead":       "the inside of a jail says that it is there",
-	"internal/stage internal/threads":     "the same",
-	"integrate integrations/devcontainer": "the Feature's files",
+	"internal/ahead internal/threads": "the first process is started with the threads' help",
+	"internal/stage internal/ahead":   "the inside of a jail says that it is there",
+	"internal/stage internal/threads": "the same",
 }
 
 // owners says which one package imports each third-party module; what belongs to
@@ -64,8 +66,8 @@ var owners = map[string]string{
 	"golang.org/x/net/idna":                   "policy",
 	"golang.org/x/net/publicsuffix":           "policy",
 	"github.com/miekg/dns":                    "dns",
-	"github.com/pelletier/go-toml/v2":         "integrate",
-	"github.com/tailscale/hujson":             "integrate",
+	"github.com/pelletier/go-toml/v2":         "integrations/codex",
+	"github.com/tailscale/hujson":             "integrations/jsonc",
 	"github.com/open-policy-agent/opa":        "rego",
 	"github.com/yashtewari/glob-intersection": "rego",
 	"github.com/hashicorp/golang-lru/v2":      "dns",
@@ -78,7 +80,7 @@ var owners = map[string]string{
 // guests are packages that import a module of another's, each for a reason.
 var guests = map[string]string{
 	"dns golang.org/x/sys/unix":                        "the number of sendmmsg(2), which package syscall does not have everywhere",
-	"integrate go.yaml.in/yaml/v3":                     "compose files are YAML, and no policies",
+	"integrations/compose go.yaml.in/yaml/v3":          "compose files are YAML, and no policies",
 	"internal/lab/witness golang.org/x/mod/sumdb/note": "a witness for tests, which shares no code with package audit",
 	"internal/lab/witness golang.org/x/mod/sumdb/tlog": "the same",
 	"internal/confined golang.org/x/sys/unix":          "numbers of system calls and capabilities",

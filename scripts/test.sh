@@ -69,7 +69,7 @@ lint() {
 	(cd bench/peers && go vet ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
-	go tool -modfile=tools/go.mod actionlint integrate/github.yml
+	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml
 }
 export -f lint
 beside lint 10 bash -euo pipefail -c lint

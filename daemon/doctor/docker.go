@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -20,7 +20,7 @@ type containerLook struct {
 	Container dockerContainer
 	Networks  []dockerNetwork
 
-	rules     string                         // of the table of integrate.HostRules, as nft prints it
+	rules     string                         // of the table of sidecar.HostRules, as nft prints it
 	addresses func(string) ([]string, error) // of an interface of this host
 }
 
@@ -238,8 +238,8 @@ func (l *containerLook) host() Finding {
 		switch {
 		case err != nil:
 			return Finding{check, "whether this host has an address in the network " + n.Name + " cannot be told here: " + err.Error(), "egressd doctor --container, on the host of the engine"}
-		case len(addresses) > 0 && !(strings.HasPrefix(bridge, integrate.BridgePrefix) && dropsFromSandboxes(l.rules)):
-			return Finding{check, "this host is " + strings.Join(addresses, ", ") + " in the network " + n.Name + ": what listens on its 0.0.0.0 can be reached", byInit + "; on an engine before 23, echo '" + integrate.HostRules + "' | nft -f -"}
+		case len(addresses) > 0 && !(strings.HasPrefix(bridge, sidecar.BridgePrefix) && dropsFromSandboxes(l.rules)):
+			return Finding{check, "this host is " + strings.Join(addresses, ", ") + " in the network " + n.Name + ": what listens on its 0.0.0.0 can be reached", byInit + "; on an engine before 23, echo '" + sidecar.HostRules + "' | nft -f -"}
 		}
 	}
 	return Finding{Check: check, Says: "its services are out of reach"}
@@ -251,7 +251,7 @@ func dropsFromSandboxes(rules string) bool {
 	chain, _, _ = strings.Cut(chain, "}")
 	for line := range strings.Lines(chain) {
 		f := strings.Fields(line)
-		if found && len(f) > 2 && f[0] == "iifname" && f[1] == `"`+integrate.BridgePrefix+`*"` && f[len(f)-1] == "drop" {
+		if found && len(f) > 2 && f[0] == "iifname" && f[1] == `"`+sidecar.BridgePrefix+`*"` && f[len(f)-1] == "drop" {
 			return true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/sidecar"
 )
 
 // heldContainer is one as egressd init compose has it made.
@@ -87,7 +87,7 @@ func TestDoctorFindsTrapsOfDocker(t *testing.T) {
 	}
 	l = heldContainer()
 	l.at("10.140.16.1")
-	l.rules = strings.NewReplacer("{", "{\n", ";", "\n").Replace(integrate.HostRules)
+	l.rules = strings.NewReplacer("{", "{\n", ";", "\n").Replace(sidecar.HostRules)
 	if got := said(l, cfg(plain)); strings.Contains(got, "✗") {
 		t.Errorf("with the rules of the host:\n%s", got)
 	}

@@ -1,5 +1,3 @@
-// Package devcontainer holds the Feature of dev containers, so that a command without
-// files beside it can write it into a repository.
 package devcontainer
 
 import (

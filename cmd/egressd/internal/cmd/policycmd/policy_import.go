@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/importer"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -41,8 +41,8 @@ A setting about destinations that is not known is an error.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "the `KIND` of settings: "+strings.Join(integrate.Importers(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(integrate.Importers(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.from, "from", "", "the `KIND` of settings: "+strings.Join(importer.Kinds(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(importer.Kinds(), cobra.ShellCompDirectiveNoFileComp))
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
@@ -60,14 +60,14 @@ type imported struct {
 }
 
 func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
-	if !slices.Contains(integrate.Importers(), o.from) {
-		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(integrate.Importers(), ", ")), "egressd policy import --from claude FILE")
+	if !slices.Contains(importer.Kinds(), o.from) {
+		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(importer.Kinds(), ", ")), "egressd policy import --from claude FILE")
 	}
 	text, err := durable.Plain(path, 1<<20)
 	if err != nil {
 		return hint.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
-	in, err := integrate.ReadSettings(o.from, text)
+	in, err := importer.Read(o.from, text)
 	if err != nil {
 		return hint.Failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
 	}
@@ -90,7 +90,7 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	return nil
 }
 
-func importedPolicy(from string, in *integrate.Import) string {
+func importedPolicy(from string, in *importer.Import) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# From the settings of %s, by egressd policy import.\nversion: 1\n", from)
 	if in.AllowDefault {

@@ -45,7 +45,7 @@ With claude or codex it has that program use egressd instead.`,
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
 	cli.JsonFlag(cmd, &o.json)
-	for _, i := range integrations {
+	for _, i := range programs {
 		cmd.AddCommand(newIntegrationCommand(i))
 	}
 	cmd.AddCommand(newInitSystemdCommand(), newInitK8sCommand(), newInitGitHubCommand(), newInitComposeCommand(), newInitDockerCommand(), newInitDevContainerCommand(), newInitBubblewrapCommand())

@@ -7,7 +7,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/bubblewrap"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -46,7 +47,7 @@ needs no bwrap, and hides the sockets of the machine's services too.`,
 	return cmd
 }
 
-func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error) {
+func bubblewrapFor(configFile, name, path string) (set integrations.Set, err error) {
 	c, err := config.Load(configFile)
 	if err != nil {
 		return set, err
@@ -62,7 +63,7 @@ func bubblewrapFor(configFile, name, path string) (set integrate.Set, err error)
 		return set, err
 	}
 	socket, missing := doorOf(c, name)
-	set = integrate.Bubblewrap(path, name, shell.Word(program), shell.Word(socket))
+	set = bubblewrap.Files(path, name, shell.Word(program), shell.Word(socket))
 	if missing != "" {
 		set.Notes = append([]string{"in " + c.Path + ", under sandboxes: " + missing}, set.Notes...)
 	}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/compose"
+	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -63,8 +65,8 @@ type composeOptions struct {
 	together     bool
 }
 
-func (o *composeOptions) plan() (set integrate.Set, err error) {
-	file, err := integrate.ReadCompose(o.file)
+func (o *composeOptions) plan() (set integrations.Set, err error) {
+	file, err := compose.Read(o.file)
 	if err != nil {
 		return set, hint.Failed(err, "egressd init compose -f FILE")
 	}
@@ -73,7 +75,7 @@ func (o *composeOptions) plan() (set integrate.Set, err error) {
 	if err != nil {
 		return set, err
 	}
-	c := integrate.Compose{File: file, Path: o.output, Together: o.together, Variables: composeVariables}
+	c := compose.Compose{File: file, Path: o.output, Together: o.together, Variables: composeVariables}
 	if c.Path == "" {
 		c.Path = filepath.Join(dir, "compose.egressd.yaml")
 	}
@@ -87,7 +89,7 @@ func (o *composeOptions) plan() (set integrate.Set, err error) {
 }
 
 // held are the services that get a network of egressd's.
-func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err error) {
+func (o *composeOptions) held(file *compose.File) (names []string, err error) {
 	var all []string
 	for i := range file.Services {
 		all = append(all, file.Services[i].Name)
@@ -121,10 +123,10 @@ func (o *composeOptions) held(file *integrate.ComposeFile) (names []string, err 
 }
 
 // composeVariables are those of egressd env.
-func composeVariables(proxy string) (all []integrate.Variable, err error) {
+func composeVariables(proxy string) (all []integrations.Variable, err error) {
 	vars, _, err := environ.ForProxy(proxy, nil)
 	for _, v := range vars {
-		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
+		all = append(all, integrations.Variable{Name: v.Name, Value: v.Value})
 	}
 	return all, err
 }
@@ -147,11 +149,11 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 }
 
 // sidecar is egressd in front of names, for a project in dir.
-func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integrate.Sidecar, err error) {
+func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar.Sidecar, err error) {
 	if err := checkImage(o.image, o.command); err != nil {
 		return s, err
 	}
-	s = integrate.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
+	s = sidecar.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
 	if s.Folder, err = o.policyFolder(s.Project); err != nil {
 		return s, err
 	}
@@ -163,7 +165,7 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s integra
 		if name == "egressd" || plainWord(name) != name {
 			return s, hint.Failed(fmt.Errorf("%s: a sandbox cannot be called that", printable.Text(name)), o.command+" with another name")
 		}
-		s.Held = append(s.Held, integrate.Held{Name: name, Subnet: subnets[i]})
+		s.Held = append(s.Held, sidecar.Held{Name: name, Subnet: subnets[i]})
 	}
 	return s, o.divide(&s)
 }
@@ -188,7 +190,7 @@ func plainWord(text string) string {
 
 // divide has --allow count for all, or for one. Where it counts for one, each has a list of
 // its own.
-func (o *sidecarOptions) divide(s *integrate.Sidecar) error {
+func (o *sidecarOptions) divide(s *sidecar.Sidecar) error {
 	own := make(map[string][]string)
 	var all []string
 	for _, one := range o.allow {
@@ -229,7 +231,7 @@ func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error)
 		pool, err := netip.ParsePrefix(o.subnet)
 		if err == nil {
 			var all []netip.Prefix
-			if all, err = integrate.Subnets(pool, count); err == nil {
+			if all, err = sidecar.Subnets(pool, count); err == nil {
 				return all, nil
 			}
 		}
@@ -239,8 +241,8 @@ func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error)
 	if err != nil {
 		return nil, hint.Failed(err, next)
 	}
-	for _, pool := range integrate.Pools(word) {
-		all, err := integrate.Subnets(pool, count)
+	for _, pool := range sidecar.Pools(word) {
+		all, err := sidecar.Subnets(pool, count)
 		if err != nil {
 			return nil, hint.Failed(err, o.command+" --subnet 10.128.0.0/16")
 		}
@@ -264,7 +266,7 @@ func hostPrefixes() (all []netip.Prefix, err error) {
 }
 
 // keepPolicy leaves out a policy that is there and that fits: it is the operator's.
-func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (integrate.Set, error) {
+func (o *sidecarOptions) keepPolicy(set integrations.Set, s *sidecar.Sidecar) (integrations.Set, error) {
 	path := s.PolicyPath()
 	text, err := config.Read(path)
 	if errors.Is(err, fs.ErrNotExist) || o.print {
@@ -282,7 +284,7 @@ func (o *sidecarOptions) keepPolicy(set integrate.Set, s *integrate.Sidecar) (in
 			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+shell.Word(path)+" "+shell.Word(path+".old"))
 		}
 	}
-	set.Files = slices.DeleteFunc(set.Files, func(f integrate.Made) bool { return f.Path == path })
+	set.Files = slices.DeleteFunc(set.Files, func(f integrations.Made) bool { return f.Path == path })
 	set.Notes = append([]string{path + " is there and left as it is" + o.unheard()}, set.Notes...)
 	return set, nil
 }
@@ -295,7 +297,7 @@ func (o *sidecarOptions) unheard() string {
 }
 
 // missingIn is what a policy lacks for a sandbox, or "".
-func missingIn(file *policy.File, h integrate.Held) string {
+func missingIn(file *policy.File, h sidecar.Held) string {
 	proxy, names := h.Self().String()+":3128", h.Self().String()+":53"
 	switch {
 	case !slices.Contains(file.Listen.Proxy, proxy):

@@ -10,7 +10,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/devcontainer"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -73,7 +74,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	plan, err := integrate.DevContainers(settings)
+	plan, err := devcontainer.Merge(settings)
 	if err != nil {
 		return o.refused(err)
 	}
@@ -98,7 +99,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 }
 
 func (o *devContainerOptions) refused(err error) error {
-	var boundary *integrate.BoundaryError
+	var boundary *devcontainer.BoundaryError
 	if errors.As(err, &boundary) {
 		return hint.Failed(err, boundary.Instead)
 	}
@@ -107,7 +108,7 @@ func (o *devContainerOptions) refused(err error) error {
 
 // settings is what the container is to be told. missing is what the policy lacks for
 // it, as text of YAML.
-func (o *devContainerOptions) settings(c *config.Config) (d integrate.DevContainer, missing string, err error) {
+func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options, missing string, err error) {
 	if d.Folder, err = filepath.Abs(o.workspace); err != nil {
 		return d, "", err
 	}
@@ -153,7 +154,7 @@ func doorOf(c *config.Config, name string) (socket, missing string) {
 
 // variables are those of every process of the container: those that start later have
 // nothing of what the first one was told.
-func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Variable, err error) {
+func (o *devContainerOptions) variables(c *config.Config) (all []integrations.Variable, err error) {
 	var vars []environ.Variable
 	if !o.transparent {
 		if vars, _, err = environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
@@ -164,16 +165,16 @@ func (o *devContainerOptions) variables(c *config.Config) (all []integrate.Varia
 		return nil, hint.Misused(err, "egressd policy check --config "+shell.Word(c.Path))
 	}
 	if c.Inspects() {
-		vars = append(vars, environ.ForTrust(integrate.DevContainerCA)...)
+		vars = append(vars, environ.ForTrust(devcontainer.TrustBundle)...)
 	}
 	for _, v := range vars {
-		all = append(all, integrate.Variable{Name: v.Name, Value: v.Value})
+		all = append(all, integrations.Variable{Name: v.Name, Value: v.Value})
 	}
 	return all, nil
 }
 
 // show prints what is to change, and says whether anything is.
-func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (changed bool, err error) {
+func (o *devContainerOptions) show(stdout io.Writer, plan *integrations.Plan) (changed bool, err error) {
 	if o.print && !o.json {
 		_, err := stdout.Write(plan.File.New)
 		return false, err
@@ -191,7 +192,7 @@ func (o *devContainerOptions) show(stdout io.Writer, plan *integrate.Plan) (chan
 			return false, hint.Failed(err, o.command()+" --workspace FOLDER, one of yours")
 		}
 		if old == nil || string(old) != f.Text {
-			text.WriteString(o.difference(&integrate.File{Path: f.Path, Old: old, New: []byte(f.Text)}))
+			text.WriteString(o.difference(&integrations.File{Path: f.Path, Old: old, New: []byte(f.Text)}))
 		}
 	}
 	changed = text.Len() > 0
@@ -216,11 +217,11 @@ func (o *devContainerOptions) copied() string {
 	if err != nil {
 		folder = o.workspace
 	}
-	return integrate.FeatureProgram(folder)
+	return devcontainer.FeatureProgram(folder)
 }
 
 // write writes the settings last, so that they never name what is not there.
-func (o *devContainerOptions) write(plan *integrate.Plan) error {
+func (o *devContainerOptions) write(plan *integrations.Plan) error {
 	for _, f := range plan.Beside {
 		if err := writePlanned(f); err != nil {
 			return err
@@ -245,7 +246,7 @@ type devContained struct {
 	Policy  string   `json:"policy,omitempty"` // what it lacks
 }
 
-func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, plan *integrate.Plan, wrote bool, missing string) error {
+func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, plan *integrations.Plan, wrote bool, missing string) error {
 	if o.json {
 		said := devContained{integrated: integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes}, Sandbox: o.sandbox, Policy: missing}
 		for _, f := range plan.Beside {

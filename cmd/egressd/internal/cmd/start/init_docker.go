@@ -3,7 +3,8 @@ package start
 import (
 	"path/filepath"
 
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/docker"
 	"github.com/spf13/cobra"
 )
 
@@ -51,7 +52,7 @@ type dockerInitOptions struct {
 	project string
 }
 
-func (o *dockerInitOptions) plan(names []string) (set integrate.Set, err error) {
+func (o *dockerInitOptions) plan(names []string) (set integrations.Set, err error) {
 	if len(names) == 0 {
 		names = []string{"agent"}
 	}
@@ -59,7 +60,7 @@ func (o *dockerInitOptions) plan(names []string) (set integrate.Set, err error) 
 	if err != nil {
 		return set, err
 	}
-	d := integrate.Docker{Variables: composeVariables}
+	d := docker.Docker{Variables: composeVariables}
 	if d.Sidecar, err = o.sidecar(o.project, filepath.Clean(folder), names); err != nil {
 		return set, err
 	}

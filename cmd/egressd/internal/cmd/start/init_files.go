@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -39,8 +39,8 @@ type plannedFile struct {
 
 // carryOut shows what a plan changes, and writes it: all of it, or nothing where a
 // file is there that differs.
-func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) error {
-	var changed []integrate.Made
+func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrations.Set) error {
+	var changed []integrations.Made
 	var there []string
 	for _, f := range plan.Files {
 		old, err := durable.Plain(f.Path, maxThere)
@@ -73,7 +73,7 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrate.Set) err
 	return o.done(stdout, stderr, plan, changed)
 }
 
-func (o *planOptions) preview(w io.Writer, f integrate.Made, old string, exists bool) error {
+func (o *planOptions) preview(w io.Writer, f integrations.Made, old string, exists bool) error {
 	if o.json || o.print {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (o *planOptions) preview(w io.Writer, f integrate.Made, old string, exists 
 
 // show prints the files, each after a comment with its path where there is more than
 // one.
-func (o *planOptions) show(w io.Writer, plan integrate.Set) error {
+func (o *planOptions) show(w io.Writer, plan integrations.Set) error {
 	for _, f := range plan.Files {
 		if o.json {
 			if err := cli.PrintJSON(w, plannedFile{Path: f.Path, Text: f.Text}); err != nil {
@@ -105,14 +105,14 @@ func (o *planOptions) show(w io.Writer, plan integrate.Set) error {
 	return nil
 }
 
-func writePlanned(f integrate.Made) error {
+func writePlanned(f integrations.Made) error {
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 		return err
 	}
 	return durable.Replace(f.Path, []byte(f.Text), f.Mode)
 }
 
-func (o *planOptions) done(stdout, stderr io.Writer, plan integrate.Set, changed []integrate.Made) error {
+func (o *planOptions) done(stdout, stderr io.Writer, plan integrations.Set, changed []integrations.Made) error {
 	if o.json {
 		for _, f := range changed {
 			if err := cli.PrintJSON(stdout, plannedFile{Path: f.Path, Written: true}); err != nil {

@@ -2,7 +2,7 @@ package start
 
 import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/github"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +18,7 @@ writes, as a difference, and replaces nothing without --force.`,
 		Example: "  egressd init github",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.GitHub(path))
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), github.Files(path))
 		},
 	}
 	cmd.Flags().StringVarP(&path, "output", "o", ".github/workflows/egressd.yml", "`FILE` to write")

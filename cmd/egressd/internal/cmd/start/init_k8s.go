@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/k8s"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/spf13/cobra"
 )
@@ -27,7 +27,7 @@ as a difference, and replaces nothing without --force.`,
 			if err := checkImage(image, "egressd init k8s"); err != nil {
 				return err
 			}
-			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Kubernetes(path, image))
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), k8s.Files(path, image))
 		},
 	}
 	cmd.Flags().StringVarP(&path, "output", "o", "agent.yaml", "`FILE` to write")

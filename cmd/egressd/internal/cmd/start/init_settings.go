@@ -15,7 +15,9 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/claude"
+	"github.com/egressd/egressd/integrations/codex"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -31,11 +33,11 @@ type integration struct {
 	path func(project bool) (string, error)
 	// projects says that a project can have settings of its own.
 	projects bool
-	plan     func(path, address string) (*integrate.Plan, error)
+	plan     func(path, address string) (*integrations.Plan, error)
 }
 
-// integrations are what init can write besides a policy.
-var integrations = []integration{
+// programs are those whose settings init can change.
+var programs = []integration{
 	{
 		name: "claude", short: "Have Claude Code's sandbox use egressd", projects: true,
 		long: `Init claude sets sandbox.enabled, sandbox.network.httpProxyPort and
@@ -148,8 +150,8 @@ func (o *integrationOptions) address() (string, error) {
 }
 
 func (o *integrationOptions) refused(err error) error {
-	var conflict *integrate.ConflictError
-	var shape *integrate.ShapeError
+	var conflict *integrations.ConflictError
+	var shape *integrations.ShapeError
 	switch {
 	case errors.As(err, &conflict):
 		return hint.Failed(err, "change or remove it there if that is what you want, then "+o.command())
@@ -160,7 +162,7 @@ func (o *integrationOptions) refused(err error) error {
 	}
 }
 
-func (o *integrationOptions) difference(file *integrate.File) string {
+func (o *integrationOptions) difference(file *integrations.File) string {
 	name := file.Path
 	if file.Old == nil {
 		name = os.DevNull
@@ -197,7 +199,7 @@ func isTerminal(stream any) bool {
 
 // replaceSettings writes the file in one step, with the mode that it has, unless it is not
 // what was shown any more.
-func replaceSettings(file *integrate.File) error {
+func replaceSettings(file *integrations.File) error {
 	mode := fs.FileMode(0o600)
 	now, err := durable.Plain(file.Path, maxThere)
 	switch {
@@ -227,7 +229,7 @@ type integrated struct {
 	Notes   []string `json:"notes"`
 }
 
-func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrate.Plan, wrote bool) error {
+func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrations.Plan, wrote bool) error {
 	if o.json {
 		return cli.PrintJSON(stdout, integrated{plan.File.Path, wrote, string(plan.File.New), plan.Notes})
 	}
@@ -292,7 +294,7 @@ func claudePath(project bool) (string, error) {
 
 func codexPath(bool) (string, error) { return settingsPath("CODEX_HOME", ".codex", "config.toml") }
 
-func planClaude(path, address string) (*integrate.Plan, error) {
+func planClaude(path, address string) (*integrations.Plan, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -304,17 +306,17 @@ func planClaude(path, address string) (*integrate.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return integrate.Claude(path, uint16(number))
+	return claude.Merge(path, uint16(number))
 }
 
-func planCodex(path, address string) (*integrate.Plan, error) {
+func planCodex(path, address string) (*integrations.Plan, error) {
 	vars, _, err := environ.ForProxy(address, nil)
 	if err != nil {
 		return nil, err
 	}
-	variables := make([]integrate.Variable, len(vars))
+	variables := make([]integrations.Variable, len(vars))
 	for i, v := range vars {
-		variables[i] = integrate.Variable{Name: v.Name, Value: v.Value}
+		variables[i] = integrations.Variable{Name: v.Name, Value: v.Value}
 	}
-	return integrate.Codex(path, variables)
+	return codex.Merge(path, variables)
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/devcontainer"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,7 +45,7 @@ func TestOnATerminalSomebodyIsAsked(t *testing.T) {
 		if _, err := person.WriteString(typed); err != nil {
 			t.Fatal(err)
 		}
-		o := integrationOptions{of: integrations[0], listen: "127.0.0.1:3128"}
+		o := integrationOptions{of: programs[0], listen: "127.0.0.1:3128"}
 		err := o.run(program, program, program)
 		_, missing := os.Stat(filepath.Join(os.Getenv("HOME"), ".claude", "settings.json"))
 		if (err == nil) != want || (missing == nil) != want {
@@ -63,7 +64,7 @@ func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	o := integrationOptions{of: integrations[0]}
+	o := integrationOptions{of: programs[0]}
 	if o.agreed(null, program) == nil || o.agreed(program, null) == nil {
 		t.Error("it was taken for a yes")
 	}
@@ -82,22 +83,22 @@ func TestNobodyIsWaitedFor(t *testing.T) {
 	}
 	claude := fifo(".claude", "settings.json")
 	container := fifo("a", ".devcontainer", "devcontainer.json")
-	compose := fifo("compose.yaml")
+	composeFile := fifo("compose.yaml")
 	planned := planOptions{}
 	for name, try := range map[string]func() error{
 		"init claude": func() error {
-			o := integrationOptions{of: integrations[0], listen: "127.0.0.1:3128", project: true}
+			o := integrationOptions{of: programs[0], listen: "127.0.0.1:3128", project: true}
 			return o.run(nil, io.Discard, io.Discard)
 		},
-		"settings that are replaced": func() error { return replaceSettings(&integrate.File{Path: claude, Old: []byte("x")}) },
+		"settings that are replaced": func() error { return replaceSettings(&integrations.File{Path: claude, Old: []byte("x")}) },
 		"init devcontainer": func() error {
-			_, err := integrate.DevContainers(integrate.DevContainer{Folder: filepath.Join(dir, "a")})
+			_, err := devcontainer.Merge(devcontainer.Options{Folder: filepath.Join(dir, "a")})
 			return err
 		},
 		"the files of its Feature": func() error { _, err := readBeside(container); return err },
-		"init compose":             func() error { _, err := integrate.ReadCompose(dir); return err },
+		"init compose":             func() error { _, err := compose.Read(dir); return err },
 		"a file that is planned": func() error {
-			return planned.carryOut(io.Discard, io.Discard, integrate.Set{Files: []integrate.Made{{Path: compose, Text: "x"}}})
+			return planned.carryOut(io.Discard, io.Discard, integrations.Set{Files: []integrations.Made{{Path: composeFile, Text: "x"}}})
 		},
 	} {
 		if err := try(); err == nil || !strings.Contains(err.Error(), "is no plain file") {
@@ -112,7 +113,7 @@ func TestSettingsThatChangedMeanwhileStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range []string{"", "mine"} {
-		file := integrate.File{Path: path, New: []byte("new")}
+		file := integrations.File{Path: path, New: []byte("new")}
 		if old != "" {
 			file.Old = []byte(old)
 		}
@@ -120,7 +121,7 @@ func TestSettingsThatChangedMeanwhileStay(t *testing.T) {
 			t.Errorf("%q was replaced", old)
 		}
 	}
-	if err := replaceSettings(&integrate.File{Path: path, Old: []byte("theirs"), New: []byte("new")}); err != nil {
+	if err := replaceSettings(&integrations.File{Path: path, Old: []byte("theirs"), New: []byte("new")}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/integrate"
+	"github.com/egressd/egressd/integrations/systemd"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -34,7 +34,7 @@ prints what it writes, as a difference, and replaces nothing without --force.`,
 			if err != nil {
 				return err
 			}
-			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), integrate.Systemd(units))
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), systemd.Files(units))
 		},
 	}
 	cmd.Flags().StringVar(&configFile, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
@@ -45,7 +45,7 @@ prints what it writes, as a difference, and replaces nothing without --force.`,
 }
 
 // unitsFor reads what units depend on.
-func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
+func unitsFor(configFile, dir, program string) (u systemd.Units, err error) {
 	c, err := config.Load(configFile)
 	if err != nil {
 		return u, err
@@ -71,7 +71,7 @@ func unitsFor(configFile, dir, program string) (u integrate.Units, err error) {
 }
 
 // nameSockets has units name the listeners.
-func nameSockets(c *config.Config, u *integrate.Units) error {
+func nameSockets(c *config.Config, u *systemd.Units) error {
 	names := append([]string(nil), c.File.Listen.Proxy...)
 	for _, s := range c.File.Sandboxes {
 		if s.Listen != "" {
@@ -131,7 +131,7 @@ func nameSockets(c *config.Config, u *integrate.Units) error {
 }
 
 // checkNames refuses addresses that systemd would read in another way.
-func checkNames(u *integrate.Units) error {
+func checkNames(u *systemd.Units) error {
 	for _, name := range u.Proxy {
 		if at, err := netip.ParseAddrPort(name); !strings.HasPrefix(name, "/") && (err != nil || at.Addr().Zone() != "") {
 			return fmt.Errorf("%s: a unit needs an address and a port", name)

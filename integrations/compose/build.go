@@ -1,0 +1,166 @@
+package compose
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations/hostfiles"
+	"go.yaml.in/yaml/v3"
+)
+
+// A composeInput is a file or folder that Compose reads at its next start for a service.
+type composeInput struct {
+	path    string // absolute; where that is not known, as it is written
+	known   bool
+	isBuild bool // the image is built of it
+}
+
+// harmlessBuildKeys are keys of build that give it no more than the engine's network, which every
+// build has.
+var harmlessBuildKeys = strings.Fields(`additional_contexts args cache_from cache_to context dockerfile dockerfile_inline extra_hosts isolation
+	labels no_cache no_cache_filter platforms provenance pull sbom secrets shm_size tags target ulimits`)
+
+// build judges how the image of a service is made, and notes of what.
+func (j *composeJudge) build(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode {
+		j.context(n.Value, "")
+		return
+	}
+	var keys map[string]yaml.Node
+	if err := n.Decode(&keys); err != nil {
+		j.problem("has build that cannot be read: %v", err)
+		return
+	}
+	value := func(key string) *yaml.Node {
+		n := keys[key]
+		return resolved(&n)
+	}
+	for _, key := range keysIn(keys) {
+		n := value(key)
+		switch {
+		case isNothing(n) || slices.Contains(harmlessBuildKeys, key) || strings.HasPrefix(key, "x-"):
+		case key == "privileged" && n.Kind == yaml.ScalarNode && n.Value == "false":
+		case key == "network" && n.Kind == yaml.ScalarNode && slices.Contains([]string{"", "none", "default"}, n.Value):
+		case key == "privileged" || key == "network" && n.Kind == yaml.ScalarNode:
+			j.problem("has build.%s: %s", key, n.Value)
+		case key == "entitlements" || key == "ssh":
+			j.problem("has build.%s: %s", key, strings.Join(append(keysOf(n), n.Value), " "))
+		default:
+			j.problem("has build.%s, of which egressd does not know whether it leads out", key)
+		}
+	}
+	j.context(value("context").Value, value("dockerfile").Value)
+	j.moreContexts(value("additional_contexts"))
+}
+
+// context notes the folder that an image is built of, and the Dockerfile, which may lie outside of it.
+func (j *composeJudge) context(folder, dockerfile string) {
+	if isRemote(folder) {
+		return
+	}
+	context := j.input(folder, true)
+	switch {
+	case dockerfile == "":
+	case strings.HasPrefix(dockerfile, "$") || filepath.IsAbs(dockerfile):
+		j.input(dockerfile, true)
+	case context.known:
+		j.input(filepath.Join(context.path, dockerfile), true)
+	}
+}
+
+// moreContexts are NAME=PLACE in a list, or a mapping.
+func (j *composeJudge) moreContexts(n *yaml.Node) {
+	var places map[string]string
+	if n.Kind != yaml.MappingNode || n.Decode(&places) != nil {
+		places = make(map[string]string)
+		for _, one := range valuesOf(n) {
+			name, place, _ := strings.Cut(one, "=")
+			places[name] = place
+		}
+	}
+	for _, place := range places {
+		place = strings.TrimPrefix(place, "oci-layout://")
+		if !isRemote(place) && !strings.HasPrefix(place, "service:") {
+			j.input(place, true)
+		}
+	}
+}
+
+func isRemote(place string) bool {
+	return strings.Contains(place, "://") || strings.HasPrefix(place, "git@")
+}
+
+// textFiles are the files of env_file or label_file: one, or a list of names or of {path: NAME}.
+func (j *composeJudge) textFiles(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode {
+		j.input(n.Value, false)
+		return
+	}
+	for _, one := range n.Content {
+		one = resolved(one)
+		var long struct{ Path string }
+		if one.Kind == yaml.MappingNode && one.Decode(&long) == nil {
+			j.input(long.Path, false)
+			continue
+		}
+		j.input(one.Value, false)
+	}
+}
+
+func (j *composeJudge) input(place string, isBuild bool) composeInput {
+	text, known := j.expanded(place)
+	if known {
+		text = j.absolute(text)
+	}
+	in := composeInput{text, known, isBuild}
+	if !slices.Contains(j.service.inputs, in) {
+		j.service.inputs = append(j.service.inputs, in)
+	}
+	return in
+}
+
+// fed are the files which Compose reads for its services, and s can write.
+func (c *Compose) fed(s *Service) (all []string) {
+	for i := range c.File.Services {
+		for _, in := range c.File.Services[i].inputs {
+			path, can := s.writes(in)
+			if can && in.isBuild {
+				path = fmt.Sprintf("%s (%s is built of it: RUN steps of its next build have the engine's network)", path, c.File.Services[i].Name)
+			}
+			if can && !slices.Contains(all, path) {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
+}
+
+// writes reports whether a service can write a file, or some of a folder, and which of it.
+func (s *Service) writes(in composeInput) (path string, can bool) {
+	if !in.known {
+		return "", false
+	}
+	for _, mount := range s.mounts {
+		if hostfiles.InFolder(in.path, mount) {
+			return in.path, true
+		}
+		if hostfiles.InFolder(mount, in.path) {
+			return mount, true
+		}
+	}
+	return "", false
+}
+
+// unplaced are files that Compose reads and whose place its variables say.
+func (c *Compose) unplaced() (all []string) {
+	for i := range c.File.Services {
+		for _, in := range c.File.Services[i].inputs {
+			if !in.known && !slices.Contains(all, in.path) {
+				all = append(all, in.path)
+			}
+		}
+	}
+	return all
+}

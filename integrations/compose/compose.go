@@ -1,0 +1,177 @@
+// Package compose makes an override file for Compose with egressd in front of services. It reads the Compose file, and
+// refuses services that no network would hold.
+package compose
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/sidecar"
+)
+
+// A Compose is what an override file for Compose depends on.
+type Compose struct {
+	sidecar.Sidecar
+	File     *File
+	Path     string // of the override file
+	Together bool   // services stay in the network default, too
+
+	// Variables are those by which programs find the proxy at an address.
+	Variables func(proxy string) ([]integrations.Variable, error)
+}
+
+// selfService is the name of egressd's service, and of the network by which it goes out.
+const (
+	selfService = "egressd"
+	outside     = "egressd-out"
+	state       = "egressd-state"
+)
+
+// Compose returns the override file by which the held services reach egressd and nothing
+// else, and the policy. It takes Compose 1.27 or later.
+func (c *Compose) Compose() (integrations.Set, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Puts egressd in front of services of %s. Each has a network of its own, from
+# which egressd alone can be reached. It counts only where both files are given:
+#   docker compose -f %s -f %s up
+# Made by egressd init compose; the policy is %s.
+`, filepath.Base(c.File.Path), filepath.Base(c.File.Path), filepath.Base(c.Path), c.PolicyPath())
+	if c.File.Version != "" {
+		fmt.Fprintf(&b, "version: %q\n", c.File.Version)
+	}
+	b.WriteString("services:\n")
+	c.self(&b)
+	for _, h := range c.Held {
+		if err := c.service(&b, h); err != nil {
+			return integrations.Set{}, err
+		}
+	}
+	b.WriteString("networks:\n  " + outside + ": {}\n")
+	for _, h := range c.Held {
+		c.network(&b, networkName(h), fmt.Sprintf("    ipam:\n      config:\n        - {subnet: %q, ip_range: %q}\n", h.Subnet, h.Free()))
+	}
+	for _, name := range c.shared() {
+		c.network(&b, name, "")
+	}
+	b.WriteString("volumes:\n  " + state + ": {}\n")
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy()}, Notes: c.notes()}, nil
+}
+
+func networkName(h sidecar.Held) string { return "egressd-" + h.Name }
+
+// self is egressd's own service.
+func (c *Compose) self(b *strings.Builder) {
+	fmt.Fprintf(b, `  %s:
+    image: %q
+    read_only: true
+    user: "65532:65532"
+    cap_drop: ["ALL"]
+    security_opt: ["no-new-privileges:true"]
+    restart: unless-stopped
+    stop_grace_period: 15s
+`, selfService, c.Image)
+	b.WriteString("    sysctls:\n")
+	for _, s := range sidecar.Sysctls {
+		fmt.Fprintf(b, "      %s: %q\n", s.Name, s.Value)
+	}
+	fmt.Fprintf(b, "    volumes:\n      - {type: bind, source: %q, target: /etc/egressd, read_only: true}\n", inCompose(c.Folder))
+	fmt.Fprintf(b, "      - {type: volume, source: %s, target: /var/lib/egressd}\n", state)
+	fmt.Fprintf(b, "    healthcheck:\n      test: %s\n      interval: 2s\n      timeout: 10s\n      retries: 15\n", sidecar.Inline(append([]string{"CMD"}, sidecar.Healthy...)))
+	fmt.Fprintf(b, "    networks:\n      %s: {}\n", outside)
+	for _, h := range c.Held {
+		fmt.Fprintf(b, "      %s: {ipv4_address: %q}\n", networkName(h), h.Self())
+	}
+}
+
+// service is what is added to a service that is held.
+func (c *Compose) service(b *strings.Builder, h sidecar.Held) error {
+	vars, err := c.Variables(h.Proxy())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "  %s:\n    depends_on: {%s: {condition: service_healthy}}\n    networks:\n      %s: {}\n", h.Name, selfService, networkName(h))
+	if c.inDefault(h.Name) {
+		b.WriteString("      default: {}\n")
+	}
+	// What Docker's own resolver in the container does not know, it asks there.
+	fmt.Fprintf(b, "    dns: [%q]\n    dns_search: [\".\"]\n    cap_drop: %s\n    environment:\n", h.Self(), sidecar.Inline(sidecar.Dropped))
+	for _, v := range vars {
+		if strings.EqualFold(v.Name, "no_proxy") || v.Name == "npm_config_noproxy" {
+			v.Value = strings.Join(c.neighbours(h.Name), ",")
+		}
+		fmt.Fprintf(b, "      %s: %q\n", v.Name, inCompose(v.Value))
+	}
+	return nil
+}
+
+// network is a network that leads nowhere.
+func (c *Compose) network(b *strings.Builder, name, more string) {
+	fmt.Fprintf(b, "  %s:\n    internal: true\n    driver: bridge\n    driver_opts:\n", name)
+	for _, o := range []integrations.Variable{{Name: sidecar.OptionBridge, Value: c.Bridge(name)}, {Name: sidecar.OptionInhibit, Value: "true"}, {Name: sidecar.OptionIsolated, Value: "isolated"}} {
+		fmt.Fprintf(b, "      %s: %q\n", o.Name, o.Value)
+	}
+	b.WriteString(more)
+}
+
+func (c *Compose) heldNames() (all []string) {
+	for _, h := range c.Held {
+		all = append(all, h.Name)
+	}
+	return all
+}
+
+// inDefault reports whether a service stays in the network that those have who name
+// none.
+func (c *Compose) inDefault(name string) bool {
+	return c.Together && len(c.of(name).Networks) == 0
+}
+
+// networksOf are the networks of a service that are not its own alone.
+func (c *Compose) networksOf(s *Service) []string {
+	switch {
+	case s.Shares():
+		return nil
+	case len(s.Networks) > 0:
+		return s.Networks
+	case c.Together || !slices.Contains(c.heldNames(), s.Name):
+		return []string{"default"}
+	}
+	return nil
+}
+
+// shared are the networks of the file that held services stay in: an override file can
+// add networks to a service, and take none away.
+func (c *Compose) shared() (all []string) {
+	for _, h := range c.Held {
+		all = append(all, c.networksOf(c.of(h.Name))...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (c *Compose) of(name string) *Service {
+	for i := range c.File.Services {
+		if c.File.Services[i].Name == name {
+			return &c.File.Services[i]
+		}
+	}
+	return &Service{}
+}
+
+// neighbours are the services that a held one shares a network with.
+func (c *Compose) neighbours(name string) (all []string) {
+	mine := c.networksOf(c.of(name))
+	for i := range c.File.Services {
+		s := &c.File.Services[i]
+		if s.Name != name && slices.ContainsFunc(c.networksOf(s), func(n string) bool { return slices.Contains(mine, n) }) {
+			all = append(all, s.Name)
+		}
+	}
+	return all
+}
+
+// inCompose is text in which Compose replaces no variable.
+func inCompose(text string) string { return strings.ReplaceAll(text, "$", "$$") }

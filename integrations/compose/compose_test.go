@@ -1,0 +1,321 @@
+package compose
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/sidecar"
+	"go.yaml.in/yaml/v3"
+)
+
+func composeFile(t *testing.T, text string) *File {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// overridden is what Compose reads of an override file, as far as it is asked for here.
+type overridden struct {
+	Version  string
+	Services map[string]struct {
+		Networks map[string]struct {
+			Address string `yaml:"ipv4_address"`
+		}
+		DNS         []string
+		Environment map[string]string
+		CapDrop     []string                     `yaml:"cap_drop"`
+		DependsOn   map[string]map[string]string `yaml:"depends_on"`
+	}
+	Networks map[string]struct {
+		Internal bool
+		Options  map[string]string `yaml:"driver_opts"`
+	}
+}
+
+func override(t *testing.T, file *File, together bool, names ...string) (overridden, integrations.Set) {
+	t.Helper()
+	c := Compose{File: file, Path: filepath.Join(filepath.Dir(file.Path), "compose.egressd.yaml"), Together: together,
+		Sidecar: sidecar.Sidecar{Project: "app", Image: "egressd:latest", Folder: "/home/me/.config/egressd/compose/app"},
+		Variables: func(proxy string) ([]integrations.Variable, error) {
+			return []integrations.Variable{{Name: "HTTPS_PROXY", Value: "http://" + proxy}, {Name: "NO_PROXY", Value: ""}}, nil
+		}}
+	subnets, err := sidecar.Subnets(netip.MustParsePrefix("10.140.16.0/20"), len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		c.Held = append(c.Held, sidecar.Held{Name: name, Subnet: subnets[i]})
+	}
+	set, err := c.Compose()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o overridden
+	if err := yaml.Unmarshal([]byte(set.Files[0].Text), &o); err != nil {
+		t.Fatalf("%v:\n%s", err, set.Files[0].Text)
+	}
+	return o, set
+}
+
+const twoServices = "version: '3.8'\nservices:\n  web: {image: a, ports: ['80:80']}\n  worker: {image: b, volumes: ['.:/src', 'data:/data', './x:/x:ro']}\n"
+
+func TestComposeGivesEachServiceANetwork(t *testing.T) {
+	o, set := override(t, composeFile(t, twoServices), false, "web", "worker")
+	if o.Version != "3.8" {
+		t.Errorf("version %q: docker-compose takes no two of them", o.Version)
+	}
+	for name, self := range map[string]string{"web": "10.140.16.2", "worker": "10.140.16.66"} {
+		network := "egressd-" + name
+		s := o.Services[name]
+		if len(s.Networks) != 1 || o.Services["egressd"].Networks[network].Address != self || !slices.Equal(s.DNS, []string{self}) {
+			t.Errorf("%s has the networks %v and asks %v", name, s.Networks, s.DNS)
+		}
+		if s.Environment["HTTPS_PROXY"] != "http://"+self+":3128" || s.DependsOn["egressd"]["condition"] != "service_healthy" || !slices.Contains(s.CapDrop, "NET_RAW") {
+			t.Errorf("%s is %+v", name, s)
+		}
+		n := o.Networks[network]
+		if bridge := n.Options[sidecar.OptionBridge]; !n.Internal || n.Options[sidecar.OptionInhibit] != "true" || n.Options[sidecar.OptionIsolated] != "isolated" || len(bridge) > 15 || !strings.HasPrefix(bridge, sidecar.BridgePrefix) {
+			t.Errorf("the network of %s is %+v", name, n)
+		}
+		if !strings.Contains(set.Files[1].Text, "{name: "+name+", source: [") || !strings.Contains(set.Files[1].Text, self+":53") {
+			t.Errorf("the policy has no %s:\n%s", name, set.Files[1].Text)
+		}
+	}
+	if o.Networks["egressd-web"].Options[sidecar.OptionBridge] == o.Networks["egressd-worker"].Options[sidecar.OptionBridge] {
+		t.Error("two networks are one interface")
+	}
+	if _, there := o.Networks["default"]; there || o.Networks[outside].Internal {
+		t.Errorf("networks %v", o.Networks)
+	}
+	notes := strings.Join(set.Notes, "\n")
+	for _, want := range []string{"ports of web are not published", "worker can write ", "COMPOSE_FILE=compose.yaml:compose.egressd.yaml"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("nothing says %q:\n%s", want, notes)
+		}
+	}
+	if link := "worker can put a link in the place of " + filepath.Join(filepath.Dir(set.Files[0].Path), "x") + ","; !strings.Contains(notes, link) {
+		t.Errorf("nothing says %q:\n%s", link, notes)
+	}
+	if strings.Contains(notes, "web can write") {
+		t.Errorf("web mounts nothing:\n%s", notes)
+	}
+}
+
+// An override file takes no network away: those that a service names have to lead nowhere.
+func TestComposeClosesNetworksThatStay(t *testing.T) {
+	file := composeFile(t, "services:\n  a: {networks: [back]}\n  b: {networks: {back: {}, front: {}}}\n  c: {}\nnetworks: {back: {}, front: {}}\n")
+	o, set := override(t, file, false, "a")
+	if !o.Networks["back"].Internal || o.Networks["back"].Options[sidecar.OptionInhibit] != "true" {
+		t.Errorf("back is %+v", o.Networks["back"])
+	}
+	if _, there := o.Networks["front"]; there {
+		t.Error("front is closed, and nobody who is held is in it")
+	}
+	if got := o.Services["a"].Environment["NO_PROXY"]; got != "b" {
+		t.Errorf("a goes past the proxy for %q", got)
+	}
+	if notes := strings.Join(set.Notes, "\n"); !strings.Contains(notes, "b is not held, and in the network back") {
+		t.Errorf("nothing says that a gets out through b:\n%s", notes)
+	}
+	o, _ = override(t, file, true, "a", "c")
+	if _, there := o.Services["c"].Networks["default"]; !there || !o.Networks["default"].Internal {
+		t.Errorf("together, c has %v and default is %+v", o.Services["c"].Networks, o.Networks["default"])
+	}
+}
+
+// outsideCompose is what services refer to that shall not be held.
+const outsideCompose = `
+x-engine: &engine ["/var/run/docker.sock:/s"]
+x-root: &root {privileged: true}
+x-syslog: &syslog {driver: syslog}
+networks: {theirs: {external: true}, named: {external: {name: x}}, lan: {driver: macvlan}}
+volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: ,
+  plugin: {driver: rexray}, nfs: {driver: local, driver_opts: {type: nfs, o: "addr=192.0.2.1", device: ":/x"}}, kind: {driver_opts: {type: "${T:-none}"}}, theirs: {external: true}, ram: {driver: local, driver_opts: {type: tmpfs, device: tmpfs}}}
+configs: {engine: {file: /var/run/docker.sock}, text: {content: x}}
+secrets: {engine: {file: /var/run/docker.sock}, text: {file: ./text}}
+`
+
+func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
+	for text, want := range map[string]string{
+		"{network_mode: host}":                                "network_mode: host",
+		"{network_mode: 'service:other'}":                     "network_mode: service:other",
+		"{network_mode: '$MODE'}":                             "network_mode: $MODE",
+		"{privileged: true}":                                  "privileged",
+		"{privileged: '${P}'}":                                "privileged",
+		"{pid: host}":                                         "pid: host",
+		"{userns_mode: host}":                                 "userns_mode",
+		"{cap_add: [CAP_SYS_ADMIN]}":                          "cap_add: SYS_ADMIN",
+		"{cap_add: [net_raw]}":                                "cap_add: NET_RAW",
+		"{cap_add: [ALL]}":                                    "cap_add: ALL",
+		"{volumes: ['/var/run/docker.sock:/d.sock']}":         "docker.sock",
+		"{volumes: [{type: bind, source: /run, target: /r}]}": "/run",
+		"{volumes: ['/:/host']}":                              "mounts /",
+		"{extends: {service: base}}":                          "extends",
+		"{networks: [theirs]}":                                "made elsewhere",
+		"{networks: [named]}":                                 "made elsewhere",
+		"{networks: [lan]}":                                   "driver is macvlan",
+		"{volumes: *engine}":                                  "docker.sock",
+		"{<<: *root}":                                         "privileged",
+		"{networks: {<<: {theirs: {}}}}":                      "made elsewhere",
+		`{networks: ["x:\n    internal: false\n  y"]}`:        "none can be called that",
+		"{volumes: ['${S:-/var/run/docker.sock}:/s']}":        "what its variables stand for",
+		"{volumes: ['$S']}":                                   "what its variables stand for",
+		"{volumes: ['~/.docker/run:/r']}":                     "mounts /",
+		"{volumes: ['/var:/v']}":                              "mounts /var,",
+		"{volumes: ['/proc:/p:ro']}":                          "mounts /proc,",
+		"{volumes: [{type: '${T:-bind}', source: /run}]}":     "mounts /run as",
+		"{volumes: [{type: bind, source: '$S'}]}":             "what its variables stand for",
+		"{volumes: ['run:/r']}":                               "mounts /run,",
+		"{volumes: [{type: volume, source: over}]}":           "mounts /run,",
+		"{volumes: ['unknown:/r']}":                           "what its variables stand for",
+		"{configs: [engine]}":                                 "docker.sock",
+		"{secrets: [{source: engine, target: x}]}":            "docker.sock",
+		"{use_api_socket: true}":                              "use_api_socket",
+		"{ipc: host}":                                         "ipc: host",
+		"{ipc: 'service:other'}":                              "service:other, which is not held",
+		"{pid: 'service:other'}":                              "service:other, which is not held",
+		"{uts: host}":                                         "uts: host",
+		"{cgroup: host}":                                      "cgroup: host",
+		"{userns_mode: '$U'}":                                 "userns_mode: $U",
+		"{cap_add: ['${CAP}']}":                               "cap_add: ${CAP}",
+		"{devices: [/dev/mem]}":                               "devices",
+		"{device_cgroup_rules: ['a *:* rwm']}":                "device_cgroup_rules",
+		"{volumes_from: ['container:x']}":                     "volumes_from",
+		"{security_opt: ['seccomp:unconfined']}":              "seccomp:unconfined",
+		"{security_opt: [label=disable]}":                     "label=disable",
+		"{post_start: [{command: x, privileged: true}]}":      "post_start",
+		"{logging: {driver: fluentd}}":                        "logging.driver: fluentd",
+		"{logging: {driver: gelf, options: {gelf-address: 'udp://192.0.2.1:1'}}}": "logging.driver: gelf",
+		"{logging: {driver: syslog}}":                                     "logging.driver: syslog",
+		"{logging: {driver: awslogs}}":                                    "logging.driver: awslogs",
+		"{logging: {driver: splunk}}":                                     "logging.driver: splunk",
+		"{logging: {driver: '${D:-local}'}}":                              "logging.driver: ${D:-local}",
+		"{logging: {<<: *syslog}}":                                        "logging.driver: syslog",
+		"{logging: syslog}":                                               "logging that cannot be read",
+		"{volumes: ['plugin:/p']}":                                        "whose driver is rexray",
+		"{volumes: [{type: volume, source: nfs, target: /n}]}":            "type: nfs",
+		"{volumes: ['kind:/k']}":                                          "type: ${T:-none}",
+		"{volumes: [{type: volume, source: '$V', target: /v}]}":           "what its variables stand for",
+		"{secrets: ['$S']}":                                               "what its variables stand for",
+		"{configs: [{source: '${S}', target: x}]}":                        "what its variables stand for",
+		"{logging: {driver: journald}, volumes: ['ram:/r', 'theirs:/t']}": "",
+		"{logging: {driver: json-file, options: {max-size: 1m}}}":         "",
+		"{logging: {driver: local}}":                                      "",
+		"{logging: {driver: none}}":                                       "",
+		"{logging: {options: {max-size: 1m}}}":                            "",
+		"{build: {context: ., privileged: true}}":                         "build.privileged: true",
+		"{build: {privileged: '${P}'}}":                                   "build.privileged: ${P}",
+		"{build: {entitlements: [network.host]}}":                         "build.entitlements: network.host",
+		"{build: {network: host}}":                                        "build.network: host",
+		"{build: {network: 'container:x'}}":                               "build.network: container:x",
+		"{build: {network: '$N'}}":                                        "build.network: $N",
+		"{build: {ssh: [default]}}":                                       "build.ssh: default",
+		"{build: {ssh: {key: ~/.ssh/id}}}":                                "build.ssh: key",
+		"{build: {<<: *root}}":                                            "build.privileged: true",
+		"{build: {of_tomorrow: 1}}":                                       "build.of_tomorrow",
+		"{build: [.]}":                                                    "build that cannot be read",
+		"{build: .}":                                                      "",
+		"{build: {context: ., network: none, privileged: false, entitlements: [], ssh: , args: {A: b}, x-mine: 1}}": "",
+		"{build: {dockerfile_inline: FROM a, network: default}, env_file: [a.env, {path: b.env}]}":                  "",
+		"{volumes: ['${PWD}/b:/b']}":                              "mounts ${PWD}/b:/b: what its variables stand for is up to Compose; write the path",
+		"{volumes: ['$PWD/b:/b']}":                                "what its variables stand for",
+		"{volumes: [{type: bind, source: '${PWD}', target: /b}]}": "what its variables stand for",
+		"{volumes: ['$HOME/b:/b']}":                               "",
+		"{of_tomorrow: yes}":                                      "of_tomorrow",
+		"{pid: 'service:web', ipc: private, uts: , cgroup: private, devices: [], privileged: }":                "",
+		"{security_opt: ['no-new-privileges:true', seccomp=./p.json], x-mine: 1, pre_stop: [{command: x}]}":    "",
+		"{volumes: ['~/src:/s', '${HOME}/a:/a', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
+		"{network_mode: 'service:web'}": "",
+		"{network_mode: none}":          "",
+		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv:/srv']}": "",
+	} {
+		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
+		got := strings.Join(file.Problems(&file.Services[0], []string{"web", "it"}), "; ")
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// What is not refused, since nothing here can tell, is said.
+func TestComposeSaysWhatItCannotTell(t *testing.T) {
+	for text, want := range map[string]string{
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: true}}\n":                         "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: {name: w}}}\n":                    "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: [{type: volume, source: v, target: /v}]}}\nvolumes: {v: {name: w}}\n": "it has volumes that may be made elsewhere (v)",
+		"services: {it: {volumes: ['v:/v']}}\nvolumes: {v: {external: false}, w: {external: true}}\n":   "",
+	} {
+		_, set := override(t, composeFile(t, text), false, "it")
+		all := strings.Join(set.Notes, "\n")
+		if notes := strings.Count(all, "\n"); !strings.Contains(all, want) || (want == "") != (notes == 2) {
+			t.Errorf("%s: %s", text, all)
+		}
+	}
+}
+
+// What the next start of Compose is made of is no service's to write without a word.
+func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"build: ., volumes: ['.:/src']":                                                                        " and DIR (it is built of it: RUN steps of its next build have the engine's network)",
+		"build: {context: ./ctx}, volumes: ['./ctx:/src']":                                                     "it can write DIR/ctx (it is built",
+		"build: ctx, volumes: ['./ctx/src:/src']":                                                              "it can write DIR/ctx/src (it is built",
+		"build: link, volumes: ['./ctx:/src']":                                                                 "it can write DIR/link (it is built",
+		"build: {context: ctx, dockerfile: ../other/D}, volumes: ['./other:/src']":                             "it can write DIR/other/D (it is built",
+		"build: {context: 'https://example.com/a.git', additional_contexts: [b=ctx]}, volumes: ['./ctx:/src']": "it can write DIR/ctx (it is built",
+		"build: {additional_contexts: {b: ./ctx}, context: other}, volumes: ['./ctx:/src']":                    "it can write DIR/ctx (it is built",
+		"env_file: e/a.env, volumes: ['./e:/src']":                                                             "it can write DIR/e/a.env, which",
+		"env_file: [x, {path: e/a.env}], volumes: ['./e:/src']":                                                "it can write DIR/e/a.env, which",
+		"label_file: [e/l], volumes: ['./e:/src']":                                                             "it can write DIR/e/l, which",
+		"volumes: ['./.env:/e']":                                                                               "it can write DIR/.env, which",
+		"volumes: ['./ctx:/a', './link/x:/x:ro']":                                                              "it can put a link in the place of DIR/link/x,",
+		"build: '${CTX:-.}', volumes: ['./ctx:/src']":                                                          "nothing here can tell whether it can write ${CTX:-.}",
+		"build: ., volumes: ['.:/src:ro']":                                                                     "",
+		"build: 'https://example.com/a.git', volumes: ['./ctx:/src']":                                          "",
+		"build: ctx, env_file: a.env, volumes: ['./other:/src']":                                               "",
+		"build: '$CTX'": "",
+	} {
+		file := composeFile(t, "services:\n  it: {"+text+"}\n")
+		dir := filepath.Dir(file.Path)
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "ctx"), 0o700), os.Symlink("ctx", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		_, set := override(t, file, false, "it")
+		all := strings.ReplaceAll(strings.Join(set.Notes, "\n"), dir, "DIR")
+		if notes := strings.Count(all, "\n"); !strings.Contains(all, want) || (want == "") != (notes == 2) {
+			t.Errorf("%s: %s", text, all)
+		}
+	}
+	_, set := override(t, composeFile(t, "services: {it: {volumes: ['./ctx:/c']}, other: {build: ctx}}\n"), false, "it")
+	if all := strings.Join(set.Notes, "\n"); !strings.Contains(all, "(other is built of it") {
+		t.Errorf("what another service is built of: %s", all)
+	}
+}
+
+func TestReadComposeRefuses(t *testing.T) {
+	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
+		path := filepath.Join(t.TempDir(), "compose.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "there is no compose.yaml") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+package compose
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations/hostfiles"
+)
+
+// notes are what whoever writes the files has to do, and what they do not hold.
+func (c *Compose) notes() (all []string) {
+	base, file := filepath.Base(c.File.Path), filepath.Base(c.Path)
+	if names := c.neighbourly(); len(names) > 0 {
+		all = append(all, "these services still reach each other, by networks that are internal now: "+strings.Join(names, "; "))
+	}
+	for i := range c.File.Services {
+		s := &c.File.Services[i]
+		held := slices.Contains(c.heldNames(), s.Name)
+		if way := c.wayOut(s); !held && way != "" {
+			all = append(all, fmt.Sprintf("%s is not held, and in the network %s with services that are: through it they may get out; --service %s holds it too", s.Name, way, s.Name))
+		}
+		if held && s.ports {
+			all = append(all, fmt.Sprintf("the ports of %s are not published any more: an internal network has none", s.Name))
+		}
+		if paths := append(c.written(s), c.fed(s)...); held && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("%s can write %s, which the next docker compose up reads: mount what it works on without that, or look at it before", s.Name, strings.Join(paths, " and ")))
+		}
+		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
+		}
+		if held && len(s.external) > 0 {
+			all = append(all, fmt.Sprintf("%s has volumes that may be made elsewhere (%s): docker volume inspect says whether one is a folder of this machine, or of another one", s.Name, strings.Join(s.external, ", ")))
+		}
+		if paths := c.replaceable(s); held && len(paths) > 0 {
+			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
+		}
+	}
+	if len(c.shared()) > 0 {
+		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
+	}
+	return append(all,
+		"make image && docker load -i build/egressd-image.tar, where the engine does not have "+c.Image+" yet",
+		fmt.Sprintf("docker compose -f %s -f %s up; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", base, file, base, file),
+		fmt.Sprintf("docker compose -f %s -f %s exec %s egressd log; for each running container, as root: egressd doctor --container NAME", base, file, selfService))
+}
+
+// neighbourly are the held services that share networks, each with whom.
+func (c *Compose) neighbourly() (all []string) {
+	for _, h := range c.Held {
+		if others := c.neighbours(h.Name); len(others) > 0 {
+			all = append(all, h.Name+" with "+strings.Join(others, ", "))
+		}
+	}
+	return all
+}
+
+// wayOut is a network of a service that held ones are in, too, or "".
+func (c *Compose) wayOut(s *Service) string {
+	for _, name := range c.networksOf(s) {
+		if slices.Contains(c.shared(), name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// written are the files of Compose, and the policy, that a service can write.
+func (c *Compose) written(s *Service) (all []string) {
+	for _, file := range []string{c.File.Path, c.Path, c.PolicyPath(), filepath.Join(filepath.Dir(c.File.Path), ".env")} {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			continue
+		}
+		if slices.ContainsFunc(s.mounts, func(dir string) bool { return hostfiles.InFolder(path, dir) }) {
+			all = append(all, file)
+		}
+	}
+	return all
+}
+
+// replaceable are paths that some service mounts, and that lie in a folder which s can write.
+func (c *Compose) replaceable(s *Service) (all []string) {
+	for i := range c.File.Services {
+		for _, path := range c.File.Services[i].reads {
+			in := func(dir string) bool { return hostfiles.ThroughFolder(path, dir) }
+			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,374 @@
+package devcontainer
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/hostfiles"
+	"github.com/egressd/egressd/integrations/jsonc"
+)
+
+// A checker looks for settings of a dev container by which it gets around egressd.
+type checker struct {
+	Options
+	at       string
+	writable []writableMount
+}
+
+// A writableMount is a folder of this machine that somebody in the container can write.
+type writableMount struct {
+	setting, path string
+	workspace     bool // in which the folder of the settings is mounted read-only
+}
+
+// wide are capabilities that administer networks, load code into the kernel, or open
+// files past every mount.
+var wide = []string{"ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"}
+
+// engines are parts of the names of Features that start containers of their own, or have
+// the machine's engine do so.
+var engines = []string{"docker-in-docker", "docker-outside-of-docker", "docker-from-docker", "podman-in-container"}
+
+func (d *Options) check(at string, said map[string]any) error {
+	c := &checker{Options: *d, at: at}
+	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.variables} {
+		if err := looks(said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) breaks(setting, problem, instead string) error {
+	return &BoundaryError{c.at, setting, problem, instead}
+}
+
+// composed is for containers whose networks are Compose's to say.
+func (c *checker) composed(said map[string]any) error {
+	if said["dockerComposeFile"] == nil {
+		return nil
+	}
+	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count",
+		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.Door, doorInside))
+}
+
+func (c *checker) features(said map[string]any) error {
+	features, _ := said["features"].(map[string]any)
+	for name := range features {
+		for _, engine := range engines {
+			if strings.Contains(strings.ToLower(name), engine) { // tools read names of Features in any case
+				return c.breaks("features", name+" starts containers that have a network", "leave it out, and start containers outside")
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) properties(said map[string]any) error {
+	if said["privileged"] != nil && said["privileged"] != false {
+		return c.breaks("privileged", "the machine's devices and networks are within reach", "leave it out")
+	}
+	for _, name := range words(said["capAdd"]) {
+		if err := c.capability("capAdd", name); err != nil {
+			return err
+		}
+	}
+	for _, option := range words(said["securityOpt"]) {
+		if err := c.security("securityOpt", option); err != nil {
+			return err
+		}
+	}
+	if user, _ := said["containerUser"].(string); c.Captured && user != "" && user != "root" && user != "0" {
+		return c.breaks("containerUser", user+" cannot capture what is sent", `"containerUser": "root", with "remoteUser": "`+user+`"; or egressd init devcontainer without --transparent`)
+	}
+	return nil
+}
+
+func (c *checker) capability(setting, name string) error {
+	name = strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+	if !slices.Contains(wide, name) || name == "NET_ADMIN" && c.Captured && setting == "runArgs" {
+		return nil
+	}
+	instead := "leave it out"
+	if name == "NET_ADMIN" {
+		instead = "leave it out; egressd init devcontainer --transparent, to capture what is sent"
+	}
+	return c.breaks(setting, "the container would have CAP_"+name, instead)
+}
+
+func (c *checker) security(setting, option string) error {
+	if name, value, _ := strings.Cut(strings.ReplaceAll(option, ":", "="), "="); value == "unconfined" {
+		return c.breaks(setting, name+" keeps the container from sockets that no network holds, and from the kernel", "leave "+option+" out")
+	}
+	return nil
+}
+
+func (c *checker) arguments(said map[string]any) error {
+	args, err := c.readArguments(words(said["runArgs"]))
+	if err != nil {
+		return err
+	}
+	for _, a := range args {
+		if err := c.argument(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// argument judges one flag of docker run.
+func (c *checker) argument(a argument) error {
+	const setting = "runArgs"
+	shown := a.name + " " + a.value
+	switch a.name {
+	case "--network", "--net":
+		if a.value != "none" {
+			return c.breaks(setting, shown+": the container has a network besides egressd", "leave it out: egressd init devcontainer adds --network=none")
+		}
+	case "--privileged", "--use-api-socket":
+		if a.value != "false" {
+			return c.breaks(setting, a.name+": the machine's devices and networks are within reach", "leave it out")
+		}
+	case "--pid", "--ipc", "--uts", "--userns", "--cgroupns":
+		if a.value == "host" || strings.HasPrefix(a.value, "container:") {
+			return c.breaks(setting, shown+": it is shared with what has a network", "leave it out")
+		}
+	case "--cap-add":
+		return c.capability(setting, a.value)
+	case "--security-opt":
+		return c.security(setting, a.value)
+	case "--device", "--device-cgroup-rule", "--volumes-from":
+		return c.breaks(setting, shown+": it may lead out, which nothing here can tell", "leave it out")
+	case "--volume", "-v":
+		source, _, _ := strings.Cut(c.expanded(a.value), ":")
+		return c.source(setting, source)
+	case "--mount":
+		return c.mount(setting, a.value)
+	}
+	return nil
+}
+
+func (c *checker) mounts(said map[string]any) error {
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range mounts {
+		if err := c.oneMount("mounts", m); err != nil {
+			return err
+		}
+	}
+	return c.oneMount(workspaceMount, said[workspaceMount])
+}
+
+const workspaceMount = "workspaceMount"
+
+func (c *checker) oneMount(setting string, m any) error {
+	switch m := m.(type) {
+	case string:
+		return c.mount(setting, m)
+	case map[string]any:
+		source, _ := m["source"].(string)
+		return c.source(setting, c.expanded(source))
+	}
+	return nil
+}
+
+// mount judges every path of this machine in a value of --mount, a list of NAME=VALUE: a
+// volume can be one in its options.
+func (c *checker) mount(setting, text string) error {
+	for _, source := range mountSources(c.expanded(text)) {
+		if err := c.source(setting, source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mountSources(text string) (all []string) {
+	for field := range strings.SplitSeq(text, ",") {
+		field = strings.TrimSpace(strings.Trim(field, `"`))
+		name, _, _ := strings.Cut(strings.ToLower(field), "=")
+		if name != "target" && name != "dst" && name != "destination" {
+			all = append(all, field[strings.LastIndexByte(field, '=')+1:])
+		}
+	}
+	return all
+}
+
+// variables looks for values that would count before ours.
+func (c *checker) variables(said map[string]any) error {
+	for _, key := range []string{"containerEnv", "remoteEnv"} {
+		there, _ := said[key].(map[string]any)
+		for _, v := range c.Variables {
+			if has, found := there[v.Name]; found && has != v.Value {
+				return &integrations.ConflictError{Path: c.at, Setting: key + "." + v.Name, Has: fmt.Sprintf("%q", has), Want: jsonc.Quote(v.Value)}
+			}
+		}
+	}
+	return nil
+}
+
+// source judges what of the machine is mounted. A name that begins with neither a slash
+// nor a dot is a volume.
+func (c *checker) source(setting, source string) error {
+	if strings.HasPrefix(source, ".") {
+		source = filepath.Join(c.Folder, source)
+	}
+	if !filepath.IsAbs(source) {
+		return nil
+	}
+	source = filepath.Clean(source)
+	home, _ := c.variable("HOME")
+	if source == c.Door {
+		return nil
+	}
+	if place := c.replaceable(setting, source); place != "" {
+		return c.breaks(setting, source+" lies in "+place+": somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
+			"leave it out, or mount a volume, or a folder outside of what can be written")
+	}
+	if !hostfiles.Leads(source, home) {
+		return nil
+	}
+	return c.breaks(setting, source+" is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone")
+}
+
+// collect finds what can be written, of all settings, before any is judged by it.
+func (c *checker) collect(said map[string]any) error {
+	c.writable = []writableMount{{workspaceMount, c.Folder, true}}
+	if mount, ok := said[workspaceMount].(string); ok {
+		c.writes(workspaceMount, mount)
+	}
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range mounts {
+		switch m := m.(type) {
+		case string:
+			c.writes("mounts", m)
+		case map[string]any:
+			source, _ := m["source"].(string)
+			c.add("mounts", c.expanded(source))
+		}
+	}
+	args, err := c.readArguments(words(said["runArgs"]))
+	for _, a := range args {
+		switch a.name {
+		case "--volume", "-v":
+			parts := strings.Split(c.expanded(a.value), ":")
+			if len(parts) < 3 || !slices.Contains(strings.Split(parts[2], ","), "ro") {
+				c.add("runArgs", parts[0])
+			}
+		case "--mount":
+			c.writes("runArgs", a.value)
+		}
+	}
+	return err
+}
+
+// writes adds what a value of --mount has of this machine, unless it is read-only.
+func (c *checker) writes(setting, text string) {
+	text = c.expanded(text)
+	for field := range strings.SplitSeq(text, ",") {
+		name, value, has := strings.Cut(strings.ToLower(strings.TrimSpace(field)), "=")
+		// Between quotes it may be a piece of another option.
+		if (name == "readonly" || name == "ro") && (!has || value == "true" || value == "1") && !strings.Contains(text, `"`) {
+			return
+		}
+	}
+	for _, source := range mountSources(text) {
+		c.add(setting, source)
+	}
+}
+
+func (c *checker) add(setting, source string) {
+	if strings.HasPrefix(source, ".") {
+		source = filepath.Join(c.Folder, source)
+	}
+	if !filepath.IsAbs(source) || setting == workspaceMount && hostfiles.ResolveLinks(source) == hostfiles.ResolveLinks(c.Folder) {
+		return
+	}
+	c.writable = append(c.writable, writableMount{setting: setting, path: filepath.Clean(source)})
+}
+
+// kept judges what is mounted for egressd, and the settings: in none of what can be written.
+func (c *checker) kept(map[string]any) error {
+	for _, w := range c.writable {
+		in := func(path string) bool {
+			return hostfiles.InFolder(path, w.path) || hostfiles.ThroughFolder(path, w.path)
+		}
+		feature := filepath.Join(filepath.Dir(c.at), featureFolder)
+		switch {
+		case c.Program != "" && in(c.Program):
+			return c.breaks(w.setting, w.path+" has "+c.Program+" in it, which somebody in the container could change", "install egressd in a folder that the container does not write")
+		case !w.workspace && (in(c.at) || in(feature)):
+			return c.breaks(w.setting, w.path+" has "+c.at+" in it, or what belongs to it, which somebody in the container could change", "leave it out, or mount it read-only")
+		case hostfiles.ThroughFolder(c.Door, w.path) || hostfiles.InFolder(w.path, feature):
+			return c.breaks(w.setting, w.path+" is where egressd's own files are, which somebody in the container could change", "leave it out, or mount it read-only")
+		}
+	}
+	return nil
+}
+
+// replaceable is where a source lies that somebody in the container can put a link in the place
+// of, or "".
+func (c *checker) replaceable(setting, source string) string {
+	for _, w := range c.writable {
+		settings := filepath.Join(w.path, ".devcontainer")
+		switch {
+		case w.workspace && setting == workspaceMount:
+		case w.workspace && hostfiles.Under(source, settings) && hostfiles.ResolveLinks(settings) == filepath.Join(hostfiles.ResolveLinks(w.path), ".devcontainer"):
+		case hostfiles.ThroughFolder(source, w.path) && w.workspace:
+			return "the workspace"
+		case hostfiles.ThroughFolder(source, w.path):
+			return w.path + ", which " + w.setting + " has writable"
+		}
+	}
+	return ""
+}
+
+// expanded puts in what the tool does that starts the container.
+func (c *checker) expanded(text string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		inside, after, closed := strings.Cut(rest, "}")
+		b.WriteString(before)
+		if !found || !closed {
+			return b.String()
+		}
+		kind, name, _ := strings.Cut(inside, ":")
+		name, fallback, _ := strings.Cut(name, ":")
+		switch kind {
+		case "localEnv", "env":
+			value, ok := c.variable(name)
+			if !ok {
+				value = fallback
+			}
+			b.WriteString(value)
+		case "localWorkspaceFolder":
+			b.WriteString(c.Folder)
+		case "localWorkspaceFolderBasename":
+			b.WriteString(filepath.Base(c.Folder))
+		}
+		text = after
+	}
+}
+
+func (d *Options) variable(name string) (value string, found bool) {
+	for _, v := range d.Environ {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value, found = rest, true
+		}
+	}
+	return value, found
+}
+
+// words are the strings of a list.
+func words(list any) (all []string) {
+	elements, _ := list.([]any)
+	for _, e := range elements {
+		if s, ok := e.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}

@@ -1,0 +1,225 @@
+// Package devcontainer changes a devcontainer.json so that the container hands its network to egressd serve. It has
+// the Feature of dev containers that does so, embedded.
+package devcontainer
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/jsonc"
+)
+
+// A DevContainer is what is to be said of a dev container.
+type Options struct {
+	Folder    string                  // of the workspace; a full path
+	Door      string                  // folder of the socket at which its network is handed in
+	Socket    string                  // name of the socket
+	Program   string                  // egressd on this machine, which is mounted; empty where the Feature has it
+	Captured  bool                    // the container captures what is sent; else programs are told by Variables
+	Variables []integrations.Variable // of every process of the container
+
+	Environ []string // of who starts the container, for ${localEnv:NAME}
+}
+
+// A BoundaryError says that a setting lets a container get around egressd. Instead
+// is what to write.
+type BoundaryError struct {
+	Path, Setting, Problem, Instead string
+}
+
+func (e *BoundaryError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.Path, e.Setting, e.Problem)
+}
+
+const (
+	featureFolder = "egressd"
+	variablesFile = "container.env"
+	doorInside    = "/run/egressd"
+	programInside = "/usr/local/bin/egressd"
+	TrustBundle   = "/usr/local/share/egressd/ca.pem" // where the Feature has what programs are to trust
+)
+
+// DevContainers plans that the dev container of a workspace has no network but the one
+// that it hands in to egressd. Comments and layout stay. Its errors are
+// [*BoundaryError], [*ConflictError], [*ShapeError], and those of reading.
+func Merge(d Options) (*integrations.Plan, error) {
+	at, old, err := d.find()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := jsonc.Parse(old)
+	if err != nil {
+		return nil, &integrations.ShapeError{Path: at, Problem: "it is not JSON: " + err.Error(), ByHand: d.byHand()}
+	}
+	said := map[string]any{}
+	if err := json.Unmarshal(jsonc.Standard(old), &said); err != nil {
+		return nil, &integrations.ShapeError{Path: at, Problem: "it is no object", ByHand: d.byHand()}
+	}
+	if err := d.check(at, said); err != nil {
+		return nil, err
+	}
+	if err := d.add(at, doc); err != nil {
+		return nil, err
+	}
+	beside, err := d.feature(filepath.Dir(at))
+	if err != nil {
+		return nil, err
+	}
+	return &integrations.Plan{File: integrations.File{Path: at, Old: old, New: doc.Pack()}, Beside: beside, Notes: d.notes(said)}, nil
+}
+
+// find returns the settings and where they are. Those that lie in the workspace's own
+// folder are refused: whoever works in it can put others in front of them.
+func (d *Options) find() (at string, text []byte, err error) {
+	at = filepath.Join(d.Folder, ".devcontainer", "devcontainer.json")
+	if text, err = integrations.ReadText(at); err != nil || text != nil {
+		return at, text, err
+	}
+	loose := filepath.Join(d.Folder, ".devcontainer.json")
+	if text, err = integrations.ReadText(loose); err != nil {
+		return at, nil, err
+	}
+	if text != nil {
+		return at, nil, &BoundaryError{loose, "its place", "in the container somebody can write .devcontainer/devcontainer.json, which counts before it", "mkdir .devcontainer && mv .devcontainer.json .devcontainer/devcontainer.json"}
+	}
+	return at, nil, &integrations.ShapeError{Path: at, Problem: "there is no dev container", ByHand: `{"image": "mcr.microsoft.com/devcontainers/base:bookworm"}`}
+}
+
+// arguments are those of docker run. To capture takes sockets that need CAP_NET_RAW, which
+// an engine gives.
+func (d *Options) arguments() []string {
+	capability := "--cap-drop=NET_RAW"
+	if d.Captured {
+		capability = "--cap-add=NET_ADMIN"
+	}
+	return []string{"--network=none", capability, "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/" + featureFolder + "/" + variablesFile}
+}
+
+// mounts are the door, egressd, and the settings themselves, which nobody in the
+// container is to change: who builds it anew would build what was asked for inside.
+func (d *Options) mounts() []string {
+	all := []string{"source=" + d.Door + ",target=" + doorInside + ",type=bind,readonly"}
+	if d.Program != "" {
+		all = append(all, "source="+d.Program+",target="+programInside+",type=bind,readonly")
+	}
+	return append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly")
+}
+
+func (d *Options) mode() string {
+	if d.Captured {
+		return "transparent"
+	}
+	return "proxy"
+}
+
+// byHand is what the settings have to say, for who writes it.
+func (d *Options) byHand() string {
+	return fmt.Sprintf(`"runArgs": %s, "mounts": %s, "features": {"./egressd": {"mode": %q}}`, list(d.arguments()), list(d.mounts()), d.mode())
+}
+
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = jsonc.Quote(w)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+func (d *Options) add(at string, doc *jsonc.File) error {
+	for _, l := range []struct {
+		key   string
+		words []string
+	}{{"runArgs", d.arguments()}, {"mounts", d.mounts()}} {
+		if err := doc.Include(l.key, l.words); err != nil {
+			return &integrations.ShapeError{Path: at, Problem: err.Error(), ByHand: d.byHand()}
+		}
+	}
+	settings := []integrations.Variable{{Name: "mode", Value: d.mode()}}
+	if d.Socket != "enter.sock" {
+		settings = append(settings, integrations.Variable{Name: "socket", Value: path.Join(doorInside, d.Socket)})
+	}
+	for _, s := range settings {
+		if err := d.set(at, doc, []string{"features", "./" + featureFolder, s.Name}, s.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Options) set(at string, doc *jsonc.File, keys []string, value string) error {
+	quoted := jsonc.Quote(value)
+	has, err := doc.Set(keys, quoted)
+	switch {
+	case err != nil:
+		return &integrations.ShapeError{Path: at, Problem: err.Error(), ByHand: d.byHand()}
+	case has != "":
+		return &integrations.ConflictError{Path: at, Setting: jsonc.Joined(keys), Has: has, Want: quoted}
+	}
+	return nil
+}
+
+// environment is what docker run reads: also what docker exec starts has those
+// variables. containerEnv would do that too, but has a layer of the image for each, and that of a
+// Feature is there while others are installed, who have another network.
+func (d *Options) environment() string {
+	var b strings.Builder
+	b.WriteString("# Written by egressd init devcontainer.\n")
+	for _, v := range d.Variables {
+		b.WriteString(v.Name + "=" + v.Value + "\n")
+	}
+	return b.String()
+}
+
+// feature is the Feature, in the folder of the settings, where tools look for what
+// is local.
+func (d *Options) feature(beside string) ([]integrations.Made, error) {
+	files, err := Feature()
+	if err != nil {
+		return nil, err
+	}
+	var made []integrations.Made
+	for _, f := range files {
+		made = append(made, integrations.Made{Path: filepath.Join(beside, featureFolder, f.Path), Text: string(f.Text), Mode: f.Mode})
+	}
+	return append(made, integrations.Made{Path: filepath.Join(beside, featureFolder, variablesFile), Text: d.environment(), Mode: 0o644}), nil
+}
+
+// FeatureProgram is where the Feature of a workspace has egressd where that is not mounted.
+func FeatureProgram(folder string) string {
+	return filepath.Join(folder, ".devcontainer", featureFolder, "egressd")
+}
+
+func (d *Options) notes(said map[string]any) []string {
+	notes := []string{
+		"what builds the image, and installs Features, has the network of docker build, and is not held; nor is what the editor itself carries (forwarded ports, its extensions, git's credentials)",
+	}
+	if builtFromOutside(said) {
+		notes = append(notes, "the Dockerfile, or what it copies, lies outside of .devcontainer: somebody in the container can change what the next build runs, with that network")
+	}
+	if said["initializeCommand"] != nil {
+		notes = append(notes, "initializeCommand runs on this machine, outside of the container")
+	}
+	if said["appPort"] != nil {
+		notes = append(notes, "appPort publishes nothing in a container without network; forwardPorts works")
+	}
+	if d.Captured {
+		notes = append(notes, "the container has CAP_NET_ADMIN over a network that leads nowhere: root in it can take the rules away, and has no network then")
+	}
+	return notes
+}
+
+// builtFromOutside reports whether the image is built of files that are not in the folder of
+// the settings, where nobody in the container can write.
+func builtFromOutside(said map[string]any) bool {
+	build, _ := said["build"].(map[string]any)
+	for _, place := range []any{build["dockerfile"], build["context"], said["dockerFile"], said["context"]} {
+		if path, ok := place.(string); ok && (strings.Contains(path, "..") || strings.Contains(path, "${")) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,344 @@
+package devcontainer
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/jsonc"
+)
+
+// workspace is a folder with the settings of a dev container.
+func workspace(t *testing.T, text string) Options {
+	t.Helper()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, ".devcontainer", "devcontainer.json"), text)
+	return Options{
+		Folder: dir, Door: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
+		Variables: []integrations.Variable{{Name: "http_proxy", Value: "http://127.0.0.1:3128"}, {Name: "no_proxy", Value: ""}},
+		Environ:   []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const devContainerWhole = `{
+  "image": "base",
+  "runArgs": [
+    "--network=none",
+    "--cap-drop=NET_RAW",
+    "--dns=127.0.0.1",
+    "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"
+  ],
+  "mounts": [
+    "source=/run/egressd/web,target=/run/egressd,type=bind,readonly",
+    "source=/usr/bin/egressd,target=/usr/local/bin/egressd,type=bind,readonly",
+    "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly"
+  ],
+  "features": {
+    "./egressd": {
+      "mode": "proxy"
+    }
+  }
+}
+`
+
+// devContainerCommented is one that is laid out in another way.
+const devContainerCommented = `// for all of us
+{
+	"image": "base", // pinned elsewhere
+	"features": {"ghcr.io/devcontainers/features/node:1": {}},
+	/* arguments */
+	"runArgs": ["--init", "--network=none"],
+	"mounts": [
+		"source=cache,target=/cache,type=volume", // ours
+	],
+	// "containerEnv": {"http_proxy": "off"},
+}
+`
+
+const devContainerCommentedNew = `// for all of us
+{
+	"image": "base", // pinned elsewhere
+	"features": {"ghcr.io/devcontainers/features/node:1": {},"./egressd": {
+			"mode": "proxy"
+		}},
+	/* arguments */
+	"runArgs": ["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],
+	"mounts": [
+		"source=cache,target=/cache,type=volume", // ours
+		"source=/run/egressd/web,target=/run/egressd,type=bind,readonly",
+		"source=/usr/bin/egressd,target=/usr/local/bin/egressd,type=bind,readonly",
+		"source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly",
+	],
+	// "containerEnv": {"http_proxy": "off"},
+}
+`
+
+func TestDevContainerChangesWhatItNamesAlone(t *testing.T) {
+	for name, row := range map[string]struct{ old, want string }{
+		"an image alone":           {"{\n  \"image\": \"base\"\n}\n", devContainerWhole},
+		"done already":             {devContainerWhole, devContainerWhole},
+		"comments, tabs and order": {devContainerCommented, devContainerCommentedNew},
+		"lists that are empty":     {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
+		"all in one line": {
+			`{"image":"base","runArgs":["--init"]}`,
+			`{"image":"base","runArgs":["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],"mounts": [`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := workspace(t, row.old)
+			plan, err := Merge(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := string(plan.File.New)
+			if !strings.HasPrefix(got, row.want) {
+				t.Errorf("came\n%s\nwant\n%s", got, row.want)
+			}
+			var said map[string]any
+			if err := json.Unmarshal(jsonc.Standard([]byte(got)), &said); err != nil {
+				t.Errorf("%v:\n%s", err, got)
+			}
+			if missing := lacks(&d, said); missing != "" {
+				t.Errorf("it lacks %s:\n%s", missing, got)
+			}
+			writeFile(t, plan.File.Path, got)
+			again, err := Merge(d)
+			if err != nil || !again.File.Same() {
+				t.Errorf("a second time changes it: %v", err)
+			}
+		})
+	}
+}
+
+// lacks says which word of the arguments and mounts is not there.
+func lacks(d *Options, said map[string]any) string {
+	for key, want := range map[string][]string{"runArgs": d.arguments(), "mounts": d.mounts()} {
+		there := strings.Join(words(said[key]), "\n") + "\n"
+		for _, w := range want {
+			if strings.Count(there, w+"\n") != 1 {
+				return w
+			}
+		}
+	}
+	return ""
+}
+
+func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
+	for _, text := range []string{
+		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
+		`{"privileged": true}`,
+		`{"privileged": "${localEnv:P}"}`,
+		`{"capAdd": ["NET_ADMIN"]}`,
+		`{"capAdd": ["cap_sys_admin"]}`,
+		`{"securityOpt": ["seccomp=unconfined"]}`,
+		`{"securityOpt": ["apparmor:unconfined"]}`,
+		`{"features": {"ghcr.io/devcontainers/features/docker-in-docker:2": {}}}`,
+		`{"features": {"ghcr.io/devcontainers/features/docker-outside-of-docker:1": {}}}`,
+		`{"features": {"ghcr.io/DevContainers/Features/Docker-in-Docker:2": {}}}`,
+		`{"mounts": ["source=${localWorkspaceFolder}/data,target=/d,type=bind,readonly"]}`,
+		`{"mounts": [{"source": "${localWorkspaceFolder}/data", "target": "/d", "type": "bind"}]}`,
+		`{"runArgs": ["-v", "./data:/d"]}`,
+		`{"mounts": ["source=/var/run/docker.sock,target=/var/run/docker-host.sock,type=bind"]}`,
+		`{"mounts": [{"source": "/run/user/7/podman/podman.sock", "target": "/p", "type": "bind"}]}`,
+		`{"mounts": ["type=bind,src=/,dst=/host"]}`,
+		`{"mounts": ["source=/run/,target=/r,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:HOME},target=/h,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:HOME}/.docker,target=/h,type=bind"]}`,
+		`{"mounts": ["source=${localEnv:NOT_SET:/run},target=/h,type=bind"]}`,
+		`{"mounts": ["type=volume,target=/x,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/run"]}`,
+		`{"mounts": ["source=/run/egressd/other,target=/x,type=bind"]}`,
+		`{"mounts": ["source=/proc,target=/x,type=bind"]}`,
+		`{"workspaceMount": "source=/run,target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"runArgs": ["--network=host"]}`,
+		`{"runArgs": ["--network", "bridge"]}`,
+		`{"runArgs": ["--net=container:x"]}`,
+		`{"runArgs": ["--network=none", "--network=mine"]}`,
+		`{"runArgs": ["--network=${localEnv:NET}"]}`,
+		`{"runArgs": ["--privileged"]}`,
+		`{"runArgs": ["--privileged=1"]}`,
+		`{"runArgs": ["-it", "--cap-add", "ALL"]}`,
+		`{"runArgs": ["--cap-add=net_admin"]}`,
+		`{"runArgs": ["--security-opt", "seccomp=unconfined"]}`,
+		`{"runArgs": ["--pid=host"]}`,
+		`{"runArgs": ["--ipc", "container:x"]}`,
+		`{"runArgs": ["--device=/dev/sda"]}`,
+		`{"runArgs": ["--volumes-from", "x"]}`,
+		`{"runArgs": ["-v", "/run/docker.sock:/d"]}`,
+		`{"runArgs": ["-v/run/docker.sock:/d"]}`,
+		`{"runArgs": ["-itv", "/run:/d"]}`,
+		`{"runArgs": ["-v", "../../../../../../../../run:/d"]}`,
+		`{"runArgs": ["--volume=/run/containerd/containerd.sock:/d"]}`,
+		`{"runArgs": ["--mount", "type=bind,source=/run/docker.sock,target=/d"]}`,
+		`{"runArgs": ["--label", "--privileged"]}`,
+		`{"runArgs": ["--use-api-socket"]}`,
+		`{"runArgs": ["${localEnv:ARGS}"]}`,
+	} {
+		plan, err := Merge(workspace(t, text))
+		var boundary *BoundaryError
+		if !errors.As(err, &boundary) || boundary.Instead == "" || plan != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// What lies in anything that can be written can be made a link, whatever the way there.
+func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"workspaceMount": "source=SAME,target=/w,type=bind", "workspaceFolder": "/w", "mounts": ["source=${localWorkspaceFolder}/.devcontainer/x,target=/d,type=bind"]}`: "",
+		`{"workspaceMount": "source=OUT,target=/w,type=bind", "mounts": ["source=OUT/data,target=/d,type=bind,readonly"]}`:                                                 "OUT/data lies in OUT,",
+		`{"mounts": ["source=OUT/data,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                                                   "OUT/data lies in OUT,",
+		`{"mounts": [{"source": "OUT", "target": "/o", "type": "bind"}], "runArgs": ["-v", "OUT/data/x:/d:ro"]}`:                                                           "OUT/data/x lies in OUT,",
+		`{"runArgs": ["-v", "OUT:/o", "--mount", "type=bind,src=OUT/data,dst=/d,readonly"]}`:                                                                               "OUT/data lies in OUT,",
+		`{"runArgs": ["--mount=type=bind,src=OUT,dst=/o,readonly=false", "-v", "OUT/data:/d"]}`:                                                                            "OUT/data lies in OUT,",
+		`{"mounts": ["type=volume,target=/o,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=OUT"], "runArgs": ["-v", "OUT/data:/d"]}`:                             "OUT/data lies in OUT,",
+		`{"mounts": ["\"source=OUT\",target=/o,type=bind,\"volume-opt=x,ro\""], "runArgs": ["-v", "OUT/data:/d"]}`:                                                         "OUT/data lies in OUT,",
+		`{"mounts": ["source=LINK/data,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                                                  "LINK/data lies in OUT,",
+		`{"mounts": ["source=OUT/data,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                                                  "OUT/data lies in LINK,",
+		`{"mounts": ["source=OUT/away,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                                                  "OUT/away lies in LINK,",
+		`{"mounts": ["source=HOP,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                                                        "HOP lies in OUT,",
+		`{"mounts": ["source=LOOP,target=/d,type=bind,readonly"]}`:                                                                                                         "LOOP lies in the workspace",
+		`{"mounts": ["source=LINK/ws/data,target=/d,type=bind,readonly"]}`:                                                                                                 "LINK/ws/data lies in the workspace",
+		`{"mounts": ["source=OUT,target=/o,type=bind"]}`:                                                                                                                   "",
+		`{"workspaceMount": "source=${localWorkspaceFolder}/..,target=/w,type=bind"}`:                                                                                      "has ",
+		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind"]}`:                                                                                           "has ",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "has ",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/egressd/x,target=/again,type=bind"]}`:                                                                   "egressd's own files",
+		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                                              "/usr/bin/egressd in it",
+		`{"mounts": ["source=OUT,target=/o,type=bind,readonly", "source=OUT/data,target=/d,type=bind"]}`:                                                                   "",
+		`{"runArgs": ["-v", "OUT:/o:z,ro", "-v", "OUT/data:/d", "-v", "${localWorkspaceFolder}/.devcontainer/x:/x"]}`:                                                      "",
+		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind,ro"]}`:                                                                                        "",
+	} {
+		d, base := workspace(t, "{}"), t.TempDir()
+		out, link := filepath.Join(base, "out"), filepath.Join(base, "link")
+		writeFile(t, filepath.Join(out, "data", "x"), "")
+		hop, loop := filepath.Join(base, "hop"), filepath.Join(base, "loop")
+		for at, to := range map[string]string{link: "out", filepath.Join(out, "ws"): d.Folder, filepath.Join(out, "away"): base, hop: "out/away", loop: "loop"} {
+			if err := os.Symlink(to, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		places := strings.NewReplacer("OUT", out, "LINK", link, "HOP", hop, "LOOP", loop, "SAME", filepath.Join(out, "ws"))
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "devcontainer.json"), places.Replace(text))
+		_, err := Merge(d)
+		var boundary *BoundaryError
+		if errors.As(err, &boundary) != (says != "") || err != nil && !strings.Contains(err.Error(), places.Replace(says)) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
+	for _, text := range []string{
+		`{"privileged": false, "capAdd": ["SYS_PTRACE"], "securityOpt": ["no-new-privileges"]}`,
+		`{"features": {"ghcr.io/devcontainers/features/node:1": {}}, "forwardPorts": [3000], "remoteUser": "vscode"}`,
+		`{"mounts": ["source=${localEnv:MODELS},target=/models,type=bind,readonly", {"source": "cache", "target": "/c", "type": "volume"}]}`,
+		`{"runArgs": ["--network", "none", "--init", "-e", "A=-v/run:/x", "-w", "/workspaces", "--shm-size=1g", "-v", "cache:/c", "--name", "mine"]}`,
+		`{"workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"workspaceMount": "source=${localWorkspaceFolder}/app,target=/w,type=bind", "workspaceFolder": "/w"}`,
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/cache,target=/c,type=bind"]}`,
+	} {
+		if _, err := Merge(workspace(t, text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerLeavesWhatItCannotChange(t *testing.T) {
+	for text, want := range map[string]error{
+		`{"containerEnv": {"http_proxy": "http://proxy.corp.example:8080"}}`: &integrations.ConflictError{},
+		`{"remoteEnv": {"no_proxy": "*"}}`:                                   &integrations.ConflictError{},
+		`{"features": {"./egressd": {"mode": "transparent"}}}`:               &integrations.ConflictError{},
+		`{"runArgs": "--init"}`:                                              &integrations.ShapeError{},
+		`{"runArgs": [], "runArgs": []}`:                                     &integrations.ShapeError{},
+		`{"features": ["./egressd"]}`:                                        &integrations.ShapeError{},
+		`["image"]`:                                                          &integrations.ShapeError{},
+		`{"image": }`:                                                        &integrations.ShapeError{},
+		`{"mounts": {"source": "cache"}}`:                                    &integrations.ShapeError{},
+		`{"image": "base"} {"privileged": true}`:                             &integrations.ShapeError{},
+	} {
+		_, err := Merge(workspace(t, text))
+		if reflect.TypeOf(err) != reflect.TypeOf(want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDevContainerNeedsAPlaceThatNobodyInsideWrites(t *testing.T) {
+	d := Options{Folder: t.TempDir(), Door: "/run/egressd/web", Socket: "enter.sock"}
+	var shape *integrations.ShapeError
+	if _, err := Merge(d); !errors.As(err, &shape) {
+		t.Errorf("without a dev container: %v", err)
+	}
+	writeFile(t, filepath.Join(d.Folder, ".devcontainer.json"), `{"image": "base"}`)
+	var boundary *BoundaryError
+	if _, err := Merge(d); !errors.As(err, &boundary) || !strings.Contains(boundary.Instead, "mv ") {
+		t.Errorf("with one that can be hidden by another: %v", err)
+	}
+}
+
+func TestDevContainerThatCaptures(t *testing.T) {
+	d := workspace(t, `{"image": "base"}`)
+	d.Captured, d.Program, d.Socket, d.Variables = true, "", "door.sock", nil
+	plan, err := Merge(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(plan.File.New)
+	for _, want := range []string{`"--cap-add=NET_ADMIN"`, `"mode": "transparent"`, `"socket": "/run/egressd/door.sock"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "NET_RAW") || strings.Contains(text, "/usr/local/bin") {
+		t.Errorf("it says more than that:\n%s", text)
+	}
+	writeFile(t, plan.File.Path, text)
+	if again, err := Merge(d); err != nil || !again.File.Same() {
+		t.Errorf("a second time changes it: %v", err)
+	}
+	writeFile(t, plan.File.Path, `{"image": "base", "containerUser": "node"}`)
+	var boundary *BoundaryError
+	if _, err := Merge(d); !errors.As(err, &boundary) {
+		t.Errorf("by a user who cannot: %v", err)
+	}
+	d.Captured = false
+	writeFile(t, plan.File.Path, text)
+	if _, err := Merge(d); !errors.As(err, &boundary) {
+		t.Errorf("once more without: %v", err)
+	}
+}
+
+func TestDevContainerNotes(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"build": {"dockerfile": "../Dockerfile"}}`:                          "lies outside of .devcontainer",
+		`{"build": {"dockerfile": "Dockerfile", "context": ".."}}`:            "lies outside of .devcontainer",
+		`{"dockerFile": "${localWorkspaceFolder}/Dockerfile"}`:                "lies outside of .devcontainer",
+		`{"image": "base", "initializeCommand": "npm ci"}`:                    "initializeCommand runs on this machine",
+		`{"image": "base", "appPort": 3000}`:                                  "appPort publishes nothing",
+		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
+	} {
+		plan, err := Merge(workspace(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(plan.Notes, "\n")
+		if !strings.Contains(all, want) || strings.Count(all, "\n") > 1 || (want == "is not held") != (strings.Count(all, "\n") == 0) {
+			t.Errorf("%s: %q", text, all)
+		}
+	}
+}

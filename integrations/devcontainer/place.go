@@ -1,0 +1,112 @@
+package devcontainer
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/egressd/egressd/integrations/hostfiles"
+)
+
+// The tool that starts a dev container mounts the root of the git repository that the workspace is in,
+// at /workspaces/NAME, where the settings say nothing else; egressd mounts the settings
+// read-only at ${containerWorkspaceFolder}/.devcontainer. Both have to be the same folder: in a folder
+// above it somebody in the container can put another in its place, with other settings, and
+// where they are mounted in two places they can be written in the other one.
+
+// placed judges where the workspace is mounted.
+func (c *checker) placed(said map[string]any) error {
+	mount, isText := said[workspaceMount].(string)
+	if said[workspaceMount] != nil && !isText {
+		return c.breaks(workspaceMount, "it is no text", c.mountAlone())
+	}
+	root := gitRoot(c.Folder)
+	if !isText && root != "" {
+		return c.breaks(workspaceMount, "what is mounted is "+root+", the root of the git repository: in there somebody in the container can put another folder in the place of "+c.Folder+", with other settings",
+			c.mountAlone()+", without the rest of the repository; or mv .devcontainer "+root)
+	}
+	at := []string{"/workspaces/" + filepath.Base(c.Folder)}
+	if isText {
+		if !c.mountsWorkspace(mount) {
+			return nil
+		}
+		at = mountTargets(c.expanded(mount))
+	}
+	folder, _ := said["workspaceFolder"].(string)
+	if folder == "" {
+		folder = c.usualPlace(root)
+	}
+	for _, target := range at {
+		if strange := unknownVariable().FindString(mount + folder); strange != "" || path.Clean(c.expanded(folder)) != path.Clean(target) {
+			return c.breaks("workspaceFolder", fmt.Sprintf("it is %s, and the workspace is mounted at %s: the settings could be written there", folder, target), c.mountAlone())
+		}
+	}
+	return nil
+}
+
+// usualPlace is the workspaceFolder of settings that name none.
+func (c *checker) usualPlace(root string) string {
+	below, ok := strings.CutPrefix(c.Folder, root+"/")
+	switch {
+	case root == "":
+		return "/workspaces/" + filepath.Base(c.Folder)
+	case ok:
+		return path.Join("/workspaces", filepath.Base(root), below)
+	}
+	return "somewhere else" // behind a link, by which tools go in more than one way
+}
+
+func (c *checker) mountAlone() string {
+	at := "/workspaces/" + filepath.Base(c.Folder)
+	return fmt.Sprintf(`"workspaceMount": "source=${localWorkspaceFolder},target=%s,type=bind", "workspaceFolder": %q`, at, at)
+}
+
+// mountsWorkspace reports whether a value of --mount has the workspace's own folder.
+func (c *checker) mountsWorkspace(text string) bool {
+	for _, source := range mountSources(c.expanded(text)) {
+		if filepath.IsAbs(source) && hostfiles.ResolveLinks(source) == hostfiles.ResolveLinks(c.Folder) {
+			return true
+		}
+	}
+	return false
+}
+
+// mountTargets is where a value of --mount says to mount.
+func mountTargets(text string) (all []string) {
+	for field := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(strings.Trim(field, `"`)), "=")
+		switch strings.ToLower(name) {
+		case "target", "dst", "destination":
+			all = append(all, value)
+		}
+	}
+	return all
+}
+
+// unknownVariable is one whose value is not known before the container is there.
+var unknownVariable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$\{(?:containerEnv|containerWorkspaceFolder|containerWorkspaceFolderBasename|devcontainerId)\b`)
+})
+
+// gitRoot returns the root of the repository that a folder is in, by its name or by where its links
+// lead, and an empty path where it is the root itself, or in none.
+func gitRoot(folder string) string {
+	for _, in := range []string{folder, hostfiles.ResolveLinks(folder)} {
+		for at := in; ; at = filepath.Dir(at) {
+			if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+				if at != in {
+					return at
+				}
+				break
+			}
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,110 @@
+// Package docker makes scripts for docker run with egressd in front of containers.
+package docker
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/sidecar"
+)
+
+// A Docker is egressd in front of containers of docker run, without Compose.
+type Docker struct {
+	sidecar.Sidecar
+	Variables func(proxy string) ([]integrations.Variable, error) // as in [Compose]
+}
+
+// Docker returns a script that makes the networks and starts egressd, for each sandbox one that
+// is docker run in its network, and the policy.
+func (d *Docker) Docker() (integrations.Set, error) {
+	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: path.Join(d.Folder, "up.sh"), Text: d.up(), Mode: 0o755}}}
+	for _, h := range d.Held {
+		vars, err := d.Variables(h.Proxy())
+		if err != nil {
+			return integrations.Set{}, err
+		}
+		set.Files = append(set.Files, integrations.Made{Path: d.runPath(h), Text: d.runScript(h, vars), Mode: 0o755})
+	}
+	set.Notes = []string{
+		"make image && docker load -i build/egressd-image.tar, where the engine does not have " + d.Image + " yet",
+		path.Join(d.Folder, "up.sh") + " starts egressd; with down as its argument it takes all of this away",
+		d.runPath(d.Held[0]) + " IMAGE COMMAND is docker run for a container that is held",
+		"docker exec " + d.container() + " egressd log; for a running container, as root: egressd doctor --container NAME",
+	}
+	return set, nil
+}
+
+func (d *Docker) container() string              { return "egressd-" + d.Project }
+func (d *Docker) network(h sidecar.Held) string  { return d.container() + "-" + h.Name }
+func (d *Docker) outside() string                { return d.container() + "-out" }
+func (d *Docker) runPath(h sidecar.Held) string  { return path.Join(d.Folder, "run-"+h.Name+".sh") }
+func (d *Docker) bridgeOf(h sidecar.Held) string { return d.Bridge(d.network(h)) }
+func shellText(s string) string                  { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+func options(flag string, a ...string) (s string) {
+	for _, one := range a {
+		s += " " + flag + " " + one
+	}
+	return s
+}
+
+// up is a script for a POSIX shell that can be run again. It waits by itself: docker run has
+// health checks for a shell only, and the image has none.
+func (d *Docker) up() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `#!/bin/sh
+# Starts egressd in front of containers: up.sh, or up.sh down. Made by egressd init docker.
+set -eu
+if [ "${1:-}" = down ]; then
+	docker rm -f %s >/dev/null 2>&1 || true
+`, d.container())
+	for _, h := range d.Held {
+		fmt.Fprintf(&b, "\tdocker network rm %s\n", d.network(h))
+	}
+	fmt.Fprintf(&b, "\texec docker network rm %s\nfi\n", d.outside())
+	b.WriteString("made() { docker network inspect \"$1\" >/dev/null 2>&1; }\n")
+	fmt.Fprintf(&b, "made %s || docker network create %s\n", d.outside(), d.outside())
+	for _, h := range d.Held {
+		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s\n", d.network(h), h.Subnet, h.Free(),
+			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h))
+	}
+	var set []string
+	for _, s := range sidecar.Sysctls {
+		set = append(set, s.Name+"="+s.Value)
+	}
+	fmt.Fprintf(&b, `docker rm -f %[1]s >/dev/null 2>&1 || true
+docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only --user 65532:65532 \
+	--cap-drop ALL --security-opt no-new-privileges%[3]s \
+	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd %[5]s >/dev/null
+`, d.container(), d.outside(), options("--sysctl", set...), shellText(d.Folder), shellText(d.Image))
+	for _, h := range d.Held {
+		fmt.Fprintf(&b, "docker network connect --ip %s %s %s\n", h.Self(), d.network(h), d.container())
+	}
+	fmt.Fprintf(&b, `docker start %[1]s >/dev/null
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+	if docker exec %[1]s %[2]s >/dev/null 2>&1; then
+		exec docker exec %[1]s %[2]s
+	fi
+	sleep 1
+done
+docker logs %[1]s >&2
+exit 1
+`, d.container(), strings.Join(sidecar.Healthy, " "))
+	return b.String()
+}
+
+// runScript is docker run for a sandbox; what it is given goes on behind.
+func (d *Docker) runScript(h sidecar.Held, vars []integrations.Variable) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `#!/bin/sh
+# docker run for a container that reaches egressd and nothing else: run-%s.sh [OPTION…] IMAGE [COMMAND…]
+# Made by egressd init docker.
+exec docker run --network %s --dns %s --dns-search .%s \
+`, h.Name, d.network(h), h.Self(), options("--cap-drop", sidecar.Dropped...))
+	for _, v := range vars {
+		fmt.Fprintf(&b, "\t-e %s \\\n", shellText(v.Name+"="+v.Value))
+	}
+	b.WriteString("\t\"$@\"\n")
+	return b.String()
+}

@@ -1,0 +1,96 @@
+// Package hostfiles tells which paths of a machine lead out of a container that mounts them, and who could
+// change what a path leads to.
+package hostfiles
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/internal/doors"
+)
+
+// leads reports whether a folder or file of this machine, by its absolute path, is or holds
+// what gets a container out that has it: a socket behind which somebody acts for who
+// asks, a device, other processes, or what an engine keeps of containers. Links
+// on the way count as what they lead to now.
+func Leads(path, home string) bool {
+	paths := []string{filepath.Clean(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != paths[0] {
+		paths = append(paths, real)
+	}
+	for _, p := range paths {
+		if strings.HasSuffix(p, ".sock") || strings.HasSuffix(p, ".socket") || Under(p, "/dev") && !Under(p, "/dev/shm") ||
+			Under(p, "/proc") || Under(p, "/sys") || holdsEngine(p) || doors.Leads(p, os.Getuid(), home) {
+			return true
+		}
+	}
+	return false
+}
+
+// engineState are folders in which an engine keeps the files of containers, and how they are started.
+var engineState = []string{"/var/lib/docker", "/var/lib/containerd", "/var/lib/containers"}
+
+func holdsEngine(path string) bool {
+	for _, folder := range engineState {
+		if Under(path, folder) || Under(folder, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// under reports whether path is folder, or lies in it.
+func Under(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// inFolder reports whether path is folder, or lies in it, by name or by what links lead to now.
+func InFolder(path, folder string) bool {
+	return Under(path, folder) || Under(ResolveLinks(path), ResolveLinks(folder))
+}
+
+// linksResolved is an absolute path without links, as far as it exists.
+func ResolveLinks(path string) string {
+	rest := ""
+	for {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return filepath.Join(real, rest)
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return filepath.Join(path, rest)
+		}
+		path, rest = parent, filepath.Join(filepath.Base(path), rest)
+	}
+}
+
+// throughFolder reports whether somebody who writes in folder decides what path leads to: it, a
+// folder above it, or a link on the way lies in there. It says so, too, of more links than a kernel follows.
+func ThroughFolder(path, folder string) bool {
+	links := 40
+	return throughLinks(filepath.Clean(path), ResolveLinks(folder), &links)
+}
+
+func throughLinks(path, folder string, links *int) bool {
+	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+		parent := ResolveLinks(filepath.Dir(path))
+		if Under(parent, folder) {
+			return true
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			continue
+		}
+		if *links--; *links < 0 {
+			return true
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(parent, target)
+		}
+		if throughLinks(filepath.Clean(target), folder, links) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+// Package sidecar describes egressd in a container between sandboxes and the world: networks, addresses, policy.
+package sidecar
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations"
+)
+
+// A Sidecar is egressd in a container between the sandboxes and the world: each
+// sandbox has a network of its own, which leads nowhere but to it.
+type Sidecar struct {
+	Project string // what the networks are told apart by: one word
+	Image   string // egressd's
+	Folder  string // of the policy, outside of what a sandbox can write
+	Allow   []string
+	Presets []string
+	Held    []Held
+}
+
+// Held is one sandbox, and its network.
+type Held struct {
+	Name   string
+	Subnet netip.Prefix
+	Allow  []string // all that it may reach, out of Sidecar.Allow and Presets; nil: all of that
+}
+
+// subnetBits is how large the network of a sandbox is: half of its 64 addresses are for
+// containers that are given any.
+const subnetBits = 26
+
+// Self is egressd's own address in the network of a sandbox.
+func (h Held) Self() netip.Addr { return h.Subnet.Addr().Next().Next() }
+
+// free is the half of the network that Docker gives addresses from, so that nobody has
+// egressd's before it does.
+func (h Held) Free() netip.Prefix {
+	a := h.Subnet.Addr().As4()
+	a[3] |= 1 << (31 - h.Subnet.Bits())
+	return netip.PrefixFrom(netip.AddrFrom4(a), h.Subnet.Bits()+1)
+}
+
+// Subnets divides pool into networks for as many sandboxes.
+func Subnets(pool netip.Prefix, count int) ([]netip.Prefix, error) {
+	if !pool.Addr().Is4() || pool != pool.Masked() || !pool.Addr().IsPrivate() || pool.Bits() > subnetBits || pool.Bits() < 8 {
+		return nil, fmt.Errorf("%s is no private IPv4 prefix from /8 to /%d, such as 10.140.16.0/20", pool, subnetBits)
+	}
+	if room := 1 << (subnetBits - pool.Bits()); count > room {
+		return nil, fmt.Errorf("%s has room for %d sandboxes, and there are %d", pool, room, count)
+	}
+	var all []netip.Prefix
+	for i := range count {
+		a := pool.Addr().As4()
+		number := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3]) + uint32(i)<<(32-subnetBits)
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}), subnetBits))
+	}
+	return all, nil
+}
+
+// Pools are prefixes for networks that Docker would not choose itself, in an order that is the
+// same for the same word each time, and another one for most others.
+func Pools(word string) (all []netip.Prefix) {
+	const first, count, bits = 128, 64 * 16, 20 // 10.128.0.0/10 in pieces of 64 networks
+	sum := sha256.Sum256([]byte(word))
+	start := int(sum[0])<<8 | int(sum[1])
+	for i := range count {
+		n := (start + i) % count
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + n/16), byte(n % 16 * 16), 0}), bits))
+	}
+	return all
+}
+
+// PolicyPath is where the policy is on the host.
+func (s *Sidecar) PolicyPath() string { return path.Join(s.Folder, "egressd.yaml") }
+
+// Bridge is the name of the host's interface that a network of a sandbox is, so that rules
+// of the host can speak of it. No interface has a name of more than 15 bytes.
+func (s *Sidecar) Bridge(network string) string {
+	sum := sha256.Sum256([]byte(s.Project + "\x00" + network))
+	return BridgePrefix + hex.EncodeToString(sum[:5])
+}
+
+// BridgePrefix begins the names of the interfaces that networks of sandboxes are.
+const BridgePrefix = "egd-"
+
+// Options of Docker's bridge driver. With "isolated" (engine 27.1) and with
+// inhibit_ipv4 (engine 23; others pass it over) the host has no address in the network, so that
+// what listens on its 0.0.0.0 is not there for the sandbox.
+const (
+	OptionBridge   = "com.docker.network.bridge.name"
+	OptionInhibit  = "com.docker.network.bridge.inhibit_ipv4"
+	OptionIsolated = "com.docker.network.bridge.gateway_mode_ipv4"
+)
+
+// HostRules keep sandboxes away from the host itself, whatever the engine made of the
+// options of their networks.
+const HostRules = "table inet egressd-docker { chain input { type filter hook input priority -150; policy accept; iifname \"" + BridgePrefix + "*\" counter drop; }; chain forward { type filter hook forward priority -150; policy accept; iifname \"" + BridgePrefix + "*\" oifname != \"" + BridgePrefix + "*\" counter drop; }; }"
+
+// sysctls of egressd's container. It is in several networks, and no router between them; a source
+// address counts where its network is; port 53 needs no capability.
+var Sysctls = []integrations.Variable{
+	{Name: "net.ipv4.ip_forward", Value: "0"},
+	{Name: "net.ipv4.conf.all.rp_filter", Value: "1"},
+	{Name: "net.ipv4.conf.all.arp_ignore", Value: "1"},
+	{Name: "net.ipv4.ip_unprivileged_port_start", Value: "53"},
+}
+
+// dropped are the capabilities without which a sandbox has the address that it was
+// given, and the routes.
+var Dropped = []string{"NET_ADMIN", "NET_RAW"}
+
+const proxyPort, namesPort = 3128, 53
+
+func (h Held) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), proxyPort) }
+
+// healthy is asked inside of egressd's container.
+var Healthy = []string{"/usr/bin/egressd", "doctor", "--serving"}
+
+// Policy is a policy for the sandboxes: each is known by its network.
+func (s *Sidecar) Policy() integrations.Made {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# What the containers of %s may reach. What no line allows is denied and recorded.
+# An edit counts at once; egressd policy check --config %s
+version: 1
+listen:
+  # egressd's own address in the network of each sandbox.
+`, s.Project, s.PolicyPath())
+	var proxies, names []string
+	for _, h := range s.Held {
+		proxies = append(proxies, h.Proxy())
+		names = append(names, fmt.Sprintf("%s:%d", h.Self(), namesPort))
+	}
+	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n", Inline(proxies), Inline(names))
+	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/manual.md\nallow:", Inline(s.Presets))
+	b.WriteString(lines("  - ", quoted(s.Allow)) + "sandboxes:\n")
+	b.WriteString("  # allow: all that this one may reach, out of what stands above; without it, all of that.\n")
+	for _, h := range s.Held {
+		allow := ""
+		if h.Allow != nil {
+			allow = ", allow: " + Inline(h.Allow)
+		}
+		fmt.Fprintf(&b, "  - {name: %s, source: [%s]%s}\n", h.Name, h.Subnet, allow)
+	}
+	return integrations.Made{Path: s.PolicyPath(), Text: b.String(), Mode: 0o644}
+}
+
+// inline is a list of texts in one line of YAML.
+func Inline(texts []string) string { return "[" + strings.Join(quoted(texts), ", ") + "]" }
+
+func quoted(texts []string) []string {
+	all := slices.Clone(texts)
+	for i := range all {
+		all[i] = fmt.Sprintf("%q", all[i]) // of printable ASCII, as YAML has it
+	}
+	return all
+}
+
+// lines is a list of YAML, one item a line, or an empty one.
+func lines(before string, items []string) string {
+	if len(items) == 0 {
+		return " []\n"
+	}
+	return "\n" + before + strings.Join(items, "\n"+before) + "\n"
+}
