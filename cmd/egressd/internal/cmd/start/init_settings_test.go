@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/compose"
 	"github.com/egressd/egressd/integrations/devcontainer"
 	"golang.org/x/sys/unix"
 )
