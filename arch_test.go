@@ -21,8 +21,8 @@ const module = "github.com/egressd/egressd/"
 // floors gives each package its floor: that of the longest row that it is, or is below. A package
 // imports packages of lower floors, and none of its own floor.
 var floors = map[string]int{
-	"internal": 0,
-	"policy":   1, "audit": 1, "certs": 1,
+	"internal": 0, "record": 0,
+	"policy": 1, "audit": 1, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/importer": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,

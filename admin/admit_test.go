@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 func TestOverTCPOnlyTheTokenCounts(t *testing.T) {
@@ -100,7 +100,7 @@ func TestWrongTokensAreCountedAndTheOperatorGetsIn(t *testing.T) {
 	wrong.Wait()
 	w.shutdown(t)
 	var sum int64
-	all := w.records(t, egress.KindAdmin)
+	all := w.records(t, record.KindAdmin)
 	for i := range all {
 		sum += all[i].Times()
 		if all[i].Src == "" || !strings.HasPrefix(all[i].Note, "refused: a request without the token") {

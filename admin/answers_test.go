@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
@@ -85,10 +86,10 @@ func TestAFlowIsCutAndThatIsRecorded(t *testing.T) {
 		t.Errorf("cut: %t; the other: %t", f.WasCut(), other.WasCut())
 	}
 	f.Close(egress.End{Outcome: "closed"})
-	if ends := w.records(t, egress.KindClose); len(ends) != 1 || ends[0].Outcome != "cut" {
+	if ends := w.records(t, record.KindClose); len(ends) != 1 || ends[0].Outcome != "cut" {
 		t.Errorf("the end is %+v", ends)
 	}
-	asked := w.records(t, egress.KindAdmin)
+	asked := w.records(t, record.KindAdmin)
 	if len(asked) != 1 || !strings.HasPrefix(asked[0].Note, "cut flow "+id+", asked by the token, from 127.0.0.1:") || asked[0].Src == "" {
 		t.Errorf("recorded %+v", asked)
 	}
@@ -132,7 +133,7 @@ func TestAReloadSaysWhatCameOfIt(t *testing.T) {
 	if status, text := w.ask(t, "POST", "/v1/reload", "", nil); status != 422 || !strings.Contains(text, "line 3 is wrong") {
 		t.Errorf("%d %s", status, text)
 	}
-	if asked := w.records(t, egress.KindAdmin); len(asked) != 2 {
+	if asked := w.records(t, record.KindAdmin); len(asked) != 2 {
 		t.Errorf("recorded %+v", asked)
 	}
 }

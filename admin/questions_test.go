@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -83,10 +84,10 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		}
 	}
 	var notes, failed []string
-	for _, r := range w.records(t, egress.KindAdmin) {
+	for _, r := range w.records(t, record.KindAdmin) {
 		if strings.Contains(r.Note, "did not count") {
 			failed = append(failed, r.Note)
-		} else if r.Kind == egress.KindAdmin && strings.Contains(r.Note, " question ") && !strings.Contains(r.Note, "for the flows that wait now") {
+		} else if r.Kind == record.KindAdmin && strings.Contains(r.Note, " question ") && !strings.Contains(r.Note, "for the flows that wait now") {
 			notes = append(notes, r.Note)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -120,14 +121,14 @@ func (w *world) ask(t *testing.T, method, path, body string, change func(*http.R
 }
 
 // records returns what the log holds of one kind.
-func (w *world) records(t *testing.T, kind egress.Kind) (found []egress.Record) {
+func (w *world) records(t *testing.T, kind record.Kind) (found []record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		var r egress.Record
+		var r record.Record
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}

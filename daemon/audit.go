@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/record"
 )
 
 // logOptions are how the log of this daemon is written.
@@ -33,7 +34,7 @@ func (d *Daemon) logOptions() (audit.Options, error) {
 		},
 		Trouble:  d.troubled,
 		Changed:  d.outage.changed,
-		Recovery: func(i audit.Interruption) []byte { return egress.NoteRecord(egress.KindRecovery, recoveryNote(i)) },
+		Recovery: func(i audit.Interruption) []byte { return egress.NoteRecord(record.KindRecovery, recoveryNote(i)) },
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process

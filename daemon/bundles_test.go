@@ -22,7 +22,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/policystatus"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -225,7 +225,7 @@ func TestWhatComesAndIsNoGoodPolicyChangesNothing(t *testing.T) {
 		if status, _ := w.connect(t, "evil.test:"+port); status != 403 || w.Gate.Digest() != before {
 			t.Errorf("%s: something changed", row.says)
 		}
-		r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindPolicy })
+		r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy })
 		if !strings.Contains(r.Note, row.says) || r.Decision.Policy != before {
 			t.Errorf("%s: the record is %+v", row.says, r)
 		}
@@ -255,7 +255,7 @@ func TestOneFailureIsOneRecord(t *testing.T) {
 		w.look(t)
 	}
 	n := 0
-	w.record(t, func(r *egress.Record) bool {
+	w.record(t, func(r *record.Record) bool {
 		if strings.Contains(r.Note, "status 404") {
 			n++
 		}
@@ -385,12 +385,12 @@ func TestAStaleBundleDeniesAndCuts(t *testing.T) {
 			if status, text := w.connect(t, "one.test:"+far); status != 403 || !strings.Contains(text, `"class":"policy-error"`) {
 				t.Errorf("%d %s", status, text)
 			}
-			if r := w.record(t, func(r *egress.Record) bool {
-				return r.Kind == egress.KindPolicy && strings.Contains(r.Note, "is stale")
+			if r := w.record(t, func(r *record.Record) bool {
+				return r.Kind == record.KindPolicy && strings.Contains(r.Note, "is stale")
 			}); r.Kind == "" {
 				t.Error("no record says so")
 			}
-			r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen })
+			r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen })
 			if r.Decision == nil || !strings.HasPrefix(r.Decision.Reason, "the policy's bundle is stale: it expired at ") {
 				t.Errorf("the record of the denial is %+v", r.Decision)
 			}

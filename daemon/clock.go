@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // clockNotes is how many notes about the machine's clock wait to be recorded: who tells of
@@ -35,7 +35,7 @@ func (d *Daemon) recordClock(ctx context.Context) {
 			case <-d.operator.ended:
 				return
 			case note := <-d.clock:
-				if err := d.Gate.Note(egress.KindRecovery, note); err != nil {
+				if err := d.Gate.Note(record.KindRecovery, note); err != nil {
 					d.Complain(err)
 				}
 			}

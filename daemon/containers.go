@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -77,7 +77,7 @@ func (d *Daemon) engineHealth(w *containers, err error) {
 	default:
 		return
 	}
-	if err := d.Gate.Note(egress.KindRecovery, clipped(note)); err != nil {
+	if err := d.Gate.Note(record.KindRecovery, clipped(note)); err != nil {
 		d.Complain(err)
 	}
 }
@@ -90,7 +90,7 @@ func (d *Daemon) contained(k *sandbox.Known) {
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
 	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable.Text(note), d.Path)
-	if err := d.Gate.NoteSandbox(egress.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
+	if err := d.Gate.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
 		d.Complain(err)
 	}
 }

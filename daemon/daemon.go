@@ -32,6 +32,7 @@ import (
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/fsnotify/fsnotify"
 )
@@ -298,12 +299,12 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 
 func (d *Daemon) recordStart() error {
 	for _, torn := range d.Log.Recovered() {
-		if err := d.Gate.Note(egress.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
+		if err := d.Gate.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
 	if d.accepted != "" {
-		if err := d.Gate.Note(egress.KindRecovery, clipped(d.accepted)); err != nil {
+		if err := d.Gate.Note(record.KindRecovery, clipped(d.accepted)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
@@ -311,7 +312,7 @@ func (d *Daemon) recordStart() error {
 	if w := d.Config.Warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
-	if err := d.Gate.Note(egress.KindStart, clipped(note)); err != nil {
+	if err := d.Gate.Note(record.KindStart, clipped(note)); err != nil {
 		return hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
@@ -340,7 +341,7 @@ func (d *Daemon) parts() string {
 func (d *Daemon) noteProjects() error {
 	for _, w := range d.Config.ProjectWarnings() {
 		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
-		if err := d.Gate.Note(egress.KindPolicy, clipped("warning: "+w)); err != nil {
+		if err := d.Gate.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
 			return hint.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}

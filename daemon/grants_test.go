@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // A grantsWorld is a daemon whose goroutine that reloads is the test, with a clock of the
@@ -116,8 +116,8 @@ func isCut(t *testing.T, c net.Conn) bool {
 // noted reports whether there is an admin record that begins so.
 func (w *grantsWorld) noted(t *testing.T, begin string) bool {
 	t.Helper()
-	return w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindAdmin && strings.HasPrefix(r.Note, begin)
+	return w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindAdmin && strings.HasPrefix(r.Note, begin)
 	}).Note != ""
 }
 
@@ -157,11 +157,11 @@ func TestAGrantPassesUntilItsEnd(t *testing.T) {
 	if w.Gate.Digest() != before {
 		t.Error("the digest is not that of the file")
 	}
-	at := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindAdmin })
+	at := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindAdmin })
 	if !w.noted(t, "grant "+id+" for 1h, until ") || !strings.HasPrefix(at.Note, "grant "+id+" has ended: allow a.test:") {
 		t.Errorf("the log says %q", at.Note)
 	}
-	if r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen && r.Decision.Action == "allow" }); r.Decision.Rule != "grant:"+id || r.Decision.Policy != done.Policy {
+	if r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen && r.Decision.Action == "allow" }); r.Decision.Rule != "grant:"+id || r.Decision.Policy != done.Policy {
 		t.Errorf("it passed by %+v", r.Decision)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 func TestAnOrganisationsFileIsReadAgain(t *testing.T) {
@@ -21,7 +21,7 @@ func TestAnOrganisationsFileIsReadAgain(t *testing.T) {
 	if status, text := w.connect(t, "a.test:"+port); status != 403 || !strings.Contains(text, `"rule":"ceiling"`) || !strings.Contains(text, `"layer":"organisation"`) {
 		t.Errorf("%d %s", status, text)
 	}
-	if r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen }); r.Decision.Layer != "organisation" || r.Decision.Rule != "ceiling" || r.Decision.Class != "rule-deny" {
+	if r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen }); r.Decision.Layer != "organisation" || r.Decision.Rule != "ceiling" || r.Decision.Class != "rule-deny" {
 		t.Errorf("the record is %+v", r.Decision)
 	}
 	digest := w.Gate.Digest()
@@ -65,7 +65,7 @@ func TestABundleOfTheOrganisationIsRenewed(t *testing.T) {
 				t.Errorf("with %s, %s: %d %s", revision, host, status, text)
 			}
 		}
-		r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen && r.Dst.Host == revision+".test" })
+		r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen && r.Dst.Host == revision+".test" })
 		if r.Decision.Layer != "organisation" || r.Decision.Rule != revision {
 			t.Errorf("the record says %+v", r.Decision)
 		}

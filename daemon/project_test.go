@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const someProject = "version: 1\nallow: [\"tree.test:*\"]\ndeny: [\"shut.test:*\"]\n"
@@ -79,8 +79,8 @@ func TestAProjectCountsAsItWasTrusted(t *testing.T) {
 		}
 	}
 	step("untrusted", "project.yaml of sandbox app is not trusted", 403, 200, 200)
-	note := w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindPolicy && strings.Contains(r.Note, "not trusted")
+	note := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.Contains(r.Note, "not trusted")
 	})
 	if note.Note == "" {
 		t.Error("the log does not say that the project is not trusted")
@@ -89,8 +89,8 @@ func TestAProjectCountsAsItWasTrusted(t *testing.T) {
 	step("trusted", "policy reloaded", 200, 403, 200)
 	w.write(t, "tree/.egressd/project.yaml", "version: 1\nallow: [\"*.test:*\"]\n")
 	step("changed", "is not what was trusted", 403, 403, 200)
-	if note := w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindPolicy && strings.Contains(r.Note, "not what was trusted")
+	if note := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.Contains(r.Note, "not what was trusted")
 	}); note.Note == "" {
 		t.Error("the log does not say that the project changed")
 	}

@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/record"
 	"github.com/miekg/dns"
 )
 
@@ -196,14 +196,14 @@ func (w *regoWorld) connect(t *testing.T, to string) (status int, text string) {
 }
 
 // record returns the newest record of which is holds.
-func (w *regoWorld) record(t *testing.T, is func(*egress.Record) bool) (found egress.Record) {
+func (w *regoWorld) record(t *testing.T, is func(*record.Record) bool) (found record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, "audit", "00000001.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(text) {
-		var r egress.Record
+		var r record.Record
 		if json.Unmarshal(line, &r) == nil && is(&r) {
 			found = r
 		}
@@ -238,7 +238,7 @@ func TestServeDecidesByRego(t *testing.T) {
 		if status != row.status || row.says == "hello" && text != row.says || !strings.Contains(text, row.rule) && status == 403 {
 			t.Errorf("%s: %d %s", row.host, status, text)
 		}
-		r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen && r.Dst.Host == row.host })
+		r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen && r.Dst.Host == row.host })
 		if r.Decision == nil || r.Decision.Rule != row.rule {
 			t.Errorf("%s: the record's decision is %+v, want rule %s", row.host, r.Decision, row.rule)
 		}
@@ -285,8 +285,8 @@ allow contains {"rule": "read-only"} if {
 			t.Errorf("%s %s: %d %s", row.method, row.path, answer.StatusCode, body)
 		}
 	}
-	r := w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindRequest && r.HTTP.Path == "/items/1" && r.HTTP.Method == "GET"
+	r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindRequest && r.HTTP.Path == "/items/1" && r.HTTP.Method == "GET"
 	})
 	if r.Decision == nil || r.Decision.Rule != "read-only" || r.Decision.Layer != "organisation" {
 		t.Errorf("the record of the request is %+v", r)
@@ -343,8 +343,8 @@ func TestAnEditOfRegoTakesEffect(t *testing.T) {
 	if status, _ := w.connect(t, "allowed.test:"+port); status != 200 || w.Gate.Digest() != before {
 		t.Error("a broken edit changed something")
 	}
-	r := w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindPolicy && strings.Contains(r.Note, "rejected")
+	r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.Contains(r.Note, "rejected")
 	})
 	if !strings.Contains(r.Note, "egress.rego:") || r.Decision.Policy != before {
 		t.Errorf("the record of the broken edit is %+v", r)

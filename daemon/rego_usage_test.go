@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const frugalRego = `package egress
@@ -64,8 +64,8 @@ func TestServeBoundsWhatASandboxSends(t *testing.T) {
 	if status, body := w.connect(t, "api.test:"+far.port); status != 403 || !strings.Contains(body, `"rule":"scan"`) {
 		t.Errorf("a tunnel after five refusals: %d %s", status, body)
 	}
-	r := w.record(t, func(r *egress.Record) bool {
-		return r.Kind == egress.KindRequest && r.Decision.Class == "byte-budget"
+	r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindRequest && r.Decision.Class == "byte-budget"
 	})
 	if r.Decision == nil || r.Decision.Rule != "api" || !r.Decision.Log {
 		t.Errorf("the record of the large request is %+v", r)

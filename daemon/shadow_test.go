@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config/configtest"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const strictRego = `package egress
@@ -31,7 +31,7 @@ func TestServeAsksAShadow(t *testing.T) {
 		if status != 200 || text != "hello" {
 			t.Errorf("%s: %d %s", row.host, status, text)
 		}
-		r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen && r.Dst.Host == row.host })
+		r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen && r.Dst.Host == row.host })
 		switch {
 		case row.rule == "" && r.Shadow != nil:
 			t.Errorf("%s: %+v", row.host, r.Shadow)
@@ -39,7 +39,7 @@ func TestServeAsksAShadow(t *testing.T) {
 			t.Errorf("%s: %+v", row.host, r.Shadow)
 		}
 	}
-	load := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindPolicy })
+	load := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy })
 	if load.Shadow == nil || !strings.HasPrefix(load.Shadow.Policy, "sha256:") || load.Shadow.Policy == load.Decision.Policy {
 		t.Errorf("the record of the load says %+v", load.Shadow)
 	}
@@ -52,20 +52,20 @@ func TestServeAsksAShadow(t *testing.T) {
 func TestAShadowThatCannotBeLoadedIsAnError(t *testing.T) {
 	w := serveRego(t, "allow: [\"soon.test:*\"]\nrego: [{path: next, mode: shadow}]\n", map[string]string{"next/egress.rego": strictRego})
 	port := upstream(t)
-	before := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindPolicy })
+	before := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy })
 	w.write(t, "next/egress.rego", strictRego+"\ndeny contains x if x := input.hots\n")
 	w.hear(t, "policy not reloaded, the one before stays in force: ")
 	if status, _ := w.connect(t, "soon.test:"+port); status != 200 {
 		t.Errorf("after a broken edit: %d", status)
 	}
-	r := w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindPolicy })
+	r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy })
 	if !strings.Contains(r.Note, "rejected") || !strings.Contains(r.Note, "next/egress.rego:10") || r.Shadow == nil || *r.Shadow != *before.Shadow {
 		t.Errorf("the record of the broken edit is %+v, shadow %+v", r, r.Shadow)
 	}
 	w.write(t, "next/egress.rego", strings.ReplaceAll(strictRego, "not-yet", "not-now"))
 	w.hear(t, "policy reloaded")
 	w.connect(t, "soon.test:"+port)
-	r = w.record(t, func(r *egress.Record) bool { return r.Kind == egress.KindOpen })
+	r = w.record(t, func(r *record.Record) bool { return r.Kind == record.KindOpen })
 	if r.Shadow == nil || r.Shadow.Rule != "not-now" || r.Decision.Policy != before.Decision.Policy || r.Shadow.Policy == before.Shadow.Policy {
 		t.Errorf("after an edit of the shadow alone: %+v, shadow %+v", r.Decision, r.Shadow)
 	}

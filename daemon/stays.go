@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -170,11 +171,11 @@ func (d *Daemon) begun(s *stay) (note string, err error) {
 	if known := sandbox.ProcessOf(s.arrival.PID, v.UID); known != nil {
 		process = known
 	}
-	if err := d.Gate.NoteSandbox(egress.KindStart, s.Sandbox, process, note); err != nil {
+	if err := d.Gate.NoteSandbox(record.KindStart, s.Sandbox, process, note); err != nil {
 		return "", err
 	}
 	for _, n := range o.Notes {
-		if err := d.Gate.NoteSandbox(egress.KindStart, s.Sandbox, process, n); err != nil {
+		if err := d.Gate.NoteSandbox(record.KindStart, s.Sandbox, process, n); err != nil {
 			return "", err
 		}
 	}
@@ -236,7 +237,7 @@ func (d *Daemon) endStay(s *stay, note string) {
 	s.sockets.Programs.Close()
 	d.awaitFlows(s, d.stays.drain.Load())
 	d.dismiss(s)
-	if err := d.Gate.NoteSandbox(egress.KindStop, s.Sandbox, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
+	if err := d.Gate.NoteSandbox(record.KindStop, s.Sandbox, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
 		d.Complain(fmt.Errorf("record the end of a sandbox: %w", err))
 	}
 }

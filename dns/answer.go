@@ -30,8 +30,8 @@ type reply struct {
 	ttl     time.Duration // how long this holds, as far as the upstream says
 }
 
-// A record is a resource record whose data is still in the message.
-type record struct {
+// A resource is a resource record whose data is still in the message.
+type resource struct {
 	owner      string // as plain returns it
 	rtype      uint16
 	class      uint16
@@ -62,7 +62,7 @@ func (r *reply) read(msg []byte, end int, name string) {
 
 // follow walks the alias chain from name and takes the addresses at its end.
 // negative is how long it holds that there are none.
-func (r *reply) follow(msg []byte, answers []record, negative time.Duration, name string) {
+func (r *reply) follow(msg []byte, answers []resource, negative time.Duration, name string) {
 	aliases, ttl, kind := chain(msg, answers, name)
 	if kind != 0 {
 		r.kind = kind
@@ -92,7 +92,7 @@ func (r *reply) follow(msg []byte, answers []record, negative time.Duration, nam
 
 // chain returns the aliases that lead away from name, and the smallest TTL on
 // the way (the largest possible one where there is no alias).
-func chain(msg []byte, answers []record, name string) (aliases []string, ttl time.Duration, kind Kind) {
+func chain(msg []byte, answers []resource, name string) (aliases []string, ttl time.Duration, kind Kind) {
 	ttl = seconds(1<<32 - 1)
 	for owner := name; ; owner = aliases[len(aliases)-1] {
 		target, life, err := aliasOf(msg, answers, owner)
@@ -112,7 +112,7 @@ func chain(msg []byte, answers []record, name string) (aliases []string, ttl tim
 
 // aliasOf returns the canonical name that owner is an alias of, or nothing. A
 // name that is an alias of two others is an error (RFC 2181, section 10.1).
-func aliasOf(msg []byte, answers []record, owner string) (target string, ttl uint32, err error) {
+func aliasOf(msg []byte, answers []resource, owner string) (target string, ttl uint32, err error) {
 	for _, rr := range answers {
 		if rr.rtype != miekg.TypeCNAME || rr.owner != owner {
 			continue
@@ -133,7 +133,7 @@ func aliasOf(msg []byte, answers []record, owner string) (target string, ttl uin
 	return target, ttl, nil
 }
 
-func addrOf(msg []byte, rr record) (netip.Addr, bool) {
+func addrOf(msg []byte, rr resource) (netip.Addr, bool) {
 	addr, ok := netip.AddrFromSlice(msg[rr.start:rr.end])
 	return addr, ok && addr.Is4() == (rr.rtype == typeA)
 }
@@ -142,7 +142,7 @@ func addrOf(msg []byte, rr record) (netip.Addr, bool) {
 // the answer section, for how long the authority section lets a negative
 // answer hold, and the response code with its extension (RFC 6891), which is
 // valid as far as it could be read even where there is an error.
-func sections(msg []byte, off int) (answers []record, negative time.Duration, rcode int, err error) {
+func sections(msg []byte, off int) (answers []resource, negative time.Duration, rcode int, err error) {
 	counts := [...]uint16{
 		binary.BigEndian.Uint16(msg[6:]),
 		binary.BigEndian.Uint16(msg[8:]),
@@ -154,7 +154,7 @@ func sections(msg []byte, off int) (answers []record, negative time.Duration, rc
 	}
 	for section, count := range counts {
 		for range count {
-			var rr record
+			var rr resource
 			if rr, off, err = readRecord(msg, off); err != nil {
 				return nil, 0, rcode, err
 			}
@@ -171,16 +171,16 @@ func sections(msg []byte, off int) (answers []record, negative time.Duration, rc
 	return answers, negative, rcode, nil
 }
 
-func readRecord(msg []byte, off int) (record, int, error) {
+func readRecord(msg []byte, off int) (resource, int, error) {
 	presentation, off, err := miekg.UnpackDomainName(msg, off)
 	if err != nil {
-		return record{}, 0, err
+		return resource{}, 0, err
 	}
 	const fixed = 10 // type, class, TTL and length
 	if len(msg)-off < fixed {
-		return record{}, 0, errBroken
+		return resource{}, 0, errBroken
 	}
-	rr := record{
+	rr := resource{
 		owner: plain(presentation),
 		rtype: binary.BigEndian.Uint16(msg[off:]),
 		class: binary.BigEndian.Uint16(msg[off+2:]),
@@ -189,14 +189,14 @@ func readRecord(msg []byte, off int) (record, int, error) {
 	}
 	rr.end = rr.start + int(binary.BigEndian.Uint16(msg[off+8:]))
 	if rr.end > len(msg) {
-		return record{}, 0, errBroken
+		return resource{}, 0, errBroken
 	}
 	return rr, rr.end, nil
 }
 
 // negativeTTL is the smaller of a SOA record's own TTL and the minimum in it
 // (RFC 2308, section 5).
-func negativeTTL(msg []byte, soa record) time.Duration {
+func negativeTTL(msg []byte, soa resource) time.Duration {
 	const shortest = 2 + 5*4 // two root names, five numbers of which minimum is the last
 	if soa.end-soa.start < shortest {
 		return 0

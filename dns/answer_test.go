@@ -228,7 +228,7 @@ func TestDataThatIsLongerThanItsAlias(t *testing.T) {
 
 func TestShortSOAIsNoReasonToKeep(t *testing.T) {
 	msg := bytes.Repeat([]byte{1}, 40)
-	if got := negativeTTL(msg, record{ttl: 60, start: 0, end: 21}); got != 0 {
+	if got := negativeTTL(msg, resource{ttl: 60, start: 0, end: 21}); got != 0 {
 		t.Errorf("21 bytes of SOA hold for %v", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -173,18 +174,18 @@ func (d *door) ask(t testing.TB, network string, q *dns.Msg) *dns.Msg {
 }
 
 // records returns the records of questions and of what was none.
-func (d *door) records(t testing.TB) (found []egress.Record) {
+func (d *door) records(t testing.TB) (found []record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(d.dir, "00000001.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		var r egress.Record
+		var r record.Record
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind == egress.KindDNS || r.Kind == egress.KindRefused {
+		if r.Kind == record.KindDNS || r.Kind == record.KindRefused {
 			found = append(found, r)
 		}
 	}

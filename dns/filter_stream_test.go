@@ -12,7 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -39,7 +39,7 @@ func (d *door) connect(t *testing.T, from string) net.Conn {
 
 func (d *door) has(t *testing.T, class string) bool {
 	t.Helper()
-	return slices.ContainsFunc(d.records(t), func(r egress.Record) bool { return r.Decision.Class == class })
+	return slices.ContainsFunc(d.records(t), func(r record.Record) bool { return r.Decision.Class == class })
 }
 
 // TestQuestionsInARowAreAnsweredInOrder sends three at once on one connection.

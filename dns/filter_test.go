@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -101,7 +102,7 @@ func (d *door) recorded(t *testing.T, name string, kind uint16, class string) {
 		t.Errorf("recorded %+v with %+v", r, r.Decision)
 	}
 	if class == "malformed-host" {
-		if r.Kind != egress.KindRefused || r.Raw == "" {
+		if r.Kind != record.KindRefused || r.Raw == "" {
 			t.Errorf("recorded as %+v", r)
 		}
 		return

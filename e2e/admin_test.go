@@ -20,6 +20,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // adminAddress is where the operator's listener is over TCP: on the gateway's loopback.
@@ -63,7 +64,7 @@ func TestNothingLeadsToTheOperatorsListener(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, r := range records {
-				if r.Kind == egress.KindAdmin {
+				if r.Kind == record.KindAdmin {
 					t.Errorf("somebody came to the operator's listener: %+v", r)
 				}
 			}
@@ -150,7 +151,7 @@ func (d *daemon) noted(t *testing.T, text string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(all, func(r egress.Record) bool { return r.Kind == egress.KindAdmin && strings.HasPrefix(r.Note, text) })
+	return slices.ContainsFunc(all, func(r record.Record) bool { return r.Kind == record.KindAdmin && strings.HasPrefix(r.Note, text) })
 }
 
 // TestTheOperatorsSocketTakesNobodysPlace has something at its path, or a folder that is not
@@ -289,7 +290,7 @@ func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 	must(t, err)
 	var counted, records int64
 	for _, r := range all {
-		if r.Kind == egress.KindAdmin && strings.HasPrefix(r.Note, "refused: a request without the token") {
+		if r.Kind == record.KindAdmin && strings.HasPrefix(r.Note, "refused: a request without the token") {
 			counted += r.Times()
 			records++
 		}
@@ -420,7 +421,7 @@ func (d *daemon) figuresAgree(t *testing.T) {
 	must(t, err)
 	for _, r := range all {
 		switch {
-		case r.Decision == nil, r.Kind == egress.KindPolicy, r.Kind == egress.KindClose && r.Decision.Action == "allow", r.Kind == egress.KindDNS && r.Via != "dns":
+		case r.Decision == nil, r.Kind == record.KindPolicy, r.Kind == record.KindClose && r.Decision.Action == "allow", r.Kind == record.KindDNS && r.Via != "dns":
 		default:
 			recorded[r.Via+" "+r.Decision.Action+" "+r.Decision.Class] += r.Times()
 		}

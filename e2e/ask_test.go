@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // questions are what egressd questions lists.
@@ -117,11 +118,11 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 	var asked, answered, passed int
 	for _, r := range records {
 		switch {
-		case r.Kind == egress.KindAdmin && strings.Contains(r.Note, " question ") && strings.Contains(r.Note, "asked by uid 0"):
+		case r.Kind == record.KindAdmin && strings.Contains(r.Note, " question ") && strings.Contains(r.Note, "asked by uid 0"):
 			answered++
 		case r.Decision != nil && r.Decision.Class == "ask-pending":
 			asked++
-		case r.Decision != nil && r.Decision.Action == "allow" && len(r.Decision.Question) == 1 && r.Kind != egress.KindClose && r.Kind != egress.KindDNS:
+		case r.Decision != nil && r.Decision.Action == "allow" && len(r.Decision.Question) == 1 && r.Kind != record.KindClose && r.Kind != record.KindDNS:
 			passed++
 		}
 	}

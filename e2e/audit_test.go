@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // An auditLog reads a log while it is written. It remembers what it has read:
@@ -25,7 +25,7 @@ type auditLog struct {
 	mu      sync.Mutex
 	read    map[string]int64 // bytes of each segment
 	lines   [][]byte
-	records []egress.Record
+	records []record.Record
 }
 
 // catchUp reads every complete line that was added, over all segments, in
@@ -64,7 +64,7 @@ func (l *auditLog) readOn(path string) error {
 	l.read[path] += int64(len(text))
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSuffix(line, []byte("\n"))
-		var r egress.Record
+		var r record.Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			return fmt.Errorf("record %d: %w: %q", len(l.records), err, line)
 		}
@@ -80,7 +80,7 @@ func (l *auditLog) mark() (int, error) {
 }
 
 // since returns the records that were written after the mark.
-func (l *auditLog) since(mark int) ([]egress.Record, error) {
+func (l *auditLog) since(mark int) ([]record.Record, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.catchUp()
@@ -89,9 +89,9 @@ func (l *auditLog) since(mark int) ([]egress.Record, error) {
 
 // of returns the records of one client connection after the mark. A port may
 // be used again by a later one.
-func (l *auditLog) of(src string, mark int) ([]egress.Record, error) {
+func (l *auditLog) of(src string, mark int) ([]record.Record, error) {
 	records, err := l.since(mark)
-	return slices.DeleteFunc(records, func(r egress.Record) bool { return r.Src != src }), err
+	return slices.DeleteFunc(records, func(r record.Record) bool { return r.Src != src }), err
 }
 
 // flawed returns what is wrong with the log as a whole.
@@ -101,7 +101,7 @@ func (l *auditLog) flawed() []string {
 	}
 	var problems []string
 	for i, line := range l.lines {
-		var r egress.Record
+		var r record.Record
 		strict := json.NewDecoder(bytes.NewReader(line))
 		strict.DisallowUnknownFields()
 		switch err := strict.Decode(&r); {

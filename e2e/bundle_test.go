@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -143,10 +143,10 @@ func (d *daemon) told(t *testing.T, what string) (digest string) {
 	found := func() bool {
 		records, _ := d.log.since(0)
 		for _, r := range records {
-			if r.Kind == egress.KindPolicy {
+			if r.Kind == record.KindPolicy {
 				digest = r.Decision.Policy
 			}
-			if r.Kind == egress.KindPolicy && strings.Contains(r.Note, what) {
+			if r.Kind == record.KindPolicy && strings.Contains(r.Note, what) {
 				return true
 			}
 		}
@@ -357,7 +357,7 @@ func TestAHalfWrittenBundle(t *testing.T) {
 		t.Errorf("answered %d", status)
 	}
 	write(two)
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if said, code := d.policyStatus(t); code != 0 {
 		t.Errorf("policy status: exit code %d, %s", code, said)
 	}

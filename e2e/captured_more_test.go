@@ -16,8 +16,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // opening is a recorded hello as a program would send it.
@@ -57,7 +57,7 @@ func eachDoor(t *testing.T, policy string, test func(t *testing.T, d *daemon)) {
 }
 
 // refusals are the records since a mark that deny a host.
-func (d *daemon) refusals(t *testing.T, mark int, host string) (found []egress.Record) {
+func (d *daemon) refusals(t *testing.T, mark int, host string) (found []record.Record) {
 	t.Helper()
 	records, err := d.log.since(mark)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestTheListenerIsNoWayOut(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				records = slices.DeleteFunc(records, func(r egress.Record) bool { return r.Kind == egress.KindPolicy }) // of rules that it misses
+				records = slices.DeleteFunc(records, func(r record.Record) bool { return r.Kind == record.KindPolicy }) // of rules that it misses
 				if len(records) != 1 || records[0].Decision == nil || records[0].Decision.Class != "address-denied" || records[0].Via != "transparent" {
 					t.Errorf("%s: recorded %+v", to, records)
 				}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestRulesThatGoAreMissed has an operator flush the rules while egressd runs.
@@ -66,8 +66,8 @@ func (d *daemon) notes(t *testing.T, text string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(records, func(r egress.Record) bool {
-			return r.Kind == egress.KindPolicy && strings.Contains(r.Note, text)
+		return slices.ContainsFunc(records, func(r record.Record) bool {
+			return r.Kind == record.KindPolicy && strings.Contains(r.Note, text)
 		})
 	}
 	if !eventually(patient, func() bool { return strings.Contains(d.talk.String(), text) && logged() }) {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // clientsPolicy has a rule about methods and paths for every program.
@@ -144,8 +144,8 @@ func (d *daemon) marked(t *testing.T) int {
 // tells checks what the log says of a request that was made after the mark.
 func (d *daemon) tells(t *testing.T, mark int, a asked) {
 	t.Helper()
-	var records []egress.Record
-	var request, end *egress.Record
+	var records []record.Record
+	var request, end *record.Record
 	found := func() bool {
 		records, _ = d.log.since(mark)
 		request, end = requestOf(records, a)
@@ -173,16 +173,16 @@ func (d *daemon) tells(t *testing.T, mark int, a asked) {
 }
 
 // requestOf finds the records of a request's decision and of its end.
-func requestOf(records []egress.Record, a asked) (request, end *egress.Record) {
-	of := func(r egress.Record) bool {
-		return r.Kind == egress.KindRequest && r.HTTP != nil && r.HTTP.Method == a.method && r.HTTP.Path == a.path
+func requestOf(records []record.Record, a asked) (request, end *record.Record) {
+	of := func(r record.Record) bool {
+		return r.Kind == record.KindRequest && r.HTTP != nil && r.HTTP.Method == a.method && r.HTTP.Path == a.path
 	}
 	i := slices.IndexFunc(records, of)
 	if i < 0 {
 		return nil, nil
 	}
 	request = &records[i]
-	j := slices.IndexFunc(records, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Flow == request.Flow })
+	j := slices.IndexFunc(records, func(r record.Record) bool { return r.Kind == record.KindClose && r.Flow == request.Flow })
 	if j < 0 {
 		return request, nil
 	}
@@ -292,8 +292,8 @@ func (d *daemon) distrusted(t *testing.T, dir string) {
 	if err == nil || !strings.Contains(out, "certificate") {
 		t.Errorf("%v, printed %q", err, out)
 	}
-	refused := func(r egress.Record) bool {
-		return r.Kind == egress.KindClose && r.Outcome == string(policy.CertificateRefused) && strings.Contains(r.Note, "tls.never")
+	refused := func(r record.Record) bool {
+		return r.Kind == record.KindClose && r.Outcome == string(policy.CertificateRefused) && strings.Contains(r.Note, "tls.never")
 	}
 	if !eventually(settling, func() bool {
 		records, _ := d.log.since(mark)

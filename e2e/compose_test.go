@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab/engine"
+	"github.com/egressd/egressd/record"
 )
 
 // composeServices serve each other and themselves, as far as their networks go.
@@ -372,7 +372,7 @@ func (c *composed) recordsSay(t *testing.T, mark int, host, sandbox string) {
 	}
 	allowed := 0
 	for _, r := range records {
-		if r.Dst == nil || r.Dst.Host != host || r.Decision == nil || r.Decision.Action != "allow" || r.Kind != egress.KindRequest {
+		if r.Dst == nil || r.Dst.Host != host || r.Decision == nil || r.Decision.Action != "allow" || r.Kind != record.KindRequest {
 			continue
 		}
 		if allowed++; r.Sandbox != sandbox {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/internal/lab/engine"
+	"github.com/egressd/egressd/record"
 )
 
 // past are ways past any proxy, to hosts that may and may not be reached.
@@ -84,7 +84,7 @@ func devContainerByProxy(t *testing.T, w *dockerWorld) {
 }
 
 // decided is the action of the records of a sandbox about a host.
-func decided(records []egress.Record, sandbox, host string) (action string) {
+func decided(records []record.Record, sandbox, host string) (action string) {
 	for _, r := range records {
 		if r.Dst != nil && r.Dst.Host == host && r.Decision != nil {
 			if r.Sandbox != sandbox {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/internal/lab/engine"
+	"github.com/egressd/egressd/record"
 )
 
 // containersPolicy knows sandboxes by what the engine says of containers. %s is the
@@ -53,15 +53,15 @@ func (w *dockerWorld) through(t *testing.T, container string) waysOut {
 }
 
 // lastOf is the newest record about a host.
-func (d *daemon) lastOf(t *testing.T, mark int, host string) egress.Record {
+func (d *daemon) lastOf(t *testing.T, mark int, host string) record.Record {
 	t.Helper()
 	records, err := d.log.since(mark)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var last egress.Record
+	var last record.Record
 	for _, r := range records {
-		if r.Dst != nil && r.Dst.Host == host && r.Kind == egress.KindRequest {
+		if r.Dst != nil && r.Dst.Host == host && r.Kind == record.KindRequest {
 			last = r
 		}
 	}
@@ -112,8 +112,8 @@ func TestContainersAreKnownByTheirEngine(t *testing.T) {
 		t.Errorf("said %q", said)
 	}
 	all, err := d.log.since(0)
-	if err != nil || !slices.ContainsFunc(all, func(r egress.Record) bool {
-		return r.Kind == egress.KindPolicy && r.Container != nil && r.Container.Name == "both" && strings.Contains(r.Note, "sandboxes narrow and twice")
+	if err != nil || !slices.ContainsFunc(all, func(r record.Record) bool {
+		return r.Kind == record.KindPolicy && r.Container != nil && r.Container.Name == "both" && strings.Contains(r.Note, "sandboxes narrow and twice")
 	}) {
 		t.Errorf("the log does not name both: %v", err)
 	}
@@ -196,7 +196,7 @@ func TestFlowsEndWithTheirContainersPlace(t *testing.T) {
 	cut := eventually(10*time.Second, func() bool {
 		all, _ := d.log.since(0)
 		for _, r := range all {
-			if r.Kind == egress.KindClose && r.Dst != nil && r.Dst.Host == "a.allowed.test" && r.Outcome == "cut" {
+			if r.Kind == record.KindClose && r.Dst != nil && r.Dst.Host == "a.allowed.test" && r.Outcome == "cut" {
 				return true
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // enterPolicy takes networks in at a socket for all, and at one for each of two
@@ -50,7 +50,7 @@ var waysIn = []wayIn{
 type entered struct {
 	out, talk string
 	code      int
-	records   []egress.Record
+	records   []record.Record
 }
 
 // command is a program of egressd in the gateway, with the words before it.
@@ -92,9 +92,9 @@ func (d *daemon) enter(t *testing.T, w wayIn, socket, script string) *entered {
 
 // denials counts the connections and requests to a host that were denied to a
 // sandbox.
-func denials(records []egress.Record, sandbox, host string) (n int) {
+func denials(records []record.Record, sandbox, host string) (n int) {
 	for _, r := range records {
-		if r.Kind != egress.KindDNS && r.Sandbox == sandbox && r.Dst != nil && r.Dst.Host == host && r.Decision != nil && r.Decision.Action == "deny" {
+		if r.Kind != record.KindDNS && r.Sandbox == sandbox && r.Dst != nil && r.Dst.Host == host && r.Decision != nil && r.Decision.Action == "deny" {
 			n++
 		}
 	}
@@ -279,7 +279,7 @@ func TestEnterLeavesNothing(t *testing.T) {
 		"enter", "-q", "--socket", filepath.Join(d.dir, "web", "enter.sock"), "--", "curl", "-sS", "-m9", "-o", "/dev/null", "http://a.allowed.test/")
 	n := 0
 	for _, r := range e.records {
-		if r.Kind == egress.KindRequest && r.Sandbox == "web" && r.Dst.Host == "a.allowed.test" {
+		if r.Kind == record.KindRequest && r.Sandbox == "web" && r.Dst.Host == "a.allowed.test" {
 			n++
 		}
 	}

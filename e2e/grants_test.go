@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // grants are what egressd grants lists.
@@ -122,7 +122,7 @@ func (d *daemon) notedLike(t *testing.T, expression string) bool {
 	records, err := d.log.since(0)
 	must(t, err)
 	is := regexp.MustCompile(expression)
-	return slices.ContainsFunc(records, func(r egress.Record) bool { return r.Kind == egress.KindAdmin && is.MatchString(r.Note) })
+	return slices.ContainsFunc(records, func(r record.Record) bool { return r.Kind == record.KindAdmin && is.MatchString(r.Note) })
 }
 
 // TestASandboxGrantsItselfNothing: the socket is no place that it has, and its root is
@@ -146,7 +146,7 @@ func TestASandboxGrantsItselfNothing(t *testing.T) {
 	records, err := d.log.since(0)
 	must(t, err)
 	for _, r := range records {
-		if r.Kind == egress.KindAdmin && strings.HasPrefix(r.Note, "grant ") {
+		if r.Kind == record.KindAdmin && strings.HasPrefix(r.Note, "grant ") {
 			t.Errorf("recorded: %s", r.Note)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // usage is what a process has used so far.
@@ -309,13 +309,13 @@ func (d *daemon) askMeanwhile(t *testing.T) (stop func() (int, time.Duration)) {
 // many records say that something was malformed.
 func (d *daemon) expectBounded(t *testing.T, src string, mark int) (malformed int) {
 	t.Helper()
-	var records []egress.Record
+	var records []record.Record
 	over := func() bool {
 		records, _ = d.log.of(src, mark)
 		opened, closed := 0, 0
 		for _, r := range records {
 			switch {
-			case r.Kind == egress.KindClose:
+			case r.Kind == record.KindClose:
 				closed++
 			case r.Decision.Action == "allow":
 				opened++
@@ -335,7 +335,7 @@ func (d *daemon) expectBounded(t *testing.T, src string, mark int) (malformed in
 		kinds[string(r.Kind)+" "+class]++
 	}
 	t.Logf("records: %v", kinds)
-	malformed = kinds[string(egress.KindRefused)+" "+string(policy.MalformedRequest)]
+	malformed = kinds[string(record.KindRefused)+" "+string(policy.MalformedRequest)]
 	if malformed > floodRecords {
 		t.Errorf("%d records of what was malformed", malformed)
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // secured opens a tunnel to allowed.test and makes TLS in it.
@@ -317,13 +317,13 @@ func (f *framer) fate(t *testing.T) (fate string) {
 // expectRefused expects n records of what was malformed in one connection.
 func (d *daemon) expectRefused(t *testing.T, src string, mark, n int) {
 	t.Helper()
-	var refused []egress.Record
+	var refused []record.Record
 	over := func() (ended bool) {
 		records, _ := d.log.of(src, mark)
 		refused = nil
 		for _, r := range records {
-			ended = ended || r.Kind == egress.KindClose && r.HTTP == nil
-			if r.Kind == egress.KindRefused {
+			ended = ended || r.Kind == record.KindClose && r.HTTP == nil
+			if r.Kind == record.KindRefused {
 				refused = append(refused, r)
 			}
 		}
@@ -342,7 +342,7 @@ func (d *daemon) expectRefused(t *testing.T, src string, mark, n int) {
 	}
 }
 
-func reasons(records []egress.Record) (all []string) {
+func reasons(records []record.Record) (all []string) {
 	for _, r := range records {
 		all = append(all, r.Decision.Reason)
 	}

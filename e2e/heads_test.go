@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestHeadsCountAsWhatGoesUp sends data in queries and cookies:
@@ -72,7 +72,7 @@ func (d *daemon) sizesUp(t *testing.T) (all []int64) {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		if r.Kind == egress.KindClose && r.Bytes != nil && r.Bytes.Up > 0 {
+		if r.Kind == record.KindClose && r.Bytes != nil && r.Bytes.Up > 0 {
 			all = append(all, r.Bytes.Up)
 		}
 	}

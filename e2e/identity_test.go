@@ -29,8 +29,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // neighbour is the second sandbox of the lab, which is made once.
@@ -79,12 +79,12 @@ func (dial dialer) ask(t *testing.T, credentials string) (head string, c net.Con
 }
 
 // is reports who the log says asked, by the record of the open.
-func (d *daemon) is(t *testing.T, mark int) (last egress.Record) {
+func (d *daemon) is(t *testing.T, mark int) (last record.Record) {
 	t.Helper()
 	opened := func() bool {
 		records, _ := d.log.since(mark)
 		for _, r := range records {
-			if r.Kind == egress.KindOpen {
+			if r.Kind == record.KindOpen {
 				last = r
 			}
 		}
@@ -97,7 +97,7 @@ func (d *daemon) is(t *testing.T, mark int) (last egress.Record) {
 }
 
 // expectSandbox connects and looks for the name in the record.
-func (d *daemon) expectSandbox(t *testing.T, says string, dial dialer, credentials, want string) egress.Record {
+func (d *daemon) expectSandbox(t *testing.T, says string, dial dialer, credentials, want string) record.Record {
 	t.Helper()
 	mark := d.marked(t)
 	head, _ := dial.ask(t, credentials)
@@ -261,7 +261,7 @@ sandboxes:
 	if c, err := as(1000, socket)(); errors.Is(err, syscall.EINVAL) {
 		t.Log("the lab has no second user: it is not run by root")
 		d.edit(t, strings.Replace(policy, "uid: [0]", "uid: [7]", 1))
-		d.expectPolicy(t, func(r egress.Record) bool { return strings.Contains(r.Note, "reloaded") })
+		d.expectPolicy(t, func(r record.Record) bool { return strings.Contains(r.Note, "reloaded") })
 		d.expectSandbox(t, "root, once it is not listed", as(0, socket), "", "")
 		return
 	} else if c != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // injections are what a sandbox would write to begin a line of its own in the log, to
@@ -35,10 +35,10 @@ var injections = map[string]string{
 type injector struct {
 	name string
 	send func(d *daemon, text string) (has string)
-	in   func(r *egress.Record) string
+	in   func(r *record.Record) string
 }
 
-func raw(r *egress.Record) string { return r.Raw }
+func raw(r *record.Record) string { return r.Raw }
 
 func injectors() []injector {
 	return []injector{
@@ -65,7 +65,7 @@ func injectors() []injector {
 			text = text[:min(len(text), 255)]
 			d.write("\x05\x01\x00" + "\x05\x01\x00\x03" + string(byte(len(text))) + text + "\x01\xbb")
 			return text
-		}, func(r *egress.Record) string {
+		}, func(r *record.Record) string {
 			if r.Dst != nil {
 				return r.Dst.Host
 			}
@@ -90,7 +90,7 @@ func injectors() []injector {
 			label := text[:min(len(text), 63)]
 			d.question("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + string(byte(len(label))) + label + "\x04evil\x04test\x00\x00\x01\x00\x01")
 			return label
-		}, func(r *egress.Record) string {
+		}, func(r *record.Record) string {
 			if r.DNS != nil {
 				return r.DNS.Name
 			}
@@ -148,7 +148,7 @@ func TestNothingIsWrittenIntoTheLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent := door.send(d, text)
-			var records []egress.Record
+			var records []record.Record
 			found := func() bool {
 				records, err = d.log.since(mark)
 				return err != nil || len(records) > 0 && (door.in == nil || kept(records, door, sent))
@@ -170,7 +170,7 @@ func TestNothingIsWrittenIntoTheLog(t *testing.T) {
 
 // kept reports whether a record has what was sent, or as much of it as a record holds: names
 // are written in lower case, and what looks like the value of a field is cut out.
-func kept(records []egress.Record, door injector, sent string) bool {
+func kept(records []record.Record, door injector, sent string) bool {
 	start := strings.ToLower(sent[:min(len(sent), 60)])
 	for i := range records {
 		has := strings.ToLower(bytesOf(door.in(&records[i])))

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestOrdinaryTrafficInside carries inside inspected tunnels what
@@ -90,7 +90,7 @@ func TestReloadInside(t *testing.T) {
 	replace := func(policy string) {
 		before := d.digest(t)
 		d.edit(t, policy)
-		d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before && d.digest(t) == r.Decision.Policy })
+		d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before && d.digest(t) == r.Decision.Policy })
 	}
 	if a := ask("/one"); a.status != http.StatusOK {
 		t.Fatalf("the first request is answered %d", a.status)

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // insider is an ordinary HTTP client in the sandbox that trusts egressd's
@@ -135,7 +135,7 @@ func TestEchoesAreNoted(t *testing.T) {
 			if !strings.Contains(body, holds) || strings.Contains(body+fmt.Sprint(response.Header), realSecret) {
 				t.Errorf("HTTP/2 %v: %v %q", h2, response.Header, body)
 			}
-			noted := func(r egress.Record) bool { return strings.Contains(r.Note, "credential") }
+			noted := func(r record.Record) bool { return strings.Contains(r.Note, "credential") }
 			if !eventually(settling, func() bool {
 				records, _ := d.log.since(mark)
 				return slices.ContainsFunc(records, noted)

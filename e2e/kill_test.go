@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 	"github.com/miekg/dns"
 )
 
@@ -184,7 +184,7 @@ func (d *daemon) expectRecorded(t *testing.T, packets []lab.Packet, queries []st
 		if r.DNS != nil && r.Decision != nil && r.Decision.Action == "allow" {
 			hosts[r.DNS.Name] = true
 		}
-		if r.Dst != nil && r.Decision != nil && r.Decision.Action == "allow" && r.Kind != egress.KindClose {
+		if r.Dst != nil && r.Decision != nil && r.Decision.Action == "allow" && r.Kind != record.KindClose {
 			hosts[r.Dst.Host] = true
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // leakVariable has this test binary act as a proxy that misbehaves in one way.
@@ -116,7 +116,7 @@ func (l *leaky) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	l.record(egress.Record{Kind: egress.KindPolicy, Decision: &egress.RecordDecision{Policy: leakyDigest}})
+	l.record(record.Record{Kind: record.KindPolicy, Decision: &record.Decision{Policy: leakyDigest}})
 	fmt.Fprintln(os.Stderr, "egressd: listening on "+listener.Addr().String()+" (proxy)")
 	fmt.Fprintln(os.Stderr, "egressd: listening on nothing (proxy)")
 	for {
@@ -128,7 +128,7 @@ func (l *leaky) serve() (err error) {
 	}
 }
 
-func (l *leaky) record(r egress.Record) {
+func (l *leaky) record(r record.Record) {
 	r.V, r.Seq, r.Time = 1, l.seq, time.Now().UTC()
 	l.seq++
 	line, _ := json.Marshal(r)
@@ -145,10 +145,10 @@ func (l *leaky) handle(c net.Conn) {
 	if err != nil {
 		return
 	}
-	r := egress.Record{
-		Kind: egress.KindOpen, Flow: "0123456789", Sandbox: "default", Via: "connect", Src: c.RemoteAddr().String(),
-		Dst:      &egress.RecordDst{Host: request.URL.Hostname(), Port: 443},
-		Decision: &egress.RecordDecision{Action: "allow", Policy: leakyDigest},
+	r := record.Record{
+		Kind: record.KindOpen, Flow: "0123456789", Sandbox: "default", Via: "connect", Src: c.RemoteAddr().String(),
+		Dst:      &record.Destination{Host: request.URL.Hostname(), Port: 443},
+		Decision: &record.Decision{Action: "allow", Policy: leakyDigest},
 	}
 	if strings.HasSuffix(request.URL.Hostname(), "allowed.test") || l.kind == "allows" {
 		l.tunnel(c, in, r)
@@ -157,7 +157,7 @@ func (l *leaky) handle(c net.Conn) {
 	l.refuse(c, r)
 }
 
-func (l *leaky) refuse(c net.Conn, r egress.Record) {
+func (l *leaky) refuse(c net.Conn, r record.Record) {
 	r.Decision.Action, r.Decision.Class = "deny", "default-deny"
 	l.misbehave(&r)
 	switch l.kind {
@@ -178,7 +178,7 @@ func (l *leaky) refuse(c net.Conn, r egress.Record) {
 }
 
 // misbehave does what shows before the answer.
-func (l *leaky) misbehave(r *egress.Record) {
+func (l *leaky) misbehave(r *record.Record) {
 	switch l.kind {
 	case "asks-name-server":
 		l.say("udp", resolver, "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04evil\x04test\x00\x00\x01\x00\x01")
@@ -218,11 +218,11 @@ func (l *leaky) say(network, address, text string) {
 
 // tunnel carries one hello and what is answered, unless the hello is for
 // evil.test.
-func (l *leaky) tunnel(c net.Conn, in *bufio.Reader, r egress.Record) {
+func (l *leaky) tunnel(c net.Conn, in *bufio.Reader, r record.Record) {
 	r.Dst.Addr = allowedIPv4
 	l.record(r)
 	fmt.Fprint(c, "HTTP/1.1 200 OK\r\n\r\n")
-	r.Kind, r.Outcome = egress.KindClose, "closed"
+	r.Kind, r.Outcome = record.KindClose, "closed"
 	defer func() { l.record(r) }()
 	if l.kind == "only-accepts" {
 		return
@@ -245,7 +245,7 @@ func (l *leaky) tunnel(c net.Conn, in *bufio.Reader, r egress.Record) {
 		return
 	}
 	if strings.Contains(string(first[:n]), "evil.test") {
-		r.Decision = &egress.RecordDecision{Action: "deny", Class: "name-mismatch", Policy: leakyDigest}
+		r.Decision = &record.Decision{Action: "deny", Class: "name-mismatch", Policy: leakyDigest}
 		if l.kind == "lets-hello-pass" {
 			up.Write(first[:n])
 			time.Sleep(50 * time.Millisecond)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestTooManyFlows has one sandbox open more than it may. Another one is not
@@ -151,7 +151,7 @@ func TestTunnelLifetime(t *testing.T) {
 	d := start(t, policyText(t, "P0")+"limits: {tunnel_lifetime: 5s, idle_timeout: 10s}\n")
 	client := d.browser(nil)
 	client.Transport.(*http.Transport).DisableKeepAlives = false
-	var old *egress.Record
+	var old *record.Record
 	for began := time.Now(); old == nil && time.Since(began) < 30*time.Second; time.Sleep(100 * time.Millisecond) {
 		if resp, err := client.Get("https://allowed.test/again"); err == nil { // the tunnel may end in the middle of one
 			io.Copy(io.Discard, resp.Body)
@@ -167,7 +167,7 @@ func TestTunnelLifetime(t *testing.T) {
 	if old == nil {
 		t.Fatal("the tunnel did not end")
 	}
-	if old.Kind != egress.KindClose || old.Duration < 4_900 || old.Decision.Action != "allow" || old.Bytes.Up == 0 {
+	if old.Kind != record.KindClose || old.Duration < 4_900 || old.Decision.Action != "allow" || old.Bytes.Up == 0 {
 		t.Errorf("the close record says %+v", old)
 	}
 	d.expectBody(t, client, "GET", "https://allowed.test/after", nil, "/after")
@@ -234,7 +234,7 @@ func TestWrongPasswords(t *testing.T) {
 		n := 0
 		records, _ := d.log.since(0)
 		for _, r := range records {
-			if r.Decision != nil && r.Decision.Class == string(policy.UnknownSandbox) && r.Kind != egress.KindClose {
+			if r.Decision != nil && r.Decision.Class == string(policy.UnknownSandbox) && r.Kind != record.KindClose {
 				n += int(r.Times())
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"golang.org/x/sys/unix"
 )
 
@@ -148,7 +148,7 @@ func (f *faulty) check(t *testing.T, wantCode int) {
 	}
 	var recorded []string
 	for _, r := range records {
-		if r.Kind == egress.KindOpen && r.Dst != nil && r.Decision != nil && r.Decision.Action == "allow" {
+		if r.Kind == record.KindOpen && r.Dst != nil && r.Decision != nil && r.Decision.Action == "allow" {
 			recorded = append(recorded, r.Dst.Host)
 		}
 	}

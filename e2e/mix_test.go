@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 	"github.com/miekg/dns"
 )
 
@@ -28,27 +28,27 @@ const mixVariable = "EGRESSD_E2E_MIX"
 var mixDoors = []struct {
 	name  string
 	ask   func(m *mix, key string, deny bool) (allowed bool, err error)
-	keyOf func(r *egress.Record) string // of a record that decides, "" for others
+	keyOf func(r *record.Record) string // of a record that decides, "" for others
 }{
-	{"connect", (*mix).connect, destinationOf("connect", egress.KindOpen)},
-	{"socks5", (*mix).socks, destinationOf("socks5", egress.KindOpen)},
-	{"http", (*mix).clear, destinationOf("http", egress.KindRequest)},
-	{"dns", (*mix).question, func(r *egress.Record) string {
-		if r.Via != "dns" || r.Kind != egress.KindDNS || r.DNS == nil {
+	{"connect", (*mix).connect, destinationOf("connect", record.KindOpen)},
+	{"socks5", (*mix).socks, destinationOf("socks5", record.KindOpen)},
+	{"http", (*mix).clear, destinationOf("http", record.KindRequest)},
+	{"dns", (*mix).question, func(r *record.Record) string {
+		if r.Via != "dns" || r.Kind != record.KindDNS || r.DNS == nil {
 			return ""
 		}
 		return firstLabel(r.DNS.Name)
 	}},
-	{"h2", (*mix).inside, func(r *egress.Record) string {
-		if r.Kind != egress.KindRequest || r.HTTP == nil || r.Dst == nil || r.Dst.Host != "allowed.test" {
+	{"h2", (*mix).inside, func(r *record.Record) string {
+		if r.Kind != record.KindRequest || r.HTTP == nil || r.Dst == nil || r.Dst.Host != "allowed.test" {
 			return ""
 		}
 		return strings.TrimPrefix(r.HTTP.Path, "/")
 	}},
 }
 
-func destinationOf(via string, kind egress.Kind) func(*egress.Record) string {
-	return func(r *egress.Record) string {
+func destinationOf(via string, kind record.Kind) func(*record.Record) string {
+	return func(r *record.Record) string {
 		if r.Via != via || r.Kind != kind || r.Dst == nil || r.Dst.Host == "allowed.test" {
 			return ""
 		}

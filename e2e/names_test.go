@@ -14,9 +14,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // The doors to the name server.
@@ -286,11 +286,11 @@ func (j *judgement) namesRecords() {
 		j.wrong("the record decides %+v", d)
 	case j.DstClass != "" && (r.Dst == nil || r.Dst.Class != j.DstClass):
 		j.wrong("the record's destination is %+v, want class %s", r.Dst, j.DstClass)
-	case r.Kind == egress.KindRefused:
+	case r.Kind == record.KindRefused:
 		if r.Raw == "" || !strings.HasPrefix(latin1(j.sent), r.Raw) {
 			j.wrong("raw is %q", r.Raw)
 		}
-	case r.Kind != egress.KindDNS || r.DNS == nil || r.DNS.Name != j.asked.name || r.DNS.Type != j.asked.kind:
+	case r.Kind != record.KindDNS || r.DNS == nil || r.DNS.Name != j.asked.name || r.DNS.Type != j.asked.kind:
 		j.wrong("the record is %+v with %+v", r, r.DNS)
 	}
 }
@@ -334,7 +334,7 @@ func TestManyIdleNameConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(records, func(r egress.Record) bool {
+	if !slices.ContainsFunc(records, func(r record.Record) bool {
 		return r.Decision != nil && r.Decision.Class == "too-many-flows" && r.Via == "dns"
 	}) {
 		t.Error("no record says that there were too many")

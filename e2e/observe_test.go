@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/record"
 )
 
 // settling is how long it may take until everything that a case began is over.
@@ -83,9 +83,9 @@ func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 
 // whoAsked is the sandbox that a record of P-auth has to name: none where the
 // caller could not prove to be one.
-func (d *daemon) whoAsked(records []egress.Record) string {
+func (d *daemon) whoAsked(records []record.Record) string {
 	for _, r := range records {
-		if r.Decision != nil && r.Decision.Class != "unknown-sandbox" && r.Kind != egress.KindRefused {
+		if r.Decision != nil && r.Decision.Class != "unknown-sandbox" && r.Kind != record.KindRefused {
 			return "ci"
 		}
 	}
@@ -147,14 +147,14 @@ func (d *daemon) recorded(src string, written int) bool {
 	decided := false
 	for _, r := range records {
 		switch r.Kind {
-		case egress.KindOpen, egress.KindRequest:
+		case record.KindOpen, record.KindRequest:
 			decided = true
 			open[r.Flow] = r.Decision != nil && r.Decision.Action == "allow"
-		case egress.KindRefused:
+		case record.KindRefused:
 			decided = true
-		case egress.KindDNS:
+		case record.KindDNS:
 			decided = decided || r.Via == "dns"
-		case egress.KindClose:
+		case record.KindClose:
 			open[r.Flow] = false
 		}
 	}
@@ -182,7 +182,7 @@ func (d *daemon) digest(t *testing.T) string {
 		t.Error(err)
 	}
 	for _, r := range slices.Backward(records) {
-		if r.Kind == egress.KindPolicy && r.Decision != nil {
+		if r.Kind == record.KindPolicy && r.Decision != nil {
 			return r.Decision.Policy
 		}
 	}
@@ -224,7 +224,7 @@ func (d *daemon) oncePerFlow(t *testing.T) {
 	flows := map[string]int{}
 	for _, r := range records {
 		sum := r.Count > 0 // of denials that came after the one whose id it has
-		if !sum && (r.Kind == egress.KindOpen || r.Kind == egress.KindRequest || r.Kind == egress.KindRefused) {
+		if !sum && (r.Kind == record.KindOpen || r.Kind == record.KindRequest || r.Kind == record.KindRefused) {
 			flows[r.Flow]++
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // statuses checks an exchange of raw HTTP.
@@ -110,7 +110,7 @@ func (j *judgement) rawRecords(refusals int) {
 // close record says so.
 func (j *judgement) unrecorded() (n int) {
 	for _, r := range j.records {
-		if r.Kind == egress.KindClose && r.Outcome == string(policy.ResponseRefused) {
+		if r.Kind == record.KindClose && r.Outcome == string(policy.ResponseRefused) {
 			n++
 		}
 	}
@@ -120,7 +120,7 @@ func (j *judgement) unrecorded() (n int) {
 // inspected checks that the records of requests say that TLS ended here.
 func (j *judgement) inspected() {
 	for _, r := range j.records {
-		if r.Kind == egress.KindRequest && (r.TLS == nil || !r.TLS.Inspected) {
+		if r.Kind == record.KindRequest && (r.TLS == nil || !r.TLS.Inspected) {
 			j.wrong("the record of a request does not say that it was inspected: %+v", r)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // promptly is the time within which every answer has to come. It is less than the
@@ -28,7 +28,7 @@ type sight struct {
 	queries []string     // that the name server got
 	arrived []arrived
 	heard   string          // what reached the internet inside TLS
-	records []egress.Record // of the client's connection
+	records []record.Record // of the client's connection
 	digest  string          // of the policy in force
 
 	asked question // of the name server, and what it said
@@ -127,10 +127,10 @@ func (j *judgement) denied() {
 }
 
 // decisions are the records that decide something of this case.
-func (j *judgement) decisions() []egress.Record {
-	var d []egress.Record
+func (j *judgement) decisions() []record.Record {
+	var d []record.Record
 	for _, r := range j.records {
-		if r.Kind == egress.KindOpen || r.Kind == egress.KindRequest || r.Kind == egress.KindRefused {
+		if r.Kind == record.KindOpen || r.Kind == record.KindRequest || r.Kind == record.KindRefused {
 			d = append(d, r)
 		}
 	}
@@ -216,12 +216,12 @@ func (j *judgement) failed() {
 	if d := j.decisions(); len(d) != 1 || d[0].Decision.Action != "allow" {
 		j.wrong("want one decision that allows: %+v", d)
 	}
-	if last := j.last(); last == nil || last.Kind != egress.KindClose || !slices.Contains(j.Fails, policy.Class(last.Outcome)) {
+	if last := j.last(); last == nil || last.Kind != record.KindClose || !slices.Contains(j.Fails, policy.Class(last.Outcome)) {
 		j.wrong("the last record does not say %q: %+v", j.Fails, last)
 	}
 }
 
-func (j *judgement) refusalRecord(r *egress.Record, a *answer) {
+func (j *judgement) refusalRecord(r *record.Record, a *answer) {
 	d := r.Decision
 	switch {
 	case d == nil || d.Action != "deny":
@@ -243,8 +243,8 @@ func (j *judgement) refusalRecord(r *egress.Record, a *answer) {
 	}
 }
 
-func (j *judgement) refusedRaw(r *egress.Record) {
-	if r.Kind != egress.KindRefused {
+func (j *judgement) refusedRaw(r *record.Record) {
+	if r.Kind != record.KindRefused {
 		j.wrong("what could not be parsed is recorded as %q", r.Kind)
 	}
 	if j.door == doorSOCKS || j.door == doorInsideH2 || j.Reply != nil || j.Passes > 0 {
@@ -267,12 +267,12 @@ func latin1(b []byte) string {
 }
 
 // common checks what every record of a case says.
-func (j *judgement) common(r *egress.Record) {
+func (j *judgement) common(r *record.Record) {
 	if r.Sandbox != j.sandbox {
 		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.sandbox)
 	}
 	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5", doorInside: "connect", doorInsideH2: "connect", doorRedirect: "transparent", doorTProxy: "transparent"}[j.door]
-	if j.door != doorRaw && r.Kind != egress.KindRefused && r.Via != via && !(j.opened && r.Kind == egress.KindRequest) {
+	if j.door != doorRaw && r.Kind != record.KindRefused && r.Via != via && !(j.opened && r.Kind == record.KindRequest) {
 		j.wrong("the record's via is %q, want %q", r.Via, via)
 	}
 	if r.Decision.Policy != j.digest || j.digest == "" {
@@ -280,7 +280,7 @@ func (j *judgement) common(r *egress.Record) {
 	}
 }
 
-func (j *judgement) destination(r *egress.Record) {
+func (j *judgement) destination(r *record.Record) {
 	if j.to == "" {
 		return
 	}
@@ -361,7 +361,7 @@ func (j *judgement) reached(addrs []string) {
 func (j *judgement) allowRecords() {
 	d := j.decisions()
 	want := 1
-	if j.opened && len(d) > 0 && d[len(d)-1].Kind == egress.KindRequest {
+	if j.opened && len(d) > 0 && d[len(d)-1].Kind == record.KindRequest {
 		want = 2 // plain HTTP in a tunnel: the tunnel, and the request in it
 	}
 	if len(d) != want {
@@ -381,7 +381,7 @@ func (j *judgement) allowRecords() {
 // on the wire and in the data.
 func (j *judgement) dialled() {
 	last := j.last()
-	if last == nil || last.Kind != egress.KindClose || last.Outcome == "" || last.Decision.Action != "allow" || last.Dst == nil {
+	if last == nil || last.Kind != record.KindClose || last.Outcome == "" || last.Decision.Action != "allow" || last.Dst == nil {
 		j.wrong("the last record does not end the flow: %+v", last)
 		return
 	}
@@ -429,14 +429,14 @@ func (j *judgement) cut() {
 }
 
 func (j *judgement) cutRecords() {
-	var refusals []egress.Record
+	var refusals []record.Record
 	for _, r := range j.records {
 		if r.Decision != nil && r.Decision.Action == "deny" {
 			refusals = append(refusals, r)
 		}
 	}
 	if j.Ended && len(refusals) == 0 {
-		if last := j.last(); last == nil || last.Kind != egress.KindClose || last.Outcome == "" {
+		if last := j.last(); last == nil || last.Kind != record.KindClose || last.Outcome == "" {
 			j.wrong("no record says why the tunnel ended: %+v", last)
 		}
 		return
@@ -452,7 +452,7 @@ func (j *judgement) cutRecords() {
 	}
 }
 
-func (j *judgement) last() *egress.Record {
+func (j *judgement) last() *record.Record {
 	if len(j.records) == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestTheOrganisationsFileHolds puts an organisation.yaml at its real path, in a mount
@@ -41,7 +41,7 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 	if !tunnel.endsWithin(patience) {
 		t.Error("the tunnel was not cut when the ceiling came down")
 	}
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if r := d.closeRecord(t, tunnel.LocalAddr().String()); r.Decision == nil || r.Decision.Rule != "ceiling" || r.Decision.Layer != "organisation" || r.Decision.Class != "rule-deny" {
 		t.Errorf("the close record says %+v", r.Decision)
 	}

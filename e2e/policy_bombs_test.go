@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // bombs are conditions that would take forever, or all memory. What a sandbox is
@@ -105,7 +105,7 @@ func TestBombsInAShadow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range records {
-			decides := r.Kind == egress.KindOpen || r.Kind == egress.KindRequest
+			decides := r.Kind == record.KindOpen || r.Kind == record.KindRequest
 			if decides && (r.Decision.Action != "allow" || r.Shadow == nil || r.Shadow.Class != "policy-error") {
 				t.Errorf("%s: %+v, shadow %+v", name, r.Decision, r.Shadow)
 			}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // swapVariable says for how long policies are swapped under load: "60s". Without it
@@ -64,7 +64,7 @@ func (d *daemon) newDigest(t *testing.T, mark int, known map[string]int) (int, s
 		t.Fatal(err)
 	}
 	for i, r := range records {
-		if r.Kind != egress.KindPolicy {
+		if r.Kind != record.KindPolicy {
 			continue
 		}
 		if _, old := known[r.Decision.Policy]; !old {
@@ -144,9 +144,9 @@ func (d *daemon) judgeSwaps(t *testing.T, texts map[string]int, answers []asking
 	inForce, late := 0, 0
 	for _, r := range records {
 		switch r.Kind {
-		case egress.KindPolicy:
+		case record.KindPolicy:
 			inForce = texts[r.Decision.Policy]
-		case egress.KindOpen:
+		case record.KindOpen:
 			late += d.judgeSwap(t, texts, &r, inForce)
 		}
 	}
@@ -159,9 +159,9 @@ func (d *daemon) judgeSwaps(t *testing.T, texts map[string]int, answers []asking
 }
 
 // decisionsIn is how many tunnels were decided: a record may stand for several denials.
-func decisionsIn(records []egress.Record) (n int) {
+func decisionsIn(records []record.Record) (n int) {
 	for _, r := range records {
-		if r.Kind == egress.KindOpen {
+		if r.Kind == record.KindOpen {
 			n += int(r.Times())
 		}
 	}
@@ -172,7 +172,7 @@ func decisionsIn(records []egress.Record) (n int) {
 // flow is decided, then recorded, and decided again where the policy was swapped in
 // between. On a busy machine that takes as long as two swaps or three, but seldom: such
 // a one counts as late. A sum of denials is older than the second that it is about.
-func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record, inForce int) (late int) {
+func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *record.Record, inForce int) (late int) {
 	t.Helper()
 	by, known := texts[r.Decision.Policy]
 	want := []string{"allow", "deny"}[by%2]
@@ -192,13 +192,13 @@ func (d *daemon) judgeSwap(t *testing.T, texts map[string]int, r *egress.Record,
 }
 
 // openFlows are the flows that were let through and have no end.
-func openFlows(records []egress.Record) map[string]bool {
+func openFlows(records []record.Record) map[string]bool {
 	open := map[string]bool{}
 	for _, r := range records {
 		switch {
-		case r.Kind == egress.KindOpen && r.Decision.Action == "allow":
+		case r.Kind == record.KindOpen && r.Decision.Action == "allow":
 			open[r.Flow] = true
-		case r.Kind == egress.KindClose:
+		case r.Kind == record.KindClose:
 			delete(open, r.Flow)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // withRego is a policy that is Rego, beside a line that allows more than it should.
@@ -246,7 +246,7 @@ func TestAnInvalidPolicyOnReloadKeepsTheOldOne(t *testing.T) {
 	}
 	d.putFile(t, "policy/egress.rego", strings.ReplaceAll(goodModule, "allowed.test", "other.allowed.test"))
 	d.cmd.Process.Signal(syscall.SIGHUP)
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if status := d.status(t, "allowed.test:443"); status != http.StatusForbidden {
 		t.Errorf("after a good edit, allowed.test is answered %d", status)
 	}
@@ -264,8 +264,8 @@ func (d *daemon) rejects(t *testing.T, before, name string, change func()) {
 	d.cmd.Process.Signal(syscall.SIGHUP)
 	rejected := func() bool {
 		records, _ := d.log.since(mark)
-		return slices.ContainsFunc(records, func(r egress.Record) bool {
-			return r.Kind == egress.KindPolicy && strings.HasPrefix(r.Note, "rejected ") && r.Decision.Policy == before
+		return slices.ContainsFunc(records, func(r record.Record) bool {
+			return r.Kind == record.KindPolicy && strings.HasPrefix(r.Note, "rejected ") && r.Decision.Policy == before
 		})
 	}
 	if !eventually(2*settling, rejected) {
@@ -422,7 +422,7 @@ func TestHeadersAreNoIdentity(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, r := range records {
-				if r.Kind == egress.KindRequest && r.Sandbox != who {
+				if r.Kind == record.KindRequest && r.Sandbox != who {
 					t.Errorf("%s with %q is recorded as %q", who, field, r.Sandbox)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const twoHosts = "version: 1\nallow: [allowed.test, other.allowed.test]\n"
@@ -26,7 +26,7 @@ func TestReloadCutsOpenTunnel(t *testing.T) {
 	if !tunnel.endsWithin(patience) {
 		t.Error("the tunnel was not cut")
 	}
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	r := d.closeRecord(t, tunnel.LocalAddr().String())
 	if r.Decision == nil || r.Decision.Action != "deny" || r.Decision.Class != "default-deny" || r.Decision.Policy == before || r.Outcome != "cut" {
 		t.Errorf("the close record does not say why: outcome %q, %+v", r.Outcome, r.Decision)
@@ -46,7 +46,7 @@ func TestReloadKeepsOtherTunnels(t *testing.T) {
 	tunnel := d.mustOpen(t, "allowed.test:443")
 	before := d.digest(t)
 	d.edit(t, strings.Replace(twoHosts, ", other.allowed.test", "", 1))
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if tunnel.endsWithin(500 * time.Millisecond) {
 		t.Error("a tunnel was cut that the new policy allows")
 	}
@@ -70,7 +70,7 @@ func TestBrokenEditChangesNothing(t *testing.T) {
 		rejected := func() bool {
 			records, _ := d.log.since(mark)
 			for _, r := range records {
-				if r.Kind == egress.KindPolicy && strings.Contains(r.Note, "rejected") && r.Decision.Policy == before {
+				if r.Kind == record.KindPolicy && strings.Contains(r.Note, "rejected") && r.Decision.Policy == before {
 					return true
 				}
 			}
@@ -116,7 +116,7 @@ func TestKeptConnectionIsDecidedAnew(t *testing.T) {
 	}
 	before := d.digest(t)
 	d.edit(t, "version: 1\nallow: []\n")
-	d.expectPolicy(t, func(r egress.Record) bool { return r.Decision.Policy != before })
+	d.expectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if a := ask(); a.status != http.StatusForbidden || a.problem().Class != "default-deny" {
 		t.Errorf("the second request is answered %d %q", a.status, a.body)
 	}
@@ -132,12 +132,12 @@ func (d *daemon) edit(t *testing.T, policy string) {
 }
 
 // expectPolicy waits for a record that puts a policy in force.
-func (d *daemon) expectPolicy(t *testing.T, ok func(egress.Record) bool) {
+func (d *daemon) expectPolicy(t *testing.T, ok func(record.Record) bool) {
 	t.Helper()
 	found := func() bool {
 		records, _ := d.log.since(0)
 		for _, r := range records {
-			if r.Kind == egress.KindPolicy && ok(r) {
+			if r.Kind == record.KindPolicy && ok(r) {
 				return true
 			}
 		}
@@ -149,14 +149,14 @@ func (d *daemon) expectPolicy(t *testing.T, ok func(egress.Record) bool) {
 }
 
 // closeRecord waits for the record that ends a client's flow.
-func (d *daemon) closeRecord(t *testing.T, src string) (last egress.Record) {
+func (d *daemon) closeRecord(t *testing.T, src string) (last record.Record) {
 	t.Helper()
 	closed := func() bool {
 		records, _ := d.log.of(src, 0)
 		if len(records) > 0 {
 			last = records[len(records)-1]
 		}
-		return last.Kind == egress.KindClose
+		return last.Kind == record.KindClose
 	}
 	if !eventually(settling, closed) {
 		t.Errorf("no record ends the flow of %s: %+v", src, last)

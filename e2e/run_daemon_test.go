@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // sharedPolicy is one under which run uses the daemon.
@@ -49,7 +49,7 @@ func TestRunThroughADaemon(t *testing.T) {
 			t.Errorf("%q: exit %d, %q, %q", flags, e.code, e.out, e.talk)
 		}
 		first, last := e.records[0], e.records[len(e.records)-1]
-		if first.Kind != egress.KindStart || first.Sandbox != "one" || last.Kind != egress.KindStop || last.Sandbox != "one" {
+		if first.Kind != record.KindStart || first.Sandbox != "one" || last.Kind != record.KindStop || last.Sandbox != "one" {
 			t.Errorf("%q: from %+v to %+v", flags, first, last)
 		}
 		if who := e.records[1].Process; who == nil || !strings.HasSuffix(who.Exe, "/curl") {

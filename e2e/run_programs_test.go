@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestRunRecordsPrograms has several programs ask for names, connect and send
@@ -36,31 +36,31 @@ done`, flags...)
 // A programWant is a kind of record and the program that it has to name.
 type programWant struct {
 	says, program string
-	of            func(*egress.Record) bool
+	of            func(*record.Record) bool
 	found         bool
 }
 
 type programWants []programWant
 
 func recordedPrograms(datagrams bool) programWants {
-	to := func(kind egress.Kind, host string) func(*egress.Record) bool {
-		return func(r *egress.Record) bool { return r.Kind == kind && r.Dst != nil && r.Dst.Host == host }
+	to := func(kind record.Kind, host string) func(*record.Record) bool {
+		return func(r *record.Record) bool { return r.Kind == kind && r.Dst != nil && r.Dst.Host == host }
 	}
 	all := programWants{
-		{says: "a request", program: "curl", of: to(egress.KindRequest, "a.allowed.test")},
-		{says: "the end of one", program: "curl", of: to(egress.KindClose, "a.allowed.test")},
-		{says: "a denied request", program: "curl", of: to(egress.KindRequest, "evil.test")},
-		{says: "a script's request", program: "python3", of: to(egress.KindRequest, "b.allowed.test")},
-		{says: "a question", program: "dig", of: func(r *egress.Record) bool { return r.DNS != nil && r.DNS.Name == "dug.test" }},
+		{says: "a request", program: "curl", of: to(record.KindRequest, "a.allowed.test")},
+		{says: "the end of one", program: "curl", of: to(record.KindClose, "a.allowed.test")},
+		{says: "a denied request", program: "curl", of: to(record.KindRequest, "evil.test")},
+		{says: "a script's request", program: "python3", of: to(record.KindRequest, "b.allowed.test")},
+		{says: "a question", program: "dig", of: func(r *record.Record) bool { return r.DNS != nil && r.DNS.Name == "dug.test" }},
 	}
 	if datagrams {
-		all = append(all, programWant{says: "a datagram", program: "socat", of: func(r *egress.Record) bool { return r.Dst != nil && r.Dst.Host == evilIPv4 }})
+		all = append(all, programWant{says: "a datagram", program: "socat", of: func(r *record.Record) bool { return r.Dst != nil && r.Dst.Host == evilIPv4 }})
 	}
 	return all
 }
 
 // look notes which programs records name, and returns what is still missing.
-func (ws programWants) look(t *testing.T, records []egress.Record) string {
+func (ws programWants) look(t *testing.T, records []record.Record) string {
 	t.Helper()
 	var missing []string
 	for i := range ws {
@@ -78,7 +78,7 @@ func (ws programWants) look(t *testing.T, records []egress.Record) string {
 	return strings.Join(missing, ", ")
 }
 
-func (w *programWant) check(t *testing.T, p *egress.RecordProcess) {
+func (w *programWant) check(t *testing.T, p *record.Process) {
 	t.Helper()
 	if !strings.Contains(p.Exe, "/"+w.program) || p.PID <= 1 {
 		t.Errorf("%s is recorded as one of %+v", w.says, p)

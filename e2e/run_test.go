@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // runPolicy is that of most tests of egressd run.
@@ -30,7 +30,7 @@ allow:
 type ran struct {
 	out, talk string
 	code      int
-	records   []egress.Record
+	records   []record.Record
 }
 
 // users are who starts egressd run: whoever runs the tests, as root over the lab,
@@ -67,7 +67,7 @@ func (d *daemon) runAs(t *testing.T, user, script string, flags ...string) *ran 
 }
 
 // lastRun returns the records of the newest run.
-func (d *daemon) lastRun(t *testing.T) []egress.Record {
+func (d *daemon) lastRun(t *testing.T) []record.Record {
 	t.Helper()
 	runs, err := filepath.Glob(filepath.Join(d.dir, "runs", "*"))
 	if err != nil || len(runs) == 0 {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A state is what a process has of all that may be left behind.
@@ -240,7 +240,7 @@ func (l *ledger) followOne(path string) error {
 }
 
 func (l *ledger) take(line []byte) error {
-	var r egress.Record
+	var r record.Record
 	if err := json.Unmarshal(line, &r); err != nil {
 		return err
 	}
@@ -250,9 +250,9 @@ func (l *ledger) take(line []byte) error {
 	l.next++
 	l.records++
 	switch {
-	case (r.Kind == egress.KindOpen || r.Kind == egress.KindRequest) && r.Decision.Action != "deny":
+	case (r.Kind == record.KindOpen || r.Kind == record.KindRequest) && r.Decision.Action != "deny":
 		l.open[r.Flow] = true
-	case r.Kind == egress.KindClose:
+	case r.Kind == record.KindClose:
 		if l.outcomes == nil {
 			l.outcomes = map[string]int{}
 		}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // srtVariable names the program srt, of @anthropic-ai/sandbox-runtime; scripts/srt.sh
@@ -77,7 +77,7 @@ func TestSRTThroughServe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if row.host != "" && !slices.ContainsFunc(records, func(r egress.Record) bool {
+			if row.host != "" && !slices.ContainsFunc(records, func(r record.Record) bool {
 				return r.Dst != nil && r.Dst.Host == row.host && r.Decision != nil && r.Decision.Action == row.action && (row.via == "" || r.Via == row.via)
 			}) {
 				t.Errorf("printed %q, recorded %+v", out.String(), records)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // flaws are what can be wrong with a host's TLS, by the first label of its
@@ -133,8 +133,8 @@ func (d *daemon) refusesUpstream(t *testing.T, host, door string) {
 	if s.heard != "" {
 		t.Errorf("upstream received %q", s.heard)
 	}
-	why := func(r egress.Record) bool {
-		return r.Kind == egress.KindClose && r.Outcome == string(policy.NetworkTLS)
+	why := func(r record.Record) bool {
+		return r.Kind == record.KindClose && r.Outcome == string(policy.NetworkTLS)
 	}
 	if !slices.ContainsFunc(s.records, why) {
 		t.Errorf("no record says why: %+v", s.records)

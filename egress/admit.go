@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // takeSlot counts the flow, if its sandbox may have one more.
@@ -72,7 +74,7 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if !slot.mayLookUp(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.append(recordOf{kind: KindDNS}); err != nil {
+	if _, err := f.append(recordOf{kind: record.KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
@@ -112,12 +114,12 @@ func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
 }
 
 func (f *Flow) recordDecision() *Refusal {
-	kind := KindOpen
+	kind := record.KindOpen
 	switch {
 	case f.request.DNS != nil:
-		kind = KindDNS
+		kind = record.KindDNS
 	case f.request.HTTP != nil:
-		kind = KindRequest
+		kind = record.KindRequest
 	}
 	if !passes(f.decision.Verdict) {
 		return f.refused(recordOf{kind: kind})
@@ -132,5 +134,5 @@ func (f *Flow) recordDecision() *Refusal {
 
 // recordEnd writes the close record of a flow that was never open.
 func (f *Flow) recordEnd(end End) {
-	_, _ = f.append(recordOf{kind: KindClose, end: end, took: f.took()})
+	_, _ = f.append(recordOf{kind: record.KindClose, end: end, took: f.took()})
 }

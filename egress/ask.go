@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // AskPeople says whether there is somebody who can answer what the policy asks, and for how
@@ -161,9 +163,9 @@ func (f *Flow) recordQuestion(id ID, r *policy.Request) error {
 	d := *f.decision
 	d.Question = id.String()
 	asked := &Flow{gate: f.gate, id: id, began: f.began, src: f.src, request: r, decision: &d}
-	kind := KindOpen
+	kind := record.KindOpen
 	if r.HTTP != nil {
-		kind = KindRequest
+		kind = record.KindRequest
 	}
 	_, err := asked.append(recordOf{kind: kind})
 	return err

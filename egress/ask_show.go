@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An Ask is what a person is shown of a question. The host is canonical; Method, Path and the
@@ -23,8 +25,8 @@ type Ask struct {
 	Reason  string `json:"reason,omitempty"`
 	Via     string `json:"via"` // of the flow that first asked, as are Process and Container
 
-	Process   *RecordProcess   `json:"process,omitempty"`
-	Container *RecordContainer `json:"container,omitempty"`
+	Process   *record.Process   `json:"process,omitempty"`
+	Container *record.Container `json:"container,omitempty"`
 
 	Asked   int64     `json:"asked"`          // flows that have come to it
 	Waiting int       `json:"waiting"`        // of them, those that are held now
@@ -92,10 +94,10 @@ func (g *Gate) show(q *question) Ask {
 		Asked: q.asked, Waiting: q.held, Once: q.once != nil, Began: q.began.UTC(), Last: q.last.UTC(), Until: q.until.UTC(),
 	}
 	if p := q.request.Process; p != nil {
-		a.Process = &RecordProcess{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), listMost)]}
+		a.Process = &record.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), listMost)]}
 	}
 	if c := q.request.Sandbox.Container; c != nil {
-		a.Container = &RecordContainer{ID: c.ID[:min(len(c.ID), containerID)], Name: c.Name, Image: c.Image, Project: c.Project, Service: c.Service}
+		a.Container = &record.Container{ID: c.ID[:min(len(c.ID), containerID)], Name: c.Name, Image: c.Image, Project: c.Project, Service: c.Service}
 	}
 	return a
 }

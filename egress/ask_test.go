@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // newAsking is a world in which people can answer, and every name is at one public address.
@@ -93,7 +95,7 @@ func TestAFlowIsHeldUntilAPersonApproves(t *testing.T) {
 	if f, wait, err := w.OpenNow(peer, ask(t, "a.test:443")); f != nil || !wait || err != nil {
 		t.Fatalf("an event loop is told %v, %t, %v", f, wait, err)
 	}
-	if n := len(w.records(t, KindOpen)); n != 0 || len(w.Asks(t.Context(), 0).Questions) != 0 {
+	if n := len(w.records(t, record.KindOpen)); n != 0 || len(w.Asks(t.Context(), 0).Questions) != 0 {
 		t.Fatalf("it has asked, with %d records", n)
 	}
 	one, two := w.opens(t.Context(), ask(t, "a.test:443")), w.opens(t.Context(), ask(t, "a.test:443"))
@@ -107,7 +109,7 @@ func TestAFlowIsHeldUntilAPersonApproves(t *testing.T) {
 	w.approves(t, q, time.Hour, false)
 	f := passed(t, <-one)
 	passed(t, <-two)
-	all := w.records(t, KindOpen)
+	all := w.records(t, record.KindOpen)
 	if len(all) != 3 {
 		t.Fatalf("%d records", len(all))
 	}
@@ -178,7 +180,7 @@ func TestALateAnswerCounts(t *testing.T) {
 	}
 	w.approves(t, q, time.Hour, false)
 	passed(t, <-w.opens(t.Context(), ask(t, "a.test:443")))
-	last := w.records(t, KindOpen)[1]
+	last := w.records(t, record.KindOpen)[1]
 	if d := last.Decision; d.Action != "ask" || d.Class != "ask-timeout" || !slices.Equal(d.Question, []string{q.ID}) {
 		t.Errorf("recorded as %+v", d)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An Alarm says that a sandbox was about to send a canary: see [Gate.SetCanaries].
@@ -86,7 +88,7 @@ func (f *Flow) sight(s sighting) {
 	var e encoder
 	e.b = make([]byte, 0, 512)
 	e.open("")
-	e.str("kind", string(KindSignal))
+	e.str("kind", string(record.KindSignal))
 	e.str("flow", f.id.String())
 	e.str("sandbox", f.request.Sandbox.Name)
 	e.str("via", string(f.request.Via))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // Counts for whoever watches egressd. They have no name and no text that a sandbox
@@ -91,10 +93,10 @@ func (t *timings) read(bounds []time.Duration) Histogram {
 func (c *counters) note(f *Flow, r recordOf) {
 	d, denied := f.decision, !passes(f.decision.Verdict)
 	switch {
-	case r.kind == KindDNS && f.request.Via != policy.ViaDNS:
+	case r.kind == record.KindDNS && f.request.Via != policy.ViaDNS:
 		c.lookups.Add(1) // which the gate makes for a flow that is allowed so far
 		return
-	case r.kind == KindClose:
+	case r.kind == record.KindClose:
 		c.ended.Add(1)
 		c.lasted.observe(r.took, lastBounds)
 		if i := slices.Index(countedClasses[1:], r.end.Outcome); i >= 0 {

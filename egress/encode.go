@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // recordOf is what a record says beyond its flow.
 type recordOf struct {
-	kind Kind
+	kind record.Kind
 	end  End // of a close record
 	took time.Duration
 	raw  []byte // of a refused record
@@ -55,7 +57,7 @@ func (g *Gate) notePolicy(p *policy.Policy, note string) error {
 	g.Settle()
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
-	e.str("kind", string(KindPolicy))
+	e.str("kind", string(record.KindPolicy))
 	e.open("decision")
 	e.str("policy", p.Digest())
 	e.close()
@@ -71,14 +73,14 @@ func (g *Gate) notePolicy(p *policy.Policy, note string) error {
 }
 
 // Note records what happened to egressd itself: a start, a stop, a recovery.
-func (g *Gate) Note(kind Kind, note string) error {
+func (g *Gate) Note(kind record.Kind, note string) error {
 	g.Settle()
 	_, err := g.config.Log.Append(NoteRecord(kind, note))
 	return err
 }
 
 // NoteRecord is the record of what happened to egressd itself. A note is cut at 1024 bytes.
-func NoteRecord(kind Kind, note string) []byte {
+func NoteRecord(kind record.Kind, note string) []byte {
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(kind))
@@ -116,7 +118,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.process(f.request.Process)
 	e.decision(f.decision)
 	e.shadow(f.decision.Shadow)
-	if r.kind == KindClose {
+	if r.kind == record.KindClose {
 		e.ended(r)
 	}
 	e.raw(r.raw)
@@ -200,7 +202,7 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
 	e.tls(f)
 	e.http(f, r.end.Status)
-	if r.kind == KindDNS {
+	if r.kind == record.KindDNS {
 		e.question(f)
 	}
 }

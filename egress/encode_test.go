@@ -6,6 +6,8 @@ import (
 
 	"github.com/egressd/egressd/internal/fieldtest"
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // unrecorded are the fields of requests and decisions that no record says.
@@ -35,7 +37,7 @@ func TestEachFieldIsRecordedOrSaysWhyNot(t *testing.T) {
 	}
 	line := func(r *policy.Request, d *policy.Decision) []byte {
 		e := encoder{}
-		e.flow(&Flow{gate: w.Gate, request: r, decision: d}, recordOf{kind: KindOpen})
+		e.flow(&Flow{gate: w.Gate, request: r, decision: d}, recordOf{kind: record.KindOpen})
 		return e.b
 	}
 	typical := line(asks(), asked())

@@ -13,10 +13,12 @@ import (
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // times is how many denials the records stand for.
-func times(records []Record) (n int64) {
+func times(records []record.Record) (n int64) {
 	for _, r := range records {
 		n += r.Times()
 	}
@@ -52,9 +54,9 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 	}
 	w.Settle()
 	seconds := int(time.Since(began)/time.Second) + 2
-	by := map[string][]Record{}
+	by := map[string][]record.Record{}
 	known := map[string]bool{}
-	for _, r := range w.records(t, KindOpen) {
+	for _, r := range w.records(t, record.KindOpen) {
 		by[r.Sandbox] = append(by[r.Sandbox], r)
 		known[r.Flow] = true
 	}
@@ -139,7 +141,7 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 			w.Shut()
 			w.Settle()
 			w.config.Log.Close()
-			var denied []Record
+			var denied []record.Record
 			for _, r := range w.records(t, "") {
 				if r.Decision != nil && r.Decision.Action == "deny" {
 					denied = append(denied, r)
@@ -174,13 +176,13 @@ func TestASumOfManyNamesHidesNoCanary(t *testing.T) {
 	send(0, second)
 	w.Settle()
 	named := map[string]int{}
-	for _, r := range w.records(t, KindSignal) {
+	for _, r := range w.records(t, record.KindSignal) {
 		named[r.Signal.Name]++
 	}
 	if named["second"] != 1 || named["first"] == 0 || named["first"] > scarceBurst {
 		t.Errorf("signals: %v", named)
 	}
-	if n := times(w.records(t, KindRequest)); n != 10*scarceBurst+1 {
+	if n := times(w.records(t, record.KindRequest)); n != 10*scarceBurst+1 {
 		t.Errorf("the records stand for %d denials", n)
 	}
 }

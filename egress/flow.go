@@ -8,6 +8,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
@@ -360,7 +362,7 @@ func (f *Flow) close(end End, by func(record func())) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	line := f.encode(recordOf{kind: KindClose, end: end, took: f.took()})
+	line := f.encode(recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
 	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
 	f.gate.remove(f)

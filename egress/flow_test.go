@@ -16,6 +16,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 func TestAPolicyChangeCutsWhatItRefuses(t *testing.T) {
@@ -41,7 +43,7 @@ func TestAPolicyChangeCutsWhatItRefuses(t *testing.T) {
 	}
 	io.Copy(io.Discard, conn)
 	f.Close(End{Outcome: "closed"})
-	closes := w.records(t, KindClose)
+	closes := w.records(t, record.KindClose)
 	if len(closes) != 1 || closes[0].Outcome != "cut" || closes[0].Decision.Class != string(policy.RuleDeny) {
 		t.Errorf("close records: %+v", closes)
 	}
@@ -149,7 +151,7 @@ func TestNoRecordIsTooLong(t *testing.T) {
 	f.request.Process = &policy.Process{Exe: long, Argv: many}
 	f.request.Destination.Addrs = slices.Repeat([]netip.Addr{netip.MustParseAddr("2606:2800:220:1:ffff:ffff:ffff:ffff")}, 100)
 	f.decision = &policy.Decision{Rule: long, Reason: long, Class: policy.RuleDeny, AllowedIf: many, Policy: w.Digest()}
-	for _, kind := range []Kind{KindOpen, KindRefused, KindClose, KindDNS} {
+	for _, kind := range []record.Kind{record.KindOpen, record.KindRefused, record.KindClose, record.KindDNS} {
 		if _, err := f.append(recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -181,7 +183,7 @@ func TestNarrowOnlyGetsStricter(t *testing.T) {
 	}
 	refusalOf(t, method("POST"), policy.MethodDenied)
 	f.Close(End{Outcome: "method-denied"})
-	if c := w.records(t, KindClose); len(c) != 1 || c[0].Decision.Action != "deny" {
+	if c := w.records(t, record.KindClose); len(c) != 1 || c[0].Decision.Action != "deny" {
 		t.Errorf("close records: %+v", c)
 	}
 }
@@ -213,7 +215,7 @@ func TestUnknownSandboxesAreRefusedAndRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close(End{})
-	if opens := w.records(t, KindOpen); len(opens) != 4 || opens[3].Sandbox != "ci" || opens[0].Sandbox != "" {
+	if opens := w.records(t, record.KindOpen); len(opens) != 4 || opens[3].Sandbox != "ci" || opens[0].Sandbox != "" {
 		t.Errorf("records: %+v", opens)
 	}
 }
@@ -234,7 +236,7 @@ func TestRefuseRecordsRawBytesEscaped(t *testing.T) {
 			t.Fatalf("byte %#x in the log", c)
 		}
 	}
-	refused := w.records(t, KindRefused)
+	refused := w.records(t, record.KindRefused)
 	if len(refused) != 1 || []rune(refused[0].Raw)[17] != 0 || len([]rune(refused[0].Raw)) != rawMost {
 		t.Errorf("records: %+v", refused)
 	}

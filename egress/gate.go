@@ -22,6 +22,8 @@ import (
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Resolver turns a canonical name into addresses. It has to be safe for
@@ -242,7 +244,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 		f.request.Sandbox = who
 	}
 	f.noteDenial()
-	r := recordOf{kind: KindRefused, raw: raw}
+	r := recordOf{kind: record.KindRefused, raw: raw}
 	if c := g.canaries.Load(); c != nil {
 		if found, ok := c.Find(string(raw)); ok {
 			r.canary = &sighting{found, "what cannot be read"}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 func TestAGateWithoutAPolicyRefuses(t *testing.T) {
@@ -24,7 +26,7 @@ func TestADeniedNameIsNeverResolved(t *testing.T) {
 	if n := w.zone.asked.Load(); n != 0 {
 		t.Errorf("the name was looked up %d times", n)
 	}
-	opens := w.records(t, KindOpen)
+	opens := w.records(t, record.KindOpen)
 	if len(opens) != 1 || opens[0].Decision.Action != "deny" || opens[0].Flow != r.ID.String() || opens[0].Dst.Host != "evil.test" {
 		t.Errorf("records: %+v", opens)
 	}
@@ -37,7 +39,7 @@ func TestAnAllowedFlowIsRecordedDialledAndClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if opens := w.records(t, KindOpen); len(opens) != 1 || opens[0].Decision.Action != "allow" {
+	if opens := w.records(t, record.KindOpen); len(opens) != 1 || opens[0].Decision.Action != "allow" {
 		t.Fatalf("before the dial the log holds %+v", opens)
 	}
 	conn, err := f.Dial(t.Context())
@@ -49,7 +51,7 @@ func TestAnAllowedFlowIsRecordedDialledAndClosed(t *testing.T) {
 	}
 	f.Close(End{Up: 3, Down: 5, Outcome: "closed"})
 	f.Close(End{Up: 99, Outcome: "twice"})
-	closes := w.records(t, KindClose)
+	closes := w.records(t, record.KindClose)
 	if len(closes) != 1 || closes[0].Bytes.Down != 5 || closes[0].Dst.Addr != "127.0.0.1" || closes[0].Outcome != "closed" {
 		t.Errorf("close records: %+v", closes)
 	}
@@ -66,11 +68,11 @@ func TestTheQueryIsRecordedBeforeItIsSent(t *testing.T) {
 	_, err := w.Open(t.Context(), peer, ask(t, "nowhere.test:443"))
 	refusalOf(t, err, policy.NetworkDNS)
 	all := w.records(t, "")
-	kinds := make([]Kind, len(all))
+	kinds := make([]record.Kind, len(all))
 	for i, r := range all {
 		kinds[i] = r.Kind
 	}
-	if want := []Kind{KindPolicy, KindDNS, KindOpen, KindClose}; !slices.Equal(kinds, want) {
+	if want := []record.Kind{record.KindPolicy, record.KindDNS, record.KindOpen, record.KindClose}; !slices.Equal(kinds, want) {
 		t.Errorf("recorded %v, want %v", kinds, want)
 	}
 }
@@ -86,7 +88,7 @@ func TestOneRefusedAddressRefusesTheName(t *testing.T) {
 	w.zone.addrs["mixed.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1"), private}
 	_, err := w.Open(t.Context(), peer, ask(t, "mixed.test:443"))
 	refusalOf(t, err, policy.AddressDenied)
-	if opens := w.records(t, KindOpen); len(opens) != 1 || opens[0].Dst.Class != "private" || len(opens[0].Dst.Addrs) != 2 {
+	if opens := w.records(t, record.KindOpen); len(opens) != 1 || opens[0].Dst.Class != "private" || len(opens[0].Dst.Addrs) != 2 {
 		t.Errorf("records: %+v", opens)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An Inquiry is one message of a sandbox to a name server that answers with the
@@ -296,7 +298,7 @@ func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
 	d.Policy = f.gate.Digest()
 	f.noteDenial()
 	f.decision = &d
-	if refusal := f.refused(recordOf{kind: KindRefused, raw: raw}); refusal != nil {
+	if refusal := f.refused(recordOf{kind: record.KindRefused, raw: raw}); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)
@@ -309,9 +311,9 @@ func (i *Inquiry) crowd(d policy.Decision) *Refusal {
 	d.Policy = f.gate.Digest()
 	f.noteDenial()
 	f.decision = &d
-	kind := KindDNS
+	kind := record.KindDNS
 	if f.request.DNS == nil {
-		kind = KindRefused
+		kind = record.KindRefused
 	}
 	if refusal := f.refused(recordOf{kind: kind, crowd: true}); refusal != nil {
 		return refusal

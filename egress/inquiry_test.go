@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 func questionOf(name, kind string) policy.Question { return policy.Question{Name: name, Type: kind} }
@@ -36,7 +38,7 @@ func TestNothingIsAskedForBeforeItIsRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	seen := 0
 	w.Gate.config.Resolver = resolverFunc(func(name string) ([]netip.Addr, error) {
-		r := w.records(t, KindDNS)
+		r := w.records(t, record.KindDNS)
 		if seen = len(r); seen != 1 || r[0].DNS.Name != name || r[0].Decision.Action != "allow" {
 			t.Errorf("when the resolver is asked the log has %+v", r)
 		}
@@ -49,7 +51,7 @@ func TestNothingIsAskedForBeforeItIsRecorded(t *testing.T) {
 	if err != nil || len(a.Addrs) != 1 || seen != 1 {
 		t.Errorf("%v, %v, %d", a, err, seen)
 	}
-	if n := len(w.records(t, KindDNS)); n != 1 {
+	if n := len(w.records(t, record.KindDNS)); n != 1 {
 		t.Errorf("%d records of one question", n)
 	}
 }
@@ -76,13 +78,13 @@ func TestInquiriesThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusalOf(t, i.Refuse([]byte("\x00raw"), policy.MalformedRequest, "the test says so"), policy.MalformedRequest)
-	if r := w.records(t, KindRefused); len(r) != 1 || r[0].Raw != "\x00raw" || r[0].Sandbox != "default" {
+	if r := w.records(t, record.KindRefused); len(r) != 1 || r[0].Raw != "\x00raw" || r[0].Sandbox != "default" {
 		t.Errorf("recorded %+v", r)
 	}
 	w.Shut()
 	_, err = w.inquire(t, "a.test", "A")
 	refusalOf(t, err, policy.PolicyNotLoaded)
-	if n := len(w.records(t, KindDNS)); n != 3 || w.zone.asked.Load() != 0 {
+	if n := len(w.records(t, record.KindDNS)); n != 3 || w.zone.asked.Load() != 0 {
 		t.Errorf("%d records, %d lookups", n, w.zone.asked.Load())
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // looking lets requests to allowed.test with one of the paths be, by a rule for
@@ -82,12 +84,12 @@ func TestRequestsInsideAreFlowsOfTheirOwn(t *testing.T) {
 	}
 	f.Close(End{Outcome: "closed", Status: 204})
 	tunnel.Close(End{Outcome: "closed"})
-	asked := w.records(t, KindRequest)
+	asked := w.records(t, record.KindRequest)
 	if len(asked) != 3 || asked[0].Decision.Action != "allow" || asked[1].Decision.Action != "deny" || asked[2].Decision.Action != "deny" ||
-		!asked[0].TLS.Inspected || asked[0].Flow == w.records(t, KindOpen)[0].Flow {
+		!asked[0].TLS.Inspected || asked[0].Flow == w.records(t, record.KindOpen)[0].Flow {
 		t.Errorf("recorded %+v", asked)
 	}
-	if ends := w.records(t, KindClose); len(ends) != 2 || ends[0].HTTP.Status != 204 {
+	if ends := w.records(t, record.KindClose); len(ends) != 2 || ends[0].HTTP.Status != 204 {
 		t.Errorf("ended %+v", ends)
 	}
 }
@@ -168,7 +170,7 @@ func TestAnOpaqueTunnelIsNotLookedIntoLater(t *testing.T) {
 		t.Error("the tunnel goes on unread")
 	}
 	tunnel.Close(End{Outcome: "closed"})
-	if ends := w.records(t, KindClose); len(ends) != 1 || ends[0].Outcome != "cut" || ends[0].Decision.Action != "deny" {
+	if ends := w.records(t, record.KindClose); len(ends) != 1 || ends[0].Outcome != "cut" || ends[0].Decision.Action != "deny" {
 		t.Errorf("ended %+v", ends[0].Decision)
 	}
 }
@@ -214,10 +216,10 @@ func TestARequestNamesTheConnectionItGoesOver(t *testing.T) {
 		f.Close(End{Outcome: "closed"})
 	}
 	for i, want := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2"} {
-		if got := w.records(t, KindClose)[i].Dst.Addr; got != want {
+		if got := w.records(t, record.KindClose)[i].Dst.Addr; got != want {
 			t.Errorf("the end of request %d names %s, want %s", i, got, want)
 		}
-		if got := w.records(t, KindRequest)[i].Dst.Addr; got != "" {
+		if got := w.records(t, record.KindRequest)[i].Dst.Addr; got != "" {
 			t.Errorf("request %d names %s before it went anywhere", i, got)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A postal resolver answers from another goroutine, when it is told to.
@@ -92,7 +94,7 @@ func TestNothingIsAskedLaterBeforeItIsDurable(t *testing.T) {
 	p := newPostal(w)
 	log := w.Gate.config.Log
 	p.seen = func(name string) {
-		r := w.records(t, KindDNS)
+		r := w.records(t, record.KindDNS)
 		if len(r) != 2 || r[0].DNS.Name != "a.test" || r[1].DNS.Name != "b.test" {
 			t.Errorf("when %s is asked for the log has %+v", name, r)
 		}
@@ -111,7 +113,7 @@ func TestNothingIsAskedLaterBeforeItIsDurable(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if n := len(w.records(t, KindDNS)); n != 2 {
+	if n := len(w.records(t, record.KindDNS)); n != 2 {
 		t.Errorf("%d records of two questions", n)
 	}
 	if n := w.slotOf("default").asks.waiting; n != 0 {
@@ -305,7 +307,7 @@ func TestAPolicyThatTakesItsTimeIsNotAskedLater(t *testing.T) {
 			if i.Later(func(Answer, error) { t.Error("it was answered") }) || p.count() > 0 {
 				t.Errorf("it is answered later, and asked for was %q", p.asked)
 			}
-			if n := w.slotOf("default").asks.waiting + len(w.records(t, KindDNS)); n != 0 {
+			if n := w.slotOf("default").asks.waiting + len(w.records(t, record.KindDNS)); n != 0 {
 				t.Errorf("%d waiting or recorded", n)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An OpenFlow is what an operator is shown of a flow. The host is canonical; nothing
@@ -108,7 +110,7 @@ func (g *Gate) NoteOperator(o OperatorNote) error {
 	g.Settle()
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
-	e.str("kind", string(KindAdmin))
+	e.str("kind", string(record.KindAdmin))
 	if o.Count > 1 {
 		e.num("count", o.Count)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // timesOf sums what the records of denials stand for, by what they are about.
@@ -166,7 +168,7 @@ func TestWhatDiffersIsNotSummed(t *testing.T) {
 			}
 		}
 		w.Settle()
-		records := append(w.records(t, KindOpen), w.records(t, KindRequest)...)
+		records := append(w.records(t, record.KindOpen), w.records(t, record.KindRequest)...)
 		if len(records) != 100 {
 			t.Errorf("%s: %d records of 100 denials that differ", what, len(records))
 		}
@@ -183,7 +185,7 @@ func TestWhatPassesIsNeverSummed(t *testing.T) {
 		}
 		f.Close(End{Outcome: "closed"})
 	}
-	if n := len(w.records(t, KindOpen)); n != 200 {
+	if n := len(w.records(t, record.KindOpen)); n != 200 {
 		t.Errorf("%d records of 200 flows", n)
 	}
 }
@@ -225,7 +227,7 @@ func TestASumIsWrittenWhenItsSecondIsOver(t *testing.T) {
 	for left() > 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	records := w.records(t, KindOpen)
+	records := w.records(t, record.KindOpen)
 	total := int64(0)
 	for _, r := range records {
 		total += r.Times()
@@ -285,12 +287,12 @@ func TestASumHidesNoCanary(t *testing.T) {
 		w.Settle()
 		known := map[string]bool{}
 		for _, r := range w.records(t, "") {
-			if r.Kind != KindSignal {
+			if r.Kind != record.KindSignal {
 				known[r.Flow] = true
 			}
 		}
 		named := map[string]int{}
-		for _, r := range w.records(t, KindSignal) {
+		for _, r := range w.records(t, record.KindSignal) {
 			named[r.Signal.Name]++
 			if !known[r.Flow] {
 				t.Errorf("the signal of %s is about a flow that is in no record", r.Signal.Name)
@@ -314,7 +316,7 @@ func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 		w.Open(t.Context(), peer, ask(t, "evil.test:443"))
 	}
 	w.config.Log.Close()
-	if n := len(w.records(t, KindOpen)); n != 5*repeatsFrom {
+	if n := len(w.records(t, record.KindOpen)); n != 5*repeatsFrom {
 		t.Errorf("%d records of %d denials", n, 5*repeatsFrom)
 	}
 }
@@ -322,7 +324,7 @@ func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 // TestHowManyDenialsHaveRecords: ten of a kind in a second, or one where they are a crowd.
 func TestHowManyDenialsHaveRecords(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	for want, r := range map[int]recordOf{repeatsFrom: {kind: KindOpen}, 1: {kind: KindOpen, crowd: true}} {
+	for want, r := range map[int]recordOf{repeatsFrom: {kind: record.KindOpen}, 1: {kind: record.KindOpen, crowd: true}} {
 		var s repeats
 		got := 0
 		for range 2 * repeatsFrom {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Round is messages that came to a name server together. What AnswerNow and Local
@@ -45,7 +47,7 @@ func (r *Round) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) 
 
 // add encodes the record of an inquiry that is allowed.
 func (r *Round) add(i *Inquiry) {
-	f, is := i.flow, recordOf{kind: KindDNS}
+	f, is := i.flow, recordOf{kind: record.KindDNS}
 	f.note(is)
 	start := 0
 	if n := len(r.ends); n > 0 {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A known zone has every name cached.
@@ -46,7 +48,7 @@ func TestARoundIsWrittenAtOnce(t *testing.T) {
 			}
 			all = append(all, i)
 		}
-		if n := len(w.records(t, KindDNS)); n != 4*turn+1 {
+		if n := len(w.records(t, record.KindDNS)); n != 4*turn+1 {
 			t.Fatalf("%d records before the round is written, want that of the denial alone", n)
 		}
 		round.Write()
@@ -58,7 +60,7 @@ func TestARoundIsWrittenAtOnce(t *testing.T) {
 		round.Reset()
 	}
 	var names string
-	for _, r := range w.records(t, KindDNS) {
+	for _, r := range w.records(t, record.KindDNS) {
 		names += r.DNS.Name[:1] + " "
 		if want := map[bool]string{true: "allow", false: "deny"}[r.DNS.Name != "denied.test"]; r.Decision.Action != want {
 			t.Errorf("%s: %s", r.DNS.Name, r.Decision.Action)
@@ -116,7 +118,7 @@ func TestAnInquiryThatLeavesItsRoundIsItsOwn(t *testing.T) {
 	if a, err := slow.Answer(t.Context()); err != nil || len(a.Addrs) != 1 {
 		t.Errorf("%v, %v", a, err)
 	}
-	if r := w.records(t, KindDNS); len(r) != 1 || r[0].DNS.Name != "slow.test" {
+	if r := w.records(t, record.KindDNS); len(r) != 1 || r[0].DNS.Name != "slow.test" {
 		t.Errorf("recorded: %+v", r)
 	}
 }

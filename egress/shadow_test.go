@@ -11,6 +11,8 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // beside returns a policy that allows everything, and asks another opinion.
@@ -26,18 +28,18 @@ func TestWhereTheShadowDiffersIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close(End{Outcome: "closed"})
-	for _, kind := range []Kind{KindOpen, KindClose} {
+	for _, kind := range []record.Kind{record.KindOpen, record.KindClose} {
 		records := w.records(t, kind)
 		if len(records) != 1 || records[0].Decision.Action != "allow" || records[0].Shadow == nil {
 			t.Fatalf("%s: %+v", kind, records)
 		}
-		want := RecordShadow{Action: "deny", Rule: "test", Layer: "user", Reason: "the test says no", Class: "rule-deny", Policy: shadow.Digest()}
+		want := record.Shadow{Action: "deny", Rule: "test", Layer: "user", Reason: "the test says no", Class: "rule-deny", Policy: shadow.Digest()}
 		if *records[0].Shadow != want {
 			t.Errorf("%s: %+v", kind, records[0].Shadow)
 		}
 	}
-	loads := w.records(t, KindPolicy)
-	if len(loads) != 1 || loads[0].Shadow == nil || *loads[0].Shadow != (RecordShadow{Policy: shadow.Digest()}) {
+	loads := w.records(t, record.KindPolicy)
+	if len(loads) != 1 || loads[0].Shadow == nil || *loads[0].Shadow != (record.Shadow{Policy: shadow.Digest()}) {
 		t.Errorf("the record of the load: %+v", loads)
 	}
 }
@@ -50,7 +52,7 @@ func TestARefusalDoesNotMentionTheShadow(t *testing.T) {
 	if r := refusalOf(t, err, policy.RuleDeny); r.Decision.Shadow != nil {
 		t.Errorf("the refusal holds %+v", r.Decision.Shadow)
 	}
-	opens := w.records(t, KindOpen)
+	opens := w.records(t, record.KindOpen)
 	if len(opens) != 1 || opens[0].Decision.Action != "deny" || opens[0].Shadow == nil || opens[0].Shadow.Action != "allow" {
 		t.Errorf("%+v", opens)
 	}
@@ -80,7 +82,7 @@ func TestWhatAgreesHasNoShadow(t *testing.T) {
 	_, err = w.Open(t.Context(), peer, ask(t, "nowhere.test:443"))
 	refusalOf(t, err, policy.NetworkDNS)
 	for _, r := range w.records(t, "") {
-		if r.Shadow != nil && r.Kind != KindPolicy {
+		if r.Shadow != nil && r.Kind != record.KindPolicy {
 			t.Errorf("%s: %+v", r.Kind, r.Shadow)
 		}
 	}
@@ -113,7 +115,7 @@ func TestATunnelIsComparedWithItsFirstBytes(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		f.Close(End{Up: 3, Outcome: "closed"})
-		closes := w.records(t, KindClose)
+		closes := w.records(t, record.KindClose)
 		if len(closes) != 1 || closes[0].Shadow == nil || closes[0].Shadow.Class != "policy-error" || closes[0].Bytes.Up != 3 {
 			t.Fatalf("%+v", closes)
 		}
@@ -145,8 +147,8 @@ func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
 		}
 		inner.Close(End{})
 	}
-	requests := w.records(t, KindRequest)
-	differs := func(r Record) bool { return r.Shadow != nil }
+	requests := w.records(t, record.KindRequest)
+	differs := func(r record.Record) bool { return r.Shadow != nil }
 	if len(requests) != 2 || slices.IndexFunc(requests, differs) != 1 || requests[1].HTTP.Method != "POST" {
 		t.Errorf("%+v", requests)
 	}
@@ -168,7 +170,7 @@ func TestTheLongestRecordFits(t *testing.T) {
 	}}
 	f.dialled = f.src
 	var e encoder
-	e.flow(f, recordOf{kind: KindClose, end: End{Up: 1 << 60, Down: 1 << 60, Status: 599, Outcome: "client-refused-our-certificate"}, note: strings.Repeat("n", 1000)})
+	e.flow(f, recordOf{kind: record.KindClose, end: End{Up: 1 << 60, Down: 1 << 60, Status: 599, Outcome: "client-refused-our-certificate"}, note: strings.Repeat("n", 1000)})
 	if len(e.b) > audit.MaxRecord {
 		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.b), audit.MaxRecord)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A thinker is an evaluator that takes as long as the test wants, about what waits says.
@@ -83,13 +85,13 @@ func TestNothingElseOfAFlowWaitsForItsPolicy(t *testing.T) {
 	soon(t, "OpenFlows", func() { w.OpenFlows(0, 10) })
 	soon(t, "busyNames", func() { w.busyNames("default") })
 	soon(t, "Close", func() { f.Close(End{Outcome: "client-left"}) })
-	closes := w.records(t, KindClose)
+	closes := w.records(t, record.KindClose)
 	if len(closes) != 1 || closes[0].TLS == nil || closes[0].TLS.SNI != "allowed.test" {
 		t.Errorf("the close record does not say what was claimed: %+v", closes)
 	}
 	close(e.done)
 	refusalOf(t, <-narrowed, "")
-	if n := len(w.records(t, KindClose)); n != 1 {
+	if n := len(w.records(t, record.KindClose)); n != 1 {
 		t.Errorf("%d close records", n)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // openStays are the networks that were handed in. The zero value has none.
@@ -103,7 +105,7 @@ func (f *Flow) left() bool {
 var gone = policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: "the sandbox has left"}
 
 // NoteSandbox is Note for what happened to one sandbox.
-func (g *Gate) NoteSandbox(kind Kind, who policy.Sandbox, process *policy.Process, note string) error {
+func (g *Gate) NoteSandbox(kind record.Kind, who policy.Sandbox, process *policy.Process, note string) error {
 	e := encoder{b: make([]byte, 0, 256)}
 	e.open("")
 	e.str("kind", string(kind))

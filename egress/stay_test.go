@@ -7,6 +7,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // TestAStayIsCutWithItsFlows opens flows of two networks of one sandbox, of which one
@@ -53,10 +55,10 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 
 func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	if err := w.NoteSandbox(KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
+	if err := w.NoteSandbox(record.KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
 		t.Fatal(err)
 	}
-	all := w.records(t, KindStart)
+	all := w.records(t, record.KindStart)
 	if len(all) != 1 || all[0].Sandbox != "web" || all[0].Process == nil || all[0].Process.PID != 7 || all[0].Note != "handed in" {
 		t.Errorf("recorded %+v", all)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 func (w *world) assign(t *testing.T, name string) Assignment {
@@ -42,7 +44,7 @@ func TestADeniedNameHasAnAddressToo(t *testing.T) {
 		}
 	}
 	var actions []string
-	for _, r := range w.records(t, KindDNS) {
+	for _, r := range w.records(t, record.KindDNS) {
 		if r.Via != "dns" || r.DNS.Type != "A" || r.Dst != nil {
 			t.Errorf("recorded %+v", r)
 		}
@@ -63,7 +65,7 @@ func TestOnlyAddressesCanBeAskedFor(t *testing.T) {
 		_, err := w.Assign(t.Context(), peer, policy.Question{Name: "good.test", Type: kind})
 		refusalOf(t, err, policy.DNSTypeDenied)
 	}
-	if n := len(w.records(t, KindDNS)); n != 6 {
+	if n := len(w.records(t, record.KindDNS)); n != 6 {
 		t.Errorf("%d records", n)
 	}
 }
@@ -149,7 +151,7 @@ func TestADenialOfTheWayInIsRecorded(t *testing.T) {
 	if r.Decision.Class != policy.UDPDenied || r.Decision.Policy == "" {
 		t.Errorf("%+v", r)
 	}
-	records := w.records(t, KindOpen)
+	records := w.records(t, record.KindOpen)
 	if len(records) != 1 || records[0].Decision.Class != "udp-denied" || records[0].Dst.Host != "93.184.216.34" {
 		t.Errorf("recorded %+v", records)
 	}
@@ -166,7 +168,7 @@ func TestForeseeingPermitsAndRecordsNothing(t *testing.T) {
 	if !w.Foresees(t.Context(), peer, ask(t, "good.test:443")) || w.Foresees(t.Context(), peer, ask(t, "good.test:80")) {
 		t.Error("it is not foreseen what is decided")
 	}
-	if n := len(w.records(t, KindOpen)); n != 0 || w.Flows() != 0 || w.zone.asked.Load() != 0 {
+	if n := len(w.records(t, record.KindOpen)); n != 0 || w.Flows() != 0 || w.zone.asked.Load() != 0 {
 		t.Errorf("%d records, %d flows", n, w.Flows())
 	}
 }

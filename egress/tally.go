@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Tally counts what passed a gate and what did not, for who started it. Its
@@ -62,12 +64,12 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	denies := f.decision.Class != "" && !passes(f.decision.Verdict)
 	host := f.shown(f.request.Destination.Host)
 	switch {
-	case r.kind == KindDNS && f.request.Via == policy.ViaDNS && denies:
+	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies:
 		t.deny(host, 0)
-	case r.kind == KindDNS:
+	case r.kind == record.KindDNS:
 	case denies:
 		t.deny(cmp.Or(host, "malformed requests"), 1)
-	case r.kind == KindClose:
+	case r.kind == record.KindClose:
 		t.ended(f, r.end)
 	}
 }

@@ -3,6 +3,8 @@ package egress
 import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // RefuseUnseen records that n connections of a peer were refused without a look at them,
@@ -15,7 +17,7 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why stri
 	}
 	d := policy.Decision{Class: policy.TooManyFlows, Rule: "baseline", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
-	r := recordOf{kind: KindRefused}
+	r := recordOf{kind: record.KindRefused}
 	e := encoder{b: make([]byte, 0, 512), common: true}
 	e.flow(f, r)
 	g.mask(e.b)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A frugal evaluator looks at usage.
@@ -233,7 +235,7 @@ func TestAnotherBudgetIsToldAndNoCut(t *testing.T) {
 		t.Error("a flow over its budget may dial")
 	}
 	f.Close(End{Up: 7, Outcome: string(policy.ByteBudget)})
-	end := w.records(t, KindClose)[0]
+	end := w.records(t, record.KindClose)[0]
 	if end.Decision.Action != "deny" || end.Decision.Class != "byte-budget" || end.Decision.Reason != "rule test lets at most 7 bytes of it go up" {
 		t.Errorf("recorded %+v", end.Decision)
 	}
@@ -260,7 +262,7 @@ func TestARequestThatAnnouncesTooMuchIsRefused(t *testing.T) {
 		f.Close(End{})
 	}
 	denied := 0
-	for _, r := range w.records(t, KindRequest) {
+	for _, r := range w.records(t, record.KindRequest) {
 		if r.Decision.Action == "deny" && r.Decision.Class == "byte-budget" {
 			denied++
 		}
@@ -284,7 +286,7 @@ func TestAMarkIsRecorded(t *testing.T) {
 		}
 		f.Close(End{})
 	}
-	for _, r := range append(w.records(t, KindOpen), w.records(t, KindClose)...) {
+	for _, r := range append(w.records(t, record.KindOpen), w.records(t, record.KindClose)...) {
 		if r.Decision.Log != (r.Dst.Port == 8443) {
 			t.Errorf("port %d: marked %v", r.Dst.Port, r.Decision.Log)
 		}

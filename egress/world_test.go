@@ -18,6 +18,8 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An opinion is an evaluator made of a function.
@@ -89,14 +91,14 @@ func newWorldOf(t *testing.T, p *policy.Policy, o audit.Options, entries []sandb
 }
 
 // records returns what the log holds of one kind, or of every kind for "".
-func (w *world) records(t *testing.T, kind Kind) (found []Record) {
+func (w *world) records(t *testing.T, kind record.Kind) (found []record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		var r Record
+		var r record.Record
 		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&r); err != nil {

@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // Host returns the host of the destination, or the name of a DNS question.
-func Host(r *egress.Record) string {
+func Host(r *record.Record) string {
 	switch {
 	case r.Dst != nil && r.Dst.Host != "":
 		return r.Dst.Host
@@ -22,7 +22,7 @@ func Host(r *egress.Record) string {
 }
 
 // Port returns the port of the destination, or "".
-func Port(r *egress.Record) string {
+func Port(r *record.Record) string {
 	if r.Dst == nil {
 		return ""
 	}
@@ -30,9 +30,9 @@ func Port(r *egress.Record) string {
 }
 
 // Destination returns the host, with its port if there is one.
-func Destination(r *egress.Record) string { return string(appendDestination(nil, r)) }
+func Destination(r *record.Record) string { return string(appendDestination(nil, r)) }
 
-func appendDestination(b []byte, r *egress.Record) []byte {
+func appendDestination(b []byte, r *record.Record) []byte {
 	switch {
 	case r.Dst != nil && strings.Contains(r.Dst.Host, ":"):
 		b = append(append(append(b, '['), r.Dst.Host...), ']', ':')
@@ -45,9 +45,9 @@ func appendDestination(b []byte, r *egress.Record) []byte {
 }
 
 // What returns the HTTP method, "dns" and the type of a DNS question, or else the via.
-func What(r *egress.Record) string { return string(appendWhat(nil, r)) }
+func What(r *record.Record) string { return string(appendWhat(nil, r)) }
 
-func appendWhat(b []byte, r *egress.Record) []byte {
+func appendWhat(b []byte, r *record.Record) []byte {
 	switch {
 	case r.HTTP != nil && r.HTTP.Method != "":
 		return append(b, r.HTTP.Method...)
@@ -59,9 +59,9 @@ func appendWhat(b []byte, r *egress.Record) []byte {
 }
 
 // Who returns the sandbox and, if known, the program in it.
-func Who(r *egress.Record) string { return string(appendWho(nil, r)) }
+func Who(r *record.Record) string { return string(appendWho(nil, r)) }
 
-func appendWho(b []byte, r *egress.Record) []byte {
+func appendWho(b []byte, r *record.Record) []byte {
 	program := Process(r)
 	switch {
 	case program == "":
@@ -75,9 +75,9 @@ func appendWho(b []byte, r *egress.Record) []byte {
 
 // Why returns the class of a denial or the rule that allowed. A denial by a named rule or for a class of
 // address includes that detail in parentheses.
-func Why(r *egress.Record) string { return string(appendWhy(nil, r)) }
+func Why(r *record.Record) string { return string(appendWhy(nil, r)) }
 
-func appendWhy(b []byte, r *egress.Record) []byte {
+func appendWhy(b []byte, r *record.Record) []byte {
 	d := r.Decision
 	detail := ""
 	switch {
@@ -97,14 +97,14 @@ func appendWhy(b []byte, r *egress.Record) []byte {
 
 // IsLookup reports whether r records a name lookup that egressd made for a flow. The flow's own record
 // holds the decision.
-func IsLookup(r *egress.Record) bool {
-	return r.Kind == egress.KindDNS && r.Via != string(policy.ViaDNS) && r.DNS != nil
+func IsLookup(r *record.Record) bool {
+	return r.Kind == record.KindDNS && r.Via != string(policy.ViaDNS) && r.DNS != nil
 }
 
 // RefusedHost returns the host that r denied because no rule mentions it, as a pattern. The pattern has a
 // port if a bare host would not cover it. RefusedHost returns "" for other denials and for destinations
 // that are not public.
-func RefusedHost(r *egress.Record) string {
+func RefusedHost(r *record.Record) string {
 	if r.Decision == nil || r.Decision.Class != string(policy.DefaultDeny) || r.Dst != nil && r.Dst.Class != "" {
 		return ""
 	}
@@ -124,7 +124,7 @@ func RefusedHost(r *egress.Record) string {
 
 // Allowable returns the result of [RefusedHost] if a line in the policy would let r pass, else "". It
 // returns "" for a sandbox with its own list, which a global line cannot open.
-func Allowable(r *egress.Record) string {
+func Allowable(r *record.Record) string {
 	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) {
 		return ""
 	}
@@ -137,7 +137,7 @@ var interpreters = []string{"node", "python", "ruby", "perl", "php", "bun", "den
 
 // Process returns the name of the program that made the record's request. It is the name of the
 // executable. For an interpreter it is argv[0], such as "npm" or "python3", if that is a plain name.
-func Process(r *egress.Record) string {
+func Process(r *record.Record) string {
 	exe := Exe(r)
 	if !isInterpreter(exe) || len(r.Process.Argv) == 0 {
 		return exe
@@ -150,7 +150,7 @@ func Process(r *egress.Record) string {
 }
 
 // Exe returns the file name of the executable, or "".
-func Exe(r *egress.Record) string {
+func Exe(r *record.Record) string {
 	if r.Process == nil || r.Process.Exe == "" {
 		return ""
 	}

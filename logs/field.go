@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // FieldNames are the names that [Field] takes.
@@ -17,18 +17,18 @@ var FieldNames = []string{
 
 // Field returns a function that reads the named value of a decision. It returns nil for an unknown name.
 // The function returns "" for a record without that value.
-func Field(name string) func(*egress.Record) string {
+func Field(name string) func(*record.Record) string {
 	switch name {
 	case "domain":
 		return domainOf
 	case "destination":
 		return Destination
 	case "port":
-		return func(r *egress.Record) string { return numberText(int(portOf(r))) }
+		return func(r *record.Record) string { return numberText(int(portOf(r))) }
 	case "status":
-		return func(r *egress.Record) string { return numberText(statusOf(r)) }
+		return func(r *record.Record) string { return numberText(statusOf(r)) }
 	case "addr":
-		return func(r *egress.Record) string {
+		return func(r *record.Record) string {
 			if r.Dst == nil {
 				return ""
 			}
@@ -43,9 +43,9 @@ func Field(name string) func(*egress.Record) string {
 	case "why":
 		return Why
 	case "hour":
-		return func(r *egress.Record) string { return r.Time.UTC().Format("2006-01-02T15Z") }
+		return func(r *record.Record) string { return r.Time.UTC().Format("2006-01-02T15Z") }
 	case "day":
-		return func(r *egress.Record) string { return r.Time.UTC().Format(time.DateOnly) }
+		return func(r *record.Record) string { return r.Time.UTC().Format(time.DateOnly) }
 	case "kind", "shadow", "marked": // these do not tell decisions apart
 		return nil
 	}
@@ -60,7 +60,7 @@ func numberText(n int) string {
 }
 
 // domainOf returns the registrable domain of the host, or the host itself if it has none.
-func domainOf(r *egress.Record) string {
+func domainOf(r *record.Record) string {
 	host := Host(r)
 	if strings.Contains(host, ":") || isAddress(host) {
 		return host

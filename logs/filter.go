@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/record"
 )
 
 // A condition tests a joined record: a close record completed by its open record.
-type condition func(*egress.Record) bool
+type condition func(*record.Record) bool
 
 // A clause holds if any of its conditions holds. A negated clause holds if none does.
 type clause struct {
@@ -22,7 +22,7 @@ type clause struct {
 	any []condition
 }
 
-func (c *clause) holds(r *egress.Record) bool {
+func (c *clause) holds(r *record.Record) bool {
 	for _, condition := range c.any {
 		if condition(r) {
 			return !c.not
@@ -43,7 +43,7 @@ type Filter struct {
 }
 
 // Match reports whether the joined record r passes the filter.
-func (f *Filter) Match(r *egress.Record) bool {
+func (f *Filter) Match(r *record.Record) bool {
 	for i := range f.clauses {
 		if !f.clauses[i].holds(r) {
 			return false

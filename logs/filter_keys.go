@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/record"
 )
 
 // FilterKeys are the keys that a filter may use.
@@ -40,13 +40,13 @@ var filterKeys = func() map[string]*filterKey {
 	keys := map[string]*filterKey{
 		"addr":  {read: addressKey(destinationAddrs), example: "addr:10.0.0.0/8"},
 		"src":   {read: addressKey(sourceAddrs), example: "src:127.0.0.1"},
-		"up":    {read: bytesKey(func(b *egress.RecordBytes) int64 { return b.Up }), example: "'up:>10k'   (k, M, G; >, >=, <, <=; up:10k..1M)"},
-		"down":  {read: bytesKey(func(b *egress.RecordBytes) int64 { return b.Down }), example: "'down:>1M'   (k, M, G; >, >=, <, <=; down:10k..1M)"},
+		"up":    {read: bytesKey(func(b *record.Bytes) int64 { return b.Up }), example: "'up:>10k'   (k, M, G; >, >=, <, <=; up:10k..1M)"},
+		"down":  {read: bytesKey(func(b *record.Bytes) int64 { return b.Down }), example: "'down:>1M'   (k, M, G; >, >=, <, <=; down:10k..1M)"},
 		"port":  {read: numberKey(portNumber), example: "port:443   (or port:8000..8999, 'port:>1023')"},
 		"took":  {read: tookKey, example: "'took:>5s'   (or took:1m..1h)"},
 		"since": {read: sinceKey, example: "since:1h   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
 		"until": {read: untilKey, example: "until:10m   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
-		"status": {read: numberKey(func(r *egress.Record) (int64, bool) {
+		"status": {read: numberKey(func(r *record.Record) (int64, bool) {
 			return int64(statusOf(r)), statusOf(r) != 0
 		}), example: "status:404   (or status:500..599)"},
 		"proc": {read: textKey(Process, Exe)},
@@ -61,27 +61,27 @@ var filterKeys = func() map[string]*filterKey {
 }()
 
 // filterTexts are the keys that match a text of the record.
-var filterTexts = map[string]func(*egress.Record) string{
+var filterTexts = map[string]func(*record.Record) string{
 	"host":    Host,
-	"sandbox": func(r *egress.Record) string { return r.Sandbox },
-	"via":     func(r *egress.Record) string { return r.Via },
-	"kind":    func(r *egress.Record) string { return string(r.Kind) },
-	"outcome": func(r *egress.Record) string { return r.Outcome },
-	"method":  httpText(func(h *egress.RecordHTTP) string { return h.Method }),
-	"path":    httpText(func(h *egress.RecordHTTP) string { return h.Path }),
-	"verdict": decisionText(func(d *egress.RecordDecision) string { return d.Action }),
-	"class":   decisionText(func(d *egress.RecordDecision) string { return d.Class }),
-	"rule":    decisionText(func(d *egress.RecordDecision) string { return d.Rule }),
-	"layer":   decisionText(func(d *egress.RecordDecision) string { return d.Layer }),
-	"policy":  decisionText(func(d *egress.RecordDecision) string { return d.Policy }),
-	"marked":  decisionText(func(d *egress.RecordDecision) string { return map[bool]string{true: "yes", false: "no"}[d.Log] }),
-	"sni": func(r *egress.Record) string {
+	"sandbox": func(r *record.Record) string { return r.Sandbox },
+	"via":     func(r *record.Record) string { return r.Via },
+	"kind":    func(r *record.Record) string { return string(r.Kind) },
+	"outcome": func(r *record.Record) string { return r.Outcome },
+	"method":  httpText(func(h *record.HTTP) string { return h.Method }),
+	"path":    httpText(func(h *record.HTTP) string { return h.Path }),
+	"verdict": decisionText(func(d *record.Decision) string { return d.Action }),
+	"class":   decisionText(func(d *record.Decision) string { return d.Class }),
+	"rule":    decisionText(func(d *record.Decision) string { return d.Rule }),
+	"layer":   decisionText(func(d *record.Decision) string { return d.Layer }),
+	"policy":  decisionText(func(d *record.Decision) string { return d.Policy }),
+	"marked":  decisionText(func(d *record.Decision) string { return map[bool]string{true: "yes", false: "no"}[d.Log] }),
+	"sni": func(r *record.Record) string {
 		if r.TLS == nil {
 			return ""
 		}
 		return r.TLS.SNI
 	},
-	"shadow": func(r *egress.Record) string {
+	"shadow": func(r *record.Record) string {
 		if r.Shadow == nil {
 			return ""
 		}
@@ -89,8 +89,8 @@ var filterTexts = map[string]func(*egress.Record) string{
 	},
 }
 
-func httpText(text func(*egress.RecordHTTP) string) func(*egress.Record) string {
-	return func(r *egress.Record) string {
+func httpText(text func(*record.HTTP) string) func(*record.Record) string {
+	return func(r *record.Record) string {
 		if r.HTTP == nil {
 			return ""
 		}
@@ -98,8 +98,8 @@ func httpText(text func(*egress.RecordHTTP) string) func(*egress.Record) string 
 	}
 }
 
-func decisionText(text func(*egress.RecordDecision) string) func(*egress.Record) string {
-	return func(r *egress.Record) string {
+func decisionText(text func(*record.Decision) string) func(*record.Record) string {
+	return func(r *record.Record) string {
 		if r.Decision == nil {
 			return ""
 		}
@@ -107,14 +107,14 @@ func decisionText(text func(*egress.RecordDecision) string) func(*egress.Record)
 	}
 }
 
-func statusOf(r *egress.Record) int {
+func statusOf(r *record.Record) int {
 	if r.HTTP == nil {
 		return 0
 	}
 	return r.HTTP.Status
 }
 
-func portNumber(r *egress.Record) (int64, bool) {
+func portNumber(r *record.Record) (int64, bool) {
 	if r.Dst == nil || r.Dst.Port == 0 {
 		return 0, false
 	}
@@ -138,11 +138,11 @@ func (k *filterKey) known(t term) error {
 
 // textKey matches if one of the texts matches the value. In the value "*" stands for any text. Case is
 // ignored.
-func textKey(texts ...func(*egress.Record) string) func(string, time.Time) (condition, bool, error) {
+func textKey(texts ...func(*record.Record) string) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		pattern := strings.ToLower(value)
-		return func(r *egress.Record) bool {
-			return slices.ContainsFunc(texts, func(text func(*egress.Record) string) bool {
+		return func(r *record.Record) bool {
+			return slices.ContainsFunc(texts, func(text func(*record.Record) string) bool {
 				return globMatch(pattern, strings.ToLower(text(r)))
 			})
 		}, false, nil
@@ -152,7 +152,7 @@ func textKey(texts ...func(*egress.Record) string) func(string, time.Time) (cond
 // flowKey matches a flow id by its prefix.
 func flowKey(value string, _ time.Time) (condition, bool, error) {
 	pattern := strings.ToLower(value) + "*"
-	return func(r *egress.Record) bool { return r.Flow != "" && globMatch(pattern, strings.ToLower(r.Flow)) }, false, nil
+	return func(r *record.Record) bool { return r.Flow != "" && globMatch(pattern, strings.ToLower(r.Flow)) }, false, nil
 }
 
 // globMatch reports whether s matches pattern, where "*" stands for any text.
@@ -230,10 +230,10 @@ func parseSpan(value string, parse func(string) (int64, error)) (s span, err err
 	}
 }
 
-func numberKey(number func(*egress.Record) (int64, bool)) func(string, time.Time) (condition, bool, error) {
+func numberKey(number func(*record.Record) (int64, bool)) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		s, err := parseSpan(value, parseNumber)
-		return func(r *egress.Record) bool {
+		return func(r *record.Record) bool {
 			n, there := number(r)
 			return there && n >= s.least && n <= s.most
 		}, s.compared, err
@@ -241,13 +241,13 @@ func numberKey(number func(*egress.Record) (int64, bool)) func(string, time.Time
 }
 
 // bytesKey matches a byte count. A bare number is a minimum.
-func bytesKey(count func(*egress.RecordBytes) int64) func(string, time.Time) (condition, bool, error) {
+func bytesKey(count func(*record.Bytes) int64) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
 			value = ">=" + value
 		}
 		s, err := parseSpan(value, parseBytes)
-		return func(r *egress.Record) bool {
+		return func(r *record.Record) bool {
 			return r.Bytes != nil && count(r.Bytes) >= s.least && count(r.Bytes) <= s.most
 		}, s.compared, err
 	}
@@ -262,7 +262,7 @@ func tookKey(value string, _ time.Time) (condition, bool, error) {
 		d, err := parseDuration(s)
 		return d.Milliseconds(), err
 	})
-	return func(r *egress.Record) bool {
+	return func(r *record.Record) bool {
 		return r.Bytes != nil && r.Duration >= s.least && r.Duration <= s.most // only a record that ends a flow has Bytes
 	}, s.compared, err
 }
@@ -294,12 +294,12 @@ func parseDuration(s string) (time.Duration, error) {
 
 func sinceKey(value string, now time.Time) (condition, bool, error) {
 	limit, err := ParseMoment(value, now)
-	return func(r *egress.Record) bool { return !r.Time.Before(limit) }, true, err
+	return func(r *record.Record) bool { return !r.Time.Before(limit) }, true, err
 }
 
 func untilKey(value string, now time.Time) (condition, bool, error) {
 	limit, err := ParseMoment(value, now)
-	return func(r *egress.Record) bool { return r.Time.Before(limit) }, true, err
+	return func(r *record.Record) bool { return r.Time.Before(limit) }, true, err
 }
 
 // ParseMoment parses a time: an age ("90s", "1h30m", "2d"), a time of today ("09:30"), a day, or RFC 3339.
@@ -328,13 +328,13 @@ func ParseMoment(s string, now time.Time) (time.Time, error) {
 }
 
 // addressKey matches if one of the record's addresses equals the value or lies in its network.
-func addressKey(addrs func(*egress.Record) []string) func(string, time.Time) (condition, bool, error) {
+func addressKey(addrs func(*record.Record) []string) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		network, err := parseNetwork(value)
 		if err != nil {
 			return nil, false, err
 		}
-		return func(r *egress.Record) bool {
+		return func(r *record.Record) bool {
 			return slices.ContainsFunc(addrs(r), func(text string) bool {
 				a, err := netip.ParseAddr(text)
 				return err == nil && network.Contains(a.Unmap().WithZone(""))
@@ -359,14 +359,14 @@ func parseNetwork(s string) (netip.Prefix, error) {
 }
 
 // destinationAddrs returns the decided addresses, and the host, which may be an address.
-func destinationAddrs(r *egress.Record) []string {
+func destinationAddrs(r *record.Record) []string {
 	if r.Dst == nil {
 		return nil
 	}
 	return append([]string{r.Dst.Host, r.Dst.Addr}, r.Dst.Addrs...)
 }
 
-func sourceAddrs(r *egress.Record) []string {
+func sourceAddrs(r *record.Record) []string {
 	a, err := netip.ParseAddrPort(r.Src)
 	if err != nil {
 		return nil
@@ -374,14 +374,14 @@ func sourceAddrs(r *egress.Record) []string {
 	return []string{a.Addr().String()}
 }
 
-func containerName(r *egress.Record) string {
+func containerName(r *record.Record) string {
 	if r.Container == nil {
 		return ""
 	}
 	return r.Container.Name
 }
 
-func containerID(r *egress.Record) string {
+func containerID(r *record.Record) string {
 	if r.Container == nil {
 		return ""
 	}

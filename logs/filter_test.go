@@ -7,23 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // sample is one record that every row of the tests is about.
-func sample() *egress.Record {
-	return &egress.Record{
-		Kind: egress.KindOpen, Flow: "01KB6ZQ4SZ", Sandbox: "ci", Via: "connect",
+func sample() *record.Record {
+	return &record.Record{
+		Kind: record.KindOpen, Flow: "01KB6ZQ4SZ", Sandbox: "ci", Via: "connect",
 		Time:      filterNow.Add(-30 * time.Minute),
 		Src:       "127.0.0.1:4711",
-		Dst:       &egress.RecordDst{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
-		Container: &egress.RecordContainer{ID: "4f2d9a1c0b7e", Name: "web-1"},
-		HTTP:      &egress.RecordHTTP{Method: "POST", Path: "/up/load", Status: 503},
-		Process:   &egress.RecordProcess{Exe: "/usr/bin/curl"},
-		Decision:  &egress.RecordDecision{Action: "deny", Class: "default-deny", Rule: "default", Layer: "builtin", Policy: "sha256:3f2a"},
-		Bytes:     &egress.RecordBytes{Up: 10_000, Down: 5},
+		Dst:       &record.Destination{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
+		Container: &record.Container{ID: "4f2d9a1c0b7e", Name: "web-1"},
+		HTTP:      &record.HTTP{Method: "POST", Path: "/up/load", Status: 503},
+		Process:   &record.Process{Exe: "/usr/bin/curl"},
+		Decision:  &record.Decision{Action: "deny", Class: "default-deny", Rule: "default", Layer: "builtin", Policy: "sha256:3f2a"},
+		Bytes:     &record.Bytes{Up: 10_000, Down: 5},
 		Outcome:   "closed",
 		Duration:  1500,
 	}
@@ -126,7 +126,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestFilterNeverMatchesWhatIsAbsent(t *testing.T) {
-	bare := &egress.Record{Kind: egress.KindStart, Process: &egress.RecordProcess{}}
+	bare := &record.Record{Kind: record.KindStart, Process: &record.Process{}}
 	for _, word := range []string{"x", "host:x", "port:0", "verdict:deny", "method:GET", "path:/", "proc:.", "up:0", "class:default-deny", "addr:0.0.0.0/0", "src:::/0", "took:0s", "status:0..999", "flow:0", "port:0..99999"} {
 		f, err := ParseFilter([]string{word}, filterNow)
 		if err != nil {

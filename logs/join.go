@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -24,27 +24,27 @@ const maxOpenBytes = 32 << 20
 // A Joiner combines the record that opens a flow with the record that ends it. It remembers only open
 // flows, within maxOpenBytes. If the open record was forgotten, the close record stands alone.
 type Joiner struct {
-	open  map[string]*egress.Record
+	open  map[string]*record.Record
 	size  map[string]int       // estimated bytes of each record that the joiner owns
 	total int                  // sum of size
 	max   int                  // maxOpenBytes if 0
-	drop  func(*egress.Record) // called with each forgotten record; may be nil
+	drop  func(*record.Record) // called with each forgotten record; may be nil
 
 	// borrows is set while records are valid only until the current chunk of [Scan] ends. Method retain
 	// then clones the records that are still needed. Complete then reuses joined.
 	borrows  bool
 	borrowed []string // flows whose records are not cloned yet
-	joined   egress.Record
+	joined   record.Record
 }
 
 // Complete returns the close record r with the fields of the record that opened its flow. A close record
 // need not repeat the destination and the decision. Other records are returned as they are.
-func (j *Joiner) Complete(r *egress.Record) *egress.Record {
+func (j *Joiner) Complete(r *record.Record) *record.Record {
 	opened := j.open[r.Flow]
-	if r.Kind != egress.KindClose || opened == nil {
+	if r.Kind != record.KindClose || opened == nil {
 		return r
 	}
-	joined := new(egress.Record)
+	joined := new(record.Record)
 	if j.borrows {
 		joined = &j.joined
 	}
@@ -74,15 +74,15 @@ func (j *Joiner) Complete(r *egress.Record) *egress.Record {
 
 // Follow remembers r if it opens a flow, and forgets the flow if r ends it. It keeps r while the flow is
 // open. A caller of [Scan] therefore uses [ScanJoined] or clones r.
-func (j *Joiner) Follow(r *egress.Record) {
+func (j *Joiner) Follow(r *record.Record) {
 	switch {
-	case r.Kind == egress.KindStart: // all earlier flows ended with the previous process
+	case r.Kind == record.KindStart: // all earlier flows ended with the previous process
 		j.clear()
-	case r.Kind == egress.KindClose:
+	case r.Kind == record.KindClose:
 		j.forget(r.Flow)
 	case opensFlow(r):
 		if j.open == nil {
-			j.open, j.size = map[string]*egress.Record{}, map[string]int{}
+			j.open, j.size = map[string]*record.Record{}, map[string]int{}
 		}
 		j.forget(r.Flow)
 		j.open[r.Flow] = r
@@ -109,20 +109,12 @@ func (j *Joiner) forget(flow string) {
 }
 
 // keep accounts for a record that the joiner owns.
-func (j *Joiner) keep(r *egress.Record) {
-	w := sizeOf(r)
+func (j *Joiner) keep(r *record.Record) {
+	w := r.Size()
 	j.size[r.Flow], j.total = w, j.total+w
 	if j.total > cmp.Or(j.max, maxOpenBytes) {
 		j.evict()
 	}
-}
-
-// sizeOf estimates the memory of a record, in bytes.
-func sizeOf(r *egress.Record) int {
-	const parts = 700
-	w := parts
-	eachText(r, func(s *string) { w += len(*s) })
-	return w
 }
 
 // evict forgets the older half of the open flows.
@@ -141,7 +133,7 @@ func (j *Joiner) evict() {
 func (j *Joiner) retain() {
 	for _, flow := range j.borrowed {
 		if r := j.open[flow]; r != nil && j.size[flow] == 0 {
-			r = Clone(r)
+			r = r.Clone()
 			delete(j.open, flow) // the key is borrowed, too
 			j.open[r.Flow] = r
 			j.keep(r)
@@ -150,29 +142,29 @@ func (j *Joiner) retain() {
 	j.borrowed = j.borrowed[:0]
 }
 
-func opensFlow(r *egress.Record) bool {
+func opensFlow(r *record.Record) bool {
 	return r.Flow != "" && r.Decision != nil && r.Decision.Action == "allow" &&
-		(r.Kind == egress.KindOpen || r.Kind == egress.KindRequest)
+		(r.Kind == record.KindOpen || r.Kind == record.KindRequest)
 }
 
 // A Tally emits each decision once, with the outcome of its flow. If a Joiner forgets a flow, the Tally
 // emits its decision as open and again when the flow ends. No flood of flows can therefore hide a
 // decision.
 type Tally struct {
-	Emit   func(*egress.Record)
+	Emit   func(*record.Record)
 	joiner Joiner
 }
 
 // Add processes the next record of the log.
-func (t *Tally) Add(r *egress.Record) {
+func (t *Tally) Add(r *record.Record) {
 	if t.joiner.drop == nil {
-		t.joiner.drop = func(r *egress.Record) { t.unended(r, OutcomeOpen) }
+		t.joiner.drop = func(r *record.Record) { t.unended(r, OutcomeOpen) }
 	}
 	earlier := t.joiner.open[r.Flow]
 	switch {
-	case r.Kind == egress.KindStart:
+	case r.Kind == record.KindStart:
 		t.Flush(OutcomeCut)
-	case r.Kind == egress.KindClose:
+	case r.Kind == record.KindClose:
 		t.end(r, earlier)
 	case IsLookup(r):
 	case !opensFlow(r):
@@ -183,7 +175,7 @@ func (t *Tally) Add(r *egress.Record) {
 	t.joiner.Follow(r)
 }
 
-func (t *Tally) end(r, earlier *egress.Record) {
+func (t *Tally) end(r, earlier *record.Record) {
 	if earlier != nil {
 		whole := t.joiner.Complete(r)
 		whole.Time, whole.Kind = earlier.Time, earlier.Kind
@@ -195,14 +187,14 @@ func (t *Tally) end(r, earlier *egress.Record) {
 
 // Flush emits the flows without an end, ordered by sequence number.
 func (t *Tally) Flush(outcome string) {
-	bySeq := func(a, b *egress.Record) int { return cmp.Compare(a.Seq, b.Seq) }
+	bySeq := func(a, b *record.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
 		t.unended(r, outcome)
 	}
 	t.joiner.clear()
 }
 
-func (t *Tally) unended(r *egress.Record, outcome string) {
+func (t *Tally) unended(r *record.Record, outcome string) {
 	unended := *r
 	unended.Outcome = outcome
 	t.Emit(&unended)

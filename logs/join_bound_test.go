@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestFlowsThatNeverEndAreBounded has ever new flows be opened and none end, and then
@@ -14,9 +14,9 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 	const n, most = 5000, 100_000 // a hundred flows or so
 	for _, borrows := range []bool{false, true} {
 		outcomes, largest := map[string][]string{}, 0
-		tally := Tally{Emit: func(r *egress.Record) { outcomes[r.Flow] = append(outcomes[r.Flow], r.Outcome) }}
+		tally := Tally{Emit: func(r *record.Record) { outcomes[r.Flow] = append(outcomes[r.Flow], r.Outcome) }}
 		tally.joiner.max, tally.joiner.borrows = most, borrows
-		add := func(i int, r *egress.Record) {
+		add := func(i int, r *record.Record) {
 			r.Seq, r.Time, r.Flow = int64(i), time.Unix(int64(i), 0), fmt.Sprint("F", i%n)
 			tally.Add(r)
 			if i%64 == 63 {
@@ -27,10 +27,10 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 			}
 			largest = max(largest, len(tally.joiner.open))
 		}
-		decision := &egress.RecordDecision{Action: "allow", Rule: "r"}
-		dst := &egress.RecordDst{Host: "a.test", Port: 443}
+		decision := &record.Decision{Action: "allow", Rule: "r"}
+		dst := &record.Destination{Host: "a.test", Port: 443}
 		for i := range n {
-			add(i, &egress.Record{Kind: egress.KindOpen, Dst: dst, Decision: decision})
+			add(i, &record.Record{Kind: record.KindOpen, Dst: dst, Decision: decision})
 		}
 		if largest > 300 {
 			t.Errorf("%d flows are remembered", largest)
@@ -44,7 +44,7 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 			t.Errorf("%d flows are handed on and %d remembered, of %d", len(outcomes), len(tally.joiner.open), n)
 		}
 		for i := range n {
-			add(n+i, &egress.Record{Kind: egress.KindClose, Dst: dst, Decision: decision, Outcome: "closed"})
+			add(n+i, &record.Record{Kind: record.KindClose, Dst: dst, Decision: decision, Outcome: "closed"})
 		}
 		for flow, all := range outcomes {
 			if all[len(all)-1] != "closed" {

@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fieldtest"
+	"github.com/egressd/egressd/record"
 )
 
 // TestAJoinedRecordHoldsBoth changes each field of the record that ends a flow. The joined one
@@ -15,8 +15,8 @@ func TestAJoinedRecordHoldsBoth(t *testing.T) {
 		"V": true, "Flow": true, "Count": true, "Names": true, "Sandbox": true, "Via": true, "Src": true, "Raw": true, "Container": true,
 		"DNS": true, "Process": true, "Signal": true,
 	}
-	ends := func() *egress.Record {
-		return &egress.Record{Kind: egress.KindClose, Flow: "A", Outcome: "closed", Note: "n"}
+	ends := func() *record.Record {
+		return &record.Record{Kind: record.KindClose, Flow: "A", Outcome: "closed", Note: "n"}
 	}
 	for name, r := range fieldtest.Each(ends) {
 		var j Joiner

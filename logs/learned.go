@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // maxLearned bounds the memory that a program can fill by using new names.
@@ -44,9 +44,9 @@ type Learned struct {
 }
 
 // noteCanary remembers the host of a canary.
-func (l *Learned) noteCanary(r *egress.Record) {
+func (l *Learned) noteCanary(r *record.Record) {
 	refused := r.Decision != nil && r.Decision.Class == string(policy.Canary)
-	if !refused && r.Kind != egress.KindSignal || len(l.alarms) >= maxLearned {
+	if !refused && r.Kind != record.KindSignal || len(l.alarms) >= maxLearned {
 		return
 	}
 	if l.alarms == nil {
@@ -59,7 +59,7 @@ func (l *Learned) noteCanary(r *egress.Record) {
 const maxPrograms = 5
 
 // Add counts one decision of a [Tally].
-func (l *Learned) Add(r *egress.Record) {
+func (l *Learned) Add(r *record.Record) {
 	l.noteCanary(r)
 	if r.Decision == nil || r.Dst == nil || r.Decision.Rule != policy.LearnRule || r.Decision.Action != "allow" {
 		return

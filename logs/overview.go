@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // MaxGroups bounds the memory of an overview, because a sandbox can ask for any number of names. An
@@ -71,14 +71,14 @@ type Group struct {
 func (g *Group) Many() bool { return g.many }
 
 // namedSandbox returns the sandbox, or "" for the default sandbox.
-func namedSandbox(r *egress.Record) string {
+func namedSandbox(r *record.Record) string {
 	if r.Sandbox == "default" {
 		return ""
 	}
 	return r.Sandbox
 }
 
-func portOf(r *egress.Record) uint16 {
+func portOf(r *record.Record) uint16 {
 	if r.Dst == nil {
 		return 0
 	}
@@ -86,16 +86,16 @@ func portOf(r *egress.Record) uint16 {
 }
 
 // Decides reports whether r holds a decision about a sandbox's traffic.
-func Decides(r *egress.Record) bool {
+func Decides(r *record.Record) bool {
 	switch r.Kind {
-	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindClose:
+	case record.KindOpen, record.KindRequest, record.KindDNS, record.KindRefused, record.KindClose:
 		return r.Decision != nil
 	}
 	return false
 }
 
 // Add counts one decision of a [Tally]. It keeps no memory of r.
-func (o *Overview) Add(r *egress.Record) {
+func (o *Overview) Add(r *record.Record) {
 	if !Decides(r) {
 		return
 	}
@@ -115,7 +115,7 @@ func (o *Overview) Add(r *egress.Record) {
 	o.group(r).add(r)
 }
 
-func (g *Group) add(r *egress.Record) {
+func (g *Group) add(r *record.Record) {
 	n := r.Times()
 	g.Count += n
 	if !r.Time.Before(g.Last) {
@@ -137,7 +137,7 @@ func (g *Group) add(r *egress.Record) {
 }
 
 // latest remembers r as the last decision.
-func (g *Group) latest(r *egress.Record) {
+func (g *Group) latest(r *record.Record) {
 	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
 	refusal := [3]string{r.Decision.Class, r.Decision.Layer}
 	if r.Dst != nil {
@@ -157,14 +157,14 @@ func (g *Group) finish() {
 	if g.many || g.Count == 0 {
 		return
 	}
-	g.Allow = Allowable(&egress.Record{
-		Flow: g.Flow, Dst: &egress.RecordDst{Host: g.host, Port: g.port, Class: g.refusal[2]},
-		Decision: &egress.RecordDecision{Class: g.refusal[0], Layer: g.refusal[1]},
+	g.Allow = Allowable(&record.Record{
+		Flow: g.Flow, Dst: &record.Destination{Host: g.host, Port: g.port, Class: g.refusal[2]},
+		Decision: &record.Decision{Class: g.refusal[0], Layer: g.refusal[1]},
 	})
 }
 
 // group returns the line that counts r.
-func (o *Overview) group(r *egress.Record) *Group {
+func (o *Overview) group(r *record.Record) *Group {
 	o.key = appendKey(o.key[:0], r)
 	if g := o.groups[string(o.key)]; g != nil {
 		return g
@@ -193,7 +193,7 @@ func (o *Overview) group(r *egress.Record) *Group {
 
 // appendKey appends a key that all records of one line share. The separator 0xff occurs in no string of a
 // record.
-func appendKey(b []byte, r *egress.Record) []byte {
+func appendKey(b []byte, r *record.Record) []byte {
 	b = append(append(b, r.Decision.Action...), '\xff')
 	b = append(appendDestination(b, r), '\xff')
 	b = append(appendWhat(b, r), '\xff')
@@ -203,7 +203,7 @@ func appendKey(b []byte, r *egress.Record) []byte {
 
 func (o *Overview) limit() int { return cmp.Or(o.max, MaxGroups) }
 
-func keyOf(r *egress.Record) GroupKey {
+func keyOf(r *record.Record) GroupKey {
 	return GroupKey{r.Decision.Action, Destination(r), What(r), Who(r), Why(r)}
 }
 

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // fewGroups is the bound of the overviews in these tests.
 const fewGroups = 500
 
 // counted is an overview of decisions, added once more where that is needed.
-func counted(decisions func(add func(*egress.Record))) *Overview {
+func counted(decisions func(add func(*record.Record))) *Overview {
 	o := &Overview{max: fewGroups}
 	decisions(o.Add)
 	if !o.Exact() {
@@ -33,7 +33,7 @@ func total(groups []*Group) (n int64) {
 // another one, and the same one where it was allowed to, do something else, once.
 func TestAFloodOfNamesHidesNothing(t *testing.T) {
 	const flood = 3 * fewGroups
-	o := counted(func(add func(*egress.Record)) {
+	o := counted(func(add func(*record.Record)) {
 		for i := range flood {
 			r := opened("F", fmt.Sprintf("h%d.test", i), "deny")
 			r.Time = r.Time.Add(time.Duration(i) * time.Second)
@@ -48,7 +48,7 @@ func TestAFloodOfNamesHidesNothing(t *testing.T) {
 				add(opened("I", "late.example", "deny"))
 			case i == flood/3:
 				sends := opened("J", "sends.example", "deny")
-				sends.Bytes = &egress.RecordBytes{Up: 1000}
+				sends.Bytes = &record.Bytes{Up: 1000}
 				add(sends)
 			}
 		}
@@ -97,7 +97,7 @@ func TestNamesBelowOneDomainAreFolded(t *testing.T) {
 
 // TestTwoFloodsGetTheSameRoom has two sandboxes flood, one after the other.
 func TestTwoFloodsGetTheSameRoom(t *testing.T) {
-	o := counted(func(add func(*egress.Record)) {
+	o := counted(func(add func(*record.Record)) {
 		for i := range 20 * fewGroups {
 			r := opened("F", fmt.Sprintf("h%d.test", i), "deny")
 			if i < 4*fewGroups {
@@ -121,7 +121,7 @@ func TestTwoFloodsGetTheSameRoom(t *testing.T) {
 
 // TestAddressesAreNoDomains asks for ever new addresses.
 func TestAddressesAreNoDomains(t *testing.T) {
-	o := counted(func(add func(*egress.Record)) {
+	o := counted(func(add func(*record.Record)) {
 		for i := range 3 * fewGroups {
 			add(opened("F", fmt.Sprintf("198.%d.%d.%d", 18+i>>16, i>>8&255, i&255), "deny"))
 			add(opened("F", fmt.Sprintf("2001:db8::%x", i), "deny"))
@@ -136,12 +136,12 @@ func TestAddressesAreNoDomains(t *testing.T) {
 // verdict.
 func TestOnlyDecisionsAreCounted(t *testing.T) {
 	var o Overview
-	for _, kind := range []egress.Kind{egress.KindPolicy, egress.KindStart, "signal", "later"} {
+	for _, kind := range []record.Kind{record.KindPolicy, record.KindStart, "signal", "later"} {
 		r := opened("A", "a.test", "deny")
 		r.Kind = kind
 		o.Add(r)
 	}
-	o.Add(&egress.Record{Kind: egress.KindOpen})
+	o.Add(&record.Record{Kind: record.KindOpen})
 	if o.Len() != 0 {
 		t.Errorf("%d groups", o.Len())
 	}
@@ -153,7 +153,7 @@ func TestARecordCountsAsOftenAsItSays(t *testing.T) {
 	var k Ranking
 	repeats := opened("A", "a.test", "deny")
 	repeats.Count = 41
-	tally := Tally{Emit: func(r *egress.Record) { o.Add(r); k.Add("x", r) }}
+	tally := Tally{Emit: func(r *record.Record) { o.Add(r); k.Add("x", r) }}
 	tally.Add(opened("A", "a.test", "deny"))
 	tally.Add(repeats)
 	tally.Flush(OutcomeOpen)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // madeLines are n lines of about two kilobytes, each hundredth with texts of its own.
@@ -26,12 +26,12 @@ func (m *madeLines) Next() ([]byte, error) {
 // log. A single text that is part of what was lent keeps a quarter of a megabyte.
 func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 	const lines, most = 8_000, 4 << 20
-	for name, counter := range map[string]func() (func(*egress.Record), any){
-		"overview": func() (func(*egress.Record), any) { o := new(Overview); return o.Add, o },
-		"learned":  func() (func(*egress.Record), any) { l := new(Learned); return l.Add, l },
-		"rankings": func() (func(*egress.Record), any) {
+	for name, counter := range map[string]func() (func(*record.Record), any){
+		"overview": func() (func(*record.Record), any) { o := new(Overview); return o.Add, o },
+		"learned":  func() (func(*record.Record), any) { l := new(Learned); return l.Add, l },
+		"rankings": func() (func(*record.Record), any) {
 			all := make([]Ranking, len(FieldNames))
-			return func(r *egress.Record) {
+			return func(r *record.Record) {
 				for i, field := range FieldNames {
 					all[i].Add(Field(field)(r), r)
 				}
@@ -40,7 +40,7 @@ func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 	} {
 		before := heap()
 		add, kept := counter()
-		if err := ScanDecisions(&madeLines{n: lines}, func(r *egress.Record) {
+		if err := ScanDecisions(&madeLines{n: lines}, func(r *record.Record) {
 			if r.Decision.Action == "allow" {
 				r.Outcome = "closed"
 			}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 func TestProgramsAreCalledWhatPeopleCallThem(t *testing.T) {
@@ -23,7 +23,7 @@ func TestProgramsAreCalledWhatPeopleCallThem(t *testing.T) {
 		{"/usr/bin/pythonista", "npm", "pythonista"},
 		{"", "curl", ""},
 	} {
-		r := &egress.Record{Process: &egress.RecordProcess{PID: 7, Exe: row.exe}}
+		r := &record.Record{Process: &record.Process{PID: 7, Exe: row.exe}}
 		if row.argv0 != "" {
 			r.Process.Argv = []string{row.argv0}
 		}
@@ -31,14 +31,14 @@ func TestProgramsAreCalledWhatPeopleCallThem(t *testing.T) {
 			t.Errorf("%s, called %q: %q, want %q", row.exe, row.argv0, got, row.want)
 		}
 	}
-	if got := Process(&egress.Record{}); got != "" {
+	if got := Process(&record.Record{}); got != "" {
 		t.Errorf("no program is called %q", got)
 	}
 }
 
 // TestTheFilterForProgramsTakesBothNames asks by what is shown and by the file.
 func TestTheFilterForProgramsTakesBothNames(t *testing.T) {
-	r := &egress.Record{Process: &egress.RecordProcess{Exe: "/usr/bin/node", Argv: []string{"npm..."}}}
+	r := &record.Record{Process: &record.Process{Exe: "/usr/bin/node", Argv: []string{"npm..."}}}
 	for word, passes := range map[string]bool{"proc:npm": true, "proc:node": true, "proc:NPM": true, "proc:n*": true, "proc:curl": false} {
 		f, err := ParseFilter([]string{word}, filterNow)
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A Ranking counts decisions by one value. Its memory is bounded as that of an [Overview]. If
@@ -30,10 +30,10 @@ type Entry struct {
 }
 
 // Add counts a decision under value.
-func (k *Ranking) Add(value string, r *egress.Record) { k.AddWeight(value, r.Times(), r) }
+func (k *Ranking) Add(value string, r *record.Record) { k.AddWeight(value, r.Times(), r) }
 
 // AddWeight is like Add, but ranks the value by the sum of weights instead of by the number of decisions.
-func (k *Ranking) AddWeight(value string, weight int64, r *egress.Record) {
+func (k *Ranking) AddWeight(value string, weight int64, r *record.Record) {
 	e := k.entries[value]
 	switch {
 	case e == nil && k.fixed:
@@ -112,7 +112,7 @@ type Pivot struct {
 }
 
 // Add counts a decision under its two values with the given weight.
-func (p *Pivot) Add(row, column string, weight int64, r *egress.Record) {
+func (p *Pivot) Add(row, column string, weight int64, r *record.Record) {
 	row, column = p.Rows.cellKey(row), p.Columns.cellKey(column)
 	p.Rows.AddWeight(row, weight, r)
 	p.Columns.AddWeight(column, weight, r)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestRankingsAreBoundedAndExact counts values that are ever new, one that comes
@@ -43,14 +43,14 @@ func TestRankingsAreBoundedAndExact(t *testing.T) {
 
 func TestPivotCountsEachDecisionInOneCell(t *testing.T) {
 	var rows, columns Ranking
-	add := func(do func(row, column string, r *egress.Record)) {
+	add := func(do func(row, column string, r *record.Record)) {
 		for i := range 100 {
 			do(fmt.Sprint("r", i%10*i%10), fmt.Sprint("c", i%7), opened("A", "a.test", "deny"))
 		}
 	}
-	add(func(row, column string, r *egress.Record) { rows.Add(row, r); columns.Add(column, r) })
+	add(func(row, column string, r *record.Record) { rows.Add(row, r); columns.Add(column, r) })
 	p := Pivot{Rows: rows.Only(3), Columns: columns.Only(2)}
-	add(func(row, column string, r *egress.Record) { p.Add(row, column, 2, r) })
+	add(func(row, column string, r *record.Record) { p.Add(row, column, 2, r) })
 	total := int64(0)
 	for _, row := range append(p.Rows.Top(0), nil) {
 		for _, column := range append(p.Columns.Top(0), nil) {
@@ -69,7 +69,7 @@ func TestEveryFieldIsOne(t *testing.T) {
 			t.Errorf("%s is listed and is none", name)
 			continue
 		}
-		field(&egress.Record{})
+		field(&record.Record{})
 		if got := field(sample()); got == "" && name != "addr" && name != "sni" && name != "status" {
 			t.Errorf("%s of the sample is empty", name)
 		}

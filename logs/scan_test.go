@@ -7,13 +7,11 @@ import (
 	"io"
 	"reflect"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // given are lines that are there already.
@@ -32,7 +30,7 @@ func (g *given) Next() ([]byte, error) {
 }
 
 // readAll reads a log line by line with encoding/json, and keeps all of it.
-func readAll(t *testing.T, dir string) (lines []string, all []*egress.Record) {
+func readAll(t *testing.T, dir string) (lines []string, all []*record.Record) {
 	t.Helper()
 	reader, err := audit.NewReader(dir, 0)
 	if err != nil {
@@ -44,7 +42,7 @@ func readAll(t *testing.T, dir string) (lines []string, all []*egress.Record) {
 		if err == io.EOF {
 			return lines, all
 		}
-		r := &egress.Record{}
+		r := &record.Record{}
 		if err != nil || json.Unmarshal(line, r) != nil {
 			t.Fatal(string(line), err)
 		}
@@ -69,7 +67,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 	newLogWriter(t, dir).ordinary(30_000, 50)
 	lines, all := readAll(t, dir)
 	n := 0
-	if err := Scan(opening(t, dir), func(line string, r *egress.Record) error {
+	if err := Scan(opening(t, dir), func(line string, r *record.Record) error {
 		if line != lines[n] || !reflect.DeepEqual(r, all[n]) {
 			return fmt.Errorf("record %d is %+v of %s", n, r, line)
 		}
@@ -78,13 +76,13 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 	}); err != nil || n != len(all) {
 		t.Fatalf("%d of %d records: %v", n, len(all), err)
 	}
-	var want, got []*egress.Record
-	slow := Tally{Emit: func(r *egress.Record) { want = append(want, r) }}
+	var want, got []*record.Record
+	slow := Tally{Emit: func(r *record.Record) { want = append(want, r) }}
 	for _, r := range all {
 		slow.Add(r)
 	}
 	slow.Flush(OutcomeOpen)
-	if err := ScanDecisions(opening(t, dir), func(r *egress.Record) { got = append(got, Clone(r)) }); err != nil {
+	if err := ScanDecisions(opening(t, dir), func(r *record.Record) { got = append(got, r.Clone()) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != len(want) {
@@ -97,7 +95,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 	}
 	var joiner, keeping Joiner
 	n = 0
-	if err := ScanJoined(opening(t, dir), &joiner, func(_ string, whole *egress.Record) error {
+	if err := ScanJoined(opening(t, dir), &joiner, func(_ string, whole *record.Record) error {
 		if !reflect.DeepEqual(whole, keeping.Complete(all[n])) {
 			return fmt.Errorf("record %d joined is %+v", n, whole)
 		}
@@ -106,76 +104,6 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestCloneSharesNothing(t *testing.T) {
-	var c decoder
-	var s slot
-	if err := c.decode(&s, everything); err != nil {
-		t.Fatal(err)
-	}
-	copied, err := Decode([]byte(everything))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept := Clone(&s.Record)
-	if err := c.decode(&s, strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return '1'
-		}
-		return r
-	}, strings.Replace(everything, "2026-11-20", "2011-11-11", 1))); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(kept, copied) {
-		t.Errorf("the copy became %+v", kept)
-	}
-	from := uintptr(unsafe.Pointer(unsafe.StringData(everything)))
-	texts := 0
-	eachPart(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
-		if v.Kind() != reflect.String {
-			return
-		}
-		texts++
-		if at := uintptr(unsafe.Pointer(unsafe.StringData(v.String()))); at >= from && at < from+uintptr(len(everything)) {
-			t.Errorf("%q keeps the line alive", v)
-		}
-	})
-	named := 0
-	eachText(kept, func(*string) { named++ })
-	if named != texts {
-		t.Errorf("eachText names %d texts of a record that has %d", named, texts)
-	}
-	borrows := map[unsafe.Pointer]bool{}
-	eachPart(reflect.ValueOf(&s.Record).Elem(), func(v reflect.Value) {
-		if v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
-			borrows[v.UnsafePointer()] = true
-		}
-	})
-	eachPart(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
-		if (v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice) && borrows[v.UnsafePointer()] {
-			t.Errorf("the copy shares a %s", v.Type())
-		}
-	})
-}
-
-// eachPart calls do with each field of v, and each element of its lists.
-func eachPart(v reflect.Value, do func(reflect.Value)) {
-	do(v)
-	switch v.Kind() {
-	case reflect.Pointer:
-		eachPart(v.Elem(), do)
-	case reflect.Slice:
-		for i := range v.Len() {
-			eachPart(v.Index(i), do)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type() != reflect.TypeFor[time.Time]() {
-				eachPart(v.Field(i), do)
-			}
-		}
 	}
 }
 
@@ -193,7 +121,7 @@ func TestScanEndsAtTheFirstError(t *testing.T) {
 		{"an error of the log", []string{line, line, line}, damaged, 3},
 	} {
 		n := 0
-		err := Scan(&given{row.lines, row.err}, func(string, *egress.Record) error { n++; return nil })
+		err := Scan(&given{row.lines, row.err}, func(string, *record.Record) error { n++; return nil })
 		if n != row.seen || (err == nil) != (row.name == "nothing") || row.err == damaged && !errors.Is(err, damaged) {
 			t.Errorf("%s: %d lines, %v", row.name, n, err)
 		}
@@ -206,7 +134,7 @@ func TestScanEndsAtTheFirstError(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 10 {
 		n := 0
-		err := Scan(&given{many, io.EOF}, func(string, *egress.Record) error {
+		err := Scan(&given{many, io.EOF}, func(string, *record.Record) error {
 			if n++; n == 20_000 {
 				return enough
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // shadowGroups counts the decisions that the shadow policy would have made differently. Beyond [MaxGroups]
@@ -22,7 +22,7 @@ type ShadowGroup struct {
 	Last  time.Time
 }
 
-func (s *shadowGroups) add(r *egress.Record) {
+func (s *shadowGroups) add(r *record.Record) {
 	if r.Shadow == nil || r.Shadow.Action == "" { // the record of a policy load only announces the shadow policy
 		return
 	}
@@ -48,7 +48,7 @@ func (s *shadowGroups) add(r *egress.Record) {
 }
 
 // ShadowWhy returns the class of a denial with its rule, or the rule that would allow.
-func ShadowWhy(s *egress.RecordShadow) string {
+func ShadowWhy(s *record.Shadow) string {
 	switch {
 	case s.Class == "":
 		return s.Rule
@@ -59,7 +59,7 @@ func ShadowWhy(s *egress.RecordShadow) string {
 }
 
 // ShadowAction returns the action, or "inspect" for an allowed tunnel that would be inspected.
-func ShadowAction(s *egress.RecordShadow) string {
+func ShadowAction(s *record.Shadow) string {
 	if s.Action == "allow" && s.Inspect {
 		return "inspect"
 	}

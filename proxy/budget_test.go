@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // spending allows everything, with a budget.
@@ -79,7 +79,7 @@ func (c *testClient) flood() {
 	c.t.Error("64 MiB went without an end")
 }
 
-func overBudgetEnd(t *testing.T, w *world, most int64) egress.Record {
+func overBudgetEnd(t *testing.T, w *world, most int64) record.Record {
 	t.Helper()
 	r := w.recorded(t, ended("byte-budget"))
 	if r.Decision.Action != "deny" || r.Decision.Class != "byte-budget" || r.Decision.Rule != "spending" || r.Bytes.Up > most+1024 {
@@ -380,7 +380,7 @@ func TestHeadsAreCounted(t *testing.T) {
 		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "fine" {
 			t.Fatalf("%q, %v", body, err)
 		}
-		allowed := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRequest })
+		allowed := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindRequest })
 		if end := w.recorded(t, closeOf(allowed)); end.Bytes.Up < 8000 || end.Bytes.Up > 9000 {
 			t.Errorf("%+v", end.Bytes)
 		}

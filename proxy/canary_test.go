@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const canaryPolicy = `version: 1
@@ -67,11 +67,11 @@ func (l *leaked) check(t *testing.T, says, written string) {
 // sounded waits for the record of an alarm and checks that no record has the canary.
 func (w *insideWorld) sounded(t *testing.T, where string) {
 	t.Helper()
-	s := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindSignal })
+	s := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindSignal })
 	if s.Signal.Name != "aws-key" || !strings.HasPrefix(s.Signal.Where, where) {
 		t.Errorf("recorded %+v, want it in %s", s.Signal, where)
 	}
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Flow == s.Flow && r.Decision != nil && r.Decision.Class == string(policy.Canary)
 	})
 	text, err := os.ReadFile(filepath.Join(w.log, "00000001.log"))
@@ -216,7 +216,7 @@ func TestNoCanaryInAName(t *testing.T) {
 	resp, body := c.response("CONNECT")
 	reply{resp, body}.refused(t, 403, policy.Canary)
 	w.sounded(t, "name")
-	r := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindOpen })
+	r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindOpen })
 	if r.Dst.Host != "*.allowed.test" {
 		t.Errorf("recorded as %s", r.Dst.Host)
 	}

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -340,8 +340,8 @@ func TestACredentialOfAWebSocketIsStruckOut(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 101 ") || !strings.HasSuffix(got, "[].") {
 		t.Errorf("read %q", got)
 	}
-	w.recorded(t, func(r egress.Record) bool {
-		return r.Kind == egress.KindClose && strings.Contains(r.Note, "struck out")
+	w.recorded(t, func(r record.Record) bool {
+		return r.Kind == record.KindClose && strings.Contains(r.Note, "struck out")
 	})
 	w.closed(t, theSecret)
 }

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
-func openedBy(name string) func(egress.Record) bool {
-	return func(r egress.Record) bool {
+func openedBy(name string) func(record.Record) bool {
+	return func(r record.Record) bool {
 		return r.Sandbox == name && r.Decision != nil && r.Decision.Action == "allow"
 	}
 }
@@ -69,8 +69,8 @@ func TestTLSListenerNeedsCertificates(t *testing.T) {
 		if got, err := io.ReadAll(c.in); len(got) > 0 || err == nil {
 			t.Errorf("%s: answered %q, %v", says, got, err)
 		}
-		w.recorded(t, func(r egress.Record) bool {
-			return r.Seq >= int64(before) && r.Kind == egress.KindRefused && (r.Decision.Class == "unknown-sandbox" || says == "one that it signed itself")
+		w.recorded(t, func(r record.Record) bool {
+			return r.Seq >= int64(before) && r.Kind == record.KindRefused && (r.Decision.Class == "unknown-sandbox" || says == "one that it signed itself")
 		})
 	}
 }
@@ -301,7 +301,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 	})
 	c := w.enter(t, nil)
 	c.send(tunnelTo(flood, tokenField)).established()
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == "idle-timeout" })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == "idle-timeout" })
 	for deadline := time.Now().Add(30 * time.Second); w.connections.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
 		if time.Now().After(deadline) {
 			t.Fatal("the connection still counts")
@@ -328,7 +328,7 @@ func TestTLSHandshakesAreBounded(t *testing.T) {
 		w.settles(t)
 		refused := 0
 		for _, r := range w.records(t)[before:] {
-			if r.Kind == egress.KindRefused && r.Decision.Class == "malformed-request" {
+			if r.Kind == record.KindRefused && r.Decision.Class == "malformed-request" {
 				refused++
 			}
 		}
@@ -358,8 +358,8 @@ func TestTLSHandshakesOfOneAddressAreBounded(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("one handshake more ends with %v", err)
 	}
-	w.recorded(t, func(r egress.Record) bool {
-		return r.Kind == egress.KindRefused && r.Decision.Class == "too-many-flows"
+	w.recorded(t, func(r record.Record) bool {
+		return r.Kind == record.KindRefused && r.Decision.Class == "too-many-flows"
 	})
 	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
 	raw, err := elsewhere.Dial("tcp", w.addr)

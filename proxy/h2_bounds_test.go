@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestAConnectionThatIsThroughIsClosed, where its upstream says goodbye and
@@ -147,7 +147,7 @@ func TestAStatusHasThreeDigits(t *testing.T) {
 		}
 		c.NetConn().Close()
 		w.closed(t)
-		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused }); n != 0 {
+		if n := w.count(t, func(r record.Record) bool { return r.Kind == record.KindRefused }); n != 0 {
 			t.Errorf(":status %s: %d records of malformed requests", status, n)
 		}
 	}
@@ -208,8 +208,8 @@ func TestABodyHasOneLength(t *testing.T) {
 			t.Errorf("%s: answered %s, %d requests went up", row.says, got, asked.Load())
 		}
 		if row.want == "400" {
-			w.recorded(t, func(r egress.Record) bool {
-				return r.Kind == egress.KindRefused && strings.Contains(r.Decision.Reason, "content-length")
+			w.recorded(t, func(r record.Record) bool {
+				return r.Kind == record.KindRefused && strings.Contains(r.Decision.Reason, "content-length")
 			})
 		}
 		tunnel.NetConn().Close()

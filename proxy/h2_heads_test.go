@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A spoken is what a client of HTTP/2 sends.
@@ -311,7 +311,7 @@ func TestHalfAHeadEndsItsConnection(t *testing.T) {
 		t.Error("half a head was given 30 s")
 	}
 	w.closed(t)
-	refused := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused })
+	refused := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindRefused })
 	if !strings.Contains(refused.Decision.Reason, "not complete in time") || w.count(t, ended("malformed-request")) != 1 {
 		t.Errorf("recorded %+v", refused.Decision)
 	}

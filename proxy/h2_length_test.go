@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestARequestIsAsLongAsItSays: content-length is the sum of the DATA (RFC 9113 §8.1.1). No
@@ -67,7 +67,7 @@ func TestARequestIsAsLongAsItSays(t *testing.T) {
 				t.Errorf("answered %s", got)
 			}
 			if row.want != "200" {
-				refused := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused })
+				refused := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindRefused })
 				if refused.Decision.Class != "malformed-request" {
 					t.Errorf("recorded %+v", refused.Decision)
 				}

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestAnUpstreamMayNotSendMuch unread: what windows it is given, as it learns
@@ -216,7 +216,7 @@ func TestAFarewellIsNoMistake(t *testing.T) {
 		io.Copy(io.Discard, c) // until the server has had enough
 		c.NetConn().Close()
 		w.closed(t)
-		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindRefused }); n != row.want {
+		if n := w.count(t, func(r record.Record) bool { return r.Kind == record.KindRefused }); n != row.want {
 			t.Errorf("%s: %d records of malformed requests, want %d", row.says, n, row.want)
 		}
 	}
@@ -262,8 +262,8 @@ func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
 	ask(t, over(t, inner), "GET", o.url("allowed.test", "/public/x"), nil).refused(t, 502, policy.NetworkTLS)
 	inner.NetConn().Close()
 	w.closed(t)
-	w.recorded(t, func(r egress.Record) bool {
-		return r.Kind == egress.KindClose && r.HTTP == nil && r.Outcome == string(policy.NetworkTLS)
+	w.recorded(t, func(r record.Record) bool {
+		return r.Kind == record.KindClose && r.HTTP == nil && r.Outcome == string(policy.NetworkTLS)
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestASilentCapturedConnectionIsHeldForOneHelloTimeout, on ports where the client speaks first.
@@ -54,7 +54,7 @@ func TestClientsOfAnotherKindAreToldWhatToUse(t *testing.T) {
 			t.Errorf("%s: read %q", says, got)
 		}
 		refused := w.records(t)[before:]
-		if len(refused) != 1 || refused[0].Kind != egress.KindRefused || refused[0].Decision.Class != row.class || strings.Contains(refused[0].Raw, "abc") {
+		if len(refused) != 1 || refused[0].Kind != record.KindRefused || refused[0].Decision.Class != row.class || strings.Contains(refused[0].Raw, "abc") {
 			t.Errorf("%s: recorded %+v", says, refused)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // webOrigin is an origin of net/http, which follows no header of ours.
@@ -73,7 +73,7 @@ func TestEveryRequestOnAKeptConnectionIsDecided(t *testing.T) {
 	}
 	var actions []string
 	for _, r := range w.records(t) {
-		if r.Kind == egress.KindRequest {
+		if r.Kind == record.KindRequest {
 			actions = append(actions, r.Decision.Action+" "+r.HTTP.Path)
 		}
 	}
@@ -283,7 +283,7 @@ func TestAnEarlyAnswerEndsTheUpload(t *testing.T) {
 	if resp, _ := c.response("POST"); resp.StatusCode != 413 {
 		t.Errorf("answered %d", resp.StatusCode)
 	}
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.HTTP.Status == 413 })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.HTTP.Status == 413 })
 }
 
 func TestAKeptConnectionThatEndedIsReplaced(t *testing.T) {
@@ -321,7 +321,7 @@ func TestPlainHTTPInsideATunnelIsDecidedByRequest(t *testing.T) {
 	if resp, _ := c.send(get("evil.test", "80", "/")).response("GET"); resp.StatusCode != 421 {
 		t.Errorf("a whole URL of another host was answered with %d", resp.StatusCode)
 	}
-	r := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindRequest })
+	r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindRequest })
 	if r.Via != "connect" || r.HTTP.Path != "/inner" {
 		t.Errorf("recorded %+v", r)
 	}

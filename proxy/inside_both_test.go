@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // eachVersion runs test for the two versions of HTTP that a tunnel may speak.
@@ -132,13 +132,13 @@ func (w *world) closed(t *testing.T, secrets ...string) {
 	w.settled(t)
 	ends := map[string]int{}
 	for _, r := range w.records(t) {
-		if r.Kind == egress.KindClose {
+		if r.Kind == record.KindClose {
 			ends[r.Flow]++
 		}
 	}
 	for _, r := range w.records(t) {
 		passed := r.Decision != nil && r.Decision.Action == "allow"
-		if (r.Kind == egress.KindOpen || r.Kind == egress.KindRequest) && passed && ends[r.Flow] != 1 {
+		if (r.Kind == record.KindOpen || r.Kind == record.KindRequest) && passed && ends[r.Flow] != 1 {
 			t.Errorf("%d close records of %+v", ends[r.Flow], r)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestEventsArriveOneByOne: the next is only sent when the one before has
@@ -199,7 +199,7 @@ func TestAClientThatLeavesTakesItsRequestAlong(t *testing.T) {
 		feed.Close()
 		<-done
 		w.closed(t)
-		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindClose && r.HTTP != nil && r.Outcome == "reset" }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "reset" }); n != 1 {
 			t.Errorf("%d requests ended as reset", n)
 		}
 	})

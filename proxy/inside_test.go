@@ -24,7 +24,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 const insidePolicy = `version: 1
@@ -167,12 +167,12 @@ func insideRequest(method, host, port, path string, fields ...string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: " + host + ":" + port + "\r\n" + strings.Join(append(fields, "", ""), "\r\n")
 }
 
-func requestTo(path string) func(egress.Record) bool {
-	return func(r egress.Record) bool { return r.Kind == egress.KindRequest && r.HTTP.Path == path }
+func requestTo(path string) func(record.Record) bool {
+	return func(r record.Record) bool { return r.Kind == record.KindRequest && r.HTTP.Path == path }
 }
 
-func closeOf(open egress.Record) func(egress.Record) bool {
-	return func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Flow == open.Flow }
+func closeOf(open record.Record) func(record.Record) bool {
+	return func(r record.Record) bool { return r.Kind == record.KindClose && r.Flow == open.Flow }
 }
 
 func TestARequestInATunnelIsDecided(t *testing.T) {
@@ -220,7 +220,7 @@ func TestAnotherHostInATunnelIsMisdirected(t *testing.T) {
 			t.Errorf("Host %s: %d %q", host, resp.StatusCode, body)
 		}
 	}
-	w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Class == "name-mismatch" })
+	w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Class == "name-mismatch" })
 	w.settled(t)
 }
 

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // onlyCertificate has a server show cert.
@@ -109,8 +109,8 @@ func TestABadUpstreamIsExplained(t *testing.T) {
 				if !strings.Contains(r.Header.Get("Proxy-Status"), "network-tls") {
 					t.Errorf("answered %s", r.all())
 				}
-				end := w.recorded(t, func(r egress.Record) bool {
-					return r.Kind == egress.KindClose && r.Outcome == "network-tls" && portOf(r) == o.port
+				end := w.recorded(t, func(r record.Record) bool {
+					return r.Kind == record.KindClose && r.Outcome == "network-tls" && portOf(r) == o.port
 				})
 				if end.Note != "" && !strings.Contains(end.Note, tt.why) {
 					t.Errorf("noted %q, want %q", end.Note, tt.why)
@@ -123,7 +123,7 @@ func TestABadUpstreamIsExplained(t *testing.T) {
 	}
 }
 
-func portOf(r egress.Record) string {
+func portOf(r record.Record) string {
 	if r.Dst == nil {
 		return ""
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestABrowserReadsWhyItsConnectWasRefused asks as browsers and as others do.
@@ -25,7 +25,7 @@ func TestABrowserReadsWhyItsConnectWasRefused(t *testing.T) {
 	if resp.StatusCode != 403 || !strings.Contains(body, "<h1>Blocked by egressd: evil.test:443 default-deny") {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
-	if n := w.count(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" && r.Dst != nil }); n != 1 {
+	if n := w.count(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" && r.Dst != nil }); n != 1 {
 		t.Errorf("%d records of the refusal", n)
 	}
 	w.settled(t)

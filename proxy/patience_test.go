@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // settled waits until no flow and no connection is left.
@@ -23,7 +23,7 @@ func (w *world) settled(t *testing.T) {
 	}
 }
 
-func (w *world) count(t *testing.T, fits func(egress.Record) bool) (n int) {
+func (w *world) count(t *testing.T, fits func(record.Record) bool) (n int) {
 	t.Helper()
 	for _, r := range w.records(t) {
 		if fits(r) {
@@ -33,13 +33,13 @@ func (w *world) count(t *testing.T, fits func(egress.Record) bool) (n int) {
 	return n
 }
 
-func opened(r egress.Record) bool { return r.Kind == egress.KindOpen }
+func opened(r record.Record) bool { return r.Kind == record.KindOpen }
 
 func TestAnEagerHelloWaitsForTheTunnel(t *testing.T) {
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	first := hello(t, "base-evil")
 	c := w.dial(t).send(connectTo("slow.test", o.port))
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 	c.send(first)
 	time.Sleep(20 * time.Millisecond) // for the bytes to arrive while the name is looked up
 	close(w.answer)
@@ -53,7 +53,7 @@ func TestNothingBehindAConnectIsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	c := w.dial(t).send(connectTo("slow.test", o.port))
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 	c.send(connectTo("allowed.test", o.port))
 	time.Sleep(20 * time.Millisecond)
 	close(w.answer)
@@ -87,7 +87,7 @@ func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
 	t.Run("while its name is looked up", func(t *testing.T) {
 		w, o := newWorld(t, openPolicy, nil), echo(t)
 		c := w.dial(t).send(connectTo("slow.test", o.port))
-		w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+		w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 		c.Conn.(*net.TCPConn).SetLinger(0)
 		c.Close()
 		time.Sleep(20 * time.Millisecond)
@@ -101,7 +101,7 @@ func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
 		o := newOrigin(t, func(net.Conn) { <-hold })
 		defer close(hold)
 		c := w.dial(t).send(connectTo("slow.test", o.port))
-		w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+		w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 		c.Close()
 		time.Sleep(20 * time.Millisecond)
 		close(w.answer)
@@ -116,7 +116,7 @@ func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
 		w, o := newWorld(t, openPolicy, nil), echo(t)
 		w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).Close()
 		w.settled(t)
-		if n := w.count(t, func(r egress.Record) bool { return r.Kind == egress.KindClose }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Kind == record.KindClose }); n != 1 {
 			t.Errorf("%d close records", n)
 		}
 	})
@@ -125,7 +125,7 @@ func TestAClientThatLeavesEarlyLeavesNothingBehind(t *testing.T) {
 func TestAPolicyChangeReachesAConnectionThatIsStillOpening(t *testing.T) {
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	c := w.dial(t).send(connectTo("slow.test", o.port))
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 	w.Gate.Shut()
 	close(w.answer)
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
@@ -150,8 +150,8 @@ func TestABodyThatFailedIsNeverReadAsARequest(t *testing.T) {
 		go io.WriteString(c, request("POST", "allowed.test", o.port, "/", "Content-Length: 1000000")+"\r\n"+smuggled)
 		c.rest()
 		w.settled(t)
-		if n := w.count(t, func(r egress.Record) bool {
-			return r.Kind == egress.KindRefused || r.HTTP != nil && r.HTTP.Path == "/smuggled"
+		if n := w.count(t, func(r record.Record) bool {
+			return r.Kind == record.KindRefused || r.HTTP != nil && r.HTTP.Path == "/smuggled"
 		}); n > 0 {
 			t.Fatalf("%d requests were made of a body", n)
 		}
@@ -237,7 +237,7 @@ func TestABodyHasItsOwnTime(t *testing.T) {
 func TestShutdownDoesNotWaitForNames(t *testing.T) {
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	w.dial(t).send(connectTo("slow.test", o.port))
-	w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindDNS })
+	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindDNS })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begun := time.Now()

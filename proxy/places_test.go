@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -123,7 +123,7 @@ func (w *world) hoard(t *testing.T, addr, text string, n int) (all []net.Conn) {
 		fmt.Fprint(c, text)
 		all = append(all, c)
 	}
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Decision != nil && r.Decision.Class == string(policy.TooManyFlows)
 	})
 	return all

@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // asked waits until the gate has a question at which so many flows wait.
@@ -44,7 +45,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			say(early, o.port)
 			w.asked(t, 1)
 			early.Close()
-			w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Class == string(policy.AskTimeout) })
+			w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Class == string(policy.AskTimeout) })
 			say(late, o.port)
 			id := w.asked(t, 1)
 			late.Close()

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // slowOrigin is an origin for which the kernel and HTTP/2 take no more than some 100 KiB of
@@ -103,7 +103,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		if r := <-third; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		if n := w.count(t, func(r egress.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 func TestARoomIsSharedOut(t *testing.T) {
@@ -254,7 +254,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		sending.Wait()
 		w.shared.bodyMemory.empty(t, "after their end")
-		if n := w.count(t, func(r egress.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
 	})

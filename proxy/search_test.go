@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // newBusyWorld has canaries and one turn to search for them, which another sandbox has.
@@ -166,7 +166,7 @@ func TestNobodyWaitsForATurnInVain(t *testing.T) {
 			w.obey(t, "version: 1\nallow: [other.test]\n")
 			<-left
 			w.wait(t, 0)
-			w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose })
+			w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose })
 		})
 	})
 	t.Run("reset", func(t *testing.T) {

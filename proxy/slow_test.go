@@ -14,6 +14,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -169,7 +170,7 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 			c := w.dial(t).send(connectTo("allowed.test", up.port)).expect(established).send(hello(t, "base-allowed"))
 			<-e.thought
 			row.happens(t, w, c, e)
-			r := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindClose })
+			r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose })
 			if r.Outcome != row.outcome && !(says == "another policy comes" && r.Outcome == "cut") || up.got() != "" {
 				t.Errorf("recorded %+v, the upstream got %q", r, up.got())
 			}

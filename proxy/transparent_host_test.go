@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestWhatGoesToTheHostIsDecidedByAddress captures connections to the host's own
@@ -55,7 +55,7 @@ func TestAConnectionOfWhichNothingIsKnownIsRefused(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	}
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Via == "transparent" && r.Decision != nil && r.Decision.Reason == "the kernel does not tell where the connection was going"
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestACapturedConnectionIsRecordedWithItsProgram has the program looked up by the
@@ -53,7 +53,7 @@ func TestACaptureThatIsGoneBeforeItsProgramIsKnownIsDecided(t *testing.T) {
 	c.Conn.(*net.TCPConn).SetLinger(0)
 	c.Close()
 	close(gone)
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
 	})
 }
@@ -84,7 +84,7 @@ func TestACaptureIsDecidedThoughTheServerStops(t *testing.T) {
 	}
 	close(goOn)
 	<-stopped
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision.Action == "deny"
 	})
 }
@@ -102,7 +102,7 @@ func TestWhatWaitsAtTheEndIsDecided(t *testing.T) {
 	}
 	w.stopNow(goOn)
 	var all int64
-	w.count(t, func(r egress.Record) bool {
+	w.count(t, func(r record.Record) bool {
 		if denied(r) {
 			all += max(1, r.Count)
 		}
@@ -121,7 +121,7 @@ func (s *Server) isStopping() bool {
 
 // captures serves captured connections that go to a denied place, and returns where they
 // come in and what tells the records of their decisions. One has been denied by then.
-func (w *world) captures(t *testing.T) (net.Listener, func(egress.Record) bool) {
+func (w *world) captures(t *testing.T) (net.Listener, func(record.Record) bool) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *world) captures(t *testing.T) (net.Listener, func(egress.Record) bool) 
 	}
 	to := w.named(t, "evil.test", "22")
 	go w.ServeTransparent(l, "captured", func(int) (netip.AddrPort, error) { return to, nil })
-	denied := func(r egress.Record) bool {
+	denied := func(r record.Record) bool {
 		return r.Dst != nil && r.Dst.Host == "evil.test" && r.Via == string(policy.ViaTransparent) && r.Decision != nil
 	}
 	beginOne(t, l)

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -57,9 +57,9 @@ func (w *world) named(t *testing.T, name, port string) netip.AddrPort {
 }
 
 // opened waits for the record that decides a connection to host.
-func (w *world) opened(t *testing.T, host string) egress.Record {
+func (w *world) opened(t *testing.T, host string) record.Record {
 	t.Helper()
-	return w.recorded(t, func(r egress.Record) bool {
+	return w.recorded(t, func(r record.Record) bool {
 		return r.Via == string(policy.ViaTransparent) && r.Decision != nil && r.Dst != nil && r.Dst.Host == host
 	})
 }
@@ -168,7 +168,7 @@ func TestARequestThatNamesAnotherServerIsRecordedWithBoth(t *testing.T) {
 				}
 				return
 			}
-			r := w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
+			r := w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
 			if !strings.HasPrefix(got, "HTTP/1.1 421 ") || r.Decision.Class != string(policy.NameMismatch) {
 				t.Errorf("read %q, recorded %+v", got, r.Decision)
 			}
@@ -206,7 +206,7 @@ func TestACapturedHelloLeavesTheNameThatItClaims(t *testing.T) {
 			if text == openPolicy {
 				class = "address-denied"
 			}
-			r := w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
+			r := w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Action == "deny" })
 			if r.TLS == nil || row.sni != "" && r.TLS.SNI != row.sni || r.TLS.SNI == "" || r.Decision.Class != class {
 				t.Errorf("%s: recorded %+v %+v", file, r.TLS, r.Decision)
 			}
@@ -224,7 +224,7 @@ func TestAClaimIsResolvedByTheGate(t *testing.T) {
 	if !strings.HasSuffix(got, "\r\n\r\nok") {
 		t.Errorf("read %q", got)
 	}
-	if r := w.opened(t, "allowed.test"); r.Kind != egress.KindRequest || r.HTTP == nil {
+	if r := w.opened(t, "allowed.test"); r.Kind != record.KindRequest || r.HTTP == nil {
 		t.Errorf("recorded %+v", r)
 	}
 }
@@ -318,7 +318,7 @@ unsafe_allow: ["127.0.0.1:*"]
 			t.Errorf("read %q", got)
 		}
 	}
-	w.recorded(t, func(r egress.Record) bool {
+	w.recorded(t, func(r record.Record) bool {
 		return r.Decision != nil && r.Decision.Class == string(policy.AddressDenied) && r.Dst.Host == "127.0.0.1"
 	})
 }

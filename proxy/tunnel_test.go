@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -109,7 +109,7 @@ func TestHostileHellosReachNobody(t *testing.T) {
 func TestADeniedConnectIsToldWhy(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
 	got := w.dial(t).send(connectTo("evil.test", "443")).rest()
-	r := w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Decision.Class == "default-deny" })
+	r := w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Decision.Class == "default-deny" })
 	for _, want := range []string{
 		"HTTP/1.1 403 Blocked by egressd: evil.test:443 default-deny (" + r.Flow + ")\r\n",
 		"\r\nContent-Type: application/problem+json\r\n",
@@ -168,7 +168,7 @@ func TestMalformedHeadsAreRecordedWithoutTheirSecrets(t *testing.T) {
 	}
 	refused := 0
 	for _, r := range w.records(t) {
-		if r.Kind == egress.KindRefused {
+		if r.Kind == record.KindRefused {
 			refused++
 		}
 	}
@@ -278,7 +278,7 @@ func TestSOCKS(t *testing.T) {
 		})
 	}
 	for _, r := range w.records(t) {
-		if r.Kind == egress.KindRefused && !strings.HasPrefix(r.Raw, "\x05") {
+		if r.Kind == record.KindRefused && !strings.HasPrefix(r.Raw, "\x05") {
 			t.Errorf("refused without the bytes that were: %+v", r)
 		}
 	}
@@ -297,7 +297,7 @@ func TestCredentials(t *testing.T) {
 			base64.StdEncoding.EncodeToString([]byte(userpass)) + "\r\nHost: x\r\n\r\n"
 	}
 	w.dial(t).send(with("ci:right")).expect(established)
-	if r := w.recorded(t, func(r egress.Record) bool { return r.Kind == egress.KindOpen }); r.Sandbox != "ci" {
+	if r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindOpen }); r.Sandbox != "ci" {
 		t.Errorf("recorded %+v", r)
 	}
 	begun := time.Now()
@@ -356,7 +356,7 @@ func TestATunnelEndsWithItsLifetime(t *testing.T) {
 				break
 			}
 		}
-		r := w.recorded(t, func(r egress.Record) bool { return r.Via == via && ended("lifetime")(r) })
+		r := w.recorded(t, func(r record.Record) bool { return r.Via == via && ended("lifetime")(r) })
 		if r.Bytes.Up <= int64(len(first)) {
 			t.Errorf("%s: recorded %+v", via, r.Bytes)
 		}

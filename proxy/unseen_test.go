@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestWhatIsNotLookedAtIsRecorded has connections wait at a listener that ends, more than
@@ -47,11 +47,11 @@ func TestWhatIsNotLookedAtIsRecorded(t *testing.T) {
 			w.stopNow(goOn)
 			giveBack()
 			seen, unseen := int64(0), []int64{}
-			w.count(t, func(r egress.Record) bool {
+			w.count(t, func(r record.Record) bool {
 				switch {
 				case denied(r):
 					seen += r.Times()
-				case r.Kind == egress.KindRefused && strings.Contains(r.Decision.Reason, "looked at"):
+				case r.Kind == record.KindRefused && strings.Contains(r.Decision.Reason, "looked at"):
 					unseen = append(unseen, r.Times())
 					if r.Decision.Class != string(policy.TooManyFlows) || r.Via != string(policy.ViaTransparent) {
 						t.Errorf("%+v", r)
@@ -107,8 +107,8 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 	l.Close()
 	<-served
 	giveBack()
-	n := w.count(t, func(r egress.Record) bool {
-		return r.Kind == egress.KindRefused && r.Count == 0 && strings.Contains(r.Decision.Reason, "how many is not known")
+	n := w.count(t, func(r record.Record) bool {
+		return r.Kind == record.KindRefused && r.Count == 0 && strings.Contains(r.Decision.Reason, "how many is not known")
 	})
 	if n != 1 {
 		t.Errorf("%d records say so", n)
@@ -159,9 +159,9 @@ func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 	close(goOn)
 	w.settleLoops()
 	unseen := int64(0)
-	w.recorded(t, func(r egress.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
-	w.count(t, func(r egress.Record) bool {
-		if r.Kind == egress.KindRefused && strings.Contains(r.Decision.Reason, "looked at") {
+	w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
+	w.count(t, func(r record.Record) bool {
+		if r.Kind == record.KindRefused && strings.Contains(r.Decision.Reason, "looked at") {
 			unseen += r.Times()
 		}
 		return false
@@ -202,8 +202,8 @@ func TestWhatThereIsNoDescriptorForIsRecorded(t *testing.T) {
 	giveBack()
 	w.Gate.Settle()
 	seen, records := int64(0), 0
-	w.count(t, func(r egress.Record) bool {
-		if r.Kind != egress.KindRefused {
+	w.count(t, func(r record.Record) bool {
+		if r.Kind != record.KindRefused {
 			return false
 		}
 		seen, records = seen+r.Times(), records+1

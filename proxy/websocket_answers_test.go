@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // answered is one frame of a server: without a mask.
@@ -115,8 +115,8 @@ func TestACredentialInFragmentsIsStruckOut(t *testing.T) {
 			t.Errorf("the last message is %q", said)
 		}
 		c.Close()
-		w.recorded(t, func(r egress.Record) bool {
-			return r.Kind == egress.KindClose && strings.Contains(r.Note, "struck out")
+		w.recorded(t, func(r record.Record) bool {
+			return r.Kind == record.KindClose && strings.Contains(r.Note, "struck out")
 		})
 	}
 	w.closed(t, theSecret)

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const webSocketPolicy = `version: 1
@@ -185,8 +185,8 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 				t.Error("what came behind the switch went through")
 			}
 			c.Close()
-			w.recorded(t, func(r egress.Record) bool {
-				return r.Kind == egress.KindClose && r.HTTP != nil && r.Outcome == "network-tls"
+			w.recorded(t, func(r record.Record) bool {
+				return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "network-tls"
 			})
 			w.closed(t)
 		})

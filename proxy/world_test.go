@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"go.uber.org/goleak"
 )
@@ -126,7 +127,7 @@ func (w *world) listen(t testing.TB, network, address string) string {
 }
 
 // records returns what the log holds now.
-func (w *world) records(t *testing.T) (all []egress.Record) {
+func (w *world) records(t *testing.T) (all []record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.log, "00000001.log"))
 	if err != nil {
@@ -136,7 +137,7 @@ func (w *world) records(t *testing.T) (all []egress.Record) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // it is being written
 		}
-		var r egress.Record
+		var r record.Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
@@ -147,7 +148,7 @@ func (w *world) records(t *testing.T) (all []egress.Record) {
 
 // recorded waits for a record that fits: the log is written before an answer
 // is sent, but a close record may come after the client saw the end.
-func (w *world) recorded(t *testing.T, fits func(egress.Record) bool) egress.Record {
+func (w *world) recorded(t *testing.T, fits func(record.Record) bool) record.Record {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, r := range w.records(t) {
@@ -157,11 +158,11 @@ func (w *world) recorded(t *testing.T, fits func(egress.Record) bool) egress.Rec
 		}
 	}
 	t.Fatalf("no such record among %+v", w.records(t))
-	return egress.Record{}
+	return record.Record{}
 }
 
-func ended(class string) func(egress.Record) bool {
-	return func(r egress.Record) bool { return r.Kind == egress.KindClose && r.Outcome == class }
+func ended(class string) func(record.Record) bool {
+	return func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == class }
 }
 
 // A client is a raw connection to the proxy.

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -196,9 +196,9 @@ func offered(asked *policy.Request, d *policy.Decision) string {
 		return ""
 	}
 	dst := &asked.Destination
-	host := logs.RefusedHost(&egress.Record{
-		Dst:      &egress.RecordDst{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
-		Decision: &egress.RecordDecision{Action: d.Verdict.Action(), Class: string(d.Class)},
+	host := logs.RefusedHost(&record.Record{
+		Dst:      &record.Destination{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
+		Decision: &record.Decision{Action: d.Verdict.Action(), Class: string(d.Class)},
 	})
 	if p, err := policy.ParsePattern(host); host == "" || err != nil || policy.CheckGrant(p) != nil {
 		return ""

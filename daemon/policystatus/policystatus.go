@@ -12,10 +12,9 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
 )
@@ -120,7 +119,7 @@ func (s *Status) readLog(dir string) (err error) {
 		case !bytes.Contains(text, []byte(`"kind":"policy"`)) && !bytes.Contains(text, []byte(`"class":"policy-error"`)):
 			continue
 		}
-		r, err := logs.Decode(text)
+		r, err := record.Decode(text)
 		if err != nil {
 			return hint.Failed(err, "keep a copy of "+dir+" as it is")
 		}
@@ -129,11 +128,11 @@ func (s *Status) readLog(dir string) (err error) {
 }
 
 // follow takes in one record.
-func (s *Status) follow(r *egress.Record) {
+func (s *Status) follow(r *record.Record) {
 	switch {
 	case r.Decision == nil:
 		return
-	case r.Kind != egress.KindPolicy:
+	case r.Kind != record.KindPolicy:
 		s.count(r)
 		return
 	}
@@ -151,7 +150,7 @@ func (s *Status) follow(r *egress.Record) {
 }
 
 // count takes in the record of a decision.
-func (s *Status) count(r *egress.Record) {
+func (s *Status) count(r *record.Record) {
 	if r.Decision.Class != string(policy.PolicyError) || r.Decision.Policy != s.Policy {
 		return
 	}

@@ -4,13 +4,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // cef writes a line of ArcSight's Common Event Format, version 0. The format escapes only newlines, so all
 // other characters outside printable ASCII are written as \uXXXX. A backslash before "u" is escaped the
 // same way, which keeps the texts distinguishable. Values beyond the length of their key are cut.
-func cef(b []byte, r *egress.Record, from Origin) []byte {
+func cef(b []byte, r *record.Record, from Origin) []byte {
 	f := factsOf(r)
 	c := cefWriter{b: b}
 	c.header(&f, from)

@@ -3,7 +3,7 @@ package export
 import (
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // ecsVersion is the version of the Elastic Common Schema that [ecs] writes. Its fields have the same names
@@ -12,7 +12,7 @@ const ecsVersion = "8.17.0"
 
 // ecs writes an event of the Elastic Common Schema as nested objects. Fields unknown to the schema are
 // under "egressd".
-func ecs(b []byte, r *egress.Record, from Origin) []byte {
+func ecs(b []byte, r *record.Record, from Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
 	w.line(func() {
@@ -70,11 +70,11 @@ func ecsCategory(f *facts) (category, types []string) {
 		return []string{"intrusion_detection"}, []string{"info"}
 	case aboutItself:
 		switch f.Kind {
-		case egress.KindStart:
+		case record.KindStart:
 			return []string{"process"}, []string{"start"}
-		case egress.KindStop:
+		case record.KindStop:
 			return []string{"process"}, []string{"end"}
-		case egress.KindPolicy:
+		case record.KindPolicy:
 			return []string{"configuration"}, []string{"change"}
 		}
 		return []string{"process"}, []string{"info"}

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -35,7 +35,7 @@ const eveOther = 999
 // eve writes events of Suricata's EVE log. A denial or a signal becomes an alert. The end of a flow
 // becomes a flow event, with an http or tls event. A question becomes a dns event. Suricata has no event
 // for an open flow, and none fits records about egressd itself.
-func eve(b []byte, r *egress.Record, from Origin) []byte {
+func eve(b []byte, r *record.Record, from Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
 	switch f.kind {

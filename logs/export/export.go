@@ -17,8 +17,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/version"
+	"github.com/egressd/egressd/record"
 )
 
 // An Origin identifies the source of events.
@@ -29,7 +29,7 @@ type Origin struct {
 
 // An Encoder appends the events of a record to b, each with a newline. It appends nothing if the format
 // cannot express the record. It is safe for concurrent use.
-type Encoder func(b []byte, r *egress.Record, from Origin) []byte
+type Encoder func(b []byte, r *record.Record, from Origin) []byte
 
 // encoders are the formats by name. The format "json" is the stored line and needs no encoder.
 var encoders = map[string]Encoder{

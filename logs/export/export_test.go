@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var testOrigin = Origin{Version: "1.4.0", Host: "build-7"}
 
 // samples are the records of testdata/records.jsonl.
-func samples(t testing.TB) (all []*egress.Record, lines [][]byte) {
+func samples(t testing.TB) (all []*record.Record, lines [][]byte) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/records.jsonl")
 	if err != nil {
@@ -30,7 +30,7 @@ func samples(t testing.TB) (all []*egress.Record, lines [][]byte) {
 	}
 	in := bufio.NewScanner(bytes.NewReader(text))
 	for in.Scan() {
-		r := new(egress.Record)
+		r := new(record.Record)
 		if err := json.Unmarshal(in.Bytes(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func fits(v, kind any) bool {
 }
 
 // eachLine calls do with every event that the samples give in a form.
-func eachLine(t testing.TB, encode Encoder, do func([]byte, *egress.Record)) {
+func eachLine(t testing.TB, encode Encoder, do func([]byte, *record.Record)) {
 	t.Helper()
 	records, _ := samples(t)
 	count := 0
@@ -229,7 +229,7 @@ func eachLine(t testing.TB, encode Encoder, do func([]byte, *egress.Record)) {
 func TestOCSFIsOfTheSchema(t *testing.T) {
 	s := readSchema(t, "ocsf")
 	uids := map[string]bool{}
-	eachLine(t, ocsf, func(line []byte, r *egress.Record) {
+	eachLine(t, ocsf, func(line []byte, r *record.Record) {
 		m := s.check(t, line)
 		class, activity := m["class_uid"][0].(float64), m["activity_id"][0].(float64)
 		if m["type_uid"][0] != class*100+activity {
@@ -255,7 +255,7 @@ func TestOCSFIsOfTheSchema(t *testing.T) {
 
 func TestECSIsOfTheSchema(t *testing.T) {
 	s := readSchema(t, "ecs")
-	eachLine(t, ecs, func(line []byte, _ *egress.Record) {
+	eachLine(t, ecs, func(line []byte, _ *record.Record) {
 		m := s.check(t, line)
 		for _, kind := range m["event.type[]"] {
 			if !slices.ContainsFunc(m["event.category[]"], func(c any) bool { return slices.Contains(s.Types[c.(string)], kind.(string)) }) {
@@ -267,7 +267,7 @@ func TestECSIsOfTheSchema(t *testing.T) {
 
 func TestZeekIsOfItsLogs(t *testing.T) {
 	s := readSchema(t, "zeek")
-	eachLine(t, zeek, func(line []byte, _ *egress.Record) {
+	eachLine(t, zeek, func(line []byte, _ *record.Record) {
 		for name := range s.check(t, line) {
 			var event map[string]any
 			if err := json.Unmarshal(line, &event); err != nil {
@@ -282,7 +282,7 @@ func TestZeekIsOfItsLogs(t *testing.T) {
 
 func TestEVEIsOfTheSchema(t *testing.T) {
 	s := readSchema(t, "eve")
-	eachLine(t, eve, func(line []byte, r *egress.Record) {
+	eachLine(t, eve, func(line []byte, r *record.Record) {
 		m := s.check(t, line)
 		if r.Via == "transparent" && r.Dst != nil && (m["community_id"] == nil) {
 			t.Errorf("no community ID: %s", line)
@@ -292,12 +292,12 @@ func TestEVEIsOfTheSchema(t *testing.T) {
 
 // TestCommunityID has the example of the specification's own test vectors.
 func TestCommunityID(t *testing.T) {
-	r := &egress.Record{Kind: egress.KindClose, Via: "transparent", Src: "128.232.110.120:34855", Dst: &egress.RecordDst{Host: "66.35.250.204", Port: 80}}
+	r := &record.Record{Kind: record.KindClose, Via: "transparent", Src: "128.232.110.120:34855", Dst: &record.Destination{Host: "66.35.250.204", Port: 80}}
 	f := factsOf(r)
 	if got, want := communityID(&f), "1:LQU9qZlK+B5F3KDmev6m5PMibrg="; got != want {
 		t.Errorf("%s, and not %s", got, want)
 	}
-	back := factsOf(&egress.Record{Kind: egress.KindClose, Via: "transparent", Src: "66.35.250.204:80", Dst: &egress.RecordDst{Host: "128.232.110.120", Port: 34855}})
+	back := factsOf(&record.Record{Kind: record.KindClose, Via: "transparent", Src: "66.35.250.204:80", Dst: &record.Destination{Host: "128.232.110.120", Port: 34855}})
 	if communityID(&back) != communityID(&f) {
 		t.Error("the other direction has another")
 	}

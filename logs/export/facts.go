@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // facts are values derived from a record that several formats need.
 type facts struct {
-	*egress.Record
+	*record.Record
 	kind   topic
 	denied bool // by a decision; if cut is set, the flow was allowed before
 	cut    bool // a later policy or the end of egressd ended the flow
@@ -41,8 +41,8 @@ const classUDP = string(policy.UDPDenied)
 
 const outcomeCut = "cut"
 
-func factsOf(r *egress.Record) facts {
-	f := facts{Record: r, kind: topicOf(r), ended: r.Kind == egress.KindClose}
+func factsOf(r *record.Record) facts {
+	f := facts{Record: r, kind: topicOf(r), ended: r.Kind == record.KindClose}
 	if d := r.Decision; d != nil && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion) {
 		f.denied = d.Action != "allow"
 	}
@@ -55,15 +55,15 @@ func factsOf(r *egress.Record) facts {
 	return f
 }
 
-func topicOf(r *egress.Record) topic {
+func topicOf(r *record.Record) topic {
 	switch {
-	case r.Kind == egress.KindSignal:
+	case r.Kind == record.KindSignal:
 		return aboutSignal
-	case r.Kind == egress.KindDNS:
+	case r.Kind == record.KindDNS:
 		return aboutQuestion
 	case r.HTTP != nil && r.HTTP.Method != "":
 		return aboutRequest
-	case r.Kind == egress.KindOpen, r.Kind == egress.KindClose, r.Kind == egress.KindRequest, r.Kind == egress.KindRefused:
+	case r.Kind == record.KindOpen, r.Kind == record.KindClose, r.Kind == record.KindRequest, r.Kind == record.KindRefused:
 		return aboutFlow
 	default:
 		return aboutItself
@@ -133,25 +133,25 @@ func (f *facts) start() time.Time {
 }
 
 func (f *facts) action() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Action })
+	return decision(f, func(d *record.Decision) string { return d.Action })
 }
 func (f *facts) class() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Class })
+	return decision(f, func(d *record.Decision) string { return d.Class })
 }
 func (f *facts) rule() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Rule })
+	return decision(f, func(d *record.Decision) string { return d.Rule })
 }
 func (f *facts) layer() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Layer })
+	return decision(f, func(d *record.Decision) string { return d.Layer })
 }
 func (f *facts) reason() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Reason })
+	return decision(f, func(d *record.Decision) string { return d.Reason })
 }
 func (f *facts) digest() string {
-	return decision(f, func(d *egress.RecordDecision) string { return d.Policy })
+	return decision(f, func(d *record.Decision) string { return d.Policy })
 }
 
-func decision(f *facts, part func(*egress.RecordDecision) string) string {
+func decision(f *facts, part func(*record.Decision) string) string {
 	if f.Decision == nil {
 		return ""
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf16"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // hostile are texts that try to be more than a value.
@@ -24,18 +24,18 @@ var hostile = []string{
 }
 
 // hostileRecord has one text wherever a sandbox could put one.
-func hostileRecord(kind egress.Kind, text string) *egress.Record {
-	return &egress.Record{
+func hostileRecord(kind record.Kind, text string) *record.Record {
+	return &record.Record{
 		V: 1, Seq: 7, Time: time.Date(2026, 11, 20, 9, 51, 38, 362114000, time.UTC), Kind: kind,
 		Flow: "01KB6ZQ4SZ", Sandbox: text, Via: text, Src: "127.0.0.1:1",
-		Dst:      &egress.RecordDst{Host: text, Port: 443, Addrs: []string{text}, Addr: text, Class: text},
-		TLS:      &egress.RecordTLS{SNI: text, ALPN: []string{text, text}, JA4: text},
-		HTTP:     &egress.RecordHTTP{Method: text, Path: text, Status: 200},
-		DNS:      &egress.RecordDNS{Name: text, Type: "A " + text},
-		Process:  &egress.RecordProcess{PID: 1, Exe: text, Argv: []string{text, text}},
-		Decision: &egress.RecordDecision{Action: "deny", Rule: text, Layer: text, Reason: text, Class: text, AllowedIf: []string{text}, Policy: text},
-		Bytes:    &egress.RecordBytes{Up: 1, Down: 2}, Duration: 1234, Outcome: text, Raw: text, Note: text, Count: 3,
-		Signal: &egress.RecordSignal{What: text, Name: text, Where: text, Encoding: text},
+		Dst:      &record.Destination{Host: text, Port: 443, Addrs: []string{text}, Addr: text, Class: text},
+		TLS:      &record.TLS{SNI: text, ALPN: []string{text, text}, JA4: text},
+		HTTP:     &record.HTTP{Method: text, Path: text, Status: 200},
+		DNS:      &record.DNS{Name: text, Type: "A " + text},
+		Process:  &record.Process{PID: 1, Exe: text, Argv: []string{text, text}},
+		Decision: &record.Decision{Action: "deny", Rule: text, Layer: text, Reason: text, Class: text, AllowedIf: []string{text}, Policy: text},
+		Bytes:    &record.Bytes{Up: 1, Down: 2}, Duration: 1234, Outcome: text, Raw: text, Note: text, Count: 3,
+		Signal: &record.Signal{What: text, Name: text, Where: text, Encoding: text},
 	}
 }
 
@@ -49,7 +49,7 @@ var cefSchema = sync.OnceValue(func() *schema {
 	return s
 })
 
-var kinds = []egress.Kind{egress.KindOpen, egress.KindClose, egress.KindRequest, egress.KindDNS, egress.KindRefused, egress.KindPolicy, egress.KindStart, egress.KindSignal, egress.KindAdmin}
+var kinds = []record.Kind{record.KindOpen, record.KindClose, record.KindRequest, record.KindDNS, record.KindRefused, record.KindPolicy, record.KindStart, record.KindSignal, record.KindAdmin}
 
 func FuzzHostileText(f *testing.F) {
 	for _, text := range hostile {
@@ -62,7 +62,7 @@ func FuzzHostileText(f *testing.F) {
 	})
 }
 
-func checkHostile(t *testing.T, r *egress.Record, text string) {
+func checkHostile(t *testing.T, r *record.Record, text string) {
 	for _, name := range Formats() {
 		encode, _ := Named(name)
 		before := []byte("what was there before\n")
@@ -183,7 +183,7 @@ func seen(s string) string {
 	})
 }
 
-func checkCEF(t *testing.T, line string, r *egress.Record) {
+func checkCEF(t *testing.T, line string, r *record.Record) {
 	t.Helper()
 	header, extension := parseCEF(t, line)
 	if header[0] != "CEF:0" || header[1] != "egressd" || !strings.Contains("1 4 6 8", header[6]) {
@@ -217,7 +217,7 @@ func checkCEF(t *testing.T, line string, r *egress.Record) {
 
 var syslogHeader = regexp.MustCompile(`^<(\d{1,3})>1 \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ([!-~]{1,255}) egressd 1 ([!-~]{1,32}) (\[meta sequenceId="8"\]\[egressd@32473(?: [a-z]+="(?:[^"\\\]]|\\["\\\]])*")*\]) \{"v":1\}$`)
 
-func checkSyslog(t *testing.T, message string, r *egress.Record) {
+func checkSyslog(t *testing.T, message string, r *record.Record) {
 	t.Helper()
 	m := syslogHeader.FindStringSubmatch(message)
 	if m == nil || !isPrintable([]byte(message)) {

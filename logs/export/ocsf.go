@@ -3,7 +3,7 @@ package export
 import (
 	"strconv"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // ocsfVersion is the version of the Open Cybersecurity Schema Framework that [ocsf] writes.
@@ -38,7 +38,7 @@ var ocsfMethodNames = map[int64]string{
 }
 
 // ocsf writes an event of the Open Cybersecurity Schema Framework.
-func ocsf(b []byte, r *egress.Record, from Origin) []byte {
+func ocsf(b []byte, r *record.Record, from Origin) []byte {
 	f := factsOf(r)
 	c := ocsfClassOf(&f)
 	w := &writer{b}
@@ -89,9 +89,9 @@ func ocsfClassOf(f *facts) ocsfClass {
 		c = ocsfLifecycle
 		c.activity, c.activityName = ocsfOther, string(f.Kind)
 		switch f.Kind {
-		case egress.KindStart:
+		case record.KindStart:
 			c.activity, c.activityName = 3, "Start"
-		case egress.KindStop:
+		case record.KindStop:
 			c.activity, c.activityName = 4, "Stop"
 		}
 	default:

@@ -4,12 +4,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // An Entry is a record with its text, which sinks send as the body.
 type Entry struct {
-	Record *egress.Record
+	Record *record.Record
 	Text   []byte // one line without its newline
 }
 

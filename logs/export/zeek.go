@@ -3,13 +3,13 @@ package export
 import (
 	"strconv"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // zeek writes entries of Zeek's logs as JSON, with the name of the log in "_path". The end or denial of a
 // flow becomes a conn entry, with an http or ssl entry. A question becomes a dns entry. Zeek has no entry
 // for an open flow. Fields specific to egressd begin with "egressd_".
-func zeek(b []byte, r *egress.Record, _ Origin) []byte {
+func zeek(b []byte, r *record.Record, _ Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
 	switch f.kind {

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -58,24 +58,24 @@ type Group struct {
 	Flow  string `json:"flow"` // of the last record
 }
 
-// Add decides one record again. It keeps no reference to the record.
-func (r *Replay) Add(ctx context.Context, record *egress.Record) {
-	if record.Decision == nil || record.Kind == egress.KindDNS {
+// Add decides one record again. It keeps no reference to it.
+func (r *Replay) Add(ctx context.Context, was *record.Record) {
+	if was.Decision == nil || was.Kind == record.KindDNS {
 		return
 	}
-	request, ok := r.request(record)
+	request, ok := r.request(was)
 	if !ok {
 		r.Skipped++
 		return
 	}
 	d := r.policy.Decide(ctx, &request)
 	r.Decided++
-	if now := d.Verdict.Action(); now != record.Decision.Action {
+	if now := d.Verdict.Action(); now != was.Decision.Action {
 		r.Changed++
 		r.count(Difference{
-			Destination: logs.Destination(record), What: logs.What(record), Sandbox: record.Sandbox,
-			Was: record.Decision.Action, WasRule: record.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
-		}, record.Flow)
+			Destination: logs.Destination(was), What: logs.What(was), Sandbox: was.Sandbox,
+			Was: was.Decision.Action, WasRule: was.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
+		}, was.Flow)
 	}
 }
 
@@ -105,33 +105,33 @@ var replayable = map[policy.Class]bool{
 	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
 }
 
-// request rebuilds the request of a record. It returns false if the record does not hold enough of it.
-func (r *Replay) request(record *egress.Record) (policy.Request, bool) {
-	if record.Dst == nil || record.Kind == egress.KindRefused || !replayable[policy.Class(record.Decision.Class)] {
+// request rebuilds a request from its record. It returns false if the record does not hold enough of it.
+func (r *Replay) request(was *record.Record) (policy.Request, bool) {
+	if was.Dst == nil || was.Kind == record.KindRefused || !replayable[policy.Class(was.Decision.Class)] {
 		return policy.Request{}, false
 	}
-	dst, err := policy.ParseDestination(logs.Destination(record))
+	dst, err := policy.ParseDestination(logs.Destination(was))
 	if err != nil {
 		return policy.Request{}, false
 	}
-	for _, text := range record.Dst.Addrs {
+	for _, text := range was.Dst.Addrs {
 		if a, err := netip.ParseAddr(text); err == nil {
 			dst.Addrs = append(dst.Addrs, a)
 		}
 	}
 	q := policy.Request{
-		Sandbox: r.who(record.Sandbox), Via: policy.Via(record.Via), Destination: dst,
-		Usage: new(policy.Usage), Time: record.Time,
+		Sandbox: r.who(was.Sandbox), Via: policy.Via(was.Via), Destination: dst,
+		Usage: new(policy.Usage), Time: was.Time,
 	}
-	if t := record.TLS; t != nil && (t.SNI != "" || t.Inspected) {
+	if t := was.TLS; t != nil && (t.SNI != "" || t.Inspected) {
 		q.TLS = &policy.ClientHello{ServerName: t.SNI, ALPN: t.ALPN, ECH: t.ECH, JA4: t.JA4, Inspected: t.Inspected}
 		q.Protocol = policy.ProtocolTLS
 	}
-	if h := record.HTTP; h != nil {
+	if h := was.HTTP; h != nil {
 		q.HTTP = &policy.HTTPRequest{Method: h.Method, Path: h.Path}
 		q.Protocol = policy.ProtocolHTTP
 	}
-	if p := record.Process; p != nil {
+	if p := was.Process; p != nil {
 		q.Process = &policy.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv}
 	}
 	return q, true

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // publishers are services where anybody can publish content for others to fetch. An entry includes all
@@ -47,7 +47,7 @@ func below(names []string, host string) string {
 const gists = "api.github.com/gists"
 
 // destination returns the group of the record's host.
-func destination(r *egress.Record) string {
+func destination(r *record.Record) string {
 	host := logs.Host(r)
 	switch {
 	case r.HTTP != nil && host == "api.github.com" && (r.HTTP.Path == "/gists" || strings.HasPrefix(r.HTTP.Path, "/gists/")):
@@ -98,7 +98,7 @@ var reverseZones = []string{"in-addr.arpa", "ip6.arpa"}
 
 // askedFor distinguishes the queries for one name. A program that connects causes an A query, an AAAA
 // query and a connection.
-func askedFor(r *egress.Record) int {
+func askedFor(r *record.Record) int {
 	switch {
 	case r.DNS == nil:
 		return 0
@@ -112,7 +112,7 @@ func askedFor(r *egress.Record) int {
 
 // isCarrier reports whether r is a DNS query of a type whose answers can carry arbitrary data. Programs
 // rarely send such queries for many names.
-func isCarrier(r *egress.Record) bool {
+func isCarrier(r *record.Record) bool {
 	if r.DNS == nil {
 		return false
 	}
@@ -129,11 +129,11 @@ func isAddress(host string) bool {
 }
 
 // pushes reports whether the request pushes Git commits (gitprotocol-http).
-func pushes(r *egress.Record) bool {
+func pushes(r *record.Record) bool {
 	return r.HTTP != nil && strings.HasSuffix(r.HTTP.Path, "/git-receive-pack")
 }
 
-func writes(r *egress.Record) bool {
+func writes(r *record.Record) bool {
 	if r.HTTP == nil {
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A lone workshop does ordinary things by day for a week, so that something can be odd.
@@ -170,7 +170,7 @@ func TestFamilyOfStores(t *testing.T) {
 		"storage.googleapis.com":                             "storage.googleapis.com",
 		"productionresultssa.blob.core.windows.net.evil.com": "evil.com",
 	} {
-		r := &egress.Record{Dst: &egress.RecordDst{Host: host, Port: 443}}
+		r := &record.Record{Dst: &record.Destination{Host: host, Port: 443}}
 		if got := destination(r); got != want {
 			t.Errorf("%s is %s, want %s", host, got, want)
 		}

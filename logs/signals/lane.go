@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A lane holds the traffic of one program with one host. Lanes are kept by host because ordinary traffic
@@ -41,7 +41,7 @@ const (
 	slowLine = 32 << 10 // bytes per second
 )
 
-func isSlow(r *egress.Record, of load) bool {
+func isSlow(r *record.Record, of load) bool {
 	took := time.Duration(r.Duration) * time.Millisecond
 	return took >= slowFlow && of.up > oneWay*of.down && float64(of.up) < slowLine*took.Seconds()
 }
@@ -69,7 +69,7 @@ func (s *site) lane(host string, index, ownIndex int64) *lane {
 }
 
 // add counts an allowed flow. The flag hurried says that another destination was denied shortly before.
-func (l *lane) add(r *egress.Record, of load, index int64, hurried bool) {
+func (l *lane) add(r *record.Record, of load, index int64, hurried bool) {
 	l.n++
 	l.till = index
 	l.all.add(r.Time.Unix())
@@ -273,7 +273,7 @@ type load struct {
 	bare     bool // the flow has no overhead
 }
 
-func loadOf(r *egress.Record) load {
+func loadOf(r *record.Record) load {
 	if r.Bytes == nil {
 		return load{}
 	}

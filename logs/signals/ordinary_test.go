@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A trace is a log in the making: what software does in sandboxes over some days, and
@@ -18,15 +18,15 @@ type trace struct {
 	*rand.Rand
 	start time.Time
 	days  int
-	out   []*egress.Record
+	out   []*record.Record
 	flows int
 
 	fourth bool        // other hosts, sizes and ways than those of the third world
 	covers [][2]string // hosts that are allowed, and by which program they are used; nil for those of the third or fourth
 
 	names     map[string]string // what is one name for the whole trace, by what it is for
-	processes map[string]*egress.RecordProcess
-	verdicts  map[string]*egress.RecordDecision
+	processes map[string]*record.Process
+	verdicts  map[string]*record.Decision
 }
 
 // A box is a sandbox: how its traffic is seen, and when it works.
@@ -41,7 +41,7 @@ type box struct {
 func newTrace(seed uint64) *trace {
 	t := &trace{
 		Rand:  rand.New(rand.NewPCG(seed, 0x5eed)),
-		names: map[string]string{}, processes: map[string]*egress.RecordProcess{}, verdicts: map[string]*egress.RecordDecision{},
+		names: map[string]string{}, processes: map[string]*record.Process{}, verdicts: map[string]*record.Decision{},
 	}
 	t.start = time.Date(2026, 3, 2+t.IntN(7), 0, 0, 0, 0, time.UTC)
 	t.days = 2 + t.IntN(4)
@@ -49,8 +49,8 @@ func newTrace(seed uint64) *trace {
 }
 
 // finish returns the records in the order of their times.
-func (t *trace) finish() []*egress.Record {
-	slices.SortStableFunc(t.out, func(a, b *egress.Record) int { return a.Time.Compare(b.Time) })
+func (t *trace) finish() []*record.Record {
+	slices.SortStableFunc(t.out, func(a, b *record.Record) int { return a.Time.Compare(b.Time) })
 	out := t.out
 	t.out = nil
 	return out
@@ -128,14 +128,14 @@ func (t *trace) when(b *box) time.Time {
 	}
 }
 
-func (t *trace) process(b *box, program string) *egress.RecordProcess {
+func (t *trace) process(b *box, program string) *record.Process {
 	if !b.captured || program == "" {
 		return nil
 	}
 	if p := t.processes[program]; p != nil {
 		return p
 	}
-	p := &egress.RecordProcess{PID: 100 + t.IntN(30000), Exe: "/usr/bin/" + program, Argv: []string{program}}
+	p := &record.Process{PID: 100 + t.IntN(30000), Exe: "/usr/bin/" + program, Argv: []string{program}}
 	switch program {
 	case "npm", "claude", "vercel", "playwright":
 		p.Exe, p.Argv = "/usr/local/bin/node", []string{program, "run"}
@@ -146,12 +146,12 @@ func (t *trace) process(b *box, program string) *egress.RecordProcess {
 	return p
 }
 
-func (t *trace) decision(action, rule, class string) *egress.RecordDecision {
+func (t *trace) decision(action, rule, class string) *record.Decision {
 	key := action + rule + class
 	if d := t.verdicts[key]; d != nil {
 		return d
 	}
-	d := &egress.RecordDecision{Action: action, Rule: rule, Layer: "user", Class: class, Policy: "sha256:00"}
+	d := &record.Decision{Action: action, Rule: rule, Layer: "user", Class: class, Policy: "sha256:00"}
 	if action == "deny" {
 		d.Layer = "builtin"
 	}
@@ -159,13 +159,13 @@ func (t *trace) decision(action, rule, class string) *egress.RecordDecision {
 	return d
 }
 
-func (t *trace) allow(host string) *egress.RecordDecision {
+func (t *trace) allow(host string) *record.Decision {
 	return t.decision("allow", fmt.Sprintf("allow[%d]", len(host)%7), "")
 }
 
 // add appends a record as egressd writes it.
-func (t *trace) add(b *box, program string, at time.Time, kind egress.Kind, flow, via string, d *egress.RecordDecision) *egress.Record {
-	r := &egress.Record{V: 1, Time: at, Kind: kind, Flow: flow, Sandbox: b.name, Via: via, Process: t.process(b, program), Decision: d}
+func (t *trace) add(b *box, program string, at time.Time, kind record.Kind, flow, via string, d *record.Decision) *record.Record {
+	r := &record.Record{V: 1, Time: at, Kind: kind, Flow: flow, Sandbox: b.name, Via: via, Process: t.process(b, program), Decision: d}
 	t.out = append(t.out, r)
 	return r
 }
@@ -183,12 +183,12 @@ func (b *box) via() string {
 }
 
 // question is one that the sandbox asked of the name server.
-func (t *trace) question(b *box, program, name, kind string, at time.Time, d *egress.RecordDecision) {
-	t.add(b, program, at, egress.KindDNS, t.flow(), "dns", d).DNS = &egress.RecordDNS{Name: name, Type: kind}
+func (t *trace) question(b *box, program, name, kind string, at time.Time, d *record.Decision) {
+	t.add(b, program, at, record.KindDNS, t.flow(), "dns", d).DNS = &record.DNS{Name: name, Type: kind}
 }
 
 // resolve is what a sandbox asks before it connects.
-func (t *trace) resolve(b *box, program, host string, at time.Time, d *egress.RecordDecision) {
+func (t *trace) resolve(b *box, program, host string, at time.Time, d *record.Decision) {
 	if b.captured && !strings.ContainsAny(host[len(host)-1:], "0123456789") {
 		t.question(b, program, host, "A", at, d)
 		t.question(b, program, host, "AAAA", at.Add(300*time.Microsecond), d)
@@ -200,12 +200,12 @@ func (t *trace) tunnel(b *box, program, host string, at time.Time, took time.Dur
 	if t.chance(0.6) {
 		t.resolve(b, program, host, at.Add(-5*time.Millisecond), t.allow(host))
 	}
-	flow, d, dst := t.flow(), t.allow(host), &egress.RecordDst{Host: host, Port: 443}
-	t.add(b, program, at, egress.KindDNS, flow, b.via(), d).DNS = &egress.RecordDNS{Name: host, Type: "A AAAA"}
-	t.add(b, program, at.Add(time.Millisecond), egress.KindOpen, flow, b.via(), d).Dst = dst
-	end := t.add(b, program, at.Add(took+2*time.Millisecond), egress.KindClose, flow, b.via(), d)
-	end.Dst, end.TLS = dst, &egress.RecordTLS{SNI: host}
-	end.Bytes = &egress.RecordBytes{Up: up + t.bytes(700, 1200), Down: down + t.bytes(3000, 6000)}
+	flow, d, dst := t.flow(), t.allow(host), &record.Destination{Host: host, Port: 443}
+	t.add(b, program, at, record.KindDNS, flow, b.via(), d).DNS = &record.DNS{Name: host, Type: "A AAAA"}
+	t.add(b, program, at.Add(time.Millisecond), record.KindOpen, flow, b.via(), d).Dst = dst
+	end := t.add(b, program, at.Add(took+2*time.Millisecond), record.KindClose, flow, b.via(), d)
+	end.Dst, end.TLS = dst, &record.TLS{SNI: host}
+	end.Bytes = &record.Bytes{Up: up + t.bytes(700, 1200), Down: down + t.bytes(3000, 6000)}
 	end.Duration, end.Outcome = took.Milliseconds(), "closed"
 	if t.chance(0.02) {
 		end.Outcome = pick(t, "idle", "upstream-reset", "client-reset")
@@ -214,12 +214,12 @@ func (t *trace) tunnel(b *box, program, host string, at time.Time, took time.Dur
 
 // request is one inside an inspected tunnel, or in clear.
 func (t *trace) request(b *box, program, host, method, path string, at time.Time, took time.Duration, up, down int64) {
-	flow, d, dst := t.flow(), t.allow(host), &egress.RecordDst{Host: host, Port: 443}
-	begin := t.add(b, program, at, egress.KindRequest, flow, b.via(), d)
-	begin.Dst, begin.HTTP = dst, &egress.RecordHTTP{Method: method, Path: path}
-	end := t.add(b, program, at.Add(took), egress.KindClose, flow, b.via(), d)
-	end.Dst, end.HTTP = dst, &egress.RecordHTTP{Method: method, Path: path, Status: 200}
-	end.Bytes = &egress.RecordBytes{Up: up + t.bytes(150, 900), Down: down + t.bytes(200, 600)}
+	flow, d, dst := t.flow(), t.allow(host), &record.Destination{Host: host, Port: 443}
+	begin := t.add(b, program, at, record.KindRequest, flow, b.via(), d)
+	begin.Dst, begin.HTTP = dst, &record.HTTP{Method: method, Path: path}
+	end := t.add(b, program, at.Add(took), record.KindClose, flow, b.via(), d)
+	end.Dst, end.HTTP = dst, &record.HTTP{Method: method, Path: path, Status: 200}
+	end.Bytes = &record.Bytes{Up: up + t.bytes(150, 900), Down: down + t.bytes(200, 600)}
 	end.Duration, end.Outcome = took.Milliseconds(), "closed"
 	if t.chance(0.01) {
 		end.HTTP.Status = pick(t, 304, 404, 429, 500, 502)
@@ -242,13 +242,13 @@ func (t *trace) denied(b *box, program, host string, port uint16, at time.Time, 
 	flow := ""
 	for i := range min(times, 10) {
 		flow = t.flow()
-		t.add(b, program, at.Add(time.Duration(i)*20*time.Millisecond), egress.KindOpen, flow, b.via(), d).Dst = &egress.RecordDst{Host: host, Port: port}
+		t.add(b, program, at.Add(time.Duration(i)*20*time.Millisecond), record.KindOpen, flow, b.via(), d).Dst = &record.Destination{Host: host, Port: port}
 	}
 	if times > 10 {
-		r := t.add(b, program, at.Add(time.Second), egress.KindOpen, flow, b.via(), d)
-		r.Dst, r.Count = &egress.RecordDst{Host: host, Port: port}, int64(times-10)
+		r := t.add(b, program, at.Add(time.Second), record.KindOpen, flow, b.via(), d)
+		r.Dst, r.Count = &record.Destination{Host: host, Port: port}, int64(times-10)
 		if r.Process != nil {
-			r.Process = &egress.RecordProcess{Exe: r.Process.Exe}
+			r.Process = &record.Process{Exe: r.Process.Exe}
 		}
 	}
 }

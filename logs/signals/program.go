@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // A program holds the denials of one program of a sandbox, for all destinations.
@@ -71,7 +71,7 @@ const (
 
 var wayNames = []string{"a name", "an address", "another port", "SOCKS", "ssh", "names over HTTPS", "another type of name record"}
 
-func wayOf(r *egress.Record) ways {
+func wayOf(r *record.Record) ways {
 	port := logs.Port(r)
 	host := logs.Host(r)
 	switch {
@@ -91,7 +91,7 @@ func wayOf(r *egress.Record) ways {
 	return byName
 }
 
-func (p *program) add(r *egress.Record) {
+func (p *program) add(r *record.Record) {
 	if r.Decision.Action == "allow" || strings.HasPrefix(r.Decision.Class, "network-") {
 		return
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A team is the sandboxes of a trace.
@@ -341,6 +341,6 @@ func (t *trace) beacons(w *team, n int) {
 			t.tunnel(pick(t, w.agents...), "node", hook, at, t.seconds(3600, 28800), t.bytes(20e3, 900e3), t.bytes(100e3, 9e6))
 		}
 	}
-	start := t.add(s, "", t.start, egress.KindStart, "", "", nil)
+	start := t.add(s, "", t.start, record.KindStart, "", "", nil)
 	start.Sandbox, start.Note = "", "started"
 }

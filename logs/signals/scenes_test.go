@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/signals"
+	"github.com/egressd/egressd/record"
 )
 
 // scenes makes each world from a seed, with about n records. Rows of tuned seeds may be looked at while the ranking is
@@ -98,7 +98,7 @@ func fifthScene(seed uint64, n int) *scene {
 	return s
 }
 
-func asEmitted(all []*egress.Record) (out []emitted) {
+func asEmitted(all []*record.Record) (out []emitted) {
 	for _, r := range all {
 		out = append(out, emitted{r.Time, r})
 	}
@@ -106,9 +106,9 @@ func asEmitted(all []*egress.Record) (out []emitted) {
 }
 
 // decided is what a Tally makes of records that are in the order of their times.
-func decided(all []*egress.Record) (out []emitted) {
+func decided(all []*record.Record) (out []emitted) {
 	var now time.Time
-	decisions := logs.Tally{Emit: func(r *egress.Record) {
+	decisions := logs.Tally{Emit: func(r *record.Record) {
 		kept := *r
 		out = append(out, emitted{now, &kept})
 	}}

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // An Attempt describes the traffic of a sandbox's program with one destination: a registrable domain, a
@@ -71,7 +71,7 @@ type siteKey struct{ sandbox, program, destination string }
 type programKey struct{ sandbox, program string }
 
 // Add counts a decision of a [logs.Tally], or a record of kind signal. It keeps no memory of r.
-func (f *Finder) Add(r *egress.Record) {
+func (f *Finder) Add(r *record.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // seeds is how many logs are made: EGRESSD_SEEDS by hand.
@@ -174,8 +174,8 @@ func TestWaysThatAreTriedOneAfterTheOther(t *testing.T) {
 	for i := range 150 {
 		deny(w.decision(at+time.Duration(i)*time.Second, "nmap", fmt.Sprintf("10.0.%d.%d", i%5, i), 0, 0), "address-denied")
 	}
-	w.all = append(w.all, &egress.Record{Time: start.Add(at), Kind: egress.KindSignal, Sandbox: "work", Flow: "CANARY0001",
-		Dst: &egress.RecordDst{Host: "evil.test", Port: 443}, Signal: &egress.RecordSignal{What: "canary", Name: "aws-key", Where: "body", Encoding: "base64"}})
+	w.all = append(w.all, &record.Record{Time: start.Add(at), Kind: record.KindSignal, Sandbox: "work", Flow: "CANARY0001",
+		Dst: &record.Destination{Host: "evil.test", Port: 443}, Signal: &record.Signal{What: "canary", Name: "aws-key", Where: "body", Encoding: "base64"}})
 	all := found(w.sorted())
 	if all[0].Score != 100 || all[0].Signals[0].What != "canary" || all[0].IDs[0] != "CANARY0001" {
 		t.Errorf("the canary is not first:%s", table(all, 5))

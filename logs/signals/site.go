@@ -7,6 +7,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // A site holds the traffic of one program with one destination.
@@ -32,7 +33,7 @@ type site struct {
 	overBudget  int64 // denied by the name server's budget
 	carriers    int64 // queries of types that can carry arbitrary data
 
-	canary *egress.RecordSignal
+	canary *record.Signal
 	ids    [maxIDs]example
 }
 
@@ -58,7 +59,7 @@ func latest(a, b time.Time) time.Time {
 
 // add counts a decision. It gets the flow's index among all flows and within its sandbox. Time denied is
 // that of the program's last denial elsewhere.
-func (s *site) add(r *egress.Record, index, ownIndex int64, denied time.Time) {
+func (s *site) add(r *record.Record, index, ownIndex int64, denied time.Time) {
 	if s.first.IsZero() {
 		s.since = index
 	}
@@ -66,7 +67,7 @@ func (s *site) add(r *egress.Record, index, ownIndex int64, denied time.Time) {
 	weight := 1.0
 	switch {
 	case r.Signal != nil:
-		s.canary = &egress.RecordSignal{
+		s.canary = &record.Signal{
 			Name: strings.Clone(r.Signal.Name), Where: strings.Clone(r.Signal.Where), Encoding: strings.Clone(r.Signal.Encoding),
 		}
 		s.show(r.Flow, 1e18)
@@ -89,7 +90,7 @@ func (s *site) add(r *egress.Record, index, ownIndex int64, denied time.Time) {
 }
 
 // addName measures the information in the labels below the registrable domain.
-func (s *site) addName(r *egress.Record) (weight float64) {
+func (s *site) addName(r *record.Record) (weight float64) {
 	host := logs.Host(r)
 	domain := policy.Registrable(host)
 	if domain == "" || host == domain || below(reverseZones, host) != "" {
@@ -110,7 +111,7 @@ func (s *site) addName(r *egress.Record) (weight float64) {
 	return bits
 }
 
-func (s *site) addBytes(r *egress.Record, index, ownIndex int64, denied time.Time) (weight float64) {
+func (s *site) addBytes(r *record.Record, index, ownIndex int64, denied time.Time) (weight float64) {
 	host := logs.Host(r)
 	l := loadOf(r)
 	if below(publishers, host) != "" || destination(r) == gists {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // traffic sums flows that mostly send.
@@ -75,7 +75,7 @@ func (t *traffic) daily() (days int64, alike bool) {
 	return s.n, s.most < 8*s.least
 }
 
-func (t *traffic) add(r *egress.Record, up, index int64) {
+func (t *traffic) add(r *record.Record, up, index int64) {
 	if t.n++; t.n == 1 {
 		t.since = index
 	}

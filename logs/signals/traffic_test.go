@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 var start = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -18,40 +18,40 @@ var start = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 // A workshop makes a log of one agent at work in a sandbox whose programs are known.
 type workshop struct {
 	*rand.Rand
-	all []*egress.Record
+	all []*record.Record
 	n   int
 }
 
 // decision is a record as a Tally hands it on.
-func (w *workshop) decision(at time.Duration, program, host string, up, down int64) *egress.Record {
+func (w *workshop) decision(at time.Duration, program, host string, up, down int64) *record.Record {
 	w.n++
-	r := &egress.Record{
-		Time: start.Add(at), Kind: egress.KindOpen, Flow: fmt.Sprintf("F%09d", w.n), Sandbox: "work", Via: "connect",
-		Dst: &egress.RecordDst{Host: host, Port: 443}, Decision: &egress.RecordDecision{Action: "allow", Rule: "r"},
-		Bytes: &egress.RecordBytes{Up: up, Down: down}, Outcome: "closed", Duration: 100,
+	r := &record.Record{
+		Time: start.Add(at), Kind: record.KindOpen, Flow: fmt.Sprintf("F%09d", w.n), Sandbox: "work", Via: "connect",
+		Dst: &record.Destination{Host: host, Port: 443}, Decision: &record.Decision{Action: "allow", Rule: "r"},
+		Bytes: &record.Bytes{Up: up, Down: down}, Outcome: "closed", Duration: 100,
 	}
 	if program != "" {
-		r.Process = &egress.RecordProcess{Exe: "/usr/bin/" + program}
+		r.Process = &record.Process{Exe: "/usr/bin/" + program}
 	}
 	w.all = append(w.all, r)
 	return r
 }
 
-func (w *workshop) request(at time.Duration, program, method, host, path string, up, down int64) *egress.Record {
+func (w *workshop) request(at time.Duration, program, method, host, path string, up, down int64) *record.Record {
 	r := w.decision(at, program, host, up, down)
-	r.Kind, r.HTTP = egress.KindRequest, &egress.RecordHTTP{Method: method, Path: path, Status: 200}
+	r.Kind, r.HTTP = record.KindRequest, &record.HTTP{Method: method, Path: path, Status: 200}
 	return r
 }
 
-func (w *workshop) name(at time.Duration, program, name string) *egress.Record {
+func (w *workshop) name(at time.Duration, program, name string) *record.Record {
 	r := w.decision(at, program, "", 0, 0)
-	r.Kind, r.Via, r.Dst, r.Bytes, r.Outcome = egress.KindDNS, "dns", nil, nil, ""
-	r.DNS = &egress.RecordDNS{Name: name, Type: "A"}
+	r.Kind, r.Via, r.Dst, r.Bytes, r.Outcome = record.KindDNS, "dns", nil, nil, ""
+	r.DNS = &record.DNS{Name: name, Type: "A"}
 	return r
 }
 
-func deny(r *egress.Record, class string) *egress.Record {
-	r.Decision = &egress.RecordDecision{Action: "deny", Rule: "default", Layer: "builtin", Class: class}
+func deny(r *record.Record, class string) *record.Record {
+	r.Decision = &record.Decision{Action: "deny", Rule: "default", Layer: "builtin", Class: class}
 	r.Bytes, r.Outcome = nil, ""
 	return r
 }
@@ -194,7 +194,7 @@ func (w *workshop) drip() (destination string) {
 		up := int64(piece * (1 + vary*(2*w.Float64()-1)))
 		r := w.decision(at, program, host, up, w.around(500, 0.4))
 		if piece > 20_000 {
-			r.Kind, r.HTTP = egress.KindRequest, &egress.RecordHTTP{Method: "POST", Path: "/x", Status: 404}
+			r.Kind, r.HTTP = record.KindRequest, &record.HTTP{Method: "POST", Path: "/x", Status: 404}
 		}
 		at += w.jitter(gap, shake)
 	}
@@ -221,12 +221,12 @@ func (w *workshop) gist() (destination string) {
 }
 
 // sorted returns the log in the order of time.
-func (w *workshop) sorted() []*egress.Record {
-	slices.SortStableFunc(w.all, func(a, b *egress.Record) int { return a.Time.Compare(b.Time) })
+func (w *workshop) sorted() []*record.Record {
+	slices.SortStableFunc(w.all, func(a, b *record.Record) int { return a.Time.Compare(b.Time) })
 	return w.all
 }
 
-func found(all []*egress.Record) []Attempt {
+func found(all []*record.Record) []Attempt {
 	var f Finder
 	for _, r := range all {
 		f.Add(r)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // fetches has a program of a sandbox fetch n times in five days, and now and then say something.
@@ -91,21 +91,21 @@ func TestOneSenderIsNotWhatIsUsual(t *testing.T) {
 func TestWhatHasNoHandshake(t *testing.T) {
 	for _, x := range []struct {
 		method   string
-		tls      *egress.RecordTLS
+		tls      *record.TLS
 		up, down int64
 		sends    bool
 	}{
 		{"", nil, 700, 300, true},
 		{"", nil, 400, 100, false},
 		{"", nil, 700, 3000, false},
-		{"", &egress.RecordTLS{SNI: "example.org"}, 1500, 300, false},
-		{"", &egress.RecordTLS{SNI: "example.org"}, 2100, 300, true},
+		{"", &record.TLS{SNI: "example.org"}, 1500, 300, false},
+		{"", &record.TLS{SNI: "example.org"}, 2100, 300, true},
 		{"POST", nil, 700, 300, true},
 		{"GET", nil, 1700, 300, false},
 	} {
-		r := &egress.Record{TLS: x.tls, Bytes: &egress.RecordBytes{Up: x.up, Down: x.down}}
+		r := &record.Record{TLS: x.tls, Bytes: &record.Bytes{Up: x.up, Down: x.down}}
 		if x.method != "" {
-			r.HTTP = &egress.RecordHTTP{Method: x.method}
+			r.HTTP = &record.HTTP{Method: x.method}
 		}
 		if loadOf(r).sends() != x.sends {
 			t.Errorf("%s of %d up and %d down, TLS %v: sending is not %v", x.method, x.up, x.down, x.tls, x.sends)

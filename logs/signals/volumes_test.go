@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A way is a host that a sandbox may reach, and the program that usually does.
@@ -25,7 +25,7 @@ type scene struct {
 // An emitted is a decision, and when a Tally hands it on.
 type emitted struct {
 	at time.Time
-	r  *egress.Record
+	r  *record.Record
 }
 
 // A volume is how much is to get out, in bytes.

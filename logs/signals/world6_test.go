@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // A plain world is a sixth one, and not one but several: how somebody would fill a log who wants a hundred
@@ -103,7 +103,7 @@ func (w *plainLog) flowOf() {
 	b, at := pick(w.trace, w.boxes...), w.moment()
 	program := w.programFor(to)
 	if w.chance(0.05) && w.form != "close" {
-		w.add(b, program, at, egress.KindOpen, w.flow(), "connect", w.decision("deny", "default", "default-deny")).Dst = &egress.RecordDst{Host: pick(w.trace, "ads.example.net", "tracker.test", "evil.example"), Port: 443}
+		w.add(b, program, at, record.KindOpen, w.flow(), "connect", w.decision("deny", "default", "default-deny")).Dst = &record.Destination{Host: pick(w.trace, "ads.example.net", "tracker.test", "evil.example"), Port: 443}
 		return
 	}
 	if w.chance(0.1) && b.captured {
@@ -194,31 +194,31 @@ func (w *plainLog) sizeOf(host string) (up, down int64, method string) {
 }
 
 // record writes a flow in the form of the log.
-func (w *plainLog) record(b *box, program, host, method string, at time.Time, took time.Duration, up, down int64) *egress.RecordHTTP {
-	d, dst, flow, via := w.allow(host), &egress.RecordDst{Host: host, Port: 443}, w.flow(), "connect"
-	var http *egress.RecordHTTP
+func (w *plainLog) record(b *box, program, host, method string, at time.Time, took time.Duration, up, down int64) *record.HTTP {
+	d, dst, flow, via := w.allow(host), &record.Destination{Host: host, Port: 443}, w.flow(), "connect"
+	var http *record.HTTP
 	if w.form == "request" || w.form == "alone" {
-		http = &egress.RecordHTTP{Method: method, Path: pick(w.trace, "/", "/api/v1/items", "/v1/messages", "/simple/x", "/data"), Status: 200}
+		http = &record.HTTP{Method: method, Path: pick(w.trace, "/", "/api/v1/items", "/v1/messages", "/simple/x", "/data"), Status: 200}
 	}
-	end := func(r *egress.Record) {
-		r.Dst, r.HTTP, r.Bytes, r.Duration, r.Outcome = dst, http, &egress.RecordBytes{Up: up, Down: down}, took.Milliseconds(), "closed"
+	end := func(r *record.Record) {
+		r.Dst, r.HTTP, r.Bytes, r.Duration, r.Outcome = dst, http, &record.Bytes{Up: up, Down: down}, took.Milliseconds(), "closed"
 	}
 	switch w.form {
 	case "lookup":
 		w.tunnel(b, program, host, at, took, up, down)
 	case "pair":
-		w.add(b, program, at, egress.KindOpen, flow, via, d).Dst = dst
-		end(w.add(b, program, at.Add(took), egress.KindClose, flow, via, d))
+		w.add(b, program, at, record.KindOpen, flow, via, d).Dst = dst
+		end(w.add(b, program, at.Add(took), record.KindClose, flow, via, d))
 	case "close":
-		end(w.add(b, program, at.Add(took), egress.KindClose, flow, via, d))
+		end(w.add(b, program, at.Add(took), record.KindClose, flow, via, d))
 	case "open":
-		end(w.add(b, program, at, egress.KindOpen, "", via, d))
+		end(w.add(b, program, at, record.KindOpen, "", via, d))
 	case "alone":
-		end(w.add(b, program, at, egress.KindRequest, "", via, d))
+		end(w.add(b, program, at, record.KindRequest, "", via, d))
 	case "request":
-		r := w.add(b, program, at, egress.KindRequest, flow, via, d)
+		r := w.add(b, program, at, record.KindRequest, flow, via, d)
 		r.Dst, r.HTTP = dst, http
-		end(w.add(b, program, at.Add(took), egress.KindClose, flow, via, d))
+		end(w.add(b, program, at.Add(took), record.KindClose, flow, via, d))
 	}
 	return http
 }

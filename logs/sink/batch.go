@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs/export"
+	"github.com/egressd/egressd/record"
 )
 
 // Maximum size of a batch. A sink has one batch at a time.
@@ -32,7 +32,7 @@ type recordEnd struct {
 }
 
 // add appends a record; each line of text is an entry.
-func (b *batch) add(r *egress.Record, stored, text []byte) {
+func (b *batch) add(r *record.Record, stored, text []byte) {
 	for line := range bytes.Lines(text) {
 		line = bytes.Clone(bytes.TrimSuffix(line, []byte("\n")))
 		b.entries = append(b.entries, export.Entry{Record: r, Text: line})

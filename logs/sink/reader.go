@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
+	"github.com/egressd/egressd/record"
 )
 
 // A reader is the position of a sink in the log.
@@ -54,7 +53,7 @@ func (s *runner) collect() (*batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		r, err := logs.Decode(line)
+		r, err := record.Decode(line)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +75,7 @@ func (s *runner) collect() (*batch, error) {
 }
 
 // encode appends the entries of a record, each on a line.
-func encode(text []byte, format string, r *egress.Record, line []byte, origin export.Origin) []byte {
+func encode(text []byte, format string, r *record.Record, line []byte, origin export.Origin) []byte {
 	if encode, ok := export.Named(format); ok {
 		return encode(text, r, origin)
 	}
@@ -115,7 +114,7 @@ func lag(dir string, next int64, now time.Time) (behind int64, age time.Duration
 			return behind, age
 		}
 		if behind == 0 {
-			if r, err := logs.Decode(line); err == nil {
+			if r, err := record.Decode(line); err == nil {
 				age = max(0, now.Sub(r.Time))
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestARecordThatIsRefusedIsLeftOut has a receiver that takes all but one.
@@ -241,4 +241,4 @@ func TestStoppedContextEndsARun(t *testing.T) {
 	}
 }
 
-func recordAt(seq int64) *egress.Record { return &egress.Record{Seq: seq} }
+func recordAt(seq int64) *record.Record { return &record.Record{Seq: seq} }

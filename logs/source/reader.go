@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // A Reader reads the records of an audit log in order.
@@ -20,19 +20,19 @@ func (l *Reader) Close() { l.lines.Close() }
 
 // Each calls do with each record that is in the log now: its line, and the line decoded. Both are valid
 // only until do returns.
-func (l *Reader) Each(do func(string, *egress.Record) error) error {
-	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.Scan(l.lines, do) })
+func (l *Reader) Each(do func(string, *record.Record) error) error {
+	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
 // Joined is [Reader.Each] with records that j has completed.
-func (l *Reader) Joined(j *logs.Joiner, do func(string, *egress.Record) error) error {
-	return l.scan(do, func(do func(string, *egress.Record) error) error { return logs.ScanJoined(l.lines, j, do) })
+func (l *Reader) Joined(j *logs.Joiner, do func(string, *record.Record) error) error {
+	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanJoined(l.lines, j, do) })
 }
 
 // Decisions calls do with each decision in the log that matches f, joined with the end of its flow. The
 // record is valid only until do returns.
-func (l *Reader) Decisions(f *logs.Filter, do func(*egress.Record)) error {
-	return l.damage(logs.ScanDecisions(l.lines, func(r *egress.Record) {
+func (l *Reader) Decisions(f *logs.Filter, do func(*record.Record)) error {
+	return l.damage(logs.ScanDecisions(l.lines, func(r *record.Record) {
 		if f.Match(r) {
 			do(r)
 		}
@@ -40,9 +40,9 @@ func (l *Reader) Decisions(f *logs.Filter, do func(*egress.Record)) error {
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.
-func (l *Reader) scan(do func(string, *egress.Record) error, scan func(func(string, *egress.Record) error) error) error {
+func (l *Reader) scan(do func(string, *record.Record) error, scan func(func(string, *record.Record) error) error) error {
 	var own error
-	err := scan(func(line string, r *egress.Record) error {
+	err := scan(func(line string, r *record.Record) error {
 		own = do(line, r)
 		return own
 	})
@@ -71,7 +71,7 @@ func (l *Reader) Rewind() error {
 }
 
 // Follow calls do with each new record, completed by j, until ctx ends.
-func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *egress.Record) error) error {
+func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *record.Record) error) error {
 	for {
 		err := l.lines.Follow(ctx)
 		if ctx.Err() != nil {

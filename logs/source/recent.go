@@ -10,8 +10,8 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -27,13 +27,13 @@ func (s *Source) Values(key, begin string) []string {
 	}
 	field := logs.Field(key)
 	if key == "flow" {
-		field = func(r *egress.Record) string { return r.Flow }
+		field = func(r *record.Record) string { return r.Flow }
 	}
 	if field == nil {
 		return nil
 	}
 	var counts logs.Ranking
-	s.recent(func(r *egress.Record) {
+	s.recent(func(r *record.Record) {
 		if v := field(r); v != "" && strings.HasPrefix(v, begin) && harmless(v) {
 			counts.Add(v, r)
 		}
@@ -71,7 +71,7 @@ func (s *Source) runs() []string {
 
 // recent calls do with the records in the last bytes of the log. It skips what it cannot read, because
 // completion cannot show an error.
-func (s *Source) recent(do func(*egress.Record)) {
+func (s *Source) recent(do func(*record.Record)) {
 	dir, err := s.Directory()
 	if err != nil {
 		return
@@ -84,7 +84,7 @@ func (s *Source) recent(do func(*egress.Record)) {
 	for _, path := range slices.Backward(paths) {
 		text := tailOf(path, left)
 		for line := range bytes.Lines(text) {
-			if r, err := logs.Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
+			if r, err := record.Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
 				do(r)
 			}
 		}

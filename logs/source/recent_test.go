@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // TestCompletionWaitsForNoPipe has a pipe in the log, at which nobody writes.
@@ -25,7 +25,7 @@ func TestCompletionWaitsForNoPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
-	(&Source{Dir: dir}).recent(func(*egress.Record) { seen++ })
+	(&Source{Dir: dir}).recent(func(*record.Record) { seen++ })
 	if seen != 1 {
 		t.Errorf("%d records were seen, want 1", seen)
 	}

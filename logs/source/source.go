@@ -3,7 +3,7 @@
 //	s := source.Source{Run: "last"}
 //	log, filter, err := s.Ask([]string{"verdict:deny"})
 //	defer log.Close()
-//	err = log.Decisions(filter, func(r *egress.Record) { … })
+//	err = log.Decisions(filter, func(r *record.Record) { … })
 package source
 
 import (

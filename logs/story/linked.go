@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -40,11 +40,11 @@ func (s *Story) Link(log *source.Reader) error {
 		return err
 	}
 	from, to := s.Records[0].Time.Add(-near), s.Records[len(s.Records)-1].Time.Add(near)
-	return log.Each(func(_ string, r *egress.Record) error {
+	return log.Each(func(_ string, r *record.Record) error {
 		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !logs.Decides(r) || logs.IsLookup(r) || !s.sameProgram(r) {
 			return nil
 		}
-		if r.Kind == egress.KindClose && r.Decision.Action == "allow" { // the decision has a record of its own
+		if r.Kind == record.KindClose && r.Decision.Action == "allow" { // the decision has a record of its own
 			return nil
 		}
 		after := r.Seq > s.Decisive.Seq
@@ -80,13 +80,13 @@ func (s *Story) keep(l Linked) {
 	}
 }
 
-func (s *Story) sameProgram(r *egress.Record) bool {
+func (s *Story) sameProgram(r *record.Record) bool {
 	return r.Sandbox == s.Decisive.Sandbox && logs.Process(r) == logs.Process(s.Decisive)
 }
 
 // relation says how r is related to the story, or returns "". After a refusal each other destination is
 // related, because the program may have tried another way; so is a refusal before the story.
-func (s *Story) relation(r *egress.Record, after bool) string {
+func (s *Story) relation(r *record.Record, after bool) string {
 	d := s.Decisive
 	refused := s.Decision.Action != "allow" && after || r.Decision.Action != "allow" && !after
 	host, other := logs.Host(d), logs.Host(r)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 )
 
 // TestTheStoryTellsOfOtherTries has a program be refused, and try what a program
@@ -15,28 +15,28 @@ import (
 func TestTheStoryTellsOfOtherTries(t *testing.T) {
 	asked := opened("S", "www.evil.example", "deny")
 	asked.Seq, asked.Dst.Addrs = 100, []string{"192.0.2.7"}
-	asked.Process = &egress.RecordProcess{Exe: "/usr/bin/curl"}
-	other := func(change func(*egress.Record)) *egress.Record {
+	asked.Process = &record.Process{Exe: "/usr/bin/curl"}
+	other := func(change func(*record.Record)) *record.Record {
 		r := opened("X", "www.evil.example", "deny")
 		r.Seq, r.Process = 101, asked.Process
 		r.Dst.Addrs = nil
 		change(r)
 		return r
 	}
-	host := func(name string) func(*egress.Record) { return func(r *egress.Record) { r.Dst.Host = name } }
-	s := &Story{Flow: "S", Decision: asked.Decision, Decisive: asked, Records: []*egress.Record{asked}}
-	for want, change := range map[string]func(*egress.Record){
-		"the same again":                        func(*egress.Record) {},
-		"the same again, by socks5":             func(r *egress.Record) { r.Via = "socks5" },
-		"the same host, another port":           func(r *egress.Record) { r.Dst.Port = 8443 },
+	host := func(name string) func(*record.Record) { return func(r *record.Record) { r.Dst.Host = name } }
+	s := &Story{Flow: "S", Decision: asked.Decision, Decisive: asked, Records: []*record.Record{asked}}
+	for want, change := range map[string]func(*record.Record){
+		"the same again":                        func(*record.Record) {},
+		"the same again, by socks5":             func(r *record.Record) { r.Via = "socks5" },
+		"the same host, another port":           func(r *record.Record) { r.Dst.Port = 8443 },
 		"an address of it, without its name":    host("192.0.2.7"),
 		"an address instead of a name":          host("192.0.2.8"),
 		"another name of the same domain":       host("cdn.evil.example"),
 		"another destination":                   host("pastebin.example"),
-		"another destination, by transparent":   func(r *egress.Record) { r.Dst.Host, r.Via = "pastebin.example", "transparent" },
-		"":                                      func(r *egress.Record) { r.Dst = nil },
-		"the same name, by dns":                 func(r *egress.Record) { r.Dst, r.Via, r.DNS = nil, "dns", &egress.RecordDNS{Name: "www.evil.example"} },
-		"another name of the same domain, by x": func(r *egress.Record) { r.Dst.Host, r.Via = "x.evil.example", "x" },
+		"another destination, by transparent":   func(r *record.Record) { r.Dst.Host, r.Via = "pastebin.example", "transparent" },
+		"":                                      func(r *record.Record) { r.Dst = nil },
+		"the same name, by dns":                 func(r *record.Record) { r.Dst, r.Via, r.DNS = nil, "dns", &record.DNS{Name: "www.evil.example"} },
+		"another name of the same domain, by x": func(r *record.Record) { r.Dst.Host, r.Via = "x.evil.example", "x" },
 	} {
 		if got := s.relation(other(change), true); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -54,7 +54,7 @@ func TestTheStoryTellsOfOtherTries(t *testing.T) {
 
 // TestTheStoryKeepsWhatIsNear has a program try without end.
 func TestTheStoryKeepsWhatIsNear(t *testing.T) {
-	var all []*egress.Record
+	var all []*record.Record
 	at := func(seconds int, flow string) {
 		r := opened(flow, "a.test", "deny")
 		r.Time = r.Time.Add(time.Duration(seconds) * time.Second)
@@ -94,7 +94,7 @@ func TestTheStoryKeepsWhatIsNear(t *testing.T) {
 }
 
 // other is a refusal of another sandbox.
-func other(flow string) *egress.Record {
+func other(flow string) *record.Record {
 	r := opened(flow, "a.test", "deny")
 	r.Sandbox = "web"
 	return r

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -25,20 +25,20 @@ const (
 
 // A Story is all that the log says about one flow.
 type Story struct {
-	Flow     string                 `json:"flow"`
-	Decision *egress.RecordDecision `json:"decision"`
-	Shadow   *egress.RecordShadow   `json:"shadow,omitempty"` // the decision of the shadow policy, if it differs
-	Fix      string                 `json:"fix,omitempty"`    // the command that would allow the request, without the flags of [source.Source.AllowFlags]
-	Times    int64                  `json:"times,omitempty"`  // number of equal refusals, if there were several
-	Signal   *egress.RecordSignal   `json:"signal,omitempty"` // an alarm beside the decision
-	LeftOut  int                    `json:"left_out,omitempty"`
-	Linked   []Linked               `json:"linked,omitempty"`  // set by Link
-	Further  int                    `json:"further,omitempty"` // number of linked decisions that Linked leaves out
-	Lines    []json.RawMessage      `json:"records"`           // Records as the log has them
+	Flow     string            `json:"flow"`
+	Decision *record.Decision  `json:"decision"`
+	Shadow   *record.Shadow    `json:"shadow,omitempty"` // the decision of the shadow policy, if it differs
+	Fix      string            `json:"fix,omitempty"`    // the command that would allow the request, without the flags of [source.Source.AllowFlags]
+	Times    int64             `json:"times,omitempty"`  // number of equal refusals, if there were several
+	Signal   *record.Signal    `json:"signal,omitempty"` // an alarm beside the decision
+	LeftOut  int               `json:"left_out,omitempty"`
+	Linked   []Linked          `json:"linked,omitempty"`  // set by Link
+	Further  int               `json:"further,omitempty"` // number of linked decisions that Linked leaves out
+	Lines    []json.RawMessage `json:"records"`           // Records as the log has them
 
-	Records  []*egress.Record `json:"-"`
-	Decisive *egress.Record   `json:"-"` // the record of Decision; nil if the flow has no decision
-	End      *egress.Record   `json:"-"` // nil if the flow is open
+	Records  []*record.Record `json:"-"`
+	Decisive *record.Record   `json:"-"` // the record of Decision; nil if the flow has no decision
+	End      *record.Record   `json:"-"` // nil if the flow is open
 }
 
 var errTooMany = errors.New("too many ids begin alike")
@@ -46,7 +46,7 @@ var errTooMany = errors.New("too many ids begin alike")
 // Find collects the records of the one flow whose id begins with prefix.
 func Find(log *source.Reader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
-	err := log.Each(func(text string, r *egress.Record) error {
+	err := log.Each(func(text string, r *record.Record) error {
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
 			return nil
 		}
@@ -58,7 +58,7 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 			s = &Story{Flow: strings.Clone(r.Flow)}
 			found[s.Flow] = s
 		}
-		s.add(text, logs.Clone(r))
+		s.add(text, r.Clone())
 		return nil
 	})
 	if err != nil && !errors.Is(err, errTooMany) {
@@ -76,7 +76,7 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 	return nil, hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
-func (s *Story) add(text string, r *egress.Record) {
+func (s *Story) add(text string, r *record.Record) {
 	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.Decisive = r.Decision, r
 		s.Fix = Fix(r)
@@ -90,7 +90,7 @@ func (s *Story) add(text string, r *egress.Record) {
 	if r.Count > 0 {
 		s.Times = max(s.Times, 1) + r.Count
 	}
-	if r.Kind == egress.KindClose {
+	if r.Kind == record.KindClose {
 		s.End = r
 	} else if len(s.Records) >= maxRecords {
 		s.LeftOut++
@@ -114,7 +114,7 @@ func strictness(action string) int {
 // Fix returns the command that would allow what r refused, without the flags of [source.Source.AllowFlags].
 // It returns "" unless [logs.Allowable] names a host: if each refusal came with the command that opens it,
 // people would learn to paste that command.
-func Fix(r *egress.Record) string {
+func Fix(r *record.Record) string {
 	host := logs.Allowable(r)
 	if host == "" {
 		return ""

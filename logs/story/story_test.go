@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
-func writtenLog(t *testing.T, records []*egress.Record) *source.Reader {
+func writtenLog(t *testing.T, records []*record.Record) *source.Reader {
 	t.Helper()
 	dir := t.TempDir() + "/audit"
 	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})
@@ -51,8 +51,8 @@ func writtenLog(t *testing.T, records []*egress.Record) *source.Reader {
 // more of them than are kept.
 func TestStoryKeepsWhatItReads(t *testing.T) {
 	request := opened("X", "x.test", "allow")
-	request.Kind = egress.KindRequest
-	records := []*egress.Record{opened("X", "x.test", "allow")}
+	request.Kind = record.KindRequest
+	records := []*record.Record{opened("X", "x.test", "allow")}
 	for i := range maxRecords + 50 {
 		records = append(records, request, opened(fmt.Sprintf("Y%d", i), "y.test", "deny"))
 	}
@@ -79,8 +79,8 @@ func TestAStoryTellsOfWhatItsSumHolds(t *testing.T) {
 	first := opened("X", "a.evil.test", "deny")
 	first.Decision.Reason = "no rule allows a.evil.test:443"
 	sum := opened("X", "*.evil.test", "deny")
-	sum.Count, sum.Names = 40, &egress.RecordNames{First: "b.evil.test:443", Last: "z.evil.test:443"}
-	s, err := Find(writtenLog(t, []*egress.Record{first, sum, sum}), "X")
+	sum.Count, sum.Names = 40, &record.Names{First: "b.evil.test:443", Last: "z.evil.test:443"}
+	s, err := Find(writtenLog(t, []*record.Record{first, sum, sum}), "X")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestAStoryTellsOfWhatItsSumHolds(t *testing.T) {
 }
 
 func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
-	var records []*egress.Record
+	var records []*record.Record
 	for i := range 50 {
 		records = append(records, opened(fmt.Sprintf("A%02d", i), "y.test", "deny"))
 	}
@@ -102,7 +102,7 @@ func TestAmbiguousIDsAreNamedAndBounded(t *testing.T) {
 }
 
 // timedLog is the folder of a log that holds these records, with their times.
-func timedLog(t *testing.T, all []*egress.Record) string {
+func timedLog(t *testing.T, all []*record.Record) string {
 	t.Helper()
 	dir := t.TempDir()
 	var lines []byte
@@ -121,20 +121,20 @@ func timedLog(t *testing.T, all []*egress.Record) string {
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func opened(flow, host, action string) *egress.Record {
-	r := &egress.Record{
-		Kind: egress.KindOpen, Flow: flow, Sandbox: "ci", Via: "connect", Time: noon,
-		Dst:      &egress.RecordDst{Host: host, Port: 443},
-		Decision: &egress.RecordDecision{Action: action, Rule: "r1", Layer: "user"},
+func opened(flow, host, action string) *record.Record {
+	r := &record.Record{
+		Kind: record.KindOpen, Flow: flow, Sandbox: "ci", Via: "connect", Time: noon,
+		Dst:      &record.Destination{Host: host, Port: 443},
+		Decision: &record.Decision{Action: action, Rule: "r1", Layer: "user"},
 	}
 	if action == "deny" {
-		r.Decision = &egress.RecordDecision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny"}
+		r.Decision = &record.Decision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny"}
 	}
 	return r
 }
 
-func closed(of *egress.Record, up, down int64, outcome string) *egress.Record {
+func closed(of *record.Record, up, down int64, outcome string) *record.Record {
 	r := *of
-	r.Kind, r.Bytes, r.Outcome = egress.KindClose, &egress.RecordBytes{Up: up, Down: down}, outcome
+	r.Kind, r.Bytes, r.Outcome = record.KindClose, &record.Bytes{Up: up, Down: down}, outcome
 	return &r
 }

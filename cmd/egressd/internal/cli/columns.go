@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // Cell returns s for one cell of a table: printable, one column per character, and "–" if s is empty.
@@ -55,7 +55,7 @@ func CutHost(s string) string {
 }
 
 // ShadowText says what the shadow policy would have done, and why.
-func ShadowText(s *egress.RecordShadow) string {
+func ShadowText(s *record.Shadow) string {
 	text := "would " + logs.ShadowAction(s)
 	if s.Class != "" {
 		text += " (" + s.Class + ")"

@@ -4,10 +4,10 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -63,8 +63,8 @@ func CompleteIDs(s *source.Source) cobra.CompletionFunc {
 		defer log.Close()
 		const most = 20
 		var ids []string
-		_ = log.Each(func(_ string, r *egress.Record) error { // completion cannot show an error
-			if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != egress.KindClose {
+		_ = log.Each(func(_ string, r *record.Record) error { // completion cannot show an error
+			if strings.HasPrefix(r.Flow, strings.ToUpper(word)) && r.Flow != "" && r.Kind != record.KindClose {
 				ids = append(ids, r.Flow+"\t"+printable.Text(logs.Destination(r)+" "+logs.Why(r)))
 				ids = ids[max(0, len(ids)-most):]
 			}

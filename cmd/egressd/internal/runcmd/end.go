@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // stop ends what waits for the sandbox, and records why: what its program has left
@@ -24,7 +24,7 @@ func (r *runner) stop(why string) {
 	_ = r.Server.Shutdown(at) // that something was still open is no error here
 	r.serving.Wait()
 	r.Daemon.Serving.Wait()
-	if err := r.Gate.Note(egress.KindStop, why); err != nil {
+	if err := r.Gate.Note(record.KindStop, why); err != nil {
 		r.Complain(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -121,7 +122,7 @@ func (p *ports) tell(talk io.Writer, what string) error {
 		p.notes = append(p.notes, what)
 		return nil
 	}
-	if err := p.gate.Note(egress.KindStart, what); err != nil {
+	if err := p.gate.Note(record.KindStart, what); err != nil {
 		return hint.Failed(fmt.Errorf("record a port: %w", err), "egressd log --run last")
 	}
 	return nil

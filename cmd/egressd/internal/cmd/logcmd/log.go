@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -142,7 +142,7 @@ type streamer struct {
 	live    bool // each line is written out at once
 }
 
-func (s *streamer) add(text string, whole *egress.Record) error {
+func (s *streamer) add(text string, whole *record.Record) error {
 	if !s.filter.Match(whole) {
 		return nil
 	}

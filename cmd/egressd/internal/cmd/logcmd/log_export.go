@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -91,9 +91,9 @@ func exportTo(w io.Writer, log *source.Reader, f *logs.Filter, encode export.Enc
 	from := export.Here()
 	var joiner logs.Joiner
 	var text []byte
-	err := log.Each(func(_ string, r *egress.Record) error {
+	err := log.Each(func(_ string, r *record.Record) error {
 		whole := joiner.Complete(r)
-		joiner.Follow(logs.Clone(r)) // r is lent
+		joiner.Follow(r.Clone()) // r is lent
 		if !f.Match(whole) {
 			return nil
 		}

@@ -10,12 +10,12 @@ import (
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -106,12 +106,12 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 // count reads the log twice: which values are to have a line is known only at
 // the end.
 func (o *pivotOptions) count(log *source.Reader, f *logs.Filter) (*pivotTable, error) {
-	row, column := logs.Field(o.fields[0]), func(*egress.Record) string { return "" }
+	row, column := logs.Field(o.fields[0]), func(*record.Record) string { return "" }
 	if len(o.fields) == 2 {
 		column = logs.Field(o.fields[1])
 	}
 	var rows, columns logs.Ranking
-	if err := log.Decisions(f, func(r *egress.Record) {
+	if err := log.Decisions(f, func(r *record.Record) {
 		if logs.Decides(r) {
 			rows.AddWeight(row(r), o.weight(r), r)
 			columns.AddWeight(column(r), o.weight(r), r)
@@ -123,7 +123,7 @@ func (o *pivotOptions) count(log *source.Reader, f *logs.Filter) (*pivotTable, e
 		return nil, err
 	}
 	p := logs.Pivot{Rows: rows.Only(o.top), Columns: columns.Only(pivotColumns)}
-	err := log.Decisions(f, func(r *egress.Record) {
+	err := log.Decisions(f, func(r *record.Record) {
 		if logs.Decides(r) {
 			p.Add(row(r), column(r), o.weight(r), r)
 		}
@@ -132,7 +132,7 @@ func (o *pivotOptions) count(log *source.Reader, f *logs.Filter) (*pivotTable, e
 }
 
 // weight is what a decision counts.
-func (o *pivotOptions) weight(r *egress.Record) int64 {
+func (o *pivotOptions) weight(r *record.Record) int64 {
 	switch {
 	case o.by == "count":
 		return r.Times()

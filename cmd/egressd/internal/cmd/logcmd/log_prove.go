@@ -11,10 +11,10 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -91,7 +91,7 @@ func (o *proveOptions) number(text string) (int64, error) {
 	}
 	defer log.Close()
 	found := int64(-1)
-	err = log.Each(func(_ string, r *egress.Record) error {
+	err = log.Each(func(_ string, r *record.Record) error {
 		if found < 0 && r.Flow != "" && strings.HasPrefix(r.Flow, text) {
 			found = r.Seq
 		}

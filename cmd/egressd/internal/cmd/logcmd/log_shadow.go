@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // shadowMark ends a line about a decision that the shadow would have made otherwise.
-func shadowMark(r *egress.Record) string {
+func shadowMark(r *record.Record) string {
 	if r.Shadow == nil {
 		return ""
 	}

@@ -8,29 +8,29 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 )
 
 // differing is a record of a decision that the shadow would have made otherwise.
-func differing(flow, host string, s egress.RecordShadow) *egress.Record {
+func differing(flow, host string, s record.Shadow) *record.Record {
 	r := opened(flow, host, "allow")
 	r.Shadow = &s
 	return r
 }
 
 func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
-	deny := egress.RecordShadow{Action: "deny", Rule: "not-yet", Layer: "organisation", Class: "rule-deny", Reason: "next month", Policy: "sha256:1"}
+	deny := record.Shadow{Action: "deny", Rule: "not-yet", Layer: "organisation", Class: "rule-deny", Reason: "next month", Policy: "sha256:1"}
 	a := differing("A", "a.test", deny)
 	again := differing("B", "a.test", deny)
 	ended := closed(opened("B", "a.test", "allow"), 1, 2, "closed") // whose policy was another by then
-	inspects := differing("C", "c.test", egress.RecordShadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
-	load := &egress.Record{Kind: egress.KindPolicy, Time: filterNow, Decision: &egress.RecordDecision{}, Shadow: &egress.RecordShadow{Policy: "sha256:1"}}
+	inspects := differing("C", "c.test", record.Shadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
+	load := &record.Record{Kind: record.KindPolicy, Time: filterNow, Decision: &record.Decision{}, Shadow: &record.Shadow{Policy: "sha256:1"}}
 	view := overview{Overview: &logs.Overview{}}
 	decisions := logs.Tally{Emit: view.Add}
-	for _, r := range []*egress.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
+	for _, r := range []*record.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
 		decisions.Add(r)
 	}
 	decisions.Flush(logs.OutcomeOpen)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -113,7 +113,7 @@ func (s *stats) again() *stats {
 	return again
 }
 
-func (s *stats) add(r *egress.Record) {
+func (s *stats) add(r *record.Record) {
 	if !logs.Decides(r) {
 		return
 	}

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // FuzzMarkdownText has a sandbox write markup. What stands in the summary is one code
@@ -38,8 +38,8 @@ func FuzzMarkdownText(f *testing.F) {
 func TestMarkdownTablesKeepTheirShape(t *testing.T) {
 	for _, evil := range append(testfiles.Hostile, "a|b</code>\n| `x` [l](http://evil.test) @everyone", "\\|`\\") {
 		r := opened("A", evil, "deny")
-		r.Sandbox, r.HTTP, r.Decision.Class = evil, &egress.RecordHTTP{Method: evil}, evil
-		r.Process = &egress.RecordProcess{Exe: "/bin/" + evil}
+		r.Sandbox, r.HTTP, r.Decision.Class = evil, &record.HTTP{Method: evil}, evil
+		r.Process = &record.Process{Exe: "/bin/" + evil}
 		o := overview{Overview: &logs.Overview{}}
 		o.Add(r)
 		var out strings.Builder

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/story"
+	"github.com/egressd/egressd/record"
 )
 
 // An overview is what the log comes to, for a terminal.
@@ -96,7 +96,7 @@ func traffic(g *logs.Group) string {
 }
 
 // timesText is how many decisions a record stands for, where that is more than one.
-func timesText(r *egress.Record) string {
+func timesText(r *record.Record) string {
 	if r.Times() == 1 {
 		return ""
 	}
@@ -104,7 +104,7 @@ func timesText(r *egress.Record) string {
 }
 
 // namesText is what a sum of denials of many names says of those.
-func namesText(r *egress.Record) string {
+func namesText(r *record.Record) string {
 	if r.Names == nil {
 		return ""
 	}
@@ -112,7 +112,7 @@ func namesText(r *egress.Record) string {
 }
 
 // signalText says what was noticed beside a decision.
-func signalText(s *egress.RecordSignal) string {
+func signalText(s *record.Signal) string {
 	if s == nil {
 		return ""
 	}
@@ -120,7 +120,7 @@ func signalText(s *egress.RecordSignal) string {
 }
 
 // line is one record for a person who watches them come.
-func line(r *egress.Record, now time.Time, colours cli.Palette) string {
+func line(r *record.Record, now time.Time, colours cli.Palette) string {
 	action := ""
 	if logs.Decides(r) && !logs.IsLookup(r) {
 		action = r.Decision.Action
@@ -134,18 +134,18 @@ func line(r *egress.Record, now time.Time, colours cli.Palette) string {
 	return strings.Join(fields, "  ")
 }
 
-func lineWords(r *egress.Record, action string) []string {
+func lineWords(r *record.Record, action string) []string {
 	if logs.IsLookup(r) {
 		return []string{"lookup", r.DNS.Name, r.DNS.Type, r.Flow}
 	}
 	switch r.Kind {
-	case egress.KindClose:
+	case record.KindClose:
 		return []string{"close", logs.Destination(r), logs.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
-	case egress.KindOpen, egress.KindRequest, egress.KindDNS, egress.KindRefused:
+	case record.KindOpen, record.KindRequest, record.KindDNS, record.KindRefused:
 		return []string{action, logs.Destination(r), logs.What(r), recordPath(r), lineWho(r), logs.Why(r), timesText(r), namesText(r), r.Flow, shadowMark(r)}
-	case egress.KindSignal:
+	case record.KindSignal:
 		return []string{"ALARM", signalText(r.Signal), logs.Destination(r), lineWho(r), r.Flow}
-	case egress.KindPolicy, egress.KindStart, egress.KindStop, egress.KindRecovery, egress.KindAdmin:
+	case record.KindPolicy, record.KindStart, record.KindStop, record.KindRecovery, record.KindAdmin:
 		return []string{string(r.Kind), timesText(r), r.Src, r.Note}
 	default: // a kind that a later version writes
 		return []string{string(r.Kind), logs.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
@@ -160,9 +160,9 @@ const (
 )
 
 // lineWho is who it was, as far as there is room in a line.
-func lineWho(r *egress.Record) string { return cli.Cut(logs.Who(r), cli.LongestCell) }
+func lineWho(r *record.Record) string { return cli.Cut(logs.Who(r), cli.LongestCell) }
 
-func recordPath(r *egress.Record) string {
+func recordPath(r *record.Record) string {
 	switch {
 	case r.HTTP == nil:
 		return ""
@@ -173,7 +173,7 @@ func recordPath(r *egress.Record) string {
 	}
 }
 
-func trafficText(r *egress.Record) string {
+func trafficText(r *record.Record) string {
 	up, down := int64(0), int64(0)
 	if r.Bytes != nil {
 		up, down = r.Bytes.Up, r.Bytes.Down

@@ -7,29 +7,29 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/story"
+	"github.com/egressd/egressd/record"
 )
 
 var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func opened(flow, host, action string) *egress.Record {
-	r := &egress.Record{
-		Kind: egress.KindOpen, Flow: flow, Sandbox: "ci", Via: "connect", Time: filterNow,
-		Dst:      &egress.RecordDst{Host: host, Port: 443},
-		Decision: &egress.RecordDecision{Action: action, Rule: "r1", Layer: "user"},
+func opened(flow, host, action string) *record.Record {
+	r := &record.Record{
+		Kind: record.KindOpen, Flow: flow, Sandbox: "ci", Via: "connect", Time: filterNow,
+		Dst:      &record.Destination{Host: host, Port: 443},
+		Decision: &record.Decision{Action: action, Rule: "r1", Layer: "user"},
 	}
 	if action == "deny" {
-		r.Decision = &egress.RecordDecision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny"}
+		r.Decision = &record.Decision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny"}
 	}
 	return r
 }
 
-func closed(of *egress.Record, up, down int64, outcome string) *egress.Record {
+func closed(of *record.Record, up, down int64, outcome string) *record.Record {
 	r := *of
-	r.Kind, r.Bytes, r.Outcome = egress.KindClose, &egress.RecordBytes{Up: up, Down: down}, outcome
+	r.Kind, r.Bytes, r.Outcome = record.KindClose, &record.Bytes{Up: up, Down: down}, outcome
 	return &r
 }
 
@@ -51,7 +51,7 @@ func TestNoFixIsOfferedForTheRest(t *testing.T) {
 
 func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 	r := opened("A", "a.test", "deny")
-	r.HTTP = &egress.RecordHTTP{Method: "GET\x1b]0;owned\a\u202e", Path: "/"}
+	r.HTTP = &record.HTTP{Method: "GET\x1b]0;owned\a\u202e", Path: "/"}
 	r.Sandbox = "ci\x9b"
 	o := overview{Overview: &logs.Overview{}}
 	o.Add(r)
@@ -69,7 +69,7 @@ func TestOverviewEscapesWhatASandboxWrote(t *testing.T) {
 
 func TestLineStaysShortWhateverThePath(t *testing.T) {
 	r := opened("A", "a.test", "deny")
-	r.Kind, r.HTTP = egress.KindRequest, &egress.RecordHTTP{Method: "GET", Path: "/" + strings.Repeat("x", 2000)}
+	r.Kind, r.HTTP = record.KindRequest, &record.HTTP{Method: "GET", Path: "/" + strings.Repeat("x", 2000)}
 	if got := line(r, filterNow, cli.Palette{}); len(got) > 250 || !strings.Contains(got, "x…") {
 		t.Errorf("a line of %d bytes: %s", len(got), got)
 	}
@@ -112,7 +112,7 @@ func TestFixIsOfferedOnlyForPublicHostsThatNoRuleSpeaksOf(t *testing.T) {
 			t.Errorf("fix for %s of %q (%s) is %q, want %q", row.class, row.host, row.space, got, want)
 		}
 	}
-	if got := story.Fix(&egress.Record{Kind: egress.KindRefused, Decision: &egress.RecordDecision{Class: "default-deny"}}); got != "" {
+	if got := story.Fix(&record.Record{Kind: record.KindRefused, Decision: &record.Decision{Class: "default-deny"}}); got != "" {
 		t.Errorf("fix without a destination is %q", got)
 	}
 }
@@ -191,7 +191,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
 		t.Errorf("the overview is\n%s", table.String())
 	}
-	s := storyView{&story.Story{Flow: "A", Records: []*egress.Record{open, end}, Decisive: open, Decision: open.Decision, End: end}}
+	s := storyView{&story.Story{Flow: "A", Records: []*record.Record{open, end}, Decisive: open, Decision: open.Decision, End: end}}
 	if err := s.print(&told, "", cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
@@ -204,10 +204,10 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 // two.
 func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 	first := opened("A", "a.test", "deny")
-	first.Process = &egress.RecordProcess{Exe: "/usr/bin/curl"}
+	first.Process = &record.Process{Exe: "/usr/bin/curl"}
 	second := opened("B", "b.test", "deny")
 	second.Sandbox = "web"
-	show := func(all ...*egress.Record) string {
+	show := func(all ...*record.Record) string {
 		o := overview{Overview: &logs.Overview{}}
 		for _, r := range all {
 			o.Add(r)
@@ -229,8 +229,8 @@ func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 // TestAStoryNamesTheOthersThatItsSumHolds prints a denial whose record sums the denials of other names.
 func TestAStoryNamesTheOthersThatItsSumHolds(t *testing.T) {
 	first, sum := opened("X", "a.evil.test", "deny"), opened("X", "*.evil.test", "deny")
-	sum.Count, sum.Names = 40, &egress.RecordNames{First: "b.evil.test:443", Last: "z.evil.test:443"}
-	s := storyView{&story.Story{Flow: "X", Records: []*egress.Record{first, sum, sum}, Decisive: first, Decision: first.Decision, Times: 81}}
+	sum.Count, sum.Names = 40, &record.Names{First: "b.evil.test:443", Last: "z.evil.test:443"}
+	s := storyView{&story.Story{Flow: "X", Records: []*record.Record{first, sum, sum}, Decisive: first, Decision: first.Decision, Times: 81}}
 	var said strings.Builder
 	if err := s.print(&said, "egressd.yaml", cli.Palette{}); err != nil || !strings.Contains(said.String(), "81, with those of other names, since the sandbox was refused too much: first b.evil.test:443, last z.evil.test:443") {
 		t.Errorf("%v: %s", err, said.String())

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 )
 
 // TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
@@ -96,11 +96,11 @@ func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
 	}
 	var out bytes.Buffer
 	s := streamer{filter: f, out: bufio.NewWriter(&out), json: true, live: true}
-	for _, r := range []*egress.Record{
+	for _, r := range []*record.Record{
 		opened("A", "a.test", "allow"), opened("B", "b.test", "allow"),
-		{Kind: egress.KindClose, Flow: "B", Bytes: &egress.RecordBytes{Up: 5000}},
-		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
-		{Kind: egress.KindClose, Flow: "A", Bytes: &egress.RecordBytes{Up: 5000}},
+		{Kind: record.KindClose, Flow: "B", Bytes: &record.Bytes{Up: 5000}},
+		{Kind: record.KindClose, Flow: "A", Bytes: &record.Bytes{Up: 5000}},
+		{Kind: record.KindClose, Flow: "A", Bytes: &record.Bytes{Up: 5000}},
 	} {
 		whole := s.joiner.Complete(r)
 		s.joiner.Follow(r)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -16,6 +15,7 @@ import (
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -100,7 +100,7 @@ type storyView struct{ *story.Story }
 func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) error {
 	r, d := s.Decisive, s.Decision
 	if d == nil {
-		r, d = s.Records[0], &egress.RecordDecision{Action: "unknown"}
+		r, d = s.Records[0], &record.Decision{Action: "unknown"}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), cli.Cell(logs.Destination(r)), printable.Text(s.Flow))
@@ -204,7 +204,7 @@ func (s storyView) printLinked(b *strings.Builder, colours cli.Palette) {
 	}
 }
 
-func askedText(r *egress.Record) string {
+func askedText(r *record.Record) string {
 	via := "by " + r.Via
 	if r.HTTP != nil && r.HTTP.Method != "" {
 		return r.HTTP.Method + " " + r.HTTP.Path + " " + via
@@ -215,7 +215,7 @@ func askedText(r *egress.Record) string {
 	return via
 }
 
-func whoText(r *egress.Record) string {
+func whoText(r *record.Record) string {
 	text := "sandbox " + r.Sandbox
 	if r.Sandbox == "" {
 		text = "nobody known"
@@ -229,7 +229,7 @@ func whoText(r *egress.Record) string {
 	return text
 }
 
-func serverName(r *egress.Record) string {
+func serverName(r *record.Record) string {
 	if r.TLS == nil {
 		return ""
 	}
@@ -252,7 +252,7 @@ func (s storyView) endText() string {
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.
-func questionText(d *egress.RecordDecision) string {
+func questionText(d *record.Decision) string {
 	text := strings.Join(d.Question, " ")
 	switch {
 	case text != "" && d.Action == "allow":

@@ -9,9 +9,9 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/explain"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -162,7 +162,7 @@ func shadowText(v *explain.Shadow) string {
 	if v == nil {
 		return ""
 	}
-	return cli.ShadowText(&egress.RecordShadow{
+	return cli.ShadowText(&record.Shadow{
 		Action: v.Verdict, Class: string(v.Class), Rule: v.Rule, Layer: string(v.Layer), Reason: v.Reason, Inspect: v.Inspected,
 	})
 }

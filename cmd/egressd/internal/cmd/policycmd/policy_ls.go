@@ -15,13 +15,13 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -208,7 +208,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		}
 		rules[key] = append(rules[key], r)
 	}
-	return log.Each(func(_ string, r *egress.Record) error {
+	return log.Each(func(_ string, r *record.Record) error {
 		if d := r.Decision; decides(r) && !r.Time.Before(since) {
 			hit(rules[hitKeyOf(r)], r, d.Policy == digest)
 		}
@@ -216,7 +216,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 	})
 }
 
-func hitKeyOf(r *egress.Record) hitKey {
+func hitKeyOf(r *record.Record) hitKey {
 	key := hitKey{r.Decision.Rule, policy.Layer(r.Decision.Layer), ""}
 	if key.rule == "default" && key.layer == policy.PerSandbox {
 		key.sandbox = r.Sandbox
@@ -226,17 +226,17 @@ func hitKeyOf(r *egress.Record) hitKey {
 
 // decides reports whether a record is about a decision that no other record of its
 // flow is about: the end of a flow is where it was refused after it was opened.
-func decides(r *egress.Record) bool {
+func decides(r *record.Record) bool {
 	switch {
 	case r.Decision == nil || logs.IsLookup(r):
 		return false
-	case r.Kind == egress.KindClose:
+	case r.Kind == record.KindClose:
 		return r.Decision.Action != "allow"
 	}
-	return r.Kind == egress.KindOpen || r.Kind == egress.KindRequest || r.Kind == egress.KindDNS
+	return r.Kind == record.KindOpen || r.Kind == record.KindRequest || r.Kind == record.KindDNS
 }
 
-func hit(rules []*listedRule, of *egress.Record, current bool) {
+func hit(rules []*listedRule, of *record.Record, current bool) {
 	at := of.Time
 	for _, r := range rules {
 		if r.Counted == "policy" && !current {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -81,7 +81,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 		ctx = context.Background()
 	}
 	r := replay.New(cfg, p)
-	if err := log.Decisions(f, func(record *egress.Record) { r.Add(ctx, record) }); err != nil {
+	if err := log.Decisions(f, func(record *record.Record) { r.Add(ctx, record) }); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(stdout)

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // learned is what passed to a host because no rule spoke of it.
-func learned(host string, port uint16) *egress.Record {
-	return &egress.Record{
-		Kind: egress.KindClose, Flow: "F", Dst: &egress.RecordDst{Host: host, Port: port, Addr: "192.0.2.1"},
-		Process:  &egress.RecordProcess{Exe: "/bin/x\n  - evil.test #"},
-		Decision: &egress.RecordDecision{Action: "allow", Rule: policy.LearnRule},
+func learned(host string, port uint16) *record.Record {
+	return &record.Record{
+		Kind: record.KindClose, Flow: "F", Dst: &record.Destination{Host: host, Port: port, Addr: "192.0.2.1"},
+		Process:  &record.Process{Exe: "/bin/x\n  - evil.test #"},
+		Decision: &record.Decision{Action: "allow", Rule: policy.LearnRule},
 	}
 }
 
@@ -85,7 +85,7 @@ func TestSuggestSaysWhatToLookAt(t *testing.T) {
 		l.Add(learned(host, 443))
 	}
 	refused := learned("leak.example.org", 443)
-	refused.Decision = &egress.RecordDecision{Action: "deny", Rule: "canary", Class: string(policy.Canary)}
+	refused.Decision = &record.Decision{Action: "deny", Rule: "canary", Class: string(policy.Canary)}
 	l.Add(refused)
 	for i := range 400 {
 		l.Add(learned(fmt.Sprintf("d%d.evil.example", i), 443))

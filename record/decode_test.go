@@ -1,14 +1,10 @@
-package logs
+package record
 
 import (
-	"bufio"
 	"encoding/json"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/egressd/egressd/egress"
 )
 
 // everything is a line in which each member of a record stands once.
@@ -25,12 +21,12 @@ const everything = `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","kind":"
 
 // agrees checks that what the canonical form takes is what encoding/json makes
 // of the line, and reports whether it took it.
-func agrees(t *testing.T, d *decoder, s *slot, line string) bool {
+func agrees(t *testing.T, d *Decoder, s *Buffer, line string) bool {
 	t.Helper()
 	if !d.canonical(s, line) {
 		return false
 	}
-	var want egress.Record
+	var want Record
 	if err := json.Unmarshal([]byte(line), &want); err != nil {
 		t.Fatalf("took %q, of which encoding/json says %v", line, err)
 	}
@@ -43,8 +39,8 @@ func agrees(t *testing.T, d *decoder, s *slot, line string) bool {
 // TestEveryMemberIsCanonical fails where a member was added to records that
 // the fast form does not know: it would be read all the same, and slowly.
 func TestEveryMemberIsCanonical(t *testing.T) {
-	var d decoder
-	var s slot
+	var d Decoder
+	var s Buffer
 	if !agrees(t, &d, &s, everything) {
 		t.Fatal("the line is not canonical")
 	}
@@ -68,8 +64,8 @@ func absent(t *testing.T, name string, v reflect.Value) {
 
 // TestSlotsAreEmptiedBetweenLines reads a short line after a long one.
 func TestSlotsAreEmptiedBetweenLines(t *testing.T) {
-	var d decoder
-	var s slot
+	var d Decoder
+	var s Buffer
 	short := `{"v":1,"seq":8,"time":"2026-11-20T09:51:38.362114Z","kind":"open","dst":{"host":"","port":0},"process":{},"decision":{"allowed_if":[]}}`
 	for _, line := range []string{everything, short, everything, everything} {
 		if !agrees(t, &d, &s, line) {
@@ -79,8 +75,8 @@ func TestSlotsAreEmptiedBetweenLines(t *testing.T) {
 }
 
 func TestWhatIsNotCanonicalIsLeftToJSON(t *testing.T) {
-	var d decoder
-	var s slot
+	var d Decoder
+	var s Buffer
 	for _, line := range []string{
 		"", "{", "{}x", `{"kind":"open"`, `{"kind":"open",}`, `{,"kind":"open"}`, `{"kind":open}`, `{"kind":"open"}}`, `{"kind":"open`,
 		`{"kind": "open"}`, ` {"kind":"open"}`, `{"kind":"open","kind":"close"}`, `{"flow":"A","kind":"open"}`, `{"Kind":"open"}`,
@@ -116,12 +112,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add(everything)
 	f.Add(`{"v":1,"seq":0,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"x\u0007"}`)
 	f.Add(`{"dst":{"host":"a","port":1,"addrs":[]},"bytes":{"up":0,"down":0}}`)
-	var d decoder
-	var s slot
+	var d Decoder
+	var s Buffer
 	f.Fuzz(func(t *testing.T, line string) {
 		agrees(t, &d, &s, line)
 		r, err := Decode([]byte(line))
-		var want egress.Record
+		var want Record
 		if e := json.Unmarshal([]byte(line), &want); (e == nil && want.Kind != "") != (err == nil) {
 			t.Fatalf("%q: %v, and encoding/json says %v", line, err, e)
 		} else if err == nil && !reflect.DeepEqual(*r, want) {
@@ -130,31 +126,12 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestWhatEgressdWritesIsCanonical reads the lines of a log that was written by
-// the command.
-func TestWhatEgressdWritesIsCanonical(t *testing.T) {
-	dir := t.TempDir()
-	newLogWriter(t, dir).ordinary(5000, 20)
-	file, err := os.Open(dir + "/00000001.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	var d decoder
-	var s slot
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if !agrees(t, &d, &s, lines.Text()) {
-			t.Fatalf("not canonical: %s", lines.Text())
-		}
-	}
-}
-
 func BenchmarkDecode(b *testing.B) {
-	var d decoder
-	var s slot
+	var d Decoder
+	var s Buffer
 	b.SetBytes(int64(len(everything)))
 	for b.Loop() {
-		if err := d.decode(&s, everything); err != nil {
+		if err := d.Decode(&s, everything); err != nil {
 			b.Fatal(err)
 		}
 	}

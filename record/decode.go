@@ -1,74 +1,58 @@
-// Package logs reads the audit log. It decodes lines, joins the two records of a flow, filters records
-// and counts decisions. The package prints nothing, opens no file and decides nothing. Records hold
-// bytes chosen by a sandbox, so the caller escapes them before it shows them.
-//
-//	decisions := logs.Tally{Emit: func(r *egress.Record) {
-//		if filter.Match(r) {
-//			view.Add(r)
-//		}
-//	}}
-//	for each line of the log {
-//		r, err := logs.Decode(line)
-//		decisions.Add(r)
-//	}
-//	decisions.Flush(logs.OutcomeOpen)
-package logs
+package record
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/egressd/egressd/egress"
 )
 
 // Decode decodes one line of the log. The caller may keep the record.
-func Decode(line []byte) (*egress.Record, error) {
-	var d decoder
-	s := new(slot)
-	if err := d.decode(s, string(line)); err != nil {
+func Decode(line []byte) (*Record, error) {
+	var d Decoder
+	s := new(Buffer)
+	if err := d.Decode(s, string(line)); err != nil {
 		return nil, err
 	}
 	return &s.Record, nil
 }
 
-// A slot is reusable memory for one record and all its parts. The strings of the record are substrings
+// A Buffer is reusable memory for one record and all its parts. The strings of the record are substrings
 // of the decoded line.
-type slot struct {
-	egress.Record
-	dst       egress.RecordDst
-	tls       egress.RecordTLS
-	http      egress.RecordHTTP
-	dns       egress.RecordDNS
-	process   egress.RecordProcess
-	container egress.RecordContainer
-	decision  egress.RecordDecision
-	shadow    egress.RecordShadow
-	signal    egress.RecordSignal
-	names     egress.RecordNames
-	bytes     egress.RecordBytes
+type Buffer struct {
+	Record
+	dst       Destination
+	tls       TLS
+	http      HTTP
+	dns       DNS
+	process   Process
+	container Container
+	decision  Decision
+	shadow    Shadow
+	signal    Signal
+	names     Names
+	bytes     Bytes
 	lists     [5][]string
 }
 
-// A decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
+// A Decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
 // printable ASCII, and in strings only the escapes \", \\ and \u00XX. It leaves all other JSON to
 // encoding/json, and agrees with encoding/json on every line that it takes.
-type decoder struct {
-	slot    *slot
+type Decoder struct {
+	buf     *Buffer
 	line    string
 	at      int
-	lists   int    // number of slot.lists in use
+	lists   int    // number of buf.lists in use
 	escapes bool   // the line contains a backslash
 	bad     bool   // the line is not canonical
 	date    string // of the last time that was decoded
 	day     int64  // Unix time at which date begins
 }
 
-// decode decodes a line into s.
-func (d *decoder) decode(s *slot, line string) error {
+// Decode decodes a line into s. The record in s is valid until s is used again; clone it to keep it.
+func (d *Decoder) Decode(s *Buffer, line string) error {
 	if !d.canonical(s, line) {
-		*s = slot{lists: s.lists}
+		*s = Buffer{lists: s.lists}
 		if err := json.Unmarshal([]byte(line), &s.Record); err != nil {
 			return fmt.Errorf("a line of the audit log is not a record: %w", err)
 		}
@@ -80,13 +64,13 @@ func (d *decoder) decode(s *slot, line string) error {
 }
 
 // canonical decodes line into s and reports whether the line is canonical. If not, s is incomplete.
-func (d *decoder) canonical(s *slot, line string) bool {
+func (d *Decoder) canonical(s *Buffer, line string) bool {
 	plain, escapes := plainText(line)
 	if !plain {
 		return false
 	}
-	*s = slot{lists: s.lists}
-	d.slot, d.line, d.at, d.lists, d.escapes, d.bad = s, line, 0, 0, escapes, false
+	*s = Buffer{lists: s.lists}
+	d.buf, d.line, d.at, d.lists, d.escapes, d.bad = s, line, 0, 0, escapes, false
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
 		{"names", &s.Names}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
@@ -104,7 +88,7 @@ type member struct {
 }
 
 // object decodes an object with some of the members, in their order.
-func (d *decoder) object(members []member) {
+func (d *Decoder) object(members []member) {
 	d.take('{')
 	for first := true; !d.bad && d.at < len(d.line); first = false {
 		if d.line[d.at] == '}' {
@@ -135,12 +119,12 @@ func (d *decoder) object(members []member) {
 const maxInt = 1 << 30 // of the fields of type int
 
 // value decodes a value into a field of the record.
-func (d *decoder) value(into any) {
+func (d *Decoder) value(into any) {
 	switch v := into.(type) {
 	case *string:
 		*v = d.text()
-	case *egress.Kind:
-		*v = egress.Kind(d.text())
+	case *Kind:
+		*v = Kind(d.text())
 	case *int:
 		*v = int(d.number(maxInt))
 	case *int64:
@@ -159,54 +143,54 @@ func (d *decoder) value(into any) {
 }
 
 // part decodes an object that is a part of the record.
-func (d *decoder) part(into any) {
-	s := d.slot
+func (d *Decoder) part(into any) {
+	s := d.buf
 	switch v := into.(type) {
-	case **egress.RecordDst:
+	case **Destination:
 		p := &s.dst
 		*v = p
 		d.object([]member{{"host", &p.Host}, {"port", &p.Port}, {"addrs", &p.Addrs}, {"addr", &p.Addr}, {"class", &p.Class}})
-	case **egress.RecordTLS:
+	case **TLS:
 		p := &s.tls
 		*v = p
 		d.object([]member{{"sni", &p.SNI}, {"alpn", &p.ALPN}, {"ech", &p.ECH}, {"ja4", &p.JA4}, {"inspected", &p.Inspected}})
-	case **egress.RecordHTTP:
+	case **HTTP:
 		p := &s.http
 		*v = p
 		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"authority", &p.Authority}, {"status", &p.Status}})
-	case **egress.RecordDNS:
+	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})
-	case **egress.RecordContainer:
+	case **Container:
 		p := &s.container
 		*v = p
 		d.object([]member{{"id", &p.ID}, {"name", &p.Name}, {"image", &p.Image}, {"project", &p.Project}, {"service", &p.Service}})
-	case **egress.RecordProcess:
+	case **Process:
 		p := &s.process
 		*v = p
 		d.object([]member{{"pid", &p.PID}, {"exe", &p.Exe}, {"argv", &p.Argv}})
-	case **egress.RecordDecision:
+	case **Decision:
 		p := &s.decision
 		*v = p
 		d.object([]member{
 			{"action", &p.Action}, {"rule", &p.Rule}, {"layer", &p.Layer}, {"reason", &p.Reason}, {"class", &p.Class},
 			{"allowed_if", &p.AllowedIf}, {"log", &p.Log}, {"policy", &p.Policy}, {"question", &p.Question},
 		})
-	case **egress.RecordShadow:
+	case **Shadow:
 		p := &s.shadow
 		*v = p
 		d.object([]member{
 			{"action", &p.Action}, {"rule", &p.Rule}, {"layer", &p.Layer}, {"reason", &p.Reason}, {"class", &p.Class},
 			{"inspect", &p.Inspect}, {"policy", &p.Policy},
 		})
-	case **egress.RecordSignal:
+	case **Signal:
 		p := &s.signal
 		*v = p
 		d.object([]member{{"what", &p.What}, {"name", &p.Name}, {"where", &p.Where}, {"encoding", &p.Encoding}})
-	case **egress.RecordNames:
+	case **Names:
 		*v = &s.names
 		d.object([]member{{"first", &s.names.First}, {"last", &s.names.Last}})
-	case **egress.RecordBytes:
+	case **Bytes:
 		*v = &s.bytes
 		d.object([]member{{"up", &s.bytes.Up}, {"down", &s.bytes.Down}})
 	default:
@@ -218,7 +202,7 @@ func (d *decoder) part(into any) {
 const maxNumber = 999_999_999_999_999_999
 
 // take skips the byte b, which must come next.
-func (d *decoder) take(b byte) {
+func (d *Decoder) take(b byte) {
 	if d.at >= len(d.line) || d.line[d.at] != b {
 		d.bad = true
 		return
@@ -227,7 +211,7 @@ func (d *decoder) take(b byte) {
 }
 
 // text decodes a string.
-func (d *decoder) text() string {
+func (d *Decoder) text() string {
 	d.take('"')
 	end := -1
 	if !d.bad {
@@ -246,7 +230,7 @@ func (d *decoder) text() string {
 }
 
 // unescape decodes the rest of a string that contains escapes.
-func (d *decoder) unescape() string {
+func (d *Decoder) unescape() string {
 	var b strings.Builder
 	for d.at < len(d.line) {
 		rest := d.line[d.at:]
@@ -286,7 +270,7 @@ func hexDigit(b byte) int {
 }
 
 // number decodes a non-negative integer of at most limit without leading zeros.
-func (d *decoder) number(limit int64) int64 {
+func (d *Decoder) number(limit int64) int64 {
 	start, n := d.at, int64(0)
 	for d.at < len(d.line) && d.line[d.at]-'0' <= 9 && d.at-start < 18 {
 		n = n*10 + int64(d.line[d.at]-'0')
@@ -299,7 +283,7 @@ func (d *decoder) number(limit int64) int64 {
 }
 
 // flag decodes true. The canonical form leaves out a false flag.
-func (d *decoder) flag() bool {
+func (d *Decoder) flag() bool {
 	if !strings.HasPrefix(d.line[min(d.at, len(d.line)):], "true") {
 		d.bad = true
 		return false
@@ -308,14 +292,14 @@ func (d *decoder) flag() bool {
 	return true
 }
 
-// list decodes an array of strings into the next free list of the slot.
-func (d *decoder) list() []string {
+// list decodes an array of strings into the next free list of the Buffer.
+func (d *Decoder) list() []string {
 	d.take('[')
-	if d.lists == len(d.slot.lists) {
+	if d.lists == len(d.buf.lists) {
 		d.bad = true
 		return nil
 	}
-	own := &d.slot.lists[d.lists]
+	own := &d.buf.lists[d.lists]
 	d.lists++
 	all := (*own)[:0]
 	for first := true; !d.bad; first = false {
@@ -337,7 +321,7 @@ func (d *decoder) list() []string {
 const dateLength = len("2006-01-02")
 
 // time decodes a UTC time with six digits below the second.
-func (d *decoder) time() time.Time {
+func (d *Decoder) time() time.Time {
 	const form = `"2006-01-02T15:04:05.000000Z"`
 	if len(d.line)-d.at < len(form) {
 		d.bad = true
@@ -357,7 +341,7 @@ func (d *decoder) time() time.Time {
 
 // begin sets d.day to the begin of date and reports whether the date exists. Neighbouring records mostly
 // share a date, so the last one is cached.
-func (d *decoder) begin(date string) bool {
+func (d *Decoder) begin(date string) bool {
 	if date == d.date {
 		return true
 	}

@@ -1,14 +1,11 @@
-package logs
+package record
 
 import (
 	"slices"
-
-	"github.com/egressd/egressd/egress"
 )
 
-// Clone returns a copy of r that shares no memory with it. A caller that keeps a record of [Scan] clones
-// it.
-func Clone(r *egress.Record) *egress.Record {
+// Clone returns a copy of r that shares no memory with it. Clone a record of a [Buffer] to keep it.
+func (r *Record) Clone() *Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
 	c.Container, c.Names = copied(r.Container), copied(r.Names)
@@ -30,8 +27,16 @@ func copied[T any](part *T) *T {
 	return &c
 }
 
+// Size estimates the memory that r takes, in bytes.
+func (r *Record) Size() int {
+	const parts = 700
+	size := parts
+	eachText(r, func(s *string) { size += len(*s) })
+	return size
+}
+
 // ownTexts copies all strings of r into one new string, so that r keeps no line of the log in memory.
-func ownTexts(r *egress.Record) {
+func ownTexts(r *Record) {
 	var buffer [1024]byte
 	all := buffer[:0]
 	eachText(r, func(s *string) { all = append(all, *s...) })
@@ -39,7 +44,7 @@ func ownTexts(r *egress.Record) {
 	eachText(r, func(s *string) { *s, rest = rest[:len(*s)], rest[len(*s):] })
 }
 
-func eachText(r *egress.Record, do func(*string)) {
+func eachText(r *Record, do func(*string)) {
 	for _, s := range [...]*string{(*string)(&r.Kind), &r.Flow, &r.Sandbox, &r.Via, &r.Src, &r.Outcome, &r.Raw, &r.Note} {
 		do(s)
 	}
@@ -90,7 +95,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *egress.Record) (all [5]*[]string) {
+func lists(r *Record) (all [5]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}

@@ -1,0 +1,157 @@
+// Package record is the audit record: its type, its encoding, and the test that docs/record.schema.json has
+// the same members. Packages that read logs import this package and no gate. It imports nothing of
+// egressd and builds on every system.
+//
+// Decode decodes one line. A [Decoder] decodes many, in memory that it uses again:
+//
+//	r, err := record.Decode(line)
+package record
+
+import "time"
+
+// A Record is one line of the audit log. Package audit stamps v, seq and time, and package egress writes
+// the other members. Members may be added, and never change name or type. Absent parts are left out.
+//
+// Fields stand in the order of the members of a line.
+type Record struct {
+	V     int       `json:"v"`
+	Seq   int64     `json:"seq"`
+	Time  time.Time `json:"time"`
+	Kind  Kind      `json:"kind"`
+	Flow  string    `json:"flow,omitempty"`
+	Count int64     `json:"count,omitempty"` // of denials that it stands for; absent for one. See [Record.Times]
+
+	Names *Names `json:"names,omitempty"`
+
+	Sandbox string `json:"sandbox,omitempty"`
+
+	Container *Container `json:"container,omitempty"`
+
+	Via      string       `json:"via,omitempty"`
+	Src      string       `json:"src,omitempty"`
+	Dst      *Destination `json:"dst,omitempty"`
+	TLS      *TLS         `json:"tls,omitempty"`
+	HTTP     *HTTP        `json:"http,omitempty"`
+	DNS      *DNS         `json:"dns,omitempty"`
+	Process  *Process     `json:"process,omitempty"`
+	Decision *Decision    `json:"decision,omitempty"`
+	Shadow   *Shadow      `json:"shadow,omitempty"`
+	Signal   *Signal      `json:"signal,omitempty"`
+	Bytes    *Bytes       `json:"bytes,omitempty"`
+	Duration int64        `json:"duration_ms,omitempty"`
+	Outcome  string       `json:"outcome,omitempty"`
+	Raw      string       `json:"raw,omitempty"`  // the first 256 bytes of a malformed request, escaped
+	Note     string       `json:"note,omitempty"` // for a person: an event in egressd or the reason for an outcome, with a remedy
+}
+
+// Times returns the number of decisions that r stands for. A record of two or more sums denials like the
+// one with the same flow. It has no source port, process ID or arguments. Names is set if the denials were
+// of several names.
+func (r *Record) Times() int64 { return max(1, r.Count) }
+
+// A Kind is the kind of event that a record is about.
+type Kind string
+
+const (
+	KindOpen     Kind = "open"    // a tunnel was decided
+	KindRequest  Kind = "request" // an HTTP request, in clear or inside an inspected tunnel, was decided
+	KindClose    Kind = "close"   // a flow ended, or was refused after it was opened
+	KindDNS      Kind = "dns"
+	KindRefused  Kind = "refused" // a request was refused before the policy could decide it
+	KindPolicy   Kind = "policy"  // load, reload, reject
+	KindStart    Kind = "start"
+	KindStop     Kind = "stop"
+	KindRecovery Kind = "recovery"
+	KindSignal   Kind = "signal" // a canary was seen; the decision has a record of its own
+	KindAdmin    Kind = "admin"  // a request at the admin listener, also one that was turned away
+)
+
+// Names are the first and the last name of denials that were summed beyond the budget of their sandbox, each
+// with its port. The host or the DNS name of the record is then "*." and the registered domain, or "*" for
+// addresses and for several domains.
+type Names struct {
+	First string `json:"first"`
+	Last  string `json:"last"`
+}
+
+type Destination struct {
+	Host  string   `json:"host"`
+	Port  uint16   `json:"port"`
+	Addrs []string `json:"addrs,omitempty"` // judged addresses
+	Addr  string   `json:"addr,omitempty"`  // dialled address
+	Class string   `json:"class,omitempty"` // special-purpose address space of a refused address
+}
+
+type TLS struct {
+	SNI       string   `json:"sni,omitempty"`
+	ALPN      []string `json:"alpn,omitempty"`
+	ECH       bool     `json:"ech,omitempty"`
+	JA4       string   `json:"ja4,omitempty"`
+	Inspected bool     `json:"inspected,omitempty"`
+}
+
+type HTTP struct {
+	Method    string `json:"method"`
+	Path      string `json:"path"`
+	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
+	Status    int    `json:"status,omitempty"`
+}
+
+type DNS struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// A Container is the container that the request came from, as the engine describes it.
+type Container struct {
+	ID      string `json:"id"` // its first 12 digits
+	Name    string `json:"name,omitempty"`
+	Image   string `json:"image,omitempty"`
+	Project string `json:"project,omitempty"` // Project and Service are those of Compose
+	Service string `json:"service,omitempty"`
+}
+
+type Process struct {
+	PID  int      `json:"pid"`
+	Exe  string   `json:"exe"`
+	Argv []string `json:"argv"`
+}
+
+type Decision struct {
+	Action    string   `json:"action"` // allow, deny, ask
+	Rule      string   `json:"rule,omitempty"`
+	Layer     string   `json:"layer,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
+	Class     string   `json:"class,omitempty"`
+	AllowedIf []string `json:"allowed_if,omitempty"`
+	Log       bool     `json:"log,omitempty"` // the rule marks its records
+	Policy    string   `json:"policy,omitempty"`
+	Question  []string `json:"question,omitempty"` // IDs of the approved questions to a person, or of the one without an approval
+}
+
+// A Shadow is the decision of the shadow policy, if it differs from the decision in force. In a record of
+// kind policy it has only the digest of the shadow policy.
+type Shadow struct {
+	Action  string `json:"action,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Layer   string `json:"layer,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Class   string `json:"class,omitempty"`
+	Inspect bool   `json:"inspect,omitempty"` // the shadow policy would inspect the tunnel
+	Policy  string `json:"policy"`
+}
+
+// A Signal is an observation beside a decision.
+type Signal struct {
+	What     string `json:"what"` // "canary"
+	Name     string `json:"name"` // name of the canary
+	Where    string `json:"where"`
+	Encoding string `json:"encoding"`
+}
+
+// Bytes counts payload bytes: up to the upstream, down to the client. For an HTTP/1 request they include
+// heads and bodies, for an HTTP/2 request only bodies.
+type Bytes struct {
+	Up   int64 `json:"up"`
+	Down int64 `json:"down"`
+}
