@@ -80,7 +80,6 @@ var unclear = map[string]int{
 	"internal/turns":            3,
 	"policy":                    43,
 	"proxy":                     61,
-	"rego":                      32,
 	"rego/bundle":               9,
 	"sandbox":                   54,
 }

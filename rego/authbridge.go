@@ -8,14 +8,13 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// authBridgeShape is what the OPA plugin of AuthBridge, the proxy beside agents of
-// Kagenti, gives to policies about what an agent sends out. What AuthBridge finds
-// in bodies and in tokens is not known here.
+// authBridgeShape is the input of the OPA plugin of AuthBridge, Kagenti's proxy for the outbound requests
+// of agents. It lacks the data that AuthBridge reads from bodies and tokens.
 var authBridgeShape = shape{
-	schema: "schema/authbridge.json",
-	asked:  []string{"authbridge.outbound.request"},
+	schema:    "schema/authbridge.json",
+	decisions: []string{"authbridge.outbound.request"},
 	parts: []shapePart{
-		{"direction", readsVersion}, // always the same
+		{"direction", readsVersion}, // constant
 		{"method", readsMethod},
 		{"path", readsPath},
 		{"host", readsHost | readsPort | readsVia},
@@ -38,8 +37,7 @@ func authBridgeInput(r *policy.Request, _ netip.Addr) (*ast.Term, error) {
 	}.term(), nil
 }
 
-// authBridgeAnswer reads true, false, or an object with "allow", and perhaps a
-// "reason".
+// authBridgeAnswer reads true, false, or an object with "allow" and an optional "reason".
 func authBridgeAnswer(t *ast.Term) (answer, error) {
 	allowed, object, err := allowedBy(t, "allow")
 	return answer{allowed, sentenceAt(object, "reason")}, err

@@ -9,32 +9,32 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// boundedPrefix stands before the names of built-ins that are asked first how much
-// they are about to make.
+// boundedPrefix precedes the names of built-ins with a bound.
 const boundedPrefix = "egressd.bounded."
 
 const (
-	// maxMade is how many bytes one call may make.
+	// maxMade is the maximum number of bytes that one call may produce.
 	maxMade = 4 << 20
 
-	// maxNodes is how many values one call may print.
+	// maxNodes is the maximum number of values that one call may print.
 	maxNodes = 1 << 16
 
 	maxShift = 1 << 16
 
-	// maxMembers is how many members one call may put together, or pairs compare.
+	// maxMembers is the maximum number of members that one call may produce, or of pairs that it may
+	// compare.
 	maxMembers = 1 << 18
 
-	// maxDigits is how many digits the numbers of a product may have together.
+	// maxDigits is the maximum total number of digits of the factors of a product.
 	maxDigits = 1 << 16
 )
 
-// A bound says how many bytes a call could make, at most. What it does not
-// understand it leaves to the built-in, which refuses it.
+// A bound returns an upper limit of the bytes that a call can produce. For malformed operands it returns
+// 0, since the built-in refuses them.
 type bound func(operands []*ast.Term) int
 
-// bounded are the built-ins that make much out of little in one step, which no
-// deadline interrupts. It is never written.
+// bounded are the built-ins that can produce large results from small operands in one step. A deadline
+// cannot interrupt such a step. The map is never written.
 var bounded = map[string]bound{
 	"replace":           replaced,
 	"strings.replace_n": replacedEach,
@@ -44,7 +44,7 @@ var bounded = map[string]bound{
 	"json.marshal":      marshalled,
 	"yaml.marshal":      marshalled,
 	"concat":            joined,
-	"time.now_ns":       nothing, // by this name, looking ahead asks for the time too
+	"time.now_ns":       nothing, // partial evaluation finds the clock under this name
 
 	"json.marshal_with_options":        marshalled,
 	"json.unmarshal":                   unmarshalled,
@@ -83,8 +83,8 @@ func (b bound) around(name string, original topdown.BuiltinFunc) topdown.Builtin
 	}
 }
 
-// boundCalls is the last stage of a compilation: it points all calls at the bounded
-// forms, those that the compiler has made and the ends of "with" among them.
+// boundCalls is the last compiler stage. It points every call to the bounded built-in, including generated
+// calls and the targets of "with".
 func boundCalls(c *ast.Compiler) *ast.Error {
 	for _, m := range c.Modules {
 		for _, call := range callsIn(m) {
@@ -124,8 +124,8 @@ func replacedRegex(operands []*ast.Term) int {
 	return n + saturated(n+1, len(value)+strings.Count(string(value), "$")*n) + searched(operands[1], operands[0], -1)
 }
 
-// printed counts the widths that a format asks for, and everything that it is
-// given: once, or as often as there are verbs where verbs say what they print.
+// printed counts the widths in a format and the printed operands. The operands count once, or once for
+// each verb if a verb has an explicit index.
 func printed(operands []*ast.Term) int {
 	format, _ := operands[0].Value.(ast.String)
 	widest := widestVerb(string(format))
@@ -136,9 +136,9 @@ func printed(operands []*ast.Term) int {
 	return len(format) + saturated(verbs, widest) + saturated(times, marshalled(operands[1:2]))
 }
 
-// widestVerb returns the largest number in the verbs of a format, or more than may be
-// made where one takes its width from what it is given. A verb reaches from its
-// percent sign to a letter: what could be a part of one is taken for it.
+// widestVerb returns the largest number in the verbs of a format. If a verb takes its width from an
+// operand, it returns more than maxMade. It treats everything from a percent sign to the next letter as a
+// verb.
 func widestVerb(format string) int {
 	verb, width, widest := false, 0, 0
 	for _, c := range format {
@@ -180,8 +180,8 @@ func joined(operands []*ast.Term) int {
 	return total
 }
 
-// marshalled counts what would be printed, and gives up where it is too much: a
-// value may hold itself many times over.
+// marshalled counts the printed bytes and stops at the limit, because a value may contain the same value
+// many times.
 func marshalled(operands []*ast.Term) int {
 	nodes, total := 0, 0
 	ast.WalkTerms(operands[0], func(t *ast.Term) bool {
@@ -195,10 +195,108 @@ func marshalled(operands []*ast.Term) int {
 	return total
 }
 
-// saturated multiplies, and stops where it is too much anyway.
+// saturated multiplies a and b. It returns maxMade+1 if the product exceeds maxMade.
 func saturated(a, b int) int {
 	if b > 0 && a > maxMade/b {
 		return maxMade + 1
 	}
 	return a * b
+}
+
+// members converts a number of members to the bytes of a [bound].
+func members(n int) int { return saturated(n, maxMade/maxMembers) }
+
+// unmarshalled counts the text and every byte that can begin a member.
+func unmarshalled(operands []*ast.Term) int {
+	text, _ := operands[0].Value.(ast.String)
+	n := 0
+	for i := range len(text) {
+		switch text[i] {
+		case ',', '[', '{', ':', '\n', '-':
+			n++
+		}
+	}
+	return len(text) + members(n)
+}
+
+// encoded counts three bytes for each byte, the maximum of all encodings.
+func encoded(operands []*ast.Term) int { return saturated(3, size(operands[0])) }
+
+func appended(operands []*ast.Term) int { return members(width(operands[0]) + width(operands[1])) }
+
+// flattened counts the members of all members.
+func flattened(operands []*ast.Term) int {
+	total := 0
+	if list, ok := operands[0].Value.(*ast.Array); ok {
+		list.Foreach(func(t *ast.Term) { total += 1 + width(t) })
+	}
+	return members(total)
+}
+
+// width returns the number of members of a value.
+func width(t *ast.Term) int {
+	if object, ok := t.Value.(ast.Object); ok {
+		return object.Len()
+	}
+	return length(t.Value)
+}
+
+// crossed counts the compared pairs. A scalar counts as one member.
+func crossed(operands []*ast.Term) int {
+	return members(saturated(max(width(operands[0]), 1), max(width(operands[1]), 1)))
+}
+
+// multiplied counts digits.
+func multiplied(operands []*ast.Term) int {
+	digits := 0
+	add := func(t *ast.Term) {
+		n, _ := t.Value.(ast.Number)
+		digits += len(n)
+	}
+	switch list := operands[0].Value.(type) {
+	case ast.Set:
+		list.Foreach(add)
+	case *ast.Array:
+		list.Foreach(add)
+	}
+	return saturated(digits, maxMade/maxDigits)
+}
+
+// divided counts the parts of a text.
+func divided(operands []*ast.Term) int {
+	text, _ := operands[0].Value.(ast.String)
+	separator, _ := operands[1].Value.(ast.String)
+	return members(strings.Count(string(text), string(separator)))
+}
+
+// found counts the matches, each with its groups. There is at limit one match at each byte.
+func found(operands []*ast.Term) int {
+	pattern, _ := operands[0].Value.(ast.String)
+	limit := -1
+	if len(operands) > 2 {
+		limit = atMost(operands[2])
+	}
+	matches := size(operands[1]) + 1
+	if limit >= 0 {
+		matches = min(matches, limit)
+	}
+	return members(saturated(matches, 1+strings.Count(string(pattern), "("))) + searched(operands[0], operands[1], limit)
+}
+
+// atMost returns the requested number of matches. It is negative if all are requested.
+func atMost(t *ast.Term) int {
+	number, _ := t.Value.(ast.Number)
+	if n, ok := number.Int(); ok {
+		return n
+	}
+	return -1
+}
+
+// interpolated counts the printed bytes of all parts of a template string.
+func interpolated(operands []*ast.Term) int {
+	total := 0
+	if parts, ok := operands[0].Value.(*ast.Array); ok {
+		parts.Foreach(func(t *ast.Term) { total += marshalled([]*ast.Term{t}) })
+	}
+	return total
 }

@@ -10,24 +10,23 @@ import (
 )
 
 const (
-	// maxGlobs is how many pairs of characters two globs may have.
+	// maxGlobs is the maximum number of pairs of characters of two globs.
 	maxGlobs = 1 << 22
 
-	// maxPairs is how many pairs of parts two globs with repetitions may have.
+	// maxPairs is the maximum number of pairs of tokens of two globs with repetitions.
 	maxPairs = 1 << 20
 
-	// maxMeetings is how many comparisons of characters two globs may take.
+	// maxMeetings is the maximum number of comparisons of characters for two globs.
 	maxMeetings = 1 << 24
 
-	// maxWalk is how many bytes the walks of a glob over a text may look at. Each place where a
-	// walk goes on counts as walkPlace of them: what it notes down is kept to the end.
+	// maxWalk is the maximum number of bytes that matching a glob may read. Each position where matching
+	// may continue counts as walkPlace bytes, because the matcher stores it.
 	maxWalk   = 1 << 28
 	walkPlace = 256
 )
 
-// globbed is for two globs of which it is asked whether any text matches both: each range of
-// characters is put down one by one, and the rest of one compared with the rest of the other again
-// for each way there, of which nothing is remembered.
+// globbed bounds the test whether a text can match two globs. The built-in expands each character range.
+// It compares the remainders again for each path to them, without memory of earlier comparisons.
 func globbed(operands []*ast.Term) int {
 	one, other := textOf(operands[0]), textOf(operands[1])
 	if !strings.ContainsAny(one+other, "*+") {
@@ -48,28 +47,28 @@ func globbed(operands []*ast.Term) int {
 	if saturatedTo(maxPairs, len(a)+1, len(b)+1) > maxPairs {
 		return maxMade + 1
 	}
-	return steps(saturatedTo(maxMeetings, weight, newMeeting(a, b).count()), maxMeetings)
+	return steps(saturatedTo(maxMeetings, weight, newIntersection(a, b).count()), maxMeetings)
 }
 
-// A meeting counts the steps that two globs take to meet, with a table where the built-in tries each
-// way: it follows the functions of the library, and takes none of their ways for a success. An entry
-// is the count for what is left of both; counts stop at [maxMeetings].
-type meeting struct {
+// An intersection counts the steps of gintersect for two globs with a table instead of recursion. It
+// follows the functions of that library and assumes that no path succeeds. An entry is the count for two
+// remainders, at most [maxMeetings].
+type intersection struct {
 	a, b   gintersect.Glob
 	normal []int32
-	starA  []int32 // where the first of a repeats and takes from b
+	starA  []int32 // the first token of a repeats and consumes tokens of b
 	starB  []int32
 }
 
-func newMeeting(a, b gintersect.Glob) *meeting {
+func newIntersection(a, b gintersect.Glob) *intersection {
 	n := (len(a) + 1) * (len(b) + 1)
-	return &meeting{a: a, b: b, normal: make([]int32, n), starA: make([]int32, n), starB: make([]int32, n)}
+	return &intersection{a: a, b: b, normal: make([]int32, n), starA: make([]int32, n), starB: make([]int32, n)}
 }
 
-func (m *meeting) at(i, j int) int { return i*(len(m.b)+1) + j }
+func (m *intersection) at(i, j int) int { return i*(len(m.b)+1) + j }
 
-// count begins everywhere, for the library leaves out beginnings that are alike.
-func (m *meeting) count() int {
+// count takes the maximum over all starting points, because the library skips equal prefixes.
+func (m *intersection) count() int {
 	most := int32(0)
 	for i := len(m.a); i >= 0; i-- {
 		for j := len(m.b); j >= 0; j-- {
@@ -80,7 +79,7 @@ func (m *meeting) count() int {
 	return int(most)
 }
 
-func (m *meeting) fill(i, j int) {
+func (m *intersection) fill(i, j int) {
 	at := m.at(i, j)
 	m.normal[at], m.starA[at], m.starB[at] = 1, 1, 1
 	if i == len(m.a) || j == len(m.b) {
@@ -106,8 +105,8 @@ func (m *meeting) fill(i, j int) {
 	m.normal[at] = m.first(i, j, alike)
 }
 
-// first counts where neither, or one of them, repeats what is first.
-func (m *meeting) first(i, j int, alike bool) int32 {
+// first counts the steps by the repetitions of the two first tokens.
+func (m *intersection) first(i, j int, alike bool) int32 {
 	below, right := m.at(i+1, j), m.at(i, j+1)
 	flagA, flagB := m.a[i].Flag(), m.b[j].Flag()
 	switch {
@@ -135,7 +134,7 @@ func sum(counts ...int32) int32 {
 	return total
 }
 
-// characters is how many characters a glob puts down, at most.
+// characters returns an upper limit of the characters that a glob expands to.
 func characters(glob string) int {
 	n := 0
 	for rest := glob; rest != ""; {
@@ -150,8 +149,8 @@ func characters(glob string) int {
 	return n
 }
 
-// globMatched is for a glob that a text is to match: each "*" is tried at each place, for each way to
-// get there.
+// globMatched bounds the match of a text with a glob. The built-in tries each "*" at each position, for
+// each path to it.
 func globMatched(operands []*ast.Term) int {
 	g := globWalk{rest: textOf(operands[0]), text: textOf(operands[2])}
 	if delimiters, ok := operands[1].Value.(*ast.Array); ok {
@@ -176,21 +175,21 @@ func globMatched(operands []*ast.Term) int {
 	if g.braces {
 		depth = parts
 	}
-	ways = saturatedTo(maxWalk, max(ways, g.most), parts)
+	ways = saturatedTo(maxWalk, max(ways, g.earlier), parts)
 	cost := walkPlace*depth + len(g.text)/16 + g.reach() + len(textOf(operands[0]))/8
 	return steps(saturatedTo(maxWalk, ways, cost), maxWalk)
 }
 
-// A globWalk counts the ways of a glob through a text, at most.
+// A globWalk counts the paths of a glob through a text. The count is an upper limit.
 type globWalk struct {
 	rest, text string
 	delimiters []rune
-	longest    int // part of the text without a delimiter
+	longest    int // longest part of the text without a delimiter
 	braces     bool
-	most       int // of the ways before a star that forgets them
+	earlier    int // most paths before a "**", which discards earlier positions
 }
 
-// reach is what it costs to look for the next delimiter: for one of them, that is quick.
+// reach returns the cost of finding the next delimiter. A search for a single delimiter is fast.
 func (g *globWalk) reach() int {
 	switch n := len(g.delimiters); n {
 	case 0:
@@ -202,8 +201,8 @@ func (g *globWalk) reach() int {
 	}
 }
 
-// sequence counts the ways through what is left, up to the end of an alternative, and the parts that
-// the longest of them passes.
+// sequence counts the paths through the remaining glob up to the end of an alternative, and the tokens of
+// the longest path.
 func (g *globWalk) sequence(depth int) (ways, parts int) {
 	ways, parts = 1, 1
 	for g.rest != "" {
@@ -259,8 +258,8 @@ func (g *globWalk) alternatives(depth int) (ways, parts int) {
 	}
 }
 
-// star counts one that has been entered so many ways. One that takes all characters forgets the
-// places of those before it, where there are no alternatives.
+// star counts the paths after a star that ways paths have reached. A "**" discards the positions of
+// earlier stars if the glob has no alternatives.
 func (g *globWalk) star(ways int) int {
 	places := len(g.text) + 1
 	rest, all := strings.CutPrefix(g.rest, "*")
@@ -278,7 +277,7 @@ func (g *globWalk) star(ways int) int {
 		places = min(places, strings.Count(g.text, string(next))+1)
 	}
 	if all && !g.braces {
-		g.most, ways = max(g.most, ways), 1
+		g.earlier, ways = max(g.earlier, ways), 1
 	}
 	return saturatedTo(maxWalk, ways, places)
 }

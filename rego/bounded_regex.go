@@ -9,34 +9,32 @@ import (
 )
 
 const (
-	// maxPattern is how many instructions a pattern may have, about: twenty bytes of
-	// one, "(a{1,1000})" and so on, become a gigabyte, which is kept.
+	// maxPattern is the approximate maximum number of instructions of a pattern. A pattern such as
+	// "((a{1,1000}){1,1000})" would compile to a gigabyte, which is cached.
 	maxPattern = 1 << 16
 
-	// maxSteps is how many steps one match may take, at most: each byte of a text meets each
-	// instruction.
+	// maxSteps is the maximum number of steps of a match. Each byte of the text may meet each instruction.
 	maxSteps = 1 << 24
 
-	// maxSearch is the same where a text is searched once more behind each match, which most
-	// texts and patterns never come near.
+	// maxSearch is the maximum for repeated searches, which ordinary patterns never reach.
 	maxSearch = 1 << 30
 )
 
-// steps turns a part of a limit into the bytes that a [bound] counts in.
-func steps(n, most int) int {
-	if n > most {
+// steps converts a number of steps to the bytes of a [bound].
+func steps(n, limit int) int {
+	if n > limit {
 		return maxMade + 1
 	}
 	return 0
 }
 
-// A measure is what a regular expression costs. One that cannot be read costs nothing.
+// A measure is the cost of a regular expression. It is zero for an invalid one.
 type measure struct {
-	size              int // about how many instructions it has
-	shortest, longest int // how many characters a match has; the longest stops at [maxSearch]
+	size              int // approximate number of instructions
+	shortest, longest int // length of a match in characters; longest is at limit [maxSearch]
 }
 
-// measured measures a regular expression, without making its instructions.
+// measured measures a regular expression without compiling it.
 func measured(pattern string) measure {
 	if len(pattern) > maxPattern {
 		return measure{size: maxPattern + 1}
@@ -46,16 +44,16 @@ func measured(pattern string) measure {
 
 func patternSize(pattern string) int { return measured(pattern).size }
 
-// sizes remembers the measures of patterns, which most policies write down once and ask about again and
-// again. Its zero value is ready, and safe for concurrent use.
+// sizes caches measures, since a policy uses the same patterns again and again. The zero value is ready to
+// use and safe for concurrent use.
 type sizes struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards known
 	known map[string]measure
 }
 
 var patternSizes sizes
 
-const sizesMost = 128
+const maxSizes = 128
 
 func (s *sizes) of(pattern string) measure {
 	s.mu.Lock()
@@ -70,7 +68,7 @@ func (s *sizes) of(pattern string) measure {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.known) >= sizesMost || s.known == nil {
+	if len(s.known) >= maxSizes || s.known == nil {
 		s.known = map[string]measure{}
 	}
 	s.known[strings.Clone(pattern)] = n
@@ -79,7 +77,7 @@ func (s *sizes) of(pattern string) measure {
 
 func expressionSize(e *syntax.Regexp) int {
 	n := 1 + len(e.Rune)
-	if e.Op == syntax.OpCharClass { // one instruction, with a list
+	if e.Op == syntax.OpCharClass { // one instruction with a table
 		n = 1 + len(e.Rune)/64
 	}
 	for _, sub := range e.Sub {
@@ -91,7 +89,7 @@ func expressionSize(e *syntax.Regexp) int {
 	return n
 }
 
-// matchLength returns how many characters a match has, at least and at most.
+// matchLength returns the minimum and maximum length of a match in characters.
 func matchLength(e *syntax.Regexp) (shortest, longest int) {
 	switch e.Op {
 	case syntax.OpLiteral:
@@ -134,30 +132,30 @@ func repeated(e *syntax.Regexp, shortest, longest int) (int, int) {
 	return min(saturatedTo(maxSearch, shortest, least), maxSearch), min(saturatedTo(maxSearch, longest, most), maxSearch)
 }
 
-// matched is for a pattern that a text is to match.
+// matched bounds one match.
 func matched(operands []*ast.Term) int {
 	pattern := patternSize(textOf(operands[0]))
 	return steps(pattern, maxPattern) + steps(saturatedTo(maxSteps, pattern, size(operands[1])), maxSteps)
 }
 
-// validated is for a pattern that is compiled alone.
+// validated bounds the compilation of a pattern.
 func validated(operands []*ast.Term) int { return steps(patternSize(textOf(operands[0])), maxPattern) }
 
-// searched is for a pattern that is searched for again and again, for at most so many matches, or
-// for all where that is less than none. All searches together pass over the text, and the last one
-// to its end; each reads on behind where its match begins, but no further than a match can reach.
-// An empty match beside another one is not counted, and its search is.
-func searched(pattern, text *ast.Term, most int) int {
+// searched bounds repeated searches for at limit limit matches; a negative limit means all. The searches
+// together pass over the text once, and the last one reaches its end. Each search reads beyond the
+// beginning of its match, at limit to the longest possible end. Empty matches next to another match are not
+// returned but cost a search.
+func searched(pattern, text *ast.Term, limit int) int {
 	p, n := measured(textOf(pattern)), size(text)
 	searches := n/max(p.shortest, 1) + 1
-	if most >= 0 && most < searches {
-		searches = min(searches, 2*most+1)
+	if limit >= 0 && limit < searches {
+		searches = min(searches, 2*limit+1)
 	}
 	read := saturatedTo(maxSearch, searches, min(n, p.longest+1)) + 2*n
 	return steps(p.size, maxPattern) + steps(saturatedTo(maxSearch, p.size, read), maxSearch)
 }
 
-// templated is for patterns that stand between two signs in a text.
+// templated bounds patterns between two delimiters in a template.
 func templated(operands []*ast.Term) int {
 	total, depth, begin := 0, 0, 0
 	template, left, right := textOf(operands[0]), textOf(operands[2]), textOf(operands[3])
@@ -180,10 +178,10 @@ func templated(operands []*ast.Term) int {
 	return steps(total, maxPattern) + steps(saturatedTo(maxSteps, total, size(operands[1])), maxSteps)
 }
 
-// saturatedTo multiplies, and stops where it is more than most.
-func saturatedTo(most, a, b int) int {
-	if b > 0 && a > most/b {
-		return most + 1
+// saturatedTo multiplies a and b. It returns limit+1 if the product exceeds limit.
+func saturatedTo(limit, a, b int) int {
+	if b > 0 && a > limit/b {
+		return limit + 1
 	}
 	return a * b
 }

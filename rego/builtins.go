@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	_ "time/tzdata" // time zones are the same on every machine, and in an empty container
+	_ "time/tzdata" // embeds the time zones, so that they are equal on all machines and present in an empty container
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -14,14 +14,14 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A native is a built-in of egressd: a pure function of its operands.
+// A native is a built-in of egressd. It is a pure function of its operands.
 type native struct {
 	arguments []types.Type
 	result    types.Type
 	apply     func(operands []*ast.Term) (ast.Value, error)
 }
 
-// natives are the built-ins that the library is made of, as "egressd.NAME".
+// natives returns the built-ins behind the library, named "egressd.NAME".
 func natives(compiled *compiledLists) map[string]native {
 	list := types.Or(types.SetOfAny, types.NewArray(nil, types.A))
 	return map[string]native{
@@ -37,8 +37,7 @@ func natives(compiled *compiledLists) map[string]native {
 	}
 }
 
-// withNatives adds the natives and the bounded built-ins to what the compiler
-// knows.
+// withNatives adds the natives and the bounded built-ins to the capabilities of the compiler.
 func withNatives(c *ast.Capabilities) *ast.Capabilities {
 	for _, b := range nativeFunctions(newCompiledLists()) {
 		c.Builtins = append(c.Builtins, b.Decl)
@@ -46,7 +45,7 @@ func withNatives(c *ast.Capabilities) *ast.Capabilities {
 	return c
 }
 
-// nativeFunctions are the natives and the bounded built-ins, ready to be called.
+// nativeFunctions returns the natives and the bounded built-ins as functions.
 func nativeFunctions(compiled *compiledLists) map[string]*topdown.Builtin {
 	functions := map[string]*topdown.Builtin{}
 	for short, n := range natives(compiled) {
@@ -91,7 +90,7 @@ func twoTexts(operands []*ast.Term) (a, b string, err error) {
 	return a, b, err
 }
 
-// hostPattern reads a pattern as the rule file does, without a port.
+// hostPattern parses a pattern of the rule file without a port.
 func hostPattern(pattern string) (policy.Pattern, error) {
 	if strings.HasPrefix(pattern, "[") || strings.Count(pattern, ":") == 1 {
 		return policy.Pattern{}, fmt.Errorf("pattern %q has a port or brackets; compare input.destination.port instead", pattern)
@@ -99,8 +98,7 @@ func hostPattern(pattern string) (policy.Pattern, error) {
 	return policy.ParsePattern(pattern)
 }
 
-// covers reports whether a pattern holds a host. What is no host is in no
-// pattern.
+// covers reports whether the pattern covers the host. No pattern covers an invalid host.
 func covers(p policy.Pattern, host string) bool {
 	name, addr, err := policy.ParseHost(host)
 	switch {
@@ -140,8 +138,8 @@ func hostCanonical(operands []*ast.Term) (ast.Value, error) {
 	return ast.String(name), nil
 }
 
-// address reads an address. What is none is an error, so that a rule that says
-// "not net.contains" never holds for a name.
+// address parses an address. An invalid address is an error, so that the rule "not net.contains" fails for
+// a name instead of holding.
 func address(t *ast.Term) (netip.Addr, error) {
 	s, err := text(t)
 	if err != nil {
@@ -177,8 +175,8 @@ func netClass(operands []*ast.Term) (ast.Value, error) {
 	return ast.String(className(policy.ClassOf(addr))), nil
 }
 
-// className is a class as policies read it: an empty text would be too easy to
-// mistake for nothing.
+// className returns the class in the form that policies see. The empty class is "public", because an empty
+// string is easily mistaken for a missing value.
 func className(class policy.AddressClass) string {
 	if class == "" {
 		return "public"
@@ -198,8 +196,8 @@ func netContains(operands []*ast.Term) (ast.Value, error) {
 	return ast.Boolean(err == nil && p.Contains(addr)), err
 }
 
-// netAny holds where one of the addresses lies in one of the prefixes. One that is
-// neither is an error, whatever the others are.
+// netAny reports whether one of the prefixes contains one of the addresses. An invalid prefix or address
+// is always an error.
 func netAny(operands []*ast.Term) (ast.Value, error) {
 	prefixes, err := each(operands[0], prefix)
 	if err != nil {
@@ -231,8 +229,7 @@ func each[T any](list *ast.Term, read func(*ast.Term) (T, error)) (all []T, err 
 	return all, err
 }
 
-// netReaches is netContains, and holds as well where the IPv4 address inside an
-// IPv6 one is contained.
+// netReaches is like netContains, but also checks the IPv4 address embedded in an IPv6 address.
 func netReaches(operands []*ast.Term) (ast.Value, error) {
 	p, addr, err := prefixAndAddress(operands)
 	if err != nil {

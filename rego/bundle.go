@@ -11,64 +11,57 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// What keeps a bundle from being read with a key, beside a text that is broken.
+// Reasons for refusing a well-formed bundle when a key is given.
 var (
-	// ErrNotSigned says that a bundle has no signature, and that a key wants one.
+	// ErrNotSigned says that the bundle has no signature but a key is required.
 	ErrNotSigned = errors.New("the bundle is not signed")
 
-	// ErrWrongKey says that the signature was not made by the key: with another
-	// one, with another algorithm, or it was changed.
+	// ErrWrongKey says that the signature does not verify with the key and algorithm.
 	ErrWrongKey = errors.New("the bundle is not signed with this key")
 
-	// ErrExpired says that the signature was good until a time that has passed.
+	// ErrExpired says that the signature is valid but has expired.
 	ErrExpired = errors.New("the signature of the bundle has expired")
 )
 
-// A Bundle is a policy in the format of OPA, as one file.
+// A Bundle is a policy in OPA's bundle format.
 type Bundle struct {
-	Revision string   // what its maker calls it; empty: not said
-	Roots    []string // the paths of data that it owns; [""] is all
+	Revision string   // chosen by the author; may be empty
+	Roots    []string // paths of data that the bundle owns; [""] is all
 
-	// What the signature says. All of it is zero where Signed is false.
-	Issued  time.Time // when it was signed; zero: not said
-	Expires time.Time // from when on it is refused; zero: not said
-	KeyID   string    // what the signer calls the key; a claim, and no reason to trust
-	Signed  bool      // a key was given, and every file is what was signed with it
+	// From the signature; zero unless Signed.
+	Issued  time.Time // time of signing; zero if unknown
+	Expires time.Time // time of expiry; zero for never
+	KeyID   string    // the signer's name for the key; an unverified claim
+	Signed  bool      // a key was given and every file matches its signature
 
-	// Sources are the modules, tests among them, under their names in the bundle,
-	// and all data as one file. Data lies where the folders of the bundle put it, and
-	// means in [Load] what it means in OPA.
+	// Sources are the modules and tests under their names in the bundle, and all data as one file. The
+	// data has the paths that the folders of the bundle give it in OPA.
 	Sources []Source
 }
 
-// A BundleKey is the public key that a bundle has to be signed with.
+// A BundleKey is the public key that a bundle must be signed with.
 type BundleKey struct {
-	// PEM is one public key: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at
-	// least 2048 bits.
+	// PEM is one public key: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA with at least 2048 bits.
 	PEM []byte
 
-	// Algorithm is the one that signatures are made with: EdDSA, ES256, ES384, ES512,
-	// RS256, RS384, RS512, PS256, PS384 or PS512. Empty: the one that belongs to the
-	// key, and RS256 for RSA. OPA's command takes them all, and the configuration
-	// of an OPA server all but EdDSA.
+	// Algorithm is the signature algorithm: EdDSA, ES256, ES384, ES512, RS256, RS384, RS512, PS256, PS384
+	// or PS512. If it is empty, the key determines it; for RSA it is RS256. OPA's command supports all of
+	// them, and an OPA server all except EdDSA.
 	Algorithm string
 
-	// Scope is what the signature has to be for; empty: it must name no scope.
+	// Scope is the required scope of the signature. If it is empty, the signature must have no scope.
 	Scope string
 }
 
-// ReadBundle reads a gzipped tar file. What it returns is not compiled: that is for
-// [Load].
+// ReadBundle reads a gzipped tar file. It compiles nothing; see [Load].
 //
-// With a key, the signature is verified first, and every file of the bundle has to be
-// what was signed; the error is [ErrNotSigned], [ErrWrongKey] or [ErrExpired] where
-// that is why. With no key a signature is not looked at.
+// With a key, ReadBundle first verifies the signature of every file. The error is [ErrNotSigned],
+// [ErrWrongKey] or [ErrExpired] in these cases. Without a key, signatures are ignored.
 //
-// It refuses what it would have to pass over or to guess: files outside of the roots of the
-// manifest, data that OPA would not load, another version of Rego, compiled
-// policies, patches, names and entries that readers of tar files take in different
-// ways. A bundle has at most 16 MiB, 64 MiB unpacked, 10,000 files, and a million values
-// in its data.
+// ReadBundle refuses contents that it would have to ignore or guess: files outside the roots of the
+// manifest, data that OPA would not load, another version of Rego, compiled policies, patches, and tar
+// entries that readers interpret differently. A bundle has at most 16 MiB, 64 MiB unpacked, 10,000 files
+// and a million data values.
 func ReadBundle(tarball []byte, key *BundleKey, now time.Time) (*Bundle, error) {
 	files, err := unpack(tarball)
 	if err != nil {
@@ -89,7 +82,7 @@ func ReadBundle(tarball []byte, key *BundleKey, now time.Time) (*Bundle, error) 
 	return b, nil
 }
 
-// read takes the policy out of the files.
+// read sets the policy from the files.
 func (b *Bundle) read(files bundleFiles) error {
 	m, err := readManifest(files[manifestName])
 	if err != nil {
@@ -101,9 +94,9 @@ func (b *Bundle) read(files bundleFiles) error {
 		kind, err := kindOf(name)
 		switch {
 		case err != nil:
-		case kind == aModule:
+		case kind == moduleFile:
 			err = b.module(Source{name, files[name]})
-		case kind == someData:
+		case kind == dataFile:
 			err = mergeFile(data, name, files[name])
 		}
 		if err != nil {
@@ -113,7 +106,7 @@ func (b *Bundle) read(files bundleFiles) error {
 	return b.data(data)
 }
 
-// module adds a module, the package of which has to be below a root.
+// module adds a module, whose package must be below a root.
 func (b *Bundle) module(s Source) error {
 	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
 	switch {
@@ -129,7 +122,7 @@ func (b *Bundle) module(s Source) error {
 	return nil
 }
 
-// data adds the data, all of which has to be below a root.
+// data adds the data, which must be below the roots.
 func (b *Bundle) data(data map[string]any) error {
 	if err := dataWithin(b.Roots, nil, data); err != nil {
 		return err

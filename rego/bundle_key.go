@@ -16,10 +16,10 @@ import (
 	"strings"
 )
 
-// minRSABits is from where on a key of RSA is one.
+// minRSABits is the minimum size of an RSA key.
 const minRSABits = 2048
 
-// public reads the key, and says with which algorithm it signs.
+// public parses the key and returns it with its algorithm.
 func (k *BundleKey) public() (key crypto.PublicKey, algorithm string, err error) {
 	block, err := onePEM(k.PEM)
 	if err != nil {
@@ -40,7 +40,7 @@ func (k *BundleKey) public() (key crypto.PublicKey, algorithm string, err error)
 	return key, algorithm, err
 }
 
-// readPrivateKey reads a key that is not encrypted.
+// readPrivateKey parses an unencrypted private key.
 func readPrivateKey(text []byte) (crypto.Signer, error) {
 	block, err := onePEM(text)
 	if err != nil {
@@ -67,8 +67,7 @@ func readPrivateKey(text []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// onePEM reads a text that is one block of PEM and nothing else: of two keys one would be
-// passed over.
+// onePEM parses a text with exactly one PEM block. A second key would otherwise be ignored.
 func onePEM(text []byte) (*pem.Block, error) {
 	text = bytes.TrimSpace(text)
 	block, rest := pem.Decode(text)
@@ -85,8 +84,8 @@ func onePEM(text []byte) (*pem.Block, error) {
 
 func printablePEM(kind string) string { return fmt.Sprintf("%.40q", kind) }
 
-// algorithmOf returns the algorithm that a key signs with: wanted, where the key can,
-// else its first.
+// algorithmOf returns the wanted algorithm if the key supports it. If wanted is empty, it returns the
+// default of the key.
 func algorithmOf(key crypto.PublicKey, wanted string) (string, error) {
 	all, err := algorithms(key)
 	switch {
@@ -100,8 +99,8 @@ func algorithmOf(key crypto.PublicKey, wanted string) (string, error) {
 	return wanted, nil
 }
 
-// algorithms are those of RFC 7518 and RFC 8037 that a key is for. One with a secret that
-// both sides know (HS256) is never among them.
+// algorithms returns the algorithms of RFC 7518 and RFC 8037 for a key. HMAC algorithms (HS256) are never
+// among them.
 func algorithms(key crypto.PublicKey) ([]string, error) {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
@@ -120,7 +119,7 @@ func algorithms(key crypto.PublicKey) ([]string, error) {
 	return nil, fmt.Errorf("a key of type %T does not sign bundles; take one of ECDSA on P-256", key)
 }
 
-// fingerprint names a public key.
+// fingerprint returns a short identifier of a public key.
 func fingerprint(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -130,7 +129,7 @@ func fingerprint(key crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// publicPEM writes a public key as text.
+// publicPEM encodes a public key as PEM.
 func publicPEM(key crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {

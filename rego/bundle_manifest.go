@@ -16,17 +16,17 @@ import (
 
 const maxManifestBytes = 1 << 20
 
-// A manifest is what a bundle says about itself, in OPA's keys.
+// A manifest describes a bundle, with OPA's keys.
 type manifest struct {
 	Revision         string            `json:"revision"`
-	Roots            *[]string         `json:"roots,omitempty"` // absent: all
+	Roots            *[]string         `json:"roots,omitempty"` // nil means all
 	RegoVersion      *int              `json:"rego_version,omitempty"`
 	FileRegoVersions map[string]int    `json:"file_rego_versions,omitempty"`
 	Wasm             []json.RawMessage `json:"wasm,omitempty"`
-	Metadata         map[string]any    `json:"metadata,omitempty"` // about which egressd knows nothing
+	Metadata         map[string]any    `json:"metadata,omitempty"` // ignored
 }
 
-// readManifest reads the manifest, or what an absent one means.
+// readManifest parses the manifest. A nil text stands for OPA's default.
 func readManifest(text []byte) (m manifest, err error) {
 	m.Roots = &[]string{""}
 	if text == nil {
@@ -51,7 +51,7 @@ func readManifest(text []byte) (m manifest, err error) {
 	return m, nil
 }
 
-// check refuses what egressd does not read as the manifest wants it read.
+// check refuses settings that egressd does not support.
 func (m *manifest) check() error {
 	if m.RegoVersion != nil && *m.RegoVersion != 1 {
 		return fmt.Errorf("it is written in version %d of Rego, and egressd reads version 1; opa fmt --rego-v1 rewrites modules", *m.RegoVersion)
@@ -65,7 +65,7 @@ func (m *manifest) check() error {
 		return errors.New("it names compiled policies; build the bundle with its modules alone (opa build -t rego)")
 	}
 	if m.Roots == nil {
-		m.Roots = &[]string{""} // null
+		m.Roots = &[]string{""} // null in JSON
 	}
 	for i, root := range *m.Roots {
 		(*m.Roots)[i] = strings.Trim(root, "/")
@@ -73,7 +73,7 @@ func (m *manifest) check() error {
 	return apart(*m.Roots)
 }
 
-// apart refuses roots of which one lies in another, as OPA does.
+// apart returns an error if a root lies below another, as OPA does.
 func apart(roots []string) error {
 	for i, root := range roots {
 		others := slices.Delete(slices.Clone(roots), i, i+1)
@@ -91,7 +91,7 @@ func within(roots []string, at []string) bool {
 	})
 }
 
-// leads reports whether one of the roots lies below a path.
+// leads reports whether one of the roots is at or below a path.
 func leads(at []string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool { return startsWith(strings.Split(root, "/"), at) })
 }
@@ -100,8 +100,7 @@ func startsWith(path, with []string) bool {
 	return len(with) <= len(path) && slices.Equal(with, path[:len(with)])
 }
 
-// keysOf returns the keys that lead from data to a package. One that is no text
-// cannot be in a package.
+// keysOf returns the keys from data to a package. A package path contains only strings.
 func keysOf(pkg ast.Ref) (keys []string) {
 	for _, term := range pkg[1:] {
 		key, _ := term.Value.(ast.String)
@@ -110,7 +109,7 @@ func keysOf(pkg ast.Ref) (keys []string) {
 	return keys
 }
 
-// dataWithin refuses data that is not below a root.
+// dataWithin returns an error if data lies outside the roots.
 func dataWithin(roots []string, at []string, value any) error {
 	if within(roots, at) {
 		return nil
@@ -127,8 +126,7 @@ func dataWithin(roots []string, at []string, value any) error {
 	return nil
 }
 
-// mergeFile puts what a file of data holds where its folder says. Only objects
-// may come from several files.
+// mergeFile merges a data file at the path of its folder. Only objects may come from several files.
 func mergeFile(data map[string]any, name string, text []byte) error {
 	var value any
 	if path.Ext(name) == ".json" && !json.Valid(text) {
@@ -157,7 +155,7 @@ func mergeFile(data map[string]any, name string, text []byte) error {
 	return nil
 }
 
-// merge returns the place of what is in both and is not an object in both.
+// merge merges two objects. It returns the path of the first conflict, or nil.
 func merge(into, from map[string]any) (conflict []string) {
 	for _, key := range slices.Sorted(maps.Keys(from)) {
 		there, twice := into[key]
@@ -177,9 +175,8 @@ func merge(into, from map[string]any) (conflict []string) {
 	return nil
 }
 
-// readObject reads the keys of a text that is one object of JSON and says nothing
-// twice. A key that is one of those known but for its case is an error: to OPA they are
-// the same.
+// readObject parses a JSON object without repeated keys. A key that differs from a known key only in case
+// is an error, because OPA ignores case.
 func readObject(text []byte, known ...string) (keys map[string]json.RawMessage, err error) {
 	if !json.Valid(text) {
 		return nil, errors.New("it is not JSON")

@@ -21,23 +21,22 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
-// BundleOptions say what a bundle tells about itself.
+// BundleOptions are settings of a new bundle.
 type BundleOptions struct {
-	Revision string // what tells one version from the next; may be empty
+	Revision string // identifies the version; may be empty
 
-	// Roots are the paths of data that the bundle owns, as "egress" or "acme/lists".
-	// What lies elsewhere is an error. Empty: "egress", and the first name of every
-	// package and of all data.
+	// Roots are the paths of data that the bundle owns, such as "egress" or "acme/lists". Contents
+	// elsewhere are an error. If Roots is empty, it is "egress" and the first name of every package and
+	// data key.
 	Roots []string
 }
 
-// BuildBundle packs a policy in the format of OPA: its modules under their names, which
-// have to be relative and without "..", and all its data as one file at the root. The
-// same input gives the same bytes. Tests are packed as well: leave them out
-// with [Source.Decides].
+// BuildBundle packs a policy as an OPA bundle. Module names must be relative paths without "..". All data
+// becomes one file at the root. Equal input gives equal bytes. Tests are included; use [Source.Decides] to
+// remove them.
 //
-// It compiles nothing; see [Load] and [Lint]. What [ReadBundle] would refuse is an
-// error, which is a [policy.FileError] where it has a place.
+// BuildBundle compiles nothing; see [Load] and [Lint]. It returns an error for contents that [ReadBundle]
+// refuses, as a [policy.FileError] if the problem has a position.
 func BuildBundle(sources []Source, o BundleOptions) ([]byte, error) {
 	files, err := bundleOf(sources, o)
 	if err != nil {
@@ -56,7 +55,7 @@ func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
 	for _, s := range sources {
 		m, ok := set.modules[s.Name]
 		if !ok {
-			continue // data
+			continue // a data file
 		}
 		if name, err := bundleName(s.Name); err != nil || name != s.Name {
 			return nil, fmt.Errorf("the name %q is not that of a file in a bundle; write a relative path that names no folder by dots", s.Name)
@@ -82,7 +81,7 @@ func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
 	return files, err
 }
 
-// packed packs files that can be read again.
+// packed packs the files and checks that ReadBundle accepts the result.
 func packed(files bundleFiles) ([]byte, error) {
 	tarball, err := pack(files)
 	if err != nil {
@@ -94,19 +93,19 @@ func packed(files bundleFiles) ([]byte, error) {
 	return tarball, nil
 }
 
-// SignOptions say how a bundle is signed.
+// SignOptions are settings of a signature.
 type SignOptions struct {
-	KeyPEM    []byte // a private key that is not encrypted, of a kind that [BundleKey] reads
+	KeyPEM    []byte // unencrypted private key of a kind that [BundleKey] supports
 	Algorithm string // as in [BundleKey]
-	KeyID     string // what the key is called, by which an OPA server finds it; empty: a fingerprint
-	Scope     string // what the signature is for; may be empty
+	KeyID     string // name by which an OPA server finds the key; empty for a fingerprint
+	Scope     string // scope of the signature; may be empty
 
-	Now   time.Time     // when it is signed
-	Valid time.Duration // how long it is good for; zero: for ever
+	Now   time.Time     // time of signing
+	Valid time.Duration // lifetime; zero for no expiry
 }
 
-// SignBundle signs a bundle, in the place of a signature that it may have. It does not
-// sign what [ReadBundle] refuses.
+// SignBundle signs a bundle and replaces an existing signature. It refuses the bundles that [ReadBundle]
+// refuses.
 func SignBundle(tarball []byte, o SignOptions) ([]byte, error) {
 	if _, err := ReadBundle(tarball, nil, o.Now); err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func SignBundle(tarball []byte, o SignOptions) ([]byte, error) {
 	return tarball, verifies(tarball, key, o)
 }
 
-// verifies reads what was signed: better here than nowhere.
+// verifies checks the new signature, so that a bad one fails here and not in production.
 func verifies(tarball []byte, key crypto.Signer, o SignOptions) error {
 	public, err := publicPEM(key.Public())
 	if err == nil {
@@ -138,7 +137,7 @@ func verifies(tarball []byte, key crypto.Signer, o SignOptions) error {
 	return err
 }
 
-// A payload is what is signed, in OPA's keys.
+// A payload is the signed text, with OPA's keys.
 type payload struct {
 	Files   []bundle.FileInfo `json:"files"`
 	KeyID   string            `json:"keyid"`
@@ -147,7 +146,7 @@ type payload struct {
 	Expires int64             `json:"exp,omitempty"`
 }
 
-// sign writes the file with the signature.
+// sign returns the contents of the signature file.
 func sign(files bundleFiles, key crypto.Signer, o SignOptions) ([]byte, error) {
 	algorithm, err := algorithmOf(key.Public(), o.Algorithm)
 	if err != nil {
@@ -175,7 +174,7 @@ func sign(files bundleFiles, key crypto.Signer, o SignOptions) ([]byte, error) {
 	return json.Marshal(bundle.SignaturesConfig{Signatures: []string{text}})
 }
 
-// hashed hashes files as OPA does: what it reads as data by value, all else by bytes.
+// hashed hashes the files as OPA does: data by value, other files by bytes.
 func hashed(files bundleFiles) (all []bundle.FileInfo, err error) {
 	h, err := bundle.NewSignatureHasher(bundle.SHA256)
 	if err != nil {
@@ -198,7 +197,7 @@ func hashed(files bundleFiles) (all []bundle.FileInfo, err error) {
 	return all, nil
 }
 
-// signToken writes a JWT in its compact form (RFC 7515, section 3.1).
+// signToken writes a JWT in compact form (RFC 7515, section 3.1).
 func signToken(p payload, key crypto.Signer, algorithm string) (string, error) {
 	header, err := json.Marshal(map[string]string{"alg": algorithm, "kid": p.KeyID, "typ": "JWT"})
 	if err != nil {
@@ -218,7 +217,7 @@ func signToken(p payload, key crypto.Signer, algorithm string) (string, error) {
 	return text.String(), nil
 }
 
-// signText signs by RFC 7518, section 3, and RFC 8037, section 3.1.
+// signText signs as RFC 7518, section 3, and RFC 8037, section 3.1 specify.
 func signText(text []byte, key crypto.Signer, algorithm string) ([]byte, error) {
 	if algorithm == "EdDSA" {
 		return key.Sign(nil, text, crypto.Hash(0))

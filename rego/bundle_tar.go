@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/open-policy-agent/opa/v1/bundle"
 )
 
-// What a bundle may be at most.
+// Limits of a bundle.
 const (
 	maxPackedBytes   = 16 << 20
 	maxUnpackedBytes = 64 << 20
@@ -23,24 +26,24 @@ const (
 	maxNameBytes     = 512
 )
 
-// The files of a bundle that mean something by their names.
+// Files with a special meaning.
 const (
 	manifestName   = ".manifest"
 	signaturesName = ".signatures.json"
 	dataName       = "data.json"
 )
 
-// bundleFiles are the files of a bundle by name: a path without a slash in front.
+// bundleFiles are the files of a bundle by name, which is a path without a leading slash.
 type bundleFiles map[string][]byte
 
 func (files bundleFiles) names() []string { return slices.Sorted(maps.Keys(files)) }
 
-// unpack reads a gzipped tar file, all of it: nothing follows what it reads.
+// unpack reads a gzipped tar file. Data after its end is an error.
 func unpack(tarball []byte) (bundleFiles, error) {
 	if len(tarball) > maxPackedBytes {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxPackedBytes>>20)
 	}
-	packed := bytes.NewReader(tarball) // of which gzip reads no byte more than it needs
+	packed := bytes.NewReader(tarball) // a ByteReader, from which gzip reads no extra bytes
 	z, err := gzip.NewReader(packed)
 	if err != nil {
 		return nil, fmt.Errorf("it is no gzipped tar file: %w", err)
@@ -64,7 +67,7 @@ func unpack(tarball []byte) (bundleFiles, error) {
 
 func untar(stream io.Reader) (bundleFiles, error) {
 	files := bundleFiles{}
-	taken := map[string]string{} // names by what they are without regard to case
+	taken := map[string]string{} // file names by their caseless form
 	t := tar.NewReader(stream)
 	for n := 0; ; n++ {
 		h, err := t.Next()
@@ -76,7 +79,7 @@ func untar(stream io.Reader) (bundleFiles, error) {
 		case n == maxBundleFiles:
 			return nil, fmt.Errorf("it has more than %d files", maxBundleFiles)
 		}
-		if err := plain(h); err != nil {
+		if err := checkHeader(h); err != nil {
 			return nil, err
 		}
 		if h.Typeflag == tar.TypeDir {
@@ -86,19 +89,19 @@ func untar(stream io.Reader) (bundleFiles, error) {
 		if err != nil {
 			return nil, err
 		}
-		if other, twice := taken[folded(name)]; twice {
+		if other, twice := taken[caseless(name)]; twice {
 			return nil, fmt.Errorf("it has both %q and %q", other, name)
 		}
-		taken[folded(name)] = name
+		taken[caseless(name)] = name
 		if files[name], err = io.ReadAll(t); err != nil {
 			return nil, fmt.Errorf("reading %q: %w", name, err)
 		}
 	}
 }
 
-// plain refuses entries that are neither files nor folders, and whatever else a tar file may
-// say about them that changes what they are: holes, links, other sizes.
-func plain(h *tar.Header) error {
+// checkHeader refuses entries other than files and folders, and headers that change their contents: holes,
+// links and other sizes.
+func checkHeader(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir || h.Linkname != "" {
 		return fmt.Errorf("%q is not a file", h.Name)
 	}
@@ -113,7 +116,7 @@ func plain(h *tar.Header) error {
 	return nil
 }
 
-// onlyZeros reads what follows the end of a tar file.
+// onlyZeros returns an error if bytes other than padding follow the tar file.
 func onlyZeros(r io.Reader) error {
 	rest := make([]byte, 32<<10)
 	for {
@@ -131,8 +134,8 @@ func onlyZeros(r io.Reader) error {
 	}
 }
 
-// bundleName is the one spelling of a name: OPA writes a slash in front, and tar the
-// folder that it stands in. Nothing else is repaired.
+// bundleName returns the canonical form of a name. OPA writes a leading slash, and tar a leading "./".
+// Other variations are errors.
 func bundleName(raw string) (string, error) {
 	name, cut := strings.CutPrefix(raw, "/")
 	if !cut {
@@ -145,26 +148,26 @@ func bundleName(raw string) (string, error) {
 	return name, nil
 }
 
-// folded is what all spellings of a name in upper and lower case have in common.
-func folded(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+// caseless returns the same text for all spellings of a name in upper and lower case.
+func caseless(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// A bundleKind says what a file of a bundle is for.
+// A bundleKind is the purpose of a file in a bundle.
 type bundleKind int
 
 const (
-	aside    bundleKind = iota // it decides nothing, as a README
-	aModule                    // rules, or tests
-	someData                   // data at the path of its folder
-	aboutIt                    // the manifest, and the signatures
+	otherFile  bundleKind = iota // decides nothing, such as a README
+	moduleFile                   // rules or tests
+	dataFile                     // data at the path of its folder
+	metaFile                     // manifest or signatures
 )
 
-// kindOf tells by the name what a file is for. What looks like a part of the policy
-// and is not read as one is an error.
+// kindOf returns the purpose of a file by its name. A file that looks like policy but would be ignored is
+// an error.
 func kindOf(name string) (bundleKind, error) {
-	base := folded(path.Base(name))
+	base := caseless(path.Base(name))
 	switch ext := path.Ext(name); {
 	case name == manifestName, name == signaturesName:
-		return aboutIt, nil
+		return metaFile, nil
 	case strings.HasSuffix(base, manifestName), strings.HasSuffix(base, "signatures.json"):
 		return 0, fmt.Errorf("%q looks like %s or %s, which lie at the root in lower case", name, manifestName, signaturesName)
 	case strings.HasSuffix(base, ".manifest.pb"):
@@ -176,16 +179,16 @@ func kindOf(name string) (bundleKind, error) {
 	case base == "plan.json", base == "plan.pb", path.Ext(base) == ".wasm":
 		return 0, fmt.Errorf("%q is a compiled policy; build the bundle with its modules alone (opa build -t rego)", name)
 	case ext == ".rego":
-		return aModule, nil
+		return moduleFile, nil
 	case slices.Contains([]string{dataName, "data.yaml", "data.yml"}, path.Base(name)):
-		return someData, nil
+		return dataFile, nil
 	case slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, path.Ext(base)):
 		return 0, fmt.Errorf("%q would decide nothing: a bundle has modules, which end in .rego, and data in files data.json or data.yaml", name)
 	}
-	return aside, nil
+	return otherFile, nil
 }
 
-// pack writes a gzipped tar file, the same for the same files.
+// pack writes a gzipped tar file. Equal files give equal bytes.
 func pack(files bundleFiles) ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -203,4 +206,47 @@ func pack(files bundleFiles) ([]byte, error) {
 		return nil, fmt.Errorf("packing: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// maxBundleValues is the maximum number of data values in a bundle.
+const maxBundleValues = 1 << 20
+
+// countValues returns an error if the data has more than maxBundleValues values.
+//
+// Trap: a signature covers the values of data, not its bytes, so data must be parsed before its signature
+// is verified. A few dozen KiB of compressed brackets expand to millions of values with hundreds of bytes
+// each.
+func (files bundleFiles) countValues() error {
+	left := maxBundleValues
+	for _, name := range files.names() {
+		if !bundle.IsStructuredDoc(name) {
+			continue
+		}
+		if left -= maxValues(files[name]); left < 0 {
+			return fmt.Errorf("%q and the data before it may hold more than %d values", name, maxBundleValues)
+		}
+	}
+	return nil
+}
+
+// maxValues returns an upper limit of the values in a JSON or YAML text. The limit is close for JSON. For
+// YAML it also counts characters inside strings. It needs no memory.
+func maxValues(text []byte) (n int) {
+	exact := json.Valid(text)
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case exact && c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '[', c == '{', c == ',': // precedes a value
+			n++
+		case exact:
+		case c == '-', c == ':', c == '?': // can precede a value in YAML
+			n++
+		}
+	}
+	return n + 1
 }

@@ -196,10 +196,10 @@ func TestBundleNames(t *testing.T) {
 func TestBundleKinds(t *testing.T) {
 	refused := bundleKind(-1)
 	for name, want := range map[string]bundleKind{
-		".manifest": aboutIt, ".signatures.json": aboutIt,
-		"a.rego": aModule, "a/b_test.rego": aModule, "data.rego": aModule, "Data.rego": aModule,
-		"data.json": someData, "a/b/data.json": someData, "data.yaml": someData, "a/data.yml": someData,
-		"README.md": aside, "LICENSE": aside, "a/b.txt": aside, "rego": aside, "manifest": aside,
+		".manifest": metaFile, ".signatures.json": metaFile,
+		"a.rego": moduleFile, "a/b_test.rego": moduleFile, "data.rego": moduleFile, "Data.rego": moduleFile,
+		"data.json": dataFile, "a/b/data.json": dataFile, "data.yaml": dataFile, "a/data.yml": dataFile,
+		"README.md": otherFile, "LICENSE": otherFile, "a/b.txt": otherFile, "rego": otherFile, "manifest": otherFile,
 
 		".Manifest": refused, "a/.manifest": refused, "a.manifest": refused, ".manifest.pb": refused, "a.manifest.pb": refused, "a/.MANIFEST.PB": refused,
 		".ſignatures.json": refused, "a/.signatures.json": refused, ".Signatures.json": refused, "signatures.json": refused, "a/x.signatures.json": refused,

@@ -54,7 +54,7 @@ func TestTextsAreNotCounted(t *testing.T) {
 		"? a\n: b":          3,
 		`{"a": [1, 2], "b"`: 6,
 	} {
-		if n := valuesMost([]byte(text)); n != want {
+		if n := maxValues([]byte(text)); n != want {
 			t.Errorf("%q: %d, want %d", text, n, want)
 		}
 	}

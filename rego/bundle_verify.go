@@ -18,20 +18,20 @@ import (
 
 const maxSignaturesBytes = 8 << 20
 
-// A token is a signature as it stands in a bundle: a JWT over the hashes of its files.
+// A token is the signature of a bundle: a JWT over the hashes of its files.
 type token struct {
 	text  string
-	alg   string // of its header
+	alg   string // from the header
 	kid   string
 	files []bundle.FileInfo
-	keyID string // in the payload: where OPA looked for it once
+	keyID string // from the payload, where older versions of OPA wrote it
 	scope string
 
-	issued, expires, notBefore time.Time // zero: not said
+	issued, expires, notBefore time.Time // zero if absent
 }
 
-// verify has every file be what was signed with the key. The signature itself, and the
-// hashes, are checked by OPA; what it would let pass is refused here.
+// verify verifies that key signed every file. OPA checks the signature and the hashes; verify adds the
+// checks that OPA lacks.
 func (b *Bundle) verify(files bundleFiles, key *BundleKey, now time.Time) error {
 	public, algorithm, err := key.public()
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *Bundle) verify(files bundleFiles, key *BundleKey, now time.Time) error 
 	const id = "egressd"
 	hashes, err := bundle.VerifyBundleSignature(bundle.SignaturesConfig{Signatures: []string{t.text}}, &bundle.VerificationConfig{
 		PublicKeys: map[string]*bundle.KeyConfig{id: {Key: string(text), Algorithm: algorithm, Scope: t.scope}},
-		KeyID:      id, // and not what the signature says
+		KeyID:      id, // overrides the key that the signature names
 		Scope:      t.scope,
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *Bundle) verify(files bundleFiles, key *BundleKey, now time.Time) error 
 	return nil
 }
 
-// holds checks what a good signature says of itself.
+// holds checks scope and times of a verified signature.
 func (t *token) holds(scope string, now time.Time) error {
 	switch {
 	case t.scope != scope:
@@ -84,7 +84,7 @@ func (t *token) holds(scope string, now time.Time) error {
 	return nil
 }
 
-// checkHashes has the files be those with the hashes, no more and no fewer.
+// checkHashes verifies that the files are exactly those with the hashes.
 func checkHashes(files bundleFiles, hashes map[string]bundle.FileInfo) error {
 	for _, name := range files.names() {
 		if name == signaturesName {
@@ -100,7 +100,7 @@ func checkHashes(files bundleFiles, hashes map[string]bundle.FileInfo) error {
 	return nil
 }
 
-// readSignatures reads the one signature of a bundle.
+// readSignatures parses the file with the single signature.
 func readSignatures(text []byte) (*token, error) {
 	if len(text) > maxSignaturesBytes {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxSignaturesBytes>>20)
@@ -130,8 +130,8 @@ func readSignatures(text []byte) (*token, error) {
 	return readToken(content.Signatures[0])
 }
 
-// readToken reads a JWT (RFC 7519) that nobody has verified yet, with no key and no value
-// that readers could take in different ways.
+// readToken parses an unverified JWT (RFC 7519). It refuses keys and values that parsers interpret
+// differently.
 func readToken(text string) (*token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -157,8 +157,8 @@ func readToken(text string) (*token, error) {
 	return t, nil
 }
 
-// readHeader reads what may stand in front of a signature, which is little: no key, and
-// nothing that has to be understood.
+// readHeader parses the header. Only alg, typ and kid are allowed, so the header cannot carry a key or
+// critical extensions.
 func (t *token) readHeader(text []byte) error {
 	keys, err := readObject(text, "alg", "typ", "kid")
 	if err == nil {
@@ -185,7 +185,7 @@ func (t *token) readPayload(text []byte) error {
 	)
 }
 
-// readFiles reads the hashes, one for a file.
+// readFiles parses the hashes, one for each file.
 func (t *token) readFiles(text json.RawMessage) error {
 	var entries []json.RawMessage
 	if err := json.Unmarshal(text, &entries); err != nil || len(entries) == 0 {
@@ -216,7 +216,7 @@ func (t *token) readFiles(text json.RawMessage) error {
 	return nil
 }
 
-// textAt reads the text at a key. It stays empty where there is none.
+// textAt sets into to the text at a key. It leaves into unchanged if the key is absent.
 func textAt(keys map[string]json.RawMessage, key string, into *string) error {
 	raw, ok := keys[key]
 	if !ok {
@@ -228,11 +228,11 @@ func textAt(keys map[string]json.RawMessage, key string, into *string) error {
 	return json.Unmarshal(raw, into)
 }
 
-// maxSeconds is a time that every format can write: in the year 9999.
+// maxSeconds is the largest time that all formats can write, in the year 9999.
 const maxSeconds = 253402300799
 
-// timeAt reads the NumericDate at a key (RFC 7519, section 2), in whole seconds. It stays
-// zero where there is none.
+// timeAt sets into to the NumericDate at a key (RFC 7519, section 2), in whole seconds. It leaves into
+// unchanged if the key is absent.
 func timeAt(keys map[string]json.RawMessage, key string, into *time.Time) error {
 	raw, ok := keys[key]
 	if !ok {

@@ -9,13 +9,12 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// maxKeyBytes bounds what one verdict costs to keep.
+// maxKeyBytes bounds the size of a cached entry's key.
 const maxKeyBytes = 1024
 
-// appendKey appends everything of a request that a decision can depend on: the
-// fields that the policy knows, which fields are unknown, and which parts are there
-// at all. ok is false where the decision is not worth keeping, or depends on the time
-// or on what the sandbox has used.
+// appendKey appends all parts of a request that a decision can depend on: the known fields that the policy
+// reads, the set of unknown fields, and the parts that are present. If ok is false, the decision must not
+// be cached: it depends on the time or usage, or the key is too large.
 func appendKey(key []byte, r *policy.Request, known, unknown fields) (_ []byte, ok bool) {
 	if known&(readsTime|readsUsage|readsHeaders|readsQuery) != 0 {
 		return nil, false
@@ -117,14 +116,13 @@ func appendWhat(key []byte, r *policy.Request, known fields) []byte {
 	return key
 }
 
-// A verdictCache keeps the decisions of one policy, at most so many. What was
-// asked for lately survives: entries move from the old half to the young one when
-// they are asked for, and the old half is dropped as a whole. A nil cache keeps
+// A verdictCache caches decisions of one policy, up to a fixed number. Entries move from the old to the
+// young half when they are used. When the young half is full, it replaces the old half. A nil cache stores
 // nothing.
 type verdictCache struct {
 	half int
 
-	mu         sync.RWMutex // guards what follows
+	mu         sync.RWMutex // guards young and old
 	young, old map[string]policy.Decision
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// addData merges an object into data, at its root, as the command "opa test"
-// does. No key may come from two files, and a file holds one object with something
-// in it: a list that got lost would be one that no rule finds.
+// addData merges an object into the root of data, as the command "opa test" does. A key may come from only
+// one file, and a file must hold a non-empty object. A list that is lost without notice would be empty for
+// every rule.
 func (set *sourceSet) addData(s Source) (problems policy.FileError) {
 	document, err := readData(s.Text)
 	var repeated *repeatedKey
@@ -53,7 +53,7 @@ func readData(text []byte) (document map[string]any, err error) {
 	return document, unambiguous(text)
 }
 
-// unambiguous refuses data that was read, of which something was lost.
+// unambiguous returns an error if parsing the data lost a part of it.
 func unambiguous(text []byte) error {
 	switch {
 	case json.Valid(text):
@@ -66,8 +66,7 @@ func unambiguous(text []byte) error {
 	return yamlKeysOnce(text)
 }
 
-// A repeatedKey is a key that a mapping of YAML has twice. OPA reads it with the last
-// of both.
+// A repeatedKey is a key that occurs twice in a YAML mapping. OPA silently uses the last one.
 type repeatedKey struct {
 	key  string
 	line int
@@ -83,8 +82,7 @@ func yamlKeysOnce(text []byte) error {
 	return &repeatedKey{key, line}
 }
 
-// keysOnce reads the next value of a text that is valid JSON, and refuses an object
-// that has a key twice: one of the values would be lost.
+// keysOnce reads the next value of a valid JSON text. It returns an error if an object repeats a key.
 func keysOnce(d *json.Decoder) error {
 	token, err := d.Token()
 	open, nested := token.(json.Delim)
@@ -107,14 +105,13 @@ func keysOnce(d *json.Decoder) error {
 			return err
 		}
 	}
-	_, err = d.Token() // what closes it
+	_, err = d.Token() // the closing delimiter
 	return err
 }
 
 func breaksLine(c rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", c) }
 
-// documents counts the documents of YAML. A line that begins one or ends one cannot
-// be part of a text in quotes or of a block.
+// documents counts YAML documents. A document marker cannot occur inside a quoted text or a block.
 func documents(text string) (n int) {
 	inside := false
 	for line := range strings.FieldsFuncSeq(text, breaksLine) {
@@ -135,8 +132,7 @@ func documents(text string) (n int) {
 	return n
 }
 
-// hasData reports whether data holds something at path: a package there would
-// hide it.
+// hasData reports whether data has a value at path. A package there would hide it.
 func (set *sourceSet) hasData(path []string) (bool, error) {
 	var at any = set.data
 	for _, key := range path {
@@ -151,8 +147,7 @@ func (set *sourceSet) hasData(path []string) (bool, error) {
 	return true, nil
 }
 
-// openData keeps data as values of Rego, so that a list is the same value in each
-// evaluation.
+// openData stores the data as Rego values, so that a list has the same identity in each evaluation.
 func openData(data map[string]any) (storage.Store, storage.Transaction, error) {
 	value, err := ast.InterfaceToValue(data)
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// An opinion is a member of one of the three sets, and, where it was found by
-// looking ahead, on what it still depends.
+// An opinion is a member of one of the deciding sets. If partial evaluation found it, needs and words
+// describe its remaining conditions.
 type opinion struct {
 	rule   string
 	reason string
 
-	anyProtocol, ech, upgrade bool // what an allow loosens
+	anyProtocol, ech, upgrade bool // permissions that an allow adds
 	inject                    string
 	maxBytesUp                int64
 	log                       bool
-	question                  string // of an ask that counts as an allow: a person has answered it
+	question                  string // id of an approved question; the opinion was an ask and counts as an allow
 
-	needs policy.Needs // not 0: depends on the request
-	words string       // what it asks of the request
+	needs policy.Needs // parts of the request that the opinion depends on; 0 for none
+	words string       // conditions on the request, as text
 }
 
-// gives reports whether an allow loosens more than its destination.
+// gives reports whether an allow permits more than its destination.
 func (o opinion) gives() bool { return o.anyProtocol || o.ech || o.upgrade || o.inject != "" }
 
 const (
@@ -36,8 +36,7 @@ const (
 	maxReasonBytes = 256
 )
 
-// opinionOf reads a member of a set: an object of "rule" and, if wanted, "reason"
-// and options.
+// opinionOf parses a member of a set: an object with "rule", an optional "reason" and options.
 func opinionOf(t *ast.Term) (o opinion, err error) {
 	members, ok := t.Value.(ast.Object)
 	if !ok {
@@ -84,7 +83,7 @@ func (o *opinion) set(key, value *ast.Term) (err error) {
 	return nil
 }
 
-// option reads one of two words, of which the first loosens something.
+// option parses one of two words. It returns true for the permissive one.
 func option(t *ast.Term, loose, strict string) (bool, error) {
 	word, _ := t.Value.(ast.String)
 	switch string(word) {
@@ -96,7 +95,7 @@ func option(t *ast.Term, loose, strict string) (bool, error) {
 	return false, fmt.Errorf("it wants %q or %q", loose, strict)
 }
 
-// byteBudget reads a number of bytes. None at all would read like no bound.
+// byteBudget parses a number of bytes. Zero is an error, because it could be read as "no limit".
 func byteBudget(t *ast.Term) (int64, error) {
 	n, ok := t.Value.(ast.Number)
 	if bytes, whole := n.Int64(); ok && whole && bytes > 0 {
@@ -105,7 +104,7 @@ func byteBudget(t *ast.Term) (int64, error) {
 	return 0, fmt.Errorf("it wants a whole number of bytes, at least 1")
 }
 
-// ruleName reads an id: it stands in replies and in the log.
+// ruleName parses a rule id, which appears in replies and in the log.
 func ruleName(t *ast.Term) (string, error) {
 	name, ok := t.Value.(ast.String)
 	if !ok || name == "" || len(name) > maxRuleBytes {
@@ -117,8 +116,8 @@ func ruleName(t *ast.Term) (string, error) {
 	return string(name), nil
 }
 
-// reasonText escapes what is not printable ASCII: a reason may be made from what a
-// sandbox sent.
+// reasonText parses a reason and escapes characters outside printable ASCII, because a reason may contain
+// text from a sandbox.
 func reasonText(t *ast.Term) (string, error) {
 	reason, ok := t.Value.(ast.String)
 	if !ok {
@@ -130,7 +129,7 @@ func reasonText(t *ast.Term) (string, error) {
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }
 
-// opinions are what the sets hold for one request.
+// opinions are the members of the deciding sets for one request.
 type opinions struct{ deny, ask, allow []opinion }
 
 func (os *opinions) add(v policy.Verdict, o opinion) {
@@ -144,8 +143,7 @@ func (os *opinions) add(v policy.Verdict, o opinion) {
 	}
 }
 
-// certain returns the first opinion, by the name of its rule, that depends on
-// nothing.
+// certain returns the first opinion, ordered by rule, without remaining conditions.
 func certain(all []opinion) (first opinion, found bool) {
 	for _, o := range all {
 		if o.needs == 0 && (!found || compareOpinions(o, first) < 0) {
@@ -166,16 +164,16 @@ func needsOf(all []opinion) (n policy.Needs) {
 	return n
 }
 
-// conditions says what has to be seen to know whether a credential goes with the
-// request, and how large it may be.
+// conditions returns the parts of the request that decide whether a credential is injected and which byte
+// budget applies.
 func conditions(allow []opinion) policy.Needs {
 	return needsOf(without(allow, func(o opinion) bool { return o.inject == "" && o.maxBytesUp == 0 }))
 }
 
-// decide makes one decision out of all opinions. Any that holds may have it marked.
+// decide combines all opinions into one decision. Any opinion that holds may mark it for the log.
 func (e *Evaluator) decide(r *policy.Request, os *opinions) (policy.Decision, error) {
 	d, err := e.verdict(r, os)
-	d.Question = answered(os.allow)
+	d.Question = approvedQuestions(os.allow)
 	d.Log = marked(os.deny) || marked(os.ask) || marked(os.allow)
 	return d, err
 }
@@ -211,8 +209,7 @@ func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, e
 	return e.loosen(d, r, os)
 }
 
-// approve has each ask that a person has answered with yes be an allow. One that depends on
-// what is not known yet stays what it is.
+// approve turns each approved ask into an allow. An ask with remaining conditions stays an ask.
 func (e *Evaluator) approve(r *policy.Request, os *opinions) {
 	if len(r.Approved) == 0 {
 		return
@@ -225,12 +222,12 @@ func (e *Evaluator) approve(r *policy.Request, os *opinions) {
 			os.ask = append(os.ask, o)
 			continue
 		}
-		os.allow = append(os.allow, opinion{rule: o.rule, reason: o.reason, maxBytesUp: o.maxBytesUp, log: o.log, question: question}) // and loosens nothing else
+		os.allow = append(os.allow, opinion{rule: o.rule, reason: o.reason, maxBytesUp: o.maxBytesUp, log: o.log, question: question}) // an approval adds no further permissions
 	}
 }
 
-// answered are the questions that a person has answered with yes, a space between two.
-func answered(allow []opinion) string {
+// approvedQuestions returns the ids of the approved questions, separated by spaces.
+func approvedQuestions(allow []opinion) string {
 	var all []string
 	for _, o := range allow {
 		if o.question != "" {
@@ -249,9 +246,8 @@ func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does s
 	return policy.Decision{Verdict: v, Class: class, Rule: by.rule, Layer: e.layer, Reason: reason}
 }
 
-// loosen adds what the rules that allow a request give beyond that. Each stands
-// for itself, so what one of them gives is given; but the smallest of their budgets
-// holds, since that takes something away.
+// loosen adds the permissions of the rules that allow the request. A permission of any rule applies. Of
+// several byte budgets the smallest applies.
 func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
 	d.Upgrade = e.reads&readsHTTP == 0
 	inject := ""
@@ -281,13 +277,12 @@ func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (
 	return d, nil
 }
 
-// inClear reports whether a request was sent outside TLS: a credential would be
-// seen on the way.
+// inClear reports whether the request was sent without TLS. A credential would be readable on the network.
 func inClear(r *policy.Request) bool {
 	return r.Via == policy.ViaHTTP || r.Protocol == policy.ProtocolHTTP && r.TLS == nil
 }
 
-// inspect says that it depends on the request.
+// inspect returns a decision to inspect, since the decision depends on the HTTP request.
 func (e *Evaluator) inspect(os *opinions, needs policy.Needs) policy.Decision {
 	by := slices.MinFunc(os.allow, compareOpinions)
 	d := e.say(policy.Inspect, "", by, "allows some requests")

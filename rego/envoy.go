@@ -13,16 +13,15 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// envoyShape is what OPA's plugin for Envoy's external authorization gives to
-// policies: a CheckRequest of version 3 as JSON, with the path and the query taken
-// apart beside it.
+// envoyShape is the input of OPA's plugin for Envoy's external authorization: a version 3 CheckRequest as
+// JSON, with the parsed path and query.
 var envoyShape = shape{
 	schema: "schema/envoy.json",
 	lacks: []string{
 		"parsed_body", "truncated_body", "raw_body", "rawBody", "context_extensions", "contextExtensions",
 		"metadata_context", "metadataContext", "route_metadata_context", "routeMetadataContext", "tls_session", "tlsSession",
 	},
-	asked: []string{"envoy.authz.allow", "istio.authz.allow"},
+	decisions: []string{"envoy.authz.allow", "istio.authz.allow"},
 	parts: []shapePart{
 		{"version", readsVersion},
 		{"attributes.source", readsSandboxName},
@@ -65,7 +64,7 @@ func envoyInput(r *policy.Request, addr netip.Addr) (*ast.Term, error) {
 	}.term(), nil
 }
 
-// textsOf is an object of texts: a key and a value, and so on.
+// textsOf returns an object of strings from alternating keys and values.
 func textsOf(pairs ...string) *ast.Term {
 	var o object
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -91,8 +90,8 @@ func envoyAttributes(r *policy.Request, addr netip.Addr) *ast.Term {
 	}.term()
 }
 
-// envoyHTTP has the head of the request as Envoy shows it: the path with the query,
-// and what HTTP/2 calls pseudo headers among the headers.
+// envoyHTTP returns the request head in Envoy's form: the path includes the query, and the headers include
+// the HTTP/2 pseudo-headers.
 func envoyHTTP(r *policy.Request) *ast.Term {
 	path := r.HTTP.Path
 	if r.HTTP.Query != "" {
@@ -111,9 +110,8 @@ func envoyHTTP(r *policy.Request) *ast.Term {
 	return o.term()
 }
 
-// envoyChanges are the members of an answer by which a policy has a request changed
-// before it goes on. Nothing is changed here, so that an answer with one allows
-// nothing.
+// envoyChanges are the members of an answer that change the request. egressd changes no request, so an
+// allowing answer with one of them is an error.
 var envoyChanges = []string{"headers", "request_headers_to_remove", "query_parameters_to_set", "query_parameters_to_remove"}
 
 // envoyAnswer reads true, false, or an object with "allowed".

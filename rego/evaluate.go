@@ -17,15 +17,13 @@ import (
 
 var _ policy.Evaluator = (*Evaluator)(nil)
 
-// Evaluate asks the policy about a request, as far as the request is known. A
-// part that a later stage may still fill in is unknown, not absent: what would be
-// allowed for some of its values is allowed for now, or to be inspected where that
-// part is the HTTP request. For a DNS question a name is allowed where it could be
-// reached in some way.
+// Evaluate evaluates the policy for a request. A part that a later stage may still add is unknown and not
+// absent. A request that is allowed for some values of the unknown parts is allowed for now, or inspected
+// if the HTTP request is unknown. A DNS question is allowed if the name may be reachable in some way.
 //
-// Deny beats ask beats allow, and none of them is policy.Abstain. Every failure is
-// an error, which the caller has to count as a denial: a failing built-in, a
-// conflict, a deadline, a member of a set in a wrong shape.
+// Deny takes precedence over ask, and ask over allow; without any of them the result is policy.Abstain.
+// The caller must count an error as a denial. Errors are failing built-ins, conflicts, an exceeded
+// deadline and malformed members.
 func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.Decision, err error) {
 	if err := ctx.Err(); err != nil {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
@@ -62,7 +60,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	return d, nil
 }
 
-// ambiguousPath denies a path that no rule can be right about.
+// ambiguousPath denies a path that servers interpret differently.
 func (e *Evaluator) ambiguousPath() policy.Decision {
 	return policy.Decision{
 		Class: policy.PathDenied, Rule: e.pkg, Layer: e.layer,
@@ -70,8 +68,8 @@ func (e *Evaluator) ambiguousPath() policy.Decision {
 	}
 }
 
-// ask evaluates in a turn of the sandbox, and under the deadline, which does not
-// count the wait for that turn: each evaluation before it has a deadline too.
+// ask evaluates when it is the sandbox's turn. The deadline excludes the wait for the turn, since every
+// earlier evaluation has a deadline, too.
 func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
 	ask := e.now
 	switch {
@@ -82,7 +80,7 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) 
 		}
 		defer e.pool.give(c)
 		ask = func(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
-			return e.ahead(ctx, c, r, unknown, cancel)
+			return e.partial(ctx, c, r, unknown, cancel)
 		}
 	case e.foreign != nil:
 		ask = e.askForeign
@@ -94,19 +92,18 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) 
 	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return ask(ctx, r, cancel) })
 }
 
-// maxAttempts is how often a request is evaluated until it counts as too slow: the
-// deadline is one of the clock, and a machine that was busy with something else
-// for as long denies nothing by that.
+// maxAttempts is the number of evaluations before a request counts as too slow. The deadline is wall-clock
+// time, so a busy machine alone must not cause a denial.
 const maxAttempts = 2
 
-// attempts evaluates until that ends of itself, or has been cancelled too often.
+// attempts evaluates until an evaluation ends without being cancelled, or maxAttempts are used up.
 func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) (policy.Decision, error)) (d policy.Decision, err error) {
 	for range maxAttempts {
-		w := watchFor(e.timeLeft(ctx), e.growth)
+		w := startWatchdog(e.timeLeft(ctx), e.growth)
 		d, err = guarded(func() (policy.Decision, error) { return evaluate(w.cancel) })
 		switch err = w.stop(err); {
 		case errors.Is(err, errTooMuchMemory):
-			runtime.GC() // what it has made is not to count for the next
+			runtime.GC() // frees the memory of the failed evaluation before the next one
 		case !topdown.IsCancel(err):
 			return d, err
 		}
@@ -116,7 +113,7 @@ func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) 
 
 var errFailed = errors.New("the evaluation failed")
 
-// guarded keeps what goes wrong inside OPA here.
+// guarded converts a panic inside OPA to an error.
 func guarded(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
 	defer recovered.Log("evaluating Rego", func() { d, err = policy.Decision{}, errFailed })
 	return evaluate()
@@ -129,9 +126,8 @@ func (e *Evaluator) timeLeft(ctx context.Context) time.Duration {
 	return e.deadline
 }
 
-// question prepares a query. The time that a policy sees, whichever way it asks,
-// is that of the request.
-func (e *Evaluator) question(c *compiled, body ast.Body, in *ast.Term, r *policy.Request, cancel topdown.Cancel) *topdown.Query {
+// newQuery prepares a query. The time that a policy sees is that of the request.
+func (e *Evaluator) newQuery(c *compiled, body ast.Body, in *ast.Term, r *policy.Request, cancel topdown.Cancel) *topdown.Query {
 	return topdown.NewQuery(body).
 		WithCompiler(c.compiler).
 		WithStore(c.store).
@@ -144,11 +140,11 @@ func (e *Evaluator) question(c *compiled, body ast.Body, in *ast.Term, r *policy
 		WithStrictBuiltinErrors(true)
 }
 
-// now decides with all of the input known.
+// now evaluates with complete input.
 func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
-	asked := e.whole.questions[e.asks]
-	err := e.question(e.whole, asked.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
+	asked := e.whole.queries[e.query]
+	err := e.newQuery(e.whole, asked.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
 		for _, s := range asked.sets {
 			members, ok := result[s.name].Value.(ast.Set)
 			if !ok {

@@ -2,34 +2,34 @@ package rego
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"github.com/egressd/egressd/policy"
 )
 
-// A shape is what policies that were written for another gate are given as input,
-// and how their answer is read. They decide about HTTP requests alone.
+// A shape is the input of policies written for another gate, and the form of their answers. Such policies
+// decide only about HTTP requests.
 type shape struct {
-	schema string      // the file
-	lacks  []string    // names that the other gate gives, and that say nothing else
-	asked  []string    // what is asked: the first of these that the policy has
-	parts  []shapePart // which fields the input is made of
+	schema    string      // file name
+	lacks     []string    // names of the other gate's input that egressd lacks
+	decisions []string    // paths of the decision; the first one that the policy defines is evaluated
+	parts     []shapePart // fields of the request behind each part of the input
 
-	// input is for one address of the destination, which is not valid where the
-	// policy does not look at it.
+	// input returns the input for one address of the destination. The address is invalid if the policy
+	// does not read it.
 	input func(r *policy.Request, addr netip.Addr) (*ast.Term, error)
 
-	// answer is what the policy says of it: true, false, or an object with the key allows.
+	// answer parses the decision: true, false, or an object with the key allows.
 	answer  func(*ast.Term) (answer, error)
 	allows  string
-	changes []string // keys of the object that change the request, which is not supported
+	changes []string // keys of the answer that change the request; unsupported
 }
 
 type shapePart struct {
@@ -42,11 +42,10 @@ type answer struct {
 	reason  string
 }
 
-// shapes are the inputs that [Options.Input] names beside egressd's own. It is never
-// written.
+// shapes are the inputs that [Options.Input] can name besides egressd's own. The map is never written.
 var shapes = map[string]*shape{"envoy": &envoyShape, "authbridge": &authBridgeShape}
 
-// shapeFor returns nil for egressd's own input.
+// shapeFor returns the named shape, or nil for egressd's own input.
 func shapeFor(name string) (*shape, error) {
 	if name == "" || name == "egressd" {
 		return nil, nil
@@ -60,7 +59,7 @@ func shapeFor(name string) (*shape, error) {
 
 const verdictVar = "verdict"
 
-// loadForeign compiles a policy that was written for another gate.
+// loadForeign compiles a policy written for another gate.
 func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 	set, err := parseFor(s, sources, false)
 	if err != nil {
@@ -80,7 +79,7 @@ func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 	o.Package = asked
 	e := newEvaluator(o)
 	e.whole, e.foreign = c, s
-	e.reads, e.looks = c.readsBy(asked, s.fieldsIn)|readsMethod, true // a request is all that it decides about
+	e.reads, e.looks = c.readsBy(asked, s.fieldsIn)|readsMethod, true // such a policy always decides about requests
 	absent, err := s.absent(c.compiler)
 	if err != nil {
 		return nil, err
@@ -91,24 +90,24 @@ func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 	return e, nil
 }
 
-// find looks which rule, or which package, of the policy is asked.
+// find returns the first path of s.decisions that the policy defines.
 func (s *shape) find(c *compiled) (asked string, err error) {
-	for _, asked := range s.asked {
+	for _, asked := range s.decisions {
 		ref := ast.MustParseRef("data." + asked)
 		rules := c.compiler.GetRulesWithPrefix(ref)
 		if len(rules) == 0 {
 			continue
 		}
-		q := &question{rules: rules}
+		q := &compiledQuery{rules: rules}
 		q.query, err = c.compileQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm(verdictVar), ast.NewTerm(ref))))
-		c.questions = map[string]*question{asked: q}
+		c.queries = map[string]*compiledQuery{asked: q}
 		return asked, err
 	}
-	return "", fmt.Errorf("no file has a rule for %s, which is what is asked", strings.Join(s.asked, " or "))
+	return "", fmt.Errorf("no file has a rule for %s, which is what is asked", strings.Join(s.decisions, " or "))
 }
 
-// unseen refuses the names of headers that policies do not see, in one that looks at
-// headers: it would take them for absent, and "not" would hold.
+// unseen refuses names of credential headers in a policy that reads headers. Policies do not see these
+// headers, so "not" would hold.
 func unseen(c *ast.Compiler, reads fields) (problems policy.FileError) {
 	if reads&readsHeaders == 0 {
 		return nil
@@ -125,7 +124,7 @@ func unseen(c *ast.Compiler, reads fields) (problems policy.FileError) {
 	return slices.Compact(problems)
 }
 
-// fieldsIn is [fieldsIn] for this input.
+// fieldsIn is like the function [fieldsIn] for this input.
 func (s *shape) fieldsIn(x any) (reads fields) {
 	ast.WalkRefs(x, func(ref ast.Ref) bool {
 		switch {
@@ -144,9 +143,8 @@ func (s *shape) fieldsIn(x any) (reads fields) {
 	return reads
 }
 
-// beforeRequest decides as long as there is no request to decide about: one is to be
-// inspected; about questions of DNS the policy has no opinion. Paths that servers read
-// in different ways are denied, whatever the policy reads.
+// beforeRequest decides before the HTTP request is known. It abstains for DNS questions and inspects
+// connections. It denies every path that servers interpret differently, even if the policy reads no path.
 func (e *Evaluator) beforeRequest(r *policy.Request) (d policy.Decision, decided bool) {
 	switch {
 	case r.DNS != nil:
@@ -159,8 +157,8 @@ func (e *Evaluator) beforeRequest(r *policy.Request) (d policy.Decision, decided
 	return e.ambiguousPath(), !policy.CanonicalPath(r.HTTP.Path)
 }
 
-// askForeign wants every address that could be dialled to be allowed, where the
-// policy looks at addresses.
+// askForeign allows a request only if the policy allows every address that may be dialled. The addresses
+// matter only if the policy reads them.
 func (e *Evaluator) askForeign(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
 	addrs, err := e.addressesOf(r)
 	if err != nil {
@@ -190,21 +188,20 @@ func (e *Evaluator) addressesOf(r *policy.Request) ([]netip.Addr, error) {
 	return nil, errors.New("the policy looks at the address of the destination, which is not known")
 }
 
-// askAbout asks about one address. What is undefined does not allow.
+// askAbout evaluates the policy for one address. An undefined answer does not allow.
 func (e *Evaluator) askAbout(ctx context.Context, r *policy.Request, addr netip.Addr, cancel topdown.Cancel) (a answer, err error) {
 	in, err := e.foreign.input(r, addr)
 	if err != nil {
 		return a, fmt.Errorf("making the input: %w", err)
 	}
-	err = e.question(e.whole, e.whole.questions[e.asks].query, in, r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
+	err = e.newQuery(e.whole, e.whole.queries[e.query].query, in, r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
 		a, err = e.foreign.answer(result[verdictVar])
 		return err
 	})
 	return a, err
 }
 
-// allowedBy reads an answer that is true or false, or an object that says so under a
-// key.
+// allowedBy parses an answer that is true, false, or an object with a boolean at key.
 func allowedBy(t *ast.Term, key string) (allowed bool, object ast.Object, err error) {
 	value := t.Value
 	if object, _ = value.(ast.Object); object != nil {
@@ -221,7 +218,7 @@ func allowedBy(t *ast.Term, key string) (allowed bool, object ast.Object, err er
 	return bool(b), object, nil
 }
 
-// sentenceAt returns a member of an answer that is a sentence, or "".
+// sentenceAt returns a text member of an answer, or "".
 func sentenceAt(object ast.Object, key string) string {
 	if object == nil {
 		return ""
@@ -237,8 +234,7 @@ func sentenceAt(object ast.Object, key string) string {
 	return text
 }
 
-// flatHeaders are the headers without credentials, with the values of each in one
-// text.
+// flatHeaders returns the headers without credentials. The values of a header are joined with commas.
 func flatHeaders(h map[string][]string) (flat object) {
 	for name, values := range h {
 		if name = strings.ToLower(name); !isCredential(name) && len(values) > 0 {
@@ -255,10 +251,90 @@ func scheme(r *policy.Request) string {
 	return "https"
 }
 
-// authority is the host, with its port where that is not the one of the scheme.
+// authority returns the host, with the port unless it is the default of the scheme.
 func authority(r *policy.Request) string {
 	if r.Destination.Port == map[string]uint16{"http": 80, "https": 443}[scheme(r)] {
 		return strings.TrimSuffix(r.Destination.String(), fmt.Sprintf(":%d", r.Destination.Port))
 	}
 	return r.Destination.String()
+}
+
+// The type checker does not find names missing from the input in function arguments and in paths of
+// object.get. Such a name would count as absent, so "not" would hold.
+
+// absent refuses names that the input lacks.
+func (s *shape) absent(c *ast.Compiler) (problems policy.FileError, err error) {
+	text, err := foreignSchemas.ReadFile(s.schema)
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema of the input: %w", err)
+	}
+	var input schemaPart
+	if err := json.Unmarshal(text, &input); err != nil {
+		return nil, fmt.Errorf("reading the schema of the input: %w", err)
+	}
+	for _, m := range c.Modules {
+		ast.WalkTerms(m, func(t *ast.Term) bool {
+			if name, ok := t.Value.(ast.String); ok && slices.Contains(s.lacks, string(name)) {
+				problems = append(problems, problemAt(t.Location, fmt.Sprintf("policies do not see %s; take it out of the policy", name)))
+			}
+			return false
+		})
+		given := givenFrom(ast.InputRootRef, m)
+		for _, call := range callsIn(m) {
+			problems = append(problems, input.absentIn(call, given)...)
+		}
+	}
+	slices.SortFunc(problems, compareProblems)
+	return slices.Compact(problems), nil
+}
+
+// absentIn checks a call of object.get on the input with a constant key or path.
+func (p *schemaPart) absentIn(call []*ast.Term, given map[ast.Var]ast.Ref) policy.FileError {
+	operator, ok := call[0].Value.(ast.Ref)
+	if !ok || len(call) < 4 || strings.TrimPrefix(operator.String(), boundedPrefix) != "object.get" {
+		return nil
+	}
+	from, ok := call[1].Value.(ast.Ref)
+	if v, isVar := call[1].Value.(ast.Var); isVar {
+		from, ok = given[v]
+	}
+	if !ok || !from.HasPrefix(ast.InputRootRef) || !from.IsGround() {
+		return nil
+	}
+	path := append(words(from[1:]), pathIn(call[2])...)
+	if p.holds(path) {
+		return nil
+	}
+	return policy.FileError{problemAt(call[2].Location, fmt.Sprintf("policies do not see input.%s; take it out of the policy", strings.Join(path, ".")))}
+}
+
+// pathIn returns the leading constant strings of a key or path.
+func pathIn(t *ast.Term) []string {
+	path, ok := t.Value.(*ast.Array)
+	if !ok {
+		return words(ast.Ref{t})
+	}
+	var terms ast.Ref
+	path.Foreach(func(key *ast.Term) { terms = append(terms, key) })
+	return words(terms)
+}
+
+// A schemaPart is an object of a schema. Without properties it is any value.
+type schemaPart struct {
+	Properties map[string]*schemaPart `json:"properties"`
+}
+
+// holds reports whether the input can have a value at path.
+func (p *schemaPart) holds(path []string) bool {
+	for _, key := range path {
+		if p.Properties == nil {
+			return true // the schema allows any value here
+		}
+		next, there := p.Properties[key]
+		if !there {
+			return false
+		}
+		p = next
+	}
+	return true
 }

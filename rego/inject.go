@@ -12,8 +12,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// unknownInjections refuses members whose "inject" is written out and names no rule
-// that has a credential.
+// unknownInjections refuses members with a literal "inject" that names no rule with a credential.
 func (set *sourceSet) unknownInjections(known []policy.Injection) (problems policy.FileError) {
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		if strings.HasPrefix(name, libraryPrefix) {
@@ -29,8 +28,8 @@ func (set *sourceSet) unknownInjections(known []policy.Injection) (problems poli
 	return problems
 }
 
-// injectionOf returns the id that a member of a set names, and where; no place where
-// the term is no member, or the id is not written out.
+// injectionOf returns the literal id in a member's "inject" and its location. The location is nil if there
+// is none.
 func injectionOf(t *ast.Term) (id string, at *ast.Location) {
 	member, ok := t.Value.(ast.Object)
 	if !ok || member.Get(ast.InternedTerm("rule")) == nil {
@@ -68,9 +67,8 @@ func unknownInjection(known []policy.Injection, id string) string {
 	return said + fmt.Sprintf("; one that has is %q", known[0].Rule)
 }
 
-// injects returns an error where the credential that a rule names cannot go with the
-// request: there is none, or it is for another host. It is checked once more by who
-// adds it.
+// injects returns an error if the named credential does not exist or belongs to another host. The
+// component that adds the credential checks this again.
 func (e *Evaluator) injects(id string, r *policy.Request) error {
 	if e.injections == nil || id == "" || id == someCredential {
 		return nil

@@ -4,13 +4,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/egressd/egressd/policy"
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// An object collects the members of an object of the input. A part that is not
-// known is left out, so that it is undefined and never empty.
+// An object collects the members of an input object. Unknown parts are left out, so they are undefined and
+// not empty.
 type object [][2]*ast.Term
 
 func (o *object) add(key *ast.Term, value *ast.Term) {
@@ -29,7 +28,7 @@ func (o *object) addNumber(want bool, key *ast.Term, value int64) {
 	}
 }
 
-// number has the small numbers, ports among them, ready.
+// number reuses the terms of small numbers, including ports.
 func number(n int64) *ast.Term {
 	if small := int(n); int64(small) == n && ast.HasInternedIntNumberTerm(small) {
 		return ast.InternedTerm(small)
@@ -53,7 +52,7 @@ func texts(values []string) *ast.Term {
 	return ast.ArrayTerm(terms...)
 }
 
-// The keys of the input, made once. They are never written.
+// Keys of the input. They are never written.
 var (
 	keyVersion      = ast.StringTerm("version")
 	keyStage        = ast.StringTerm("stage")
@@ -89,10 +88,10 @@ var (
 	keyUsage        = ast.StringTerm("usage")
 )
 
-// input builds the part of the input that is wanted, directly as values of Rego.
+// input builds the wanted fields of the input as Rego values.
 func input(r *policy.Request, want fields) *ast.Term { return inputAt(r, r.Stage(), want) }
 
-// inputAt is input as it is at another stage.
+// inputAt builds the input as of another stage.
 func inputAt(r *policy.Request, stage policy.Stage, want fields) *ast.Term {
 	root := make(object, 0, 8)
 	root.addNumber(want&readsVersion != 0, keyVersion, inputVersion)
@@ -196,8 +195,8 @@ func httpPart(h *policy.HTTPRequest, want fields) *ast.Term {
 	return o.term()
 }
 
-// isCredential names the headers that a policy does not see: what it sees can end
-// in its reason, and that in the log.
+// isCredential reports whether policies must not see a header. A policy could copy its value to a reason,
+// which is logged.
 func isCredential(name string) bool {
 	switch name {
 	case "authorization", "proxy-authorization", "cookie":
@@ -218,5 +217,20 @@ func processPart(p *policy.Process, want fields) *ast.Term {
 	o.addNumber(want&readsPID != 0 && p.PID != 0, keyPID, int64(p.PID))
 	o.addText(want&readsExe != 0, keyExe, p.Exe)
 	o.addTexts(want&readsArgv != 0, keyArgv, p.Argv)
+	return o.term()
+}
+
+// usagePart builds input.usage, which is complete at every stage.
+func usagePart(u *policy.Usage) *ast.Term {
+	o := make(object, 0, 6)
+	for _, field := range [...]struct {
+		name  string
+		value int64
+	}{
+		{"flows_open", u.FlowsOpen}, {"flows_minute", u.FlowsMinute}, {"requests_minute", u.RequestsMinute},
+		{"denied_minute", u.DeniedMinute}, {"bytes_up", u.BytesUp}, {"bytes_down", u.BytesDown},
+	} {
+		o.addNumber(true, ast.StringTerm(field.name), field.value)
+	}
 	return o.term()
 }

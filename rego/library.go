@@ -11,15 +11,13 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// The library comes twice, with the same functions and the same tests. lib is
-// plain Rego, for any tool that knows Rego; native does the same by built-ins of
-// egressd, and is what a policy gets here.
+// The library exists twice, with equal functions and tests. Folder lib is plain Rego for other tools.
+// Folder native calls built-ins of egressd, which policies in egressd use.
 //
 //go:embed lib/*.rego native/*.rego
 var libraryFiles embed.FS
 
-// Library returns the library as plain Rego, by file name, for tools other than
-// egressd.
+// Library returns the library in plain Rego by file name, for other tools.
 func Library() (map[string][]byte, error) { return readLibrary("lib") }
 
 func readLibrary(dir string) (map[string][]byte, error) {
@@ -39,11 +37,11 @@ func readLibrary(dir string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// libraryPrefix stands before the names of the library's files.
+// libraryPrefix precedes the file names of the library.
 const libraryPrefix = "egressd:"
 
-// libraryModules parses what a policy gets here. Its names cannot be those of a
-// file of the policy, since the library's packages are not open to them.
+// libraryModules parses the native library. Its file names cannot clash with those of a policy, since a
+// policy cannot use the library's packages.
 func libraryModules() (map[string]*ast.Module, error) {
 	files, err := readLibrary("native")
 	if err != nil {
@@ -60,9 +58,8 @@ func libraryModules() (map[string]*ast.Module, error) {
 	return modules, nil
 }
 
-// libraryFunctions are the functions that a module may call without an import,
-// such as host.matches, and what is called then: the built-in itself where there is
-// one, which saves a step. It is never written.
+// libraryFunctions are the functions that a module may call without an import, with their targets. The
+// target is the built-in itself where possible, which saves a call. The map is never written.
 var libraryFunctions = map[string]string{
 	"host.matches": "egressd.host_matches", "host.any": "egressd.host_any", "host.canonical": "egressd.host_canonical",
 	"net.class": "egressd.net_class", "net.contains": "egressd.net_contains", "net.reaches": "egressd.net_reaches",
@@ -71,8 +68,8 @@ var libraryFunctions = map[string]string{
 	"time.office_hours": "data.egressd.time.office_hours", "time.between": "data.egressd.time.between", "time.on": "data.egressd.time.on",
 }
 
-// adopt points the calls of a module at the library, unless the module gives the
-// name another meaning, and checks the patterns that are written out.
+// adopt points calls without an import to the library, unless the module defines the name. It also checks
+// literal patterns.
 func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) {
 	for _, call := range callsIn(m) {
 		operator, ok := call[0].Value.(ast.Ref)
@@ -83,7 +80,7 @@ func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) 
 		if libraryFunctions[name] != "" && !declared[head] {
 			call[0].Value = located(ast.MustParseRef(libraryFunctions[name]), call[0].Location)
 		}
-		problems = append(problems, checkPattern(call, m)...) // by what it calls now
+		problems = append(problems, checkPattern(call, m)...) // after the operator was replaced
 	}
 	return problems
 }
@@ -93,7 +90,7 @@ func headOf(ref ast.Ref) ast.Var {
 	return head
 }
 
-// dotted joins the parts of a reference, keywords of the language or not.
+// dotted joins the parts of a reference with dots.
 func dotted(ref ast.Ref) string {
 	parts := []string{string(headOf(ref))}
 	for _, t := range ref[1:] {
@@ -110,8 +107,8 @@ func located(ref ast.Ref, at *ast.Location) ast.Ref {
 	return ref
 }
 
-// callsIn returns the terms of each call in a module: the operator first. What
-// a "with" replaces, and by what, are calls without operands.
+// callsIn returns the terms of each call in a module, operator first. The target and the value of a "with"
+// count as calls without operands.
 func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 	ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
@@ -133,8 +130,7 @@ func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 	return calls
 }
 
-// declaredIn returns the names that rules and imports of the modules of one
-// package declare.
+// declaredIn returns the names that the rules and imports of a package declare.
 func declaredIn(modules map[string]*ast.Module, pkg *ast.Package) map[string]bool {
 	declared := map[string]bool{}
 	for _, m := range modules {
@@ -151,8 +147,7 @@ func declaredIn(modules map[string]*ast.Module, pkg *ast.Package) map[string]boo
 	return declared
 }
 
-// checkPattern refuses a pattern, written out in a call of the library, that could
-// only fail when it is asked.
+// checkPattern refuses a literal pattern that would fail at every evaluation.
 func checkPattern(call []*ast.Term, m *ast.Module) policy.FileError {
 	operator, ok := call[0].Value.(ast.Ref)
 	if !ok || len(call) < 3 {
@@ -175,8 +170,7 @@ func checkPattern(call []*ast.Term, m *ast.Module) policy.FileError {
 	return policy.FileError{problemAt(call[2].Location, err.Error())}
 }
 
-// libraryName returns the short name of a function of the library, by its full
-// reference or through an import.
+// libraryName returns the short name of a library function from its full reference or through an import.
 func libraryName(operator ast.Ref, m *ast.Module) string {
 	for _, i := range m.Imports {
 		path, ok := i.Path.Value.(ast.Ref)

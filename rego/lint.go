@@ -2,22 +2,21 @@ package rego
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"regexp/syntax"
 	"slices"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/egressd/egressd/policy"
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Lint returns what a policy may say and hardly means: conditions on a host that
-// hold for hosts of other people too, negated ones that a request can do without,
-// comparisons with a query that is not decoded, and answers that allow nothing. It reads modules as they are written, tests left out, and leaves what is
-// no Rego to [Load].
+// Lint returns likely mistakes in a policy: host conditions that also hold for foreign hosts, negations
+// that a request can bypass, comparisons with an encoded query, and answers that allow nothing. It reads
+// modules as written, without tests. Syntax errors are left to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
-	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, shape: &envoyShape} // which has the older syntax read
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, shape: &envoyShape} // this shape also allows the older syntax
 	for _, s := range sources {
 		set.add(s)
 	}
@@ -37,16 +36,16 @@ func Lint(sources []Source) (found []policy.Problem) {
 	return found
 }
 
-// A linter looks at the calls of one module.
+// A linter examines one module.
 type linter struct {
 	hosts     map[ast.Var]bool // variables that hold a host
-	addresses map[ast.Var]bool // variables that hold one address of the destination
+	addresses map[ast.Var]bool // variables that hold an address of the destination
 	queries   map[ast.Var]bool // variables that hold the query of the request
 	data      *sourceSet
 	found     []policy.Problem
 
-	// asks are the rules and functions that ask where a host lies: what it is, by
-	// the arguments of a call.
+	// asks are the rules and functions that test in which network a host lies. The function returns the
+	// tested term from the arguments of a call.
 	asks map[string]func(arguments []*ast.Term) *ast.Term
 }
 
@@ -73,7 +72,7 @@ func (l *linter) call(call []*ast.Term) {
 	}
 }
 
-// pattern looks at a regular expression that a host has to match.
+// pattern checks a regular expression that a host must match.
 func (l *linter) pattern(t *ast.Term) {
 	text, ok := t.Value.(ast.String)
 	if !ok {
@@ -96,12 +95,12 @@ func (l *linter) say(at *ast.Term, message string) {
 	l.found = append(l.found, problemAt(at.Location, message))
 }
 
-// begins reports whether every match of an expression begins where the text does.
+// begins reports whether every match begins at the start of the text.
 func begins(e *syntax.Regexp) bool {
 	return anchored(e, syntax.OpBeginText, func(parts []*syntax.Regexp) *syntax.Regexp { return parts[0] })
 }
 
-// ends reports whether every match of an expression ends where the text does.
+// ends reports whether every match ends at the end of the text.
 func ends(e *syntax.Regexp) bool {
 	return anchored(e, syntax.OpEndText, func(parts []*syntax.Regexp) *syntax.Regexp { return parts[len(parts)-1] })
 }
@@ -119,8 +118,8 @@ func anchored(e *syntax.Regexp, anchor syntax.Op, side func([]*syntax.Regexp) *s
 	return false
 }
 
-// isHost reports whether a term holds a host: a field of the input that does, a
-// variable that was given one, or a call that only changes its case.
+// isHost reports whether a term holds a host: an input field, a variable that was assigned one, or a call
+// that only changes its case.
 func (l *linter) isHost(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.Ref:
@@ -138,7 +137,7 @@ func isHostField(ref ast.Ref) bool {
 	return slices.Contains([]string{"input.destination.host", "input.destination.registrable", "input.tls.sni", "input.dns.name"}, dotted(ref))
 }
 
-// hostVariables returns the variables that are given a host somewhere in a module.
+// hostVariables returns the variables of a module that are assigned a host.
 func hostVariables(m *ast.Module) map[ast.Var]bool {
 	l := linter{hosts: map[ast.Var]bool{}}
 	ast.WalkExprs(m, func(x *ast.Expr) bool {
@@ -156,4 +155,171 @@ func hostVariables(m *ast.Module) map[ast.Var]bool {
 		}
 	}
 	return l.hosts
+}
+
+// compared finds upper-case text compared with a host. Hosts are in lower case, so such a comparison never
+// holds.
+func (l *linter) compared(operator string, operands []*ast.Term) {
+	if len(operands) < 2 {
+		return
+	}
+	a, b := operands[0], operands[1]
+	switch operator {
+	case "eq", "equal", "neq":
+		if l.isHost(b) {
+			a, b = b, a
+		}
+		fallthrough
+	case "startswith", "endswith", "contains":
+		if l.isHost(a) && !(isUpper(b) && !isField(a)) {
+			l.lowerCase(b)
+		}
+	case "internal.member_2":
+		if l.isHost(a) && isField(a) {
+			l.lowerCaseIn(b)
+		}
+	}
+}
+
+// isField reports whether a term is a host field of the input. A value computed from it may have upper
+// case.
+func isField(t *ast.Term) bool {
+	ref, ok := t.Value.(ast.Ref)
+	return ok && isHostField(ref)
+}
+
+func isUpper(t *ast.Term) bool {
+	text, ok := t.Value.(ast.String)
+	return ok && strings.ToUpper(string(text)) == string(text)
+}
+
+func (l *linter) lowerCase(t *ast.Term) {
+	text, ok := t.Value.(ast.String)
+	if lower := strings.ToLower(string(text)); ok && lower != string(text) {
+		l.say(t, fmt.Sprintf("hosts are in lower case, so this is never one of them; write %q", clip(lower, maxRuleBytes)))
+	}
+}
+
+// lowerCaseIn checks a literal list or a list of the data.
+func (l *linter) lowerCaseIn(t *ast.Term) {
+	switch list := t.Value.(type) {
+	case ast.Set:
+		list.Foreach(l.lowerCase)
+	case *ast.Array:
+		list.Foreach(l.lowerCase)
+	case ast.Ref:
+		if path := words(list[1:]); list.HasPrefix(ast.DefaultRootRef) && len(path) == len(list)-1 {
+			l.lowerCaseData(t, path)
+		}
+	}
+}
+
+func (l *linter) lowerCaseData(at *ast.Term, path []string) {
+	value, _ := l.data.valueAt(path)
+	list, _ := value.([]any)
+	for _, one := range list {
+		if text, ok := one.(string); ok && strings.ToLower(text) != text {
+			l.say(at, fmt.Sprintf("hosts are in lower case, and the list has %q, which is never one of them; write it in lower case, or ask host.any", clip(text, maxRuleBytes)))
+			return
+		}
+	}
+}
+
+// comparisons are the calls that compare text without decoding it.
+var comparisons = []string{
+	"eq", "equal", "neq", "contains", "startswith", "endswith", "regex.match", "glob.match", "internal.member_2",
+	"indexof", "split", "strings.any_prefix_match", "strings.any_suffix_match",
+}
+
+// query finds comparisons with the encoded query.
+func (l *linter) query(operator string, operands []*ast.Term) {
+	if !slices.Contains(comparisons, operator) {
+		return
+	}
+	for i, t := range operands {
+		other := operands[(i+1)%len(operands)]
+		if !l.isQuery(t) || operator == "eq" && isVariable(other) || other.Value.Compare(ast.String("")) == 0 {
+			continue // eq may be an assignment
+		}
+		l.say(t, "the query is as the client wrote it, where %61dmin stands for admin; compare what urlquery.decode_object(input.http.query) returns")
+		return
+	}
+}
+
+// isQuery reports whether a term is the query of the request, or the query in another case.
+func (l *linter) isQuery(t *ast.Term) bool {
+	switch v := t.Value.(type) {
+	case ast.Ref:
+		return dotted(v) == "input.http.query"
+	case ast.Var:
+		return l.queries[v]
+	case ast.Call:
+		operator, ok := v[0].Value.(ast.Ref)
+		return ok && len(v) == 2 && slices.Contains([]string{"lower", "upper"}, dotted(operator)) && l.isQuery(v[1])
+	}
+	return false
+}
+
+func isVariable(t *ast.Term) bool {
+	_, ok := t.Value.(ast.Var)
+	return ok
+}
+
+// queryVariables returns the variables of a module that are assigned the query.
+func queryVariables(m *ast.Module) map[ast.Var]bool {
+	l := linter{queries: map[ast.Var]bool{}}
+	ast.WalkExprs(m, func(x *ast.Expr) bool {
+		if x.IsAssignment() || x.IsEquality() {
+			if v, ok := x.Operand(0).Value.(ast.Var); ok && l.isQuery(x.Operand(1)) {
+				l.queries[v] = true
+			}
+		}
+		return false
+	})
+	return l.queries
+}
+
+// answers checks the answers of policies for Envoy and AuthBridge. An object without the key "allowed" or
+// with a key that changes the request is an error at each request.
+func (l *linter) answers(m *ast.Module) {
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		for _, r := range m.Rules {
+			rule := dotted(m.Package.Path) + "." + dotted(r.Head.Ref())
+			if s := shapes[name]; slices.Contains(s.decisions, strings.TrimPrefix(rule, "data.")) {
+				for ; r != nil; r = r.Else {
+					l.answer(s, r)
+				}
+			}
+		}
+	}
+}
+
+// answer checks the literal object that a rule returns.
+func (l *linter) answer(s *shape, r *ast.Rule) {
+	t := r.Head.Value
+	if v, ok := t.Value.(ast.Var); ok {
+		ast.WalkExprs(r.Body, func(x *ast.Expr) bool {
+			if (x.IsAssignment() || x.IsEquality()) && x.Operand(0).Value.Compare(v) == 0 {
+				t = x.Operand(1)
+			}
+			return false
+		})
+	}
+	object, ok := t.Value.(ast.Object)
+	if !ok {
+		return
+	}
+	allows := object.Get(ast.StringTerm(s.allows))
+	if allows == nil {
+		l.say(t, fmt.Sprintf("this answer has no %q, so it denies every request; write {%q: true}, or true", s.allows, s.allows))
+		return
+	}
+	if allows.Value.Compare(ast.Boolean(false)) == 0 {
+		return
+	}
+	for _, key := range s.changes {
+		if member := object.Get(ast.StringTerm(key)); member != nil && (width(member) > 0 || !isCollection(member)) {
+			l.say(t, fmt.Sprintf("this answer changes the request by %q, which egressd does not do, so it denies every request; leave that out", key))
+		}
+	}
 }

@@ -6,19 +6,17 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"github.com/egressd/egressd/policy"
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A hostList is a list of patterns in the shape in which it is asked: the time
-// that takes does not grow with the list.
+// A hostList is a compiled list of host patterns. The lookup time does not depend on its length.
 type hostList struct {
 	everything bool
 	exact      map[string]struct{}
 	below      map[string]struct{}
 	prefixes   map[netip.Prefix]struct{}
-	lengths    [129]bool // of the prefixes
+	lengths    [129]bool // prefix lengths in use
 }
 
 func compileList(values ast.Value) (*hostList, error) {
@@ -73,8 +71,7 @@ func (l *hostList) addPrefix(text string) error {
 	return nil
 }
 
-// has reports whether a pattern of the list holds the host. What is no host is in
-// no list.
+// has reports whether a pattern covers the host. No list has an invalid host.
 func (l *hostList) has(host string) bool {
 	name, addr, err := policy.ParseHost(host)
 	switch {
@@ -113,24 +110,24 @@ func (l *hostList) hasAddr(addr netip.Addr) bool {
 }
 
 const (
-	// worthKeeping is how long a list has to be for its compiled form to be kept.
-	worthKeeping = 4
+	// minCached is the minimum length of a list to cache its compiled form.
+	minCached = 4
 
-	// maxLists is how many compiled lists are kept. A policy has few; lists that an
-	// evaluation makes anew each time push each other out.
+	// maxLists is the maximum number of cached lists. A policy has few lists, but an evaluation may create
+	// new ones each time.
 	maxLists = 64
 )
 
-// compiledLists keeps the compiled form of the lists of a policy.
+// compiledLists caches the compiled lists of a policy.
 type compiledLists struct {
-	hosts keptLists[*hostList]
-	paths keptLists[*pathList]
+	hosts listCache[*hostList]
+	paths listCache[*pathList]
 }
 
 func newCompiledLists() *compiledLists {
 	return &compiledLists{
-		hosts: keptLists[*hostList]{compile: compileList, lists: map[ast.Value]*hostList{}},
-		paths: keptLists[*pathList]{compile: compilePaths, lists: map[ast.Value]*pathList{}},
+		hosts: listCache[*hostList]{compile: compileList, lists: map[ast.Value]*hostList{}},
+		paths: listCache[*pathList]{compile: compilePaths, lists: map[ast.Value]*pathList{}},
 	}
 }
 
@@ -146,17 +143,16 @@ func (c *compiledLists) hostAny(operands []*ast.Term) (ast.Value, error) {
 	return ast.Boolean(l.has(host)), nil
 }
 
-// keptLists keeps compiled lists. A value of Rego never changes, so that its identity
-// is enough to know it again.
-type keptLists[L any] struct {
+// A listCache caches compiled lists by identity, since Rego values never change.
+type listCache[L any] struct {
 	compile func(ast.Value) (L, error)
 
 	mu    sync.RWMutex // guards lists
 	lists map[ast.Value]L
 }
 
-func (k *keptLists[L]) of(list ast.Value) (L, error) {
-	if length(list) < worthKeeping {
+func (k *listCache[L]) of(list ast.Value) (L, error) {
+	if length(list) < minCached {
 		return k.compile(list)
 	}
 	k.mu.RLock()
@@ -186,4 +182,64 @@ func length(list ast.Value) int {
 		return list.Len()
 	}
 	return 0
+}
+
+// A pathList is a list of path patterns by their leading literal segments. A path is compared only with
+// patterns that share its beginning.
+type pathList struct {
+	under map[string][]string
+}
+
+// compilePaths compiles a list. An invalid pattern is always an error.
+func compilePaths(values ast.Value) (*pathList, error) {
+	patterns, err := each(ast.NewTerm(values), text)
+	if err != nil {
+		return nil, err
+	}
+	l := &pathList{under: make(map[string][]string, len(patterns))}
+	for _, pattern := range patterns {
+		if _, err := policy.PathMatches("/", pattern); err != nil {
+			return nil, err
+		}
+		begin := literalBegin(pattern)
+		l.under[begin] = append(l.under[begin], pattern)
+	}
+	return l, nil
+}
+
+// literalBegin returns the segments of a pattern before the first "*".
+func literalBegin(pattern string) string {
+	star := strings.IndexByte(pattern, '*')
+	if star < 0 {
+		return pattern
+	}
+	return pattern[:strings.LastIndexByte(pattern[:star], '/')]
+}
+
+func (l *pathList) has(path string) (held bool, err error) {
+	for end := 0; end <= len(path); end++ {
+		if end < len(path) && path[end] != '/' {
+			continue
+		}
+		for _, pattern := range l.under[path[:end]] {
+			if held, err = policy.PathMatches(path, pattern); held || err != nil {
+				return held, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// pathAny reports whether one of the patterns matches.
+func (c *compiledLists) pathAny(operands []*ast.Term) (ast.Value, error) {
+	path, err := text(operands[0])
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.paths.of(operands[1].Value)
+	if err != nil {
+		return nil, err
+	}
+	held, err := l.has(path)
+	return ast.Boolean(held), err
 }

@@ -34,7 +34,7 @@ func TestAListIsCompiledOnce(t *testing.T) {
 		t.Errorf("another list is taken for the same: %v", err)
 	}
 	for range 10 * maxLists {
-		if _, err := c.of(listTerm(worthKeeping)); err != nil {
+		if _, err := c.of(listTerm(minCached)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,3 +1,12 @@
+// Package rego evaluates policies written in Rego. Only this package and its subpackages import OPA, and
+// they export no OPA type.
+//
+// A policy is sealed: it sees only its input and its data. It cannot access the network, the environment
+// or random numbers. A field that does not exist is an error at load time. Each evaluation has a deadline.
+// A failure, a conflict or a malformed answer is an error, which [policy.Policy] counts as a denial.
+//
+//	e, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: text}}, rego.Options{Layer: policy.Organisation})
+//	d, err := e.Evaluate(ctx, &request)
 package rego
 
 import (
@@ -18,48 +27,43 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A Source is one file of a policy. The end of its name says what it is: a
-// module (.rego), data (.json, .yaml, .yml), or the tests of a module
-// (_test.rego), which are not loaded.
+// A Source is a file of a policy. Its name determines its kind: a module (.rego), data (.json, .yaml,
+// .yml), or tests (_test.rego), which are not loaded.
 type Source struct {
 	Name string
 	Text []byte
 }
 
-// Options say how a policy is asked. The zero value asks "package egress".
+// Options configure the evaluation. The zero value evaluates "package egress".
 type Options struct {
-	// Package is the package whose sets decide: "egress", or "egress.NAME" for
-	// a sandbox or a project. Empty: "egress".
+	// Package is the package with the deciding sets: "egress", or "egress.NAME" for a sandbox or project.
+	// The default is "egress".
 	Package string
 
-	// Input is the shape of the input that the policy is written for: "egressd",
-	// "envoy" or "authbridge". Empty: "egressd". Another one than egressd's has a
-	// package of its own, and Package is not looked at.
+	// Input is the form of the input: "egressd", "envoy" or "authbridge". The default is "egressd". The
+	// other forms have their own package, so Package is ignored.
 	Input string
 
-	// Layer says who wrote the policy.
+	// Layer is the author of the policy.
 	Layer policy.Layer
 
-	// Sandboxes are the names of sandboxes that the same files may speak to, each in
-	// its package egress.NAME: see [Evaluator.Sandbox]. Only for package egress.
+	// Sandboxes are names of sandboxes that may have a package egress.NAME in the same files, see
+	// [Evaluator.Sandbox]. They apply only to package egress.
 	Sandboxes []string
 
-	// Bare has a member of allow be its rule and its reason alone: one that gives
-	// more (ech, tls, upgrade, inject) is an error.
+	// Bare refuses members of allow that give permissions: ech, tls, upgrade or inject.
 	Bare bool
 
-	// Deadline bounds one evaluation. What it ends is tried once more, and what is
-	// too slow twice denies. Zero: 50 ms. It is
-	// looked at between the steps of an evaluation: a single built-in call is not
-	// interrupted, so the built-ins that could make much out of little are bounded
-	// by the size of what they make.
+	// Deadline bounds one evaluation; the default is 50 ms. An evaluation that exceeds it is repeated
+	// once, and then denies. The deadline is checked between steps and does not interrupt a built-in.
+	// Built-ins that can produce large results are therefore bounded by size.
 	Deadline time.Duration
 
-	// Injections are the credentials that the policy may name by "inject". Where it
-	// is nil they are not known, and no name is checked; an empty list has none.
+	// Injections are the credentials that "inject" may name. If it is nil, names are not checked; an empty
+	// list allows none.
 	Injections []policy.Injection
 
-	// Cached is how many verdicts are kept, at most. Zero: 8192; negative: none.
+	// Cached is the maximum number of cached decisions. Zero means 8192, a negative number none.
 	Cached int
 }
 
@@ -67,55 +71,53 @@ const (
 	defaultDeadline = 50 * time.Millisecond
 	defaultCached   = 8192
 
-	// maxSourceBytes bounds all files of a policy together.
+	// maxSourceBytes bounds the total size of a policy's files.
 	maxSourceBytes = 64 << 20
 )
 
-// An Evaluator is a compiled policy. It is immutable but for its caches, and safe
-// for concurrent use.
+// An Evaluator is a compiled policy. It is immutable except for caches, and safe for concurrent use.
 type Evaluator struct {
 	layer      policy.Layer
 	pkg        string
-	asks       string // which of the questions to the files: a package, or ceilingName
+	query      string // name of the query: a package, or ceilingName
 	bare       bool
 	deadline   time.Duration
-	growth     uint64             // of the heap, for one evaluation
-	injections []policy.Injection // nil: not known
+	growth     uint64             // maximum heap growth during an evaluation
+	injections []policy.Injection // nil if unknown
 
-	whole   *compiled // for requests of which everything is known
-	reads   fields    // what of the input any of the sets could read
+	whole   *compiled // for requests without unknown fields
+	reads   fields    // input fields that the sets may read
 	natives map[string]*topdown.Builtin
 	cache   *verdictCache
-	others  map[string]*Evaluator // the further questions to the same files
+	others  map[string]*Evaluator // evaluators of the other queries to the same files
 
 	mayInject bool
 	looks     bool     // see LooksAtRequests
 	ports     []uint16 // see Probe
 
-	foreign *shape // the input that the policy is written for; nil for egressd's
+	foreign *shape // form of the input; nil for egressd's own
 
-	turns *turns.Turns // of evaluations, those of other policies too
-	pool  *pool        // for looking ahead; nil where the policy never has to
+	turns *turns.Turns // limits the evaluations of all policies
+	pool  *pool        // for partial evaluation; nil if the policy never needs it
 }
 
-// compiled is the modules and the data of a policy, and the questions to them.
+// A compiled holds the modules and data of a policy, and the queries to them.
 type compiled struct {
-	compiler  *ast.Compiler
-	store     storage.Store
-	txn       storage.Transaction  // a read that is never ended: the store is never written
-	questions map[string]*question // those to which the files have an answer
+	compiler *ast.Compiler
+	store    storage.Store
+	txn      storage.Transaction       // a read transaction that never ends; the store is never written
+	queries  map[string]*compiledQuery // queries with at least one rule
 }
 
-// An entry is one of the sets that decide.
+// An entry is a deciding set.
 type entry struct {
 	verdict policy.Verdict
 	name    ast.Var
-	members ast.Body // a query for the members, in the variable "member"
+	members ast.Body // query for the members, in the variable "member"
 }
 
-// Load compiles the modules together with the library, without writing or opening
-// anything. The error is a [policy.FileError], which names the place of every
-// problem that could be found.
+// Load compiles the modules together with the library. It opens no file. The error is a [policy.FileError]
+// with the position of each problem.
 func Load(sources []Source, o Options) (*Evaluator, error) {
 	s, err := shapeFor(o.Input)
 	switch {
@@ -130,7 +132,7 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked, err := o.questions()
+	asked, err := o.queries()
 	if err != nil {
 		return nil, err
 	}
@@ -151,21 +153,21 @@ func Load(sources []Source, o Options) (*Evaluator, error) {
 	e.looks = reads&readsHTTP != 0 || e.mayInject
 	if reads&mayBePending != 0 || e.mayInject {
 		more := func() (*compiled, error) { return set.compile(asked) }
-		if e.pool, err = newPool(copies(set.weigh(sources)), more); err != nil {
+		if e.pool, err = newPool(copies(set.size), more); err != nil {
 			return nil, err
 		}
 	}
-	e.share(o.Cached)
+	e.split(o.Cached)
 	return e, nil
 }
 
-// newEvaluator makes one that has no policy yet.
+// newEvaluator returns an evaluator without a policy.
 func newEvaluator(o Options) *Evaluator {
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
 	}
 	return &Evaluator{
-		layer: o.Layer, pkg: o.Package, asks: o.Package, bare: o.Bare,
+		layer: o.Layer, pkg: o.Package, query: o.Package, bare: o.Bare,
 		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),
@@ -173,9 +175,9 @@ func newEvaluator(o Options) *Evaluator {
 	}
 }
 
-// compile makes a copy of the policy that shares no term with any other.
-func (set *sourceSet) compile(asked []asking) (c *compiled, err error) {
-	c = &compiled{questions: map[string]*question{}}
+// compile returns a copy of the policy that shares no term with other copies.
+func (set *sourceSet) compile(asked []querySpec) (c *compiled, err error) {
+	c = &compiled{queries: map[string]*compiledQuery{}}
 	if c.compiler, err = set.check(); err != nil {
 		return nil, err
 	}
@@ -195,8 +197,7 @@ func (set *sourceSet) compile(asked []asking) (c *compiled, err error) {
 	return c, nil
 }
 
-// packageRef turns "egress.NAME" into data.egress.NAME. NAME is one word, whatever
-// characters it has.
+// packageRef converts "egress.NAME" to data.egress.NAME. NAME is one key and may contain any character.
 func packageRef(name string) (ast.Ref, error) {
 	root, rest, below := strings.Cut(name, ".")
 	if root != "egress" || below && rest == "" {
@@ -209,8 +210,7 @@ func packageRef(name string) (ast.Ref, error) {
 	return ref, nil
 }
 
-// notSets returns a problem for each rule that gives a set a value instead of a
-// member.
+// notSets returns a problem for each rule that assigns a set instead of adding a member.
 func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 	for _, r := range rules {
 		if r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
@@ -220,24 +220,24 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 	return problems
 }
 
-// A sourceSet is a policy that was read.
+// A sourceSet holds the parsed files of a policy.
 type sourceSet struct {
 	modules map[string]*ast.Module
 	data    map[string]any
-	tests   bool   // with the modules that hold tests
-	shape   *shape // of the input; nil for egressd's
+	size    int    // of the files in bytes
+	tests   bool   // include test modules
+	shape   *shape // form of the input; nil for egressd's own
 }
 
 func parse(sources []Source, tests bool) (sourceSet, error) { return parseFor(nil, sources, tests) }
 
-// parseFor reads a policy that is written for another input, or for egressd's where
-// s is nil. Only the latter may call the library without an import.
+// parseFor parses a policy for the input form s, or for egressd's own if s is nil. Only the latter may
+// call the library without an import.
 func parseFor(s *shape, sources []Source, tests bool) (sourceSet, error) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests, shape: s}
 	var problems policy.FileError
-	size := 0
 	for _, s := range sources {
-		if size += len(s.Text); size > maxSourceBytes {
+		if set.size += len(s.Text); set.size > maxSourceBytes {
 			return set, fmt.Errorf("the files of the policy are larger than %d MiB together", maxSourceBytes>>20)
 		}
 		problems = append(problems, set.add(s)...)
@@ -292,8 +292,7 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	return nil
 }
 
-// parseModule reads a module, and one that was written for another gate in the older
-// syntax too, if that is what it is in.
+// parseModule parses a module. A module for another gate may use the older syntax.
 func (set *sourceSet) parseModule(s Source) (*ast.Module, error) {
 	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
 	if err != nil && set.shape != nil {
@@ -312,8 +311,7 @@ func rootOf(pkg ast.Ref) string {
 	return string(root)
 }
 
-// check type-checks the modules against the schema of the input. The compiler
-// works on a copy of them.
+// check compiles a copy of the modules and checks types against the schema of the input.
 func (set *sourceSet) check() (*ast.Compiler, error) {
 	c, err := set.compiler()
 	if err != nil {
@@ -325,14 +323,14 @@ func (set *sourceSet) check() (*ast.Compiler, error) {
 	return c, nil
 }
 
-// compiler returns one that has compiled nothing yet.
+// compiler returns a new compiler.
 func (set *sourceSet) compiler() (*ast.Compiler, error) {
 	schemas, err := inputSchema(set.shape)
 	if err != nil {
 		return nil, err
 	}
 	return ast.NewCompiler().
-		WithStrict(set.shape == nil). // policies for other gates were seldom held to it
+		WithStrict(set.shape == nil). // policies for other gates rarely pass strict checks
 		WithCapabilities(withNatives(sealed())).
 		WithSchemas(schemas).
 		WithPathConflictsCheck(set.hasData).
@@ -358,8 +356,7 @@ func problemAt(at *ast.Location, text string) policy.Problem {
 	return policy.Problem{File: at.File, Line: max(at.Row, 1), Column: max(at.Col, 1), Message: text}
 }
 
-// message is what OPA says and its details, on one line, without the drawing of
-// what is wrong.
+// message returns OPA's message and details on one line, without markers.
 func message(err *ast.Error) string {
 	text := err.Message
 	if err.Details == nil {
@@ -373,5 +370,5 @@ func message(err *ast.Error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// background is for calls of OPA that want a context and never wait.
+// background is a context for OPA calls that never block.
 func background() context.Context { return context.Background() }

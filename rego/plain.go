@@ -12,11 +12,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Plain returns, by file name, what a policy needs beside its files where another
-// tool than egressd reads them: the library in plain Rego, the names by which the
-// policy calls it without an import, as host.any, for each of its packages, the
-// schema of the input, and what egressd keeps of the language. The last two are no
-// Rego, and end so that no tool takes them for data.
+// Plain returns the files that other tools need besides the policy, by name: the library in plain Rego,
+// its short names such as host.any for each package that uses them, the schema of the input, and the
+// capabilities. The last two have extensions that no tool reads as data.
 func Plain(sources []Source) (map[string][]byte, error) {
 	files := map[string][]byte{"input.schema": InputSchema()}
 	library, err := Library()
@@ -40,8 +38,7 @@ func Plain(sources []Source) (map[string][]byte, error) {
 	return files, nil
 }
 
-// shortNames returns, by package, the names before the point by which modules call
-// the library without an import.
+// shortNames returns, by package, the prefixes of library functions that modules call without an import.
 func shortNames(sources []Source) (map[string]map[string]bool, error) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: true}
 	for _, s := range sources {
@@ -77,7 +74,7 @@ func callsClock(m *ast.Module) bool {
 	})
 }
 
-// fileWord is a package as a part of a file's name.
+// fileWord returns a package name as part of a file name.
 func fileWord(pkg string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
@@ -87,12 +84,11 @@ func fileWord(pkg string) string {
 	}, strings.TrimPrefix(pkg, "package "))
 }
 
-// builtinsPackage is where plain Rego finds built-ins whose names a package gives to
-// the library.
+// builtinsPackage holds built-ins whose names a package gives to the library.
 const builtinsPackage = "egressd.builtins"
 
-// shortModule gives a package the functions of the library by their short names, and
-// the built-ins that these would hide.
+// shortModule returns a module that defines the short names of the library in a package, and the built-ins
+// that these names hide.
 func shortModule(pkg string, heads map[string]bool) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by egressd policy library, for tools other than egressd: the library by\n# the names that it has there without an import.\n%s\n", pkg)
@@ -121,8 +117,8 @@ func passedOn() []byte {
 	return b.Bytes()
 }
 
-// hiddenBuiltins are those that begin as functions of the library do. A function
-// without an argument cannot be written in Rego.
+// hiddenBuiltins are the built-ins with the prefix of a library function. Rego cannot define a function
+// without arguments.
 func hiddenBuiltins() (all []*ast.Builtin) {
 	for _, b := range sealed().Builtins {
 		head, _, dotted := strings.Cut(b.Name, ".")
@@ -143,10 +139,10 @@ func parameters(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// libraryArity is how many arguments a function of the library takes.
+// libraryArity returns the number of arguments of a library function.
 func libraryArity(name string) int { return len(libraryDeclaration(name).FuncArgs().Args) }
 
-// libraryDeclaration is the type of a function of the library.
+// libraryDeclaration returns the type of a library function.
 func libraryDeclaration(name string) *types.Function {
 	if n, ok := natives(newCompiledLists())[strings.TrimPrefix(libraryFunctions[name], "egressd.")]; ok {
 		return types.NewFunction(n.arguments, n.result)
@@ -155,9 +151,8 @@ func libraryDeclaration(name string) *types.Function {
 	return types.NewFunction(slices.Repeat([]types.Type{types.A}, arguments), types.B)
 }
 
-// plainCapabilities is what egressd keeps of the language, and the library by its
-// short names as built-ins, so that "opa check" and "opa build" know them without the
-// library's files.
+// plainCapabilities returns the capabilities with the library's short names as built-ins, so that "opa
+// check" and "opa build" accept them without the library's files.
 func plainCapabilities() ([]byte, error) {
 	c := sealed()
 	for _, name := range slices.Sorted(maps.Keys(libraryFunctions)) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -137,22 +136,10 @@ func TestACopyThatCannotBeMadeTakesNoTurn(t *testing.T) {
 	}
 }
 
-func TestALargePolicyHasFewerCopies(t *testing.T) {
-	set := sourceSet{}
-	for _, row := range []struct {
-		name string
-		size int
-		want int
-	}{
-		{"egress.rego", 1000, parallel()},
-		{"hosts.json", 1 << 20, parallel()},
-		{"egress.rego", 8 << 20, 1},
-		{"hosts.json", 16 << 20, 1},
-		{"egress_test.rego", 64 << 20, parallel()},
-	} {
-		weight := set.weigh([]Source{{Name: row.name, Text: []byte(strings.Repeat("x", row.size))}})
-		if got := copies(weight); got != row.want {
-			t.Errorf("%s with %d bytes: %d copies, want %d", row.name, row.size, got, row.want)
+func TestALargePolicyHasOneCopy(t *testing.T) {
+	for size, want := range map[int]int{0: parallel(), 1000: parallel(), 1 << 20: parallel(), 1<<20 + 1: 1} {
+		if got := copies(size); got != want {
+			t.Errorf("%d bytes: %d copies, want %d", size, got, want)
 		}
 	}
 }
@@ -195,7 +182,7 @@ func TestPoliciesShareTheirTurns(t *testing.T) {
 			evaluations.Give()
 		}
 	}()
-	if want := max(1, min(runtime.GOMAXPROCS(0)-1, most)); taken != want {
+	if want := max(1, min(runtime.GOMAXPROCS(0)-1, maxParallel)); taken != want {
 		t.Errorf("%d evaluations run at once, want %d", taken, want)
 	}
 	for _, http := range []*policy.HTTPRequest{nil, {Method: "GET", Path: "/"}} {

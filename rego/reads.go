@@ -1,15 +1,18 @@
 package rego
 
 import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
-
-	"github.com/egressd/egressd/policy"
 )
 
-// fields is a set of fields of the input.
+// A fields is a set of input fields.
 type fields uint32
 
 const (
@@ -50,7 +53,7 @@ const (
 	readsResolved    = readsAddresses | readsAddressClass
 )
 
-// fieldPaths is in the order of the bits.
+// fieldPaths are in the order of the bits.
 var fieldPaths = [...]string{
 	"version", "stage", "sandbox.name", "sandbox.kind", "sandbox.labels", "via",
 	"destination.host", "destination.port", "destination.addresses", "destination.address_class", "destination.registrable",
@@ -60,13 +63,11 @@ var fieldPaths = [...]string{
 	"usage",
 }
 
-// LooksAtRequests reports whether the policy may have to see HTTP requests: its sets
-// read some part of them, or may say "inject". It speaks for all questions to the same
-// files.
+// LooksAtRequests reports whether the policy may need to see HTTP requests, because a set reads part of
+// them or may say "inject". It covers all queries to the files.
 func (e *Evaluator) LooksAtRequests() bool { return e.looks }
 
-// mayInject reports whether a rule of the user's, or the data, holds the word
-// "inject".
+// mayInject reports whether a rule or the data contains the string "inject".
 func (set *sourceSet) mayInject() (found bool) {
 	visit := func(t *ast.Term) bool {
 		found = found || t.Value.Compare(ast.String("inject")) == 0
@@ -81,25 +82,24 @@ func (set *sourceSet) mayInject() (found bool) {
 	return found
 }
 
-// allReads returns what the sets of all questions could read.
+// allReads returns the fields that all queries may read.
 func (c *compiled) allReads() (reads fields) {
-	for name := range c.questions {
+	for name := range c.queries {
 		reads |= c.reads(name)
 	}
 	return reads
 }
 
-// reads returns what the sets of a question, and the rules that they lead to, could
-// read.
+// reads returns the fields that the sets of a query and their dependencies may read.
 func (c *compiled) reads(name string) fields {
 	reads := c.readsBy(name, fieldsIn)
 	if reads&readsStage != 0 {
-		reads |= readsMethod // a rule about the stage "http" is one about requests
+		reads |= readsMethod // a rule about the stage "http" concerns requests
 	}
 	return reads
 }
 
-// readsBy is reads, of an input of which in knows the fields.
+// readsBy is like reads; the function in returns the fields of a rule.
 func (c *compiled) readsBy(name string, in func(any) fields) (reads fields) {
 	seen := map[util.T]bool{}
 	var visit func(rule util.T)
@@ -113,14 +113,13 @@ func (c *compiled) readsBy(name string, in func(any) fields) (reads fields) {
 			visit(next)
 		}
 	}
-	for _, r := range c.questions[name].rules {
+	for _, r := range c.queries[name].rules {
 		visit(r)
 	}
 	return reads
 }
 
-// fieldsIn returns the fields that part of a module names. The clock counts as
-// the field time.
+// fieldsIn returns the fields that x names. The clock counts as the field time.
 func fieldsIn(x any) (reads fields) {
 	ast.WalkRefs(x, func(ref ast.Ref) bool {
 		switch {
@@ -134,8 +133,7 @@ func fieldsIn(x any) (reads fields) {
 	return reads
 }
 
-// fieldsAt returns the fields at a path, below it or around it. What is not
-// constant could be any of them.
+// fieldsAt returns the fields at, below and above a path. A variable part can be any field.
 func fieldsAt(ref ast.Ref) (reads fields) {
 	var path strings.Builder
 	for _, t := range ref {
@@ -154,11 +152,11 @@ func fieldsAt(ref ast.Ref) (reads fields) {
 	return reads
 }
 
-// mayBePending are the fields that are ever unknown.
+// mayBePending are the fields that can be unknown.
 const mayBePending = readsVia | readsPort | readsResolved | readsTLS | readsHTTP | readsProcess
 
-// pending returns what the policy reads and a later stage may still fill in. One
-// that was written for another gate is asked when nothing can.
+// pending returns the fields that the policy reads and a later stage may still set. A policy for another
+// gate is evaluated only with complete input.
 func (e *Evaluator) pending(r *policy.Request) fields {
 	if e.foreign != nil {
 		return 0
@@ -166,17 +164,17 @@ func (e *Evaluator) pending(r *policy.Request) fields {
 	return pending(r) & e.reads
 }
 
-// pending returns the fields that a later stage of the request may still fill
-// in. A policy that reads them is asked what it would say, see [Evaluator.ahead].
+// pending returns the fields that a later stage of the request may still set. A policy that reads them is
+// evaluated partially, see [Evaluator.partial].
 func pending(r *policy.Request) (p fields) {
 	if len(r.Destination.Addrs) == 0 && !r.Destination.Addr.IsValid() {
 		p |= readsResolved
 	}
 	switch {
 	case r.DNS != nil:
-		// A name may be resolved where it may be reached in any way at all.
+		// A name may be resolved if it can be reached in any way.
 		p |= mayBePending &^ readsResolved
-		if r.Destination.Port != 0 { // the one that is tried
+		if r.Destination.Port != 0 { // the port under test
 			p &^= readsPort
 		}
 		return p
@@ -188,3 +186,41 @@ func pending(r *policy.Request) (p fields) {
 	}
 	return p | readsHTTP
 }
+
+// maxPorts is the maximum number of ports that Probe adds, since each costs an evaluation.
+const maxPorts = 128
+
+// Probe adds the numbers in the rules and data of the policy to p.Ports, each with its successor. A name
+// is not resolved if only another port is open, such as one that Rego computes.
+func (e *Evaluator) Probe(_ context.Context, _ *policy.Request, p *policy.Probes) {
+	if e.foreign == nil && e.reads&readsPort != 0 {
+		p.Ports = append(p.Ports, e.ports...)
+	}
+}
+
+// ports returns the numbers of rules, then of data, in the range of ports. Each is followed by its
+// successor.
+func (set *sourceSet) ports() (ports []uint16) {
+	visit := func(t *ast.Term) bool {
+		if n, ok := t.Value.(ast.Number); ok && len(ports) < 2*maxPorts {
+			if port, whole := n.Int(); whole && port > 0 && port < 65535 && !slices.Contains(ports, uint16(port)) {
+				ports = append(ports, uint16(port), uint16(port)+1)
+			}
+		}
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
+		ast.WalkTerms(set.modules[name], visit)
+	}
+	if data, err := ast.InterfaceToValue(set.data); err == nil {
+		ast.WalkTerms(ast.NewTerm(data), visit)
+	}
+	return ports
+}
+
+// errNoUsage prevents a rule about usage from silently not holding.
+var errNoUsage = errors.New("the policy reads input.usage, and nobody has counted it")
+
+// ReadsUsage reports whether the policy may read input.usage. Its decisions are then not cached, and a
+// request without usage is an error.
+func (e *Evaluator) ReadsUsage() bool { return e.reads&readsUsage != 0 }

@@ -11,16 +11,16 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A RuleAt is a rule of one of the three sets, where it is written.
+// A RuleAt is a rule of a deciding set and its position.
 type RuleAt struct {
-	Name    string // the "rule" of its member, where that is written out; else empty
+	Name    string // literal "rule" of its member, or ""
 	Effect  policy.Verdict
-	Package string         // "egress"
-	Place   policy.Problem // where; its message is the first line of the rule
+	Package string         // such as "egress"
+	Place   policy.Problem // position; the message is the first line of the rule
 }
 
-// Rules returns what can decide in the modules of a policy, by file and line. It
-// reads them as they are written, and leaves what is no Rego to [Load].
+// Rules returns the deciding rules of a policy by file and line. It reads modules as written. Syntax
+// errors are left to [Load].
 func Rules(sources []Source) (all []RuleAt) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {
@@ -45,7 +45,7 @@ func Rules(sources []Source) (all []RuleAt) {
 	return all
 }
 
-// effectOf tells the set that a rule adds to.
+// effectOf returns the verdict of the set that a rule adds to.
 func effectOf(r *ast.Rule) (policy.Verdict, bool) {
 	ref := r.Head.Ref()
 	for _, s := range decidingSets {
@@ -56,8 +56,8 @@ func effectOf(r *ast.Rule) (policy.Verdict, bool) {
 	return policy.Deny, false
 }
 
-// writtenName returns the name that a rule gives its member: in its head, or where its
-// body says what the variable in its head is.
+// writtenName returns the literal rule name of a member. It follows a variable in the head to its
+// assignment in the body.
 func writtenName(r *ast.Rule) string {
 	name := literalRule(r.Head.Key)
 	v, ok := r.Head.Key.Value.(ast.Var)

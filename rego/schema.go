@@ -8,8 +8,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// inputVersion is input.version. It grows when a field changes its meaning; new
-// fields do not change it.
+// inputVersion is the value of input.version. It changes when a field changes its meaning. New fields do
+// not change it.
 const inputVersion = 1
 
 //go:embed schema/input.json
@@ -23,8 +23,7 @@ func InputSchema() []byte { return append([]byte(nil), inputSchemaText...) }
 //go:embed schema/envoy.json schema/authbridge.json
 var foreignSchemas embed.FS
 
-// inputSchema returns the schema of a shape, or of egressd's own input where that is
-// nil.
+// inputSchema returns the schema of a shape, or of egressd's own input if s is nil.
 func inputSchema(s *shape) (_ *ast.SchemaSet, err error) {
 	text := inputSchemaText
 	if s != nil {

@@ -1,34 +1,50 @@
 package rego
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/format"
 )
 
-// sealed returns what a policy may use of the language: every built-in but those
-// that reach outside, depend on chance or on a clock that is not the request's, or
-// can run for long without being interrupted.
+// sealed returns the capabilities of a policy. They lack built-ins that reach outside, use random numbers
+// or the system clock, or run for long without interruption.
 func sealed() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(slices.Clone(c.Builtins), func(b *ast.Builtin) bool { return !keeps(b) })
-	c.AllowNet = []string{} // nil would be any host
+	c.AllowNet = []string{} // nil would allow any host
 	return c
 }
 
 func keeps(b *ast.Builtin) bool {
 	switch b.Name {
 	case "time.now_ns":
-		return true // the time of the request, see [Evaluator.ask]
+		return true // returns the time of the request, see [Evaluator.ask]
 	case "http.send", "net.lookup_ip_addr", "opa.runtime", "trace", "rego.parse_module", "providers.aws.sign_req":
 		return false
 	case "crypto.x509.parse_and_verify_certificates", "crypto.x509.parse_and_verify_certificates_with_options":
-		return false // by the clock of the machine
+		return false // uses the system clock
 	case "graph.reachable_paths":
 		return false // takes exponential time in one step
 	case "strings.render_template":
-		return false // a second language, without a deadline
+		return false // a second language without a deadline
 	}
 	return !b.Nondeterministic && !strings.HasPrefix(b.Name, "graphql.")
+}
+
+// Format returns a module in the layout of "opa fmt". The error is a [policy.FileError].
+func Format(s Source) ([]byte, error) {
+	parsing := ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1}
+	text, err := format.SourceWithOpts(s.Name, s.Text, format.Opts{RegoVersion: ast.RegoV1, ParserOptions: &parsing})
+	var problems ast.Errors
+	switch {
+	case errors.As(err, &problems):
+		return nil, problemsOf(s.Name, problems)
+	case err != nil:
+		return nil, policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: err.Error()}}
+	}
+	return text, nil
 }

@@ -15,52 +15,52 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// testTime is how long one test may take.
+// testTime is the maximum time of one test.
 const testTime = 5 * time.Second
 
-// An Outcome says how a test ended.
+// An Outcome is the outcome of a test.
 type Outcome string
 
 const (
 	Pass Outcome = "pass"
 	Fail Outcome = "fail"
-	Skip Outcome = "skip" // its name begins with todo_
+	Skip Outcome = "skip" // the name begins with todo_
 )
 
-// A TestResult is one rule test_NAME.
+// A TestResult is the result of one rule test_NAME.
 type TestResult struct {
-	Name    string // with its package: "egress_test.test_uploads"
+	Name    string // with its package, such as "egress_test.test_uploads"
 	File    string
 	Line    int
 	Outcome Outcome
-	Message string // why it failed
-	Output  string // what it printed
+	Message string // reason of a failure
+	Output  string // of print statements
 }
 
-// A FileCoverage says how much of a module its tests evaluated.
+// A FileCoverage is the share of a module that its tests evaluated.
 type FileCoverage struct {
 	File    string
 	Percent float64
-	Missed  []Lines // what was never evaluated
+	Missed  []Lines // never evaluated
 }
 
-// Lines are lines of a file, from 1; Last is one of them.
+// Lines is an inclusive range of lines, from 1.
 type Lines struct{ First, Last int }
 
-// A TestRun is what came of the tests of a policy.
+// A TestRun holds the results of a policy's tests.
 type TestRun struct {
 	Results  []TestResult   // by file and line
 	Coverage []FileCoverage // by file
 }
 
-// Test runs the tests among sources, under the seal that decides: with the library, the
-// same built-ins, the schema of the input, and failing built-ins as failures. The
-// error is a [policy.FileError] where the files do not compile.
+// Test runs the tests among sources in the same environment as decisions: the library, the built-ins, the
+// input schema, and failing built-ins as failures. The error is a [policy.FileError] if the files do not
+// compile.
 func Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	return Options{}.Test(ctx, sources)
 }
 
-// Test is [Test] of a policy that is written for the input that o names.
+// Test is like the function [Test], for a policy with the input form of o.
 func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	set, err := o.parseTests(sources)
 	if err != nil {
@@ -99,11 +99,10 @@ func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	return run, ctx.Err()
 }
 
-// CheckTests compiles a policy together with its tests, and runs none. The error is
-// that of [Test].
+// CheckTests compiles a policy with its tests without running them. The error is that of [Test].
 func CheckTests(sources []Source) error { return Options{}.CheckTests(sources) }
 
-// CheckTests is [CheckTests] of a policy that is written for the input that o names.
+// CheckTests is like the function [CheckTests], for a policy with the input form of o.
 func (o Options) CheckTests(sources []Source) error {
 	set, err := o.parseTests(sources)
 	if err != nil {
@@ -121,7 +120,7 @@ func (o Options) parseTests(sources []Source) (sourceSet, error) {
 	return parseFor(s, sources, true)
 }
 
-// testBuiltins are the built-ins of egressd in the shape that tests want them.
+// testBuiltins returns egressd's built-ins for the test runner.
 func testBuiltins() (all []*tester.Builtin) {
 	functions := nativeFunctions(newCompiledLists())
 	for _, name := range slices.Sorted(maps.Keys(functions)) {
@@ -161,7 +160,7 @@ func resultOf(r *tester.Result) TestResult {
 	return out
 }
 
-// failing names the cases of a test that failed.
+// failing returns the names of the failed cases of a test.
 func failing(cases tester.SubResultMap, above string) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		one := cases[name]
@@ -174,7 +173,7 @@ func failing(cases tester.SubResultMap, above string) (names []string) {
 	return names
 }
 
-// coverage leaves out the library and the tests themselves.
+// coverage reports the coverage of all modules except the library and tests.
 func (set *sourceSet) coverage(c *cover.Cover) (all []FileCoverage) {
 	own := maps.Clone(set.modules)
 	maps.DeleteFunc(own, func(name string, _ *ast.Module) bool {
@@ -198,5 +197,5 @@ func (set *sourceSet) coverage(c *cover.Cover) (all []FileCoverage) {
 // isTest reports whether a file holds tests, which decide nothing.
 func isTest(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
-// Decides reports whether a file is a part of what decides: not one of tests.
+// Decides reports whether the file is not a test.
 func (s Source) Decides() bool { return !isTest(s.Name) }

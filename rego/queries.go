@@ -11,7 +11,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A setName is a set that decides, and what its members mean.
+// A setName is the name of a deciding set and the verdict of its members.
 type setName struct {
 	name    string
 	verdict policy.Verdict
@@ -19,67 +19,67 @@ type setName struct {
 
 var (
 	decidingSets = []setName{{"deny", policy.Deny}, {"ask", policy.Ask}, {"allow", policy.Allow}}
-	ceilingSets  = []setName{{ceilingName, policy.Allow}} // what is in it may be opened
+	ceilingSets  = []setName{{ceilingName, policy.Allow}} // members may be opened
 )
 
 const ceilingName = "ceiling"
 
-// An asking is one question to the files of a policy: for some sets of a package.
-type asking struct {
+// A querySpec is a query for some sets of a package.
+type querySpec struct {
 	name string // the package, or ceilingName
 	pkg  ast.Ref
 	sets []setName
 }
 
-// questions are those that the files may answer, the main one first.
-func (o *Options) questions() ([]asking, error) {
+// queries returns the queries to the files, the main one first.
+func (o *Options) queries() ([]querySpec, error) {
 	main, err := packageRef(o.Package)
 	if err != nil {
 		return nil, err
 	}
-	all := []asking{{o.Package, main, decidingSets}}
+	all := []querySpec{{o.Package, main, decidingSets}}
 	if o.Package != "egress" {
 		return all, nil
 	}
-	all = append(all, asking{ceilingName, main, ceilingSets})
+	all = append(all, querySpec{ceilingName, main, ceilingSets})
 	for _, name := range o.Sandboxes {
 		name = "egress." + name
 		pkg, err := packageRef(name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, asking{name, pkg, decidingSets})
+		all = append(all, querySpec{name, pkg, decidingSets})
 	}
 	return all, nil
 }
 
-// A question is compiled: the sets that it is for.
-type question struct {
+// A compiledQuery is a query for the sets that exist.
+type compiledQuery struct {
 	sets  []entry
 	query ast.Body    // all sets at once
 	rules []*ast.Rule // of the sets
 }
 
-// findSets looks which of the sets there are, and compiles the queries for them.
-func (c *compiled) findSets(asked []asking) error {
+// findSets finds the existing sets and compiles the queries for them.
+func (c *compiled) findSets(asked []querySpec) error {
 	for _, a := range asked {
 		q, err := c.find(a)
 		if err != nil {
 			return err
 		}
 		if q != nil {
-			c.questions[a.name] = q
+			c.queries[a.name] = q
 		}
 	}
-	if len(c.questions) == 0 {
+	if len(c.queries) == 0 {
 		return fmt.Errorf("no file has a rule for allow, ask or deny in package %s; write: allow contains {\"rule\": \"NAME\"} if …", asked[0].name)
 	}
 	return nil
 }
 
-// find returns nil where there is none of the sets.
-func (c *compiled) find(a asking) (_ *question, err error) {
-	q := &question{}
+// find returns nil if none of the sets exists.
+func (c *compiled) find(a querySpec) (_ *compiledQuery, err error) {
+	q := &compiledQuery{}
 	var all ast.Body
 	for _, s := range a.sets {
 		ref := a.pkg.Append(ast.StringTerm(s.name))
@@ -115,18 +115,18 @@ func (c *compiled) compileQuery(body ast.Body) (ast.Body, error) {
 	return query, nil
 }
 
-// share gives e its own reads and cache, and makes the evaluators of the further
-// questions, which have theirs and share everything else.
-func (e *Evaluator) share(cached int) {
+// split creates the evaluators of the other queries. Each has its own fields and cache and shares
+// everything else.
+func (e *Evaluator) split(cached int) {
 	others := map[string]*Evaluator{}
-	for name := range e.whole.questions {
+	for name := range e.whole.queries {
 		one := *e
-		one.asks, one.reads, one.cache = name, e.whole.reads(name), newVerdictCache(cachedBy(cached))
+		one.query, one.reads, one.cache = name, e.whole.reads(name), newVerdictCache(cachedBy(cached))
 		if e.mayInject {
-			one.reads |= readsHost | readsPort // whether a credential may go there is part of the decision
+			one.reads |= readsHost | readsPort // the decision depends on whether the credential may go there
 		}
 		switch name {
-		case e.asks:
+		case e.query:
 			*e = one
 			continue
 		case ceilingName:
@@ -139,31 +139,30 @@ func (e *Evaluator) share(cached int) {
 	e.others = others
 }
 
-// cachedBy is how many verdicts are kept where options say so many.
+// cachedBy returns the size of the cache for an option.
 func cachedBy(cached int) int { return cmp.Or(cached, defaultCached) }
 
-// Ceiling returns what the set "ceiling" of package egress says, or nil where no file
-// has one: allow for what its members cover, inspect where that depends on the
-// request, and abstain for the rest. It shares everything with e but its cache.
+// Ceiling returns an evaluator of the set "ceiling" of package egress, or nil if there is none. It allows
+// what the members cover, inspects if that depends on the request, and otherwise abstains. It shares
+// everything with e except its cache.
 func (e *Evaluator) Ceiling() *Evaluator { return e.others[ceilingName] }
 
-// Sandbox returns what the package egress.NAME of one of [Options].Sandboxes says, or
-// nil where no file has one. Its layer is the sandbox's.
+// Sandbox returns an evaluator of the package egress.NAME for one of [Options].Sandboxes, or nil if there
+// is none. Its layer is that of the sandbox.
 func (e *Evaluator) Sandbox(name string) *Evaluator { return e.others["egress."+name] }
 
-// Allows reports whether there is a set "allow", be it empty.
+// Allows reports whether the set "allow" is defined.
 func (e *Evaluator) Allows() bool {
-	q := e.whole.questions[e.asks]
+	q := e.whole.queries[e.query]
 	return q != nil && slices.ContainsFunc(q.sets, func(s entry) bool { return s.verdict == policy.Allow })
 }
 
-// Decides reports whether there is any set that is asked for, beside those of
-// [Evaluator.Ceiling] and [Evaluator.Sandbox].
-func (e *Evaluator) Decides() bool { return e.whole.questions[e.asks] != nil }
+// Decides reports whether a deciding set is defined. The sets of [Evaluator.Ceiling] and
+// [Evaluator.Sandbox] do not count.
+func (e *Evaluator) Decides() bool { return e.whole.queries[e.query] != nil }
 
-// Sandboxes returns the names NAME of the packages egress.NAME in which something
-// decides, sorted, and whether something does in package egress. What is no Rego is
-// left to [Load].
+// Sandboxes returns the sorted names of the packages egress.NAME with a deciding set, and whether package
+// egress has one. Syntax errors are left to [Load].
 func Sandboxes(sources []Source) (names []string, egress bool) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {

@@ -87,7 +87,7 @@ func TestAWatchSaysWhy(t *testing.T) {
 		{true, other, other},
 		{true, nil, nil},
 	} {
-		w := watchFor(time.Minute, maxGrowth)
+		w := startWatchdog(time.Minute, maxGrowth)
 		w.grown = row.grown
 		if got := w.stop(row.err); got != row.want {
 			t.Errorf("%+v: said %v", row, got)

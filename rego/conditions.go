@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	maxWays      = 8   // how many ways a reply names
-	maxWordBytes = 160 // of one condition
+	maxWays      = 8   // maximum number of alternatives in a reply
+	maxWordBytes = 160 // maximum length of one condition
 )
 
-// allowedIf says which requests would be allowed, one line for each way.
+// allowedIf describes the requests that would be allowed, one alternative per line.
 func allowedIf(os *opinions) (ways []string) {
 	restrictions := unless(os)
 	for _, o := range os.allow {
@@ -29,7 +29,7 @@ func allowedIf(os *opinions) (ways []string) {
 	return ways[:min(len(ways), maxWays)]
 }
 
-// unless says what must not hold.
+// unless describes the conditions that must not hold.
 func unless(os *opinions) (words []string) {
 	for _, o := range slices.Concat(os.deny, os.ask) {
 		if o.words != "" {
@@ -41,8 +41,8 @@ func unless(os *opinions) (words []string) {
 	return words[:min(len(words), maxWays)]
 }
 
-// wordsFor says what the rest of a rule asks of the request: "method is GET or
-// HEAD and path is below /repos/acme/".
+// wordsFor describes the remaining conditions of a rule, such as "method is GET or HEAD and path is below
+// /repos/acme/".
 func wordsFor(conditions []*ast.Expr, rule string) string {
 	var words []string
 	for _, expr := range conditions {
@@ -72,7 +72,7 @@ func inWords(expr *ast.Expr) string {
 	return words
 }
 
-// sentence puts the usual comparisons into words; "" for others.
+// sentence describes a common comparison. It returns "" for others.
 func sentence(expr *ast.Expr) string {
 	if !expr.IsCall() || len(expr.Operands()) != 2 {
 		return ""
@@ -93,7 +93,7 @@ func sentence(expr *ast.Expr) string {
 	return clip(what+" "+verb+" "+strings.Join(objects, " or "), maxWordBytes)
 }
 
-// mirrored are the comparisons that can be read from the other side.
+// mirrored are the comparisons with exchanged operands.
 var mirrored = map[string]string{"eq": "eq", "equal": "equal", "neq": "neq", "lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
 
 var verbs = map[string]string{
@@ -103,8 +103,8 @@ var verbs = map[string]string{
 	"egressd.path_matches": "matches", "egressd.path_any": "matches",
 }
 
-// subject names a field of the request: "method", "header user-agent"; "" for
-// what is none.
+// subject names a field of the request, such as "method" or "header user-agent". It returns "" for other
+// terms.
 func subject(t *ast.Term) string {
 	ref, ok := t.Value.(ast.Ref)
 	if !ok || !ref.HasPrefix(httpRef) || len(ref) < 3 {
@@ -126,8 +126,7 @@ func subject(t *ast.Term) string {
 
 var httpRef = ast.InputRootRef.Append(ast.StringTerm("http"))
 
-// literals returns a constant, or the members of a set or an array of them, as
-// words.
+// literals returns a constant, or the members of a set or array of constants, as text.
 func literals(t *ast.Term) (words []string, ok bool) {
 	ok = true
 	add := func(t *ast.Term) bool {
@@ -139,7 +138,7 @@ func literals(t *ast.Term) (words []string, ok bool) {
 		default:
 			ok = false
 		}
-		return !ok || len(words) == maxWordBytes // what comes after would be cut off
+		return !ok || len(words) == maxWordBytes // the rest would be cut off
 	}
 	switch list := t.Value.(type) {
 	case ast.Set:

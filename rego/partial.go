@@ -6,29 +6,28 @@ import (
 	"math"
 	"slices"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"github.com/egressd/egressd/policy"
 )
 
-// ahead decides while part of the input is unknown: each set is evaluated as far
-// as it goes, and what is left of a rule says on what it depends. The copy of
-// the policy is the caller's alone.
-func (e *Evaluator) ahead(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
+// partial decides while part of the input is unknown. It partially evaluates each set; the remaining
+// conditions of a rule tell which unknown parts it depends on. The caller must own the copy c of the
+// policy.
+func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
-	if err := e.aheadAt(ctx, c, r, r.Stage(), unknown, cancel, &found); err != nil {
+	if err := e.partialAt(ctx, c, r, r.Stage(), unknown, cancel, &found); err != nil {
 		return policy.Decision{}, err
 	}
 	if e.reads&readsStage != 0 && r.HTTP == nil && r.DNS == nil {
-		var later opinions // at the stage that is to come
-		if err := e.aheadAt(ctx, c, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
+		var later opinions // opinions at the later HTTP stage
+		if err := e.partialAt(ctx, c, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
 			return policy.Decision{}, err
 		}
 		found.addLater(&later)
 	}
 	if e.reads&readsUsage != 0 && r.HTTP == nil && r.DNS == nil {
-		if err := e.aheadOfUsage(ctx, c, r, unknown, cancel, &found); err != nil {
+		if err := e.partialUsage(ctx, c, r, unknown, cancel, &found); err != nil {
 			return policy.Decision{}, err
 		}
 	}
@@ -38,10 +37,9 @@ func (e *Evaluator) ahead(ctx context.Context, c *compiled, r *policy.Request, u
 	return e.decide(r, &found)
 }
 
-// addLater adds what will be said at the stage of the request. What depends on
-// nothing there, and is not said already, depends on whether there is a request. An
-// allow that is not said there any more allows no request: in a tunnel that nobody
-// looks into it would allow them all.
+// addLater adds the opinions that hold at the HTTP stage. An opinion that holds only then depends on the
+// HTTP request. An allow that no longer holds then allows no request, so it must not open a tunnel without
+// inspection.
 func (os *opinions) addLater(later *opinions) {
 	if _, stays := certain(later.allow); !stays {
 		for i := range os.allow {
@@ -66,11 +64,11 @@ func withLater(now, later []opinion) []opinion {
 	return now
 }
 
-// aheadAt adds to found what is left of each set at a stage.
-func (e *Evaluator) aheadAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
-	for _, s := range c.questions[e.asks].sets {
-		in := inputAt(r, stage, e.reads&^unknown).Copy() // some of its terms are shared by all inputs
-		q := e.question(c, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
+// partialAt adds the remaining members of each set at a stage.
+func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
+	for _, s := range c.queries[e.query].sets {
+		in := inputAt(r, stage, e.reads&^unknown).Copy() // inputs share terms, which OPA would modify
+		q := e.newQuery(c, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
 		left, support, err := q.PartialRun(ctx)
 		if err != nil {
 			return fmt.Errorf("looking ahead in %s: %w", s.name, err)
@@ -80,12 +78,12 @@ func (e *Evaluator) aheadAt(ctx context.Context, c *compiled, r *policy.Request,
 			extra |= e.reads
 		}
 		for _, body := range left {
-			o, reads, err := prospect(body, e.pkg, extra)
+			o, reads, err := residual(body, e.pkg, extra)
 			if err != nil {
 				return fmt.Errorf("looking ahead in %s: %w", s.name, err)
 			}
 			if later := s.verdict != policy.Allow && o.needs == 0 && reads&unknown != 0; later {
-				continue // it may restrict what is known later, and nothing now
+				continue // it may only restrict a later stage
 			}
 			found.add(s.verdict, o)
 		}
@@ -93,8 +91,7 @@ func (e *Evaluator) aheadAt(ctx context.Context, c *compiled, r *policy.Request,
 	return nil
 }
 
-// resolvable decides whether a name may be resolved: where it is allowed in some
-// way, and not denied in every way.
+// resolvable decides about resolving a name: it must be allowed in some way and not denied in every way.
 func (e *Evaluator) resolvable(r *policy.Request, os *opinions) (policy.Decision, error) {
 	depends := func(o opinion) bool { return o.needs != 0 }
 	os.deny, os.ask = without(os.deny, depends), without(os.ask, depends)
@@ -113,7 +110,7 @@ func without(all []opinion, drop func(opinion) bool) (kept []opinion) {
 	return kept
 }
 
-// unknownTerms names what is unknown: a whole part where all of it is.
+// unknownTerms names the unknown parts. Parts with an unknown field are unknown as a whole.
 func unknownTerms(unknown fields) (terms []*ast.Term) {
 	add := func(path ...string) {
 		ref := ast.InputRootRef
@@ -142,10 +139,10 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 	return terms
 }
 
-// prospect reads what is left of one member of a set.
-func prospect(body ast.Body, pkg string, extra fields) (o opinion, reads fields, err error) {
+// residual parses the result of partial evaluation for one member of a set.
+func residual(body ast.Body, pkg string, extra fields) (o opinion, reads fields, err error) {
 	var conditions []*ast.Expr
-	o.maxBytesUp = someBudget // unless it is seen that the member has none
+	o.maxBytesUp = someBudget // the member may have a budget until its keys are known
 	for _, expr := range body {
 		value, isMember := memberOf(expr)
 		switch {
@@ -179,7 +176,7 @@ func prospect(body ast.Body, pkg string, extra fields) (o opinion, reads fields,
 	return o, reads, nil
 }
 
-// memberOf returns the value that an expression gives the member.
+// memberOf returns the value that an expression assigns to the member.
 func memberOf(expr *ast.Expr) (*ast.Term, bool) {
 	if !expr.IsEquality() || expr.Negated {
 		return nil, false
@@ -199,8 +196,8 @@ func isMember(t *ast.Term) bool {
 	return ok && v == member
 }
 
-// literalRule returns the rule of a member whose other parts depend on the
-// request, such as a reason that quotes it.
+// literalRule returns the literal rule of a member whose other parts depend on the request, such as a
+// reason that quotes it.
 func literalRule(t *ast.Term) string {
 	members, ok := t.Value.(ast.Object)
 	if !ok {
@@ -217,15 +214,15 @@ func literalRule(t *ast.Term) string {
 	return name
 }
 
-// Placeholders for the credential and the budget of a member with unknown parts. The first
-// is no id, and the second bounds nothing.
+// Placeholders for an unknown credential and budget. The first is not a valid id, the second sets no
+// limit.
 const (
 	someCredential = " "
 	someBudget     = math.MaxInt64
 )
 
-// laterOptions returns something for each option of a member that has to be known
-// before the request passes. A member whose keys are not seen may have a budget.
+// laterOptions returns placeholders for options that must be known before the request passes. A member
+// with unknown keys may have a budget.
 func laterOptions(t *ast.Term) (inject string, maxBytesUp int64) {
 	members, ok := t.Value.(ast.Object)
 	if !ok || slices.ContainsFunc(members.Keys(), func(key *ast.Term) bool { return !ast.IsConstant(key.Value) }) {
@@ -240,12 +237,10 @@ func laterOptions(t *ast.Term) (inject string, maxBytesUp int64) {
 	return inject, maxBytesUp
 }
 
-// partialNamespace is the package of rules that looking ahead makes. No module and
-// no data of a policy may have that name.
+// partialNamespace is the package of rules generated by partial evaluation. No policy may use this name.
 const partialNamespace = "system"
 
-// usesSupport reports whether an expression leads to rules that looking ahead
-// made.
+// usesSupport reports whether an expression refers to rules generated by partial evaluation.
 func usesSupport(expr *ast.Expr) (uses bool) {
 	ast.WalkRefs(expr, func(ref ast.Ref) bool {
 		uses = uses || ref.HasPrefix(ast.DefaultRootRef)
@@ -254,8 +249,8 @@ func usesSupport(expr *ast.Expr) (uses bool) {
 	return uses
 }
 
-// leftAlone reports whether something leads to rules as they were written, which
-// looking ahead did not go into: those with an else, or a document as a whole.
+// leftAlone reports whether something refers to original rules, which partial evaluation did not enter:
+// rules with else, and whole documents.
 func leftAlone(left []ast.Body, support []*ast.Module) (alone bool) {
 	made := ast.DefaultRootRef.Append(ast.StringTerm(partialNamespace))
 	visit := func(ref ast.Ref) bool {
@@ -280,7 +275,7 @@ func fieldsInModules(modules []*ast.Module) (reads fields) {
 	return reads
 }
 
-// needsFor says which parts of a request some fields are.
+// needsFor converts fields to parts of a request.
 func needsFor(reads fields) (n policy.Needs) {
 	if reads&readsMethod != 0 {
 		n |= policy.NeedsMethod
@@ -292,4 +287,25 @@ func needsFor(reads fields) (n policy.Needs) {
 		n |= policy.NeedsHeaders
 	}
 	return n
+}
+
+// partialUsage adds the opinions that may restrict later requests in a tunnel, after the sandbox has used
+// more. A tunnel without inspection would bypass them.
+func (e *Evaluator) partialUsage(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
+	if unknown&readsHTTP == 0 {
+		return nil
+	}
+	var later opinions
+	if err := e.partialAt(ctx, c, r, policy.StageHTTP, unknown|readsUsage, cancel, &later); err != nil {
+		return err
+	}
+	sure := func(o opinion) bool { return o.needs == 0 }
+	found.deny = append(found.deny, without(later.deny, sure)...)
+	found.ask = append(found.ask, without(later.ask, sure)...)
+	for _, o := range without(later.allow, sure) {
+		if o.maxBytesUp != 0 {
+			found.allow = append(found.allow, o)
+		}
+	}
+	return nil
 }
