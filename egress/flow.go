@@ -122,6 +122,19 @@ func (f *Flow) WasCut() bool {
 	return f.wasCut
 }
 
+// Refusal returns why a flow that was cut may not go on. It returns nil if an operator cut it.
+func (f *Flow) Refusal() *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gate.shut.Load() {
+		return f.refusal(stopping)
+	}
+	if passes(f.decision.Verdict) {
+		return nil
+	}
+	return f.refusal(*f.decision)
+}
+
 // changed has whoever carries the flow look at it again.
 func (f *Flow) changed() {
 	f.mu.Lock()

@@ -272,18 +272,24 @@ func (c *conn) changed() {
 	}
 }
 
-// cut ends whatever this connection is doing.
+// cut ends a tunnel. A client that has no answer yet is told why, if the policy says so.
 func (c *conn) cut() {
 	switch {
 	case c.closed:
+		return
 	case c.carried:
 		c.tunnel.Cut()
-	default:
-		relay.Reset(c.fd)
-		c.tlsClient.noteEnding(wasCut)
-		c.closeFlow(string(relay.WasCut))
-		c.drop()
+		return
+	case c.flow != nil:
+		if refusal := c.flow.Refusal(); refusal != nil {
+			c.refuse(refusal)
+			return
+		}
 	}
+	relay.Reset(c.fd)
+	c.tlsClient.noteEnding(wasCut)
+	c.closeFlow(string(relay.WasCut))
+	c.drop()
 }
 
 // Ended implements [relay.Keeper].
