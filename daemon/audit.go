@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -34,7 +33,7 @@ func (d *Daemon) logOptions() (audit.Options, error) {
 		},
 		Trouble:  d.troubled,
 		Changed:  d.outage.changed,
-		Recovery: func(i audit.Interruption) []byte { return egress.NoteRecord(record.KindRecovery, recoveryNote(i)) },
+		Recovery: func(i audit.Interruption) []byte { return record.Note(record.KindRecovery, recoveryNote(i)) },
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process

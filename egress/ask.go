@@ -103,7 +103,7 @@ func (f *Flow) bringUp(ctx context.Context, r *policy.Request, t *ticket, hold b
 		return t, nil
 	}
 	t.leave()
-	if len(k.method) > methodMost || len(k.path) > pathMost {
+	if len(k.method) > record.MaxMethod || len(k.path) > record.MaxPath {
 		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
 	}
 	t = f.gate.desk.come(k, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
@@ -180,7 +180,7 @@ const nobodyAnswers = "; nobody can answer: people are asked by egressd serve wi
 // unanswered is the refusal of what the policy asks.
 func unanswered(d policy.Decision, class policy.Class, why string) *policy.Decision {
 	d.Class = class
-	d.Reason = clipped(d.Reason, 2*rawMost-len(why)) + why
+	d.Reason = clipped(d.Reason, record.MaxReason-len(why)) + why
 	return &d
 }
 

@@ -94,7 +94,7 @@ func (g *Gate) show(q *question) Ask {
 		Asked: q.asked, Waiting: q.held, Once: q.once != nil, Began: q.began.UTC(), Last: q.last.UTC(), Until: q.until.UTC(),
 	}
 	if p := q.request.Process; p != nil {
-		a.Process = &record.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), listMost)]}
+		a.Process = &record.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), record.MaxList)]}
 	}
 	if c := q.request.Sandbox.Container; c != nil {
 		a.Container = &record.Container{ID: c.ID[:min(len(c.ID), containerID)], Name: c.Name, Image: c.Image, Project: c.Project, Service: c.Service}

@@ -302,7 +302,7 @@ func TestARequestIsAskedAboutByItself(t *testing.T) {
 	}
 	refusalOf(t, request("a.test", "POST", "/2"), policy.AskPending)
 	refusalOf(t, request("a.test", "post", "/1"), policy.AskPending)
-	refusalOf(t, request("a.test", "POST", "/"+strings.Repeat("x", pathMost)), policy.AskRejected)
+	refusalOf(t, request("a.test", "POST", "/"+strings.Repeat("x", record.MaxPath)), policy.AskRejected)
 }
 
 // TestARequestInATunnelIsHeld, and what was approved once for a tunnel is so for what is in it.

@@ -86,20 +86,20 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 // record of its own.
 func (f *Flow) sight(s sighting) {
 	var e encoder
-	e.b = make([]byte, 0, 512)
-	e.open("")
-	e.str("kind", string(record.KindSignal))
-	e.str("flow", f.id.String())
-	e.str("sandbox", f.request.Sandbox.Name)
-	e.str("via", string(f.request.Via))
-	e.addrPort("src", f.src.addrPort())
+	e.Line = make([]byte, 0, 512)
+	e.Open("")
+	e.Text("kind", string(record.KindSignal))
+	e.Text("flow", f.id.String())
+	e.Text("sandbox", f.request.Sandbox.Name)
+	e.Text("via", string(f.request.Via))
+	e.AddrPort("src", f.src.addrPort())
 	e.destination(f)
 	e.process(f.request.Process)
-	e.key("signal")
+	e.Key("signal")
 	e.canary(s)
-	e.close()
-	f.gate.mask(e.b)
-	_, _ = f.gate.config.Log.Append(e.b) // where that fails, so does whatever comes next
+	e.Close()
+	f.gate.mask(e.Line)
+	_, _ = f.gate.config.Log.Append(e.Line) // where that fails, so does whatever comes next
 	if tell := f.gate.config.Alarm; tell != nil {
 		tell(f.alarmOf(s))
 	}
@@ -107,12 +107,12 @@ func (f *Flow) sight(s sighting) {
 
 // canary writes what was found.
 func (e *encoder) canary(s sighting) {
-	e.b = append(e.b, '{')
-	e.str("what", "canary")
-	e.str("name", s.Name)
-	e.cut("where", s.where, 128)
-	e.str("encoding", s.Encoding)
-	e.close()
+	e.Line = append(e.Line, '{')
+	e.Text("what", "canary")
+	e.Text("name", s.Name)
+	e.TextWithin("where", s.where, 128)
+	e.Text("encoding", s.Encoding)
+	e.Close()
 }
 
 func (f *Flow) alarmOf(s sighting) Alarm {

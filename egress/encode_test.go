@@ -38,7 +38,7 @@ func TestEachFieldIsRecordedOrSaysWhyNot(t *testing.T) {
 	line := func(r *policy.Request, d *policy.Decision) []byte {
 		e := encoder{}
 		e.flow(&Flow{gate: w.Gate, request: r, decision: d}, recordOf{kind: record.KindOpen})
-		return e.b
+		return e.Line
 	}
 	typical := line(asks(), asked())
 	check := func(name string, changed []byte) {

@@ -237,7 +237,7 @@ func TestRefuseRecordsRawBytesEscaped(t *testing.T) {
 		}
 	}
 	refused := w.records(t, record.KindRefused)
-	if len(refused) != 1 || []rune(refused[0].Raw)[17] != 0 || len([]rune(refused[0].Raw)) != rawMost {
+	if len(refused) != 1 || []rune(refused[0].Raw)[17] != 0 || len([]rune(refused[0].Raw)) != record.MaxRaw {
 		t.Errorf("records: %+v", refused)
 	}
 }

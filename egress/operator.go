@@ -108,16 +108,16 @@ type OperatorNote struct {
 // returns, and durable when the log is next synced.
 func (g *Gate) NoteOperator(o OperatorNote) error {
 	g.Settle()
-	e := encoder{b: make([]byte, 0, 256)}
-	e.open("")
-	e.str("kind", string(record.KindAdmin))
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
+	e.Open("")
+	e.Text("kind", string(record.KindAdmin))
 	if o.Count > 1 {
-		e.num("count", o.Count)
+		e.Number("count", o.Count)
 	}
-	e.addrPort("src", o.Src)
+	e.AddrPort("src", o.Src)
 	e.process(o.Process)
-	e.str("note", o.Note)
-	e.close()
-	_, err := g.config.Log.Append(e.b)
+	e.Text("note", o.Note)
+	e.Close()
+	_, err := g.config.Log.Append(e.Line)
 	return err
 }

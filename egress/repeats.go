@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // Denials are summed with exact numbers, so that a sandbox cannot fill the disk with them.
@@ -144,17 +145,17 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
 func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id ID, one, known bool) {
-	e := encoder{b: s.room[:0], common: true}
+	e := encoder{Encoder: record.Encoder{Line: s.room[:0]}, common: true}
 	e.summed(by, f, r)
-	size := len(e.b)
-	e.b = appendSighting(e.b, by, r.canary)
-	e.b = append(e.b, byte(by))
-	f.gate.mask(e.b)
-	s.room = e.b
+	size := len(e.Line)
+	e.Line = appendSighting(e.Line, by, r.canary)
+	e.Line = append(e.Line, byte(by))
+	f.gate.mask(e.Line)
+	s.room = e.Line
 	now := time.Since(f.gate.began)
-	k := s.kinds[string(e.b)]
+	k := s.kinds[string(e.Line)]
 	if k != nil && now-k.began >= repeatsAfter {
-		if !s.say(f.gate, string(e.b), k) {
+		if !s.say(f.gate, string(e.Line), k) {
 			return "", 0, true, true
 		}
 		k.began, k.written = now, 0
@@ -172,9 +173,9 @@ func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key st
 		if by == byDomain && s.domains >= sumsMost || by == byKind && !s.spend(scarce, cost) {
 			return "", 0, false, false
 		}
-		return s.begin(f, repeat{by: by, began: now, at: e.idAt, size: size}, e.b), 0, true, true
+		return s.begin(f, repeat{by: by, began: now, at: e.idAt, size: size}, e.Line), 0, true, true
 	case k.written < alone && (by != byKind || s.spend(scarce, cost)):
-		return string(e.b), 0, true, true
+		return string(e.Line), 0, true, true
 	case k.more == 0 && by == byKind && !s.spend(scarce, 1), k.id == 0:
 		return "", 0, false, false
 	}
@@ -235,9 +236,9 @@ func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 	case by == byRest:
 		return append(b, s.Name...)
 	}
-	e := encoder{b: b}
+	e := encoder{Encoder: record.Encoder{Line: b}}
 	e.canary(*s)
-	return e.b
+	return e.Line
 }
 
 // begin keeps a new kind and returns its key, which is empty if there are too many kinds. s.mu is held.

@@ -53,11 +53,11 @@ func (r *Round) add(i *Inquiry) {
 	if n := len(r.ends); n > 0 {
 		start = r.ends[n-1]
 	}
-	e := encoder{b: r.text[:start]}
+	e := encoder{Encoder: record.Encoder{Line: r.text[:start]}}
 	e.flow(f, is)
-	f.gate.mask(e.b[start:])
-	r.text = e.b
-	r.ends = append(r.ends, len(e.b))
+	f.gate.mask(e.Line[start:])
+	r.text = e.Line
+	r.ends = append(r.ends, len(e.Line))
 	i.place = len(r.ends)
 }
 

@@ -157,7 +157,7 @@ func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
 // TestTheLongestRecordFits fills every part of a record.
 func TestTheLongestRecordFits(t *testing.T) {
 	long := strings.Repeat("\x00", 3000)
-	many := slices.Repeat([]string{long}, 2*listMost)
+	many := slices.Repeat([]string{long}, 2*record.MaxList)
 	d := policy.Decision{Class: policy.AddressDenied, Rule: long, Layer: policy.Organisation, Reason: long, AddressClass: "protocol-assignments", AllowedIf: many, Policy: policy.New().Digest()}
 	shadow := d
 	d.Shadow = &shadow
@@ -171,7 +171,7 @@ func TestTheLongestRecordFits(t *testing.T) {
 	f.dialled = f.src
 	var e encoder
 	e.flow(f, recordOf{kind: record.KindClose, end: End{Up: 1 << 60, Down: 1 << 60, Status: 599, Outcome: "client-refused-our-certificate"}, note: strings.Repeat("n", 1000)})
-	if len(e.b) > audit.MaxRecord {
-		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.b), audit.MaxRecord)
+	if len(e.Line) > audit.MaxRecord {
+		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.Line), audit.MaxRecord)
 	}
 }

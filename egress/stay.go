@@ -106,14 +106,14 @@ var gone = policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer
 
 // NoteSandbox is Note for what happened to one sandbox.
 func (g *Gate) NoteSandbox(kind record.Kind, who policy.Sandbox, process *policy.Process, note string) error {
-	e := encoder{b: make([]byte, 0, 256)}
-	e.open("")
-	e.str("kind", string(kind))
-	e.str("sandbox", who.Name)
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
+	e.Open("")
+	e.Text("kind", string(kind))
+	e.Text("sandbox", who.Name)
 	e.container(who.Container)
 	e.process(process)
-	e.str("note", note)
-	e.close()
-	_, err := g.config.Log.Append(e.b)
+	e.Text("note", note)
+	e.Close()
+	_, err := g.config.Log.Append(e.Line)
 	return err
 }

@@ -18,33 +18,33 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why stri
 	d := policy.Decision{Class: policy.TooManyFlows, Rule: "baseline", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
 	r := recordOf{kind: record.KindRefused}
-	e := encoder{b: make([]byte, 0, 512), common: true}
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}, common: true}
 	e.flow(f, r)
-	g.mask(e.b)
+	g.mask(e.Line)
 	for range max(1, n) {
 		f.note(r)
 	}
-	_, err := g.config.Log.Append(summed(e.b, e.idAt, f.id, n, nil))
+	_, err := g.config.Log.Append(summed(e.Line, e.idAt, f.id, n, nil))
 	return err
 }
 
 // summed inserts an id, a number and names into common, which encodes what n denials have in common.
 // It leaves out n if it is 0, and names if they are nil.
 func summed[T []byte | string](common T, at int, id ID, n int64, names *summedNames) []byte {
-	e := encoder{b: make([]byte, 0, len(common)+64)}
-	e.b = append(e.b, common[:at]...)
-	e.str("flow", id.String())
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, len(common)+64)}}
+	e.Line = append(e.Line, common[:at]...)
+	e.Text("flow", id.String())
 	if n > 0 {
-		e.num("count", n)
+		e.Number("count", n)
 	}
 	if names != nil {
-		e.open("names")
-		e.key("first")
-		e.quote(names.first, rawMost)
-		e.key("last")
-		e.quote(string(names.last), rawMost)
-		e.close()
+		e.Open("names")
+		e.Key("first")
+		e.Quote(names.first, record.MaxRaw)
+		e.Key("last")
+		e.Quote(string(names.last), record.MaxRaw)
+		e.Close()
 	}
-	e.b = append(e.b, common[at:]...)
-	return e.b
+	e.Line = append(e.Line, common[at:]...)
+	return e.Line
 }

@@ -104,6 +104,9 @@ func (w *world) records(t *testing.T, kind record.Kind) (found []record.Record) 
 		if err := d.Decode(&r); err != nil {
 			t.Fatalf("%v in %s", err, s.Bytes())
 		}
+		if !record.Canonical(s.Bytes()) {
+			t.Errorf("not canonical: %s", s.Bytes())
+		}
 		if kind == "" || r.Kind == kind {
 			found = append(found, r)
 		}

@@ -17,6 +17,13 @@ func Decode(line []byte) (*Record, error) {
 	return &s.Record, nil
 }
 
+// Canonical reports whether a line is a record in the form that egressd writes: members in the order of the
+// fields of [Record], and the escapes of [Encoder.Quote].
+func Canonical(line []byte) bool {
+	var d Decoder
+	return d.canonical(new(Buffer), string(line))
+}
+
 // A Buffer is reusable memory for one record and all its parts. The strings of the record are substrings
 // of the decoded line.
 type Buffer struct {
