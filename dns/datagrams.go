@@ -9,9 +9,8 @@ import (
 	"github.com/egressd/egressd/internal/recovered"
 )
 
-// datagrams are the questions that come to one socket, as many at a time as wait
-// there: what can be said of them at once is recorded with one write, and sent with one
-// system call. A question that comes alone waits for no other.
+// datagrams serves the questions of one socket in batches. The records of a batch are one write, and its
+// responses one system call. A single question is a batch of one and waits for no other.
 type datagrams struct {
 	*packets
 	filter *Filter
@@ -128,8 +127,8 @@ func (d *datagrams) tell(t *turn, from source, told egress.Answer, err error) {
 	d.write(t.answered(told, err).appendTo(make([]byte, 0, mostUDP), &t.message, t.size), from)
 }
 
-// most is how long a response over UDP may be: to who is unknown no longer than
-// what was sent, whose sender may be another than it says.
+// most is the limit of a response over UDP, in bytes. A peer that is no known sandbox gets at most as many bytes as it
+// sent, since its address may be forged.
 func (t *turn) most() int {
 	if t.stranger {
 		return min(t.sent, t.size)

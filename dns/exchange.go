@@ -86,9 +86,8 @@ func (q *query) fits(msg []byte) (folded, exact bool) {
 	return true, bytes.Equal(asked, said)
 }
 
-// takePacket reads msg into the reply where it is the response to q. What
-// could be a forgery by its case, and what is truncated, is left to TCP. exact is
-// false for the former.
+// takePacket reads msg into the reply if it is the response to q. A response in another case may be a forgery: that
+// question goes to TCP, as does a truncated response. exact is false for another case.
 func (q *query) takePacket(msg []byte) (exact bool) {
 	folded, exact := q.fits(msg)
 	switch {
@@ -102,8 +101,7 @@ func (q *query) takePacket(msg []byte) (exact bool) {
 	return exact
 }
 
-// takeStream does the same with what came over TCP, where an upstream that
-// does not keep the case is forgiven and nothing else is.
+// takeStream reads a response that came over TCP. Over TCP the case of the name does not matter.
 func (q *query) takeStream(msg []byte) {
 	q.state = answered
 	if folded, _ := q.fits(msg); !folded || msg[2]&flagTruncated != 0 {
@@ -118,8 +116,8 @@ func (q *query) fail(err error) {
 	q.reply.kind = kindOf(err)
 }
 
-// kindOf sorts the errors of sockets. A socket is closed under its reader
-// only when the time of the lookup is up.
+// kindOf sorts the errors of sockets. net.ErrClosed means a timeout: only the end of the lookup closes a socket that
+// is being read.
 func kindOf(err error) Kind {
 	if err == Timeout || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return Timeout
@@ -157,10 +155,9 @@ func (f *Forwarder) askAgain(ctx context.Context, upstream netip.AddrPort, queri
 	}
 }
 
-// askUDP sends the queries from one socket, which they have to themselves, and
-// reads until none of them is waiting. It has a random port, and as it is
-// connected, only packets from upstream arrive; those that fit no waiting query are
-// passed over. Where many do, somebody guesses: what still waits is left to TCP.
+// askUDP sends the queries from a new socket and reads until every query has its response. The socket has a random port and
+// is connected, so only packets from upstream arrive. Packets that fit no query are ignored. Many of
+// them mean that an attacker guesses: open queries then go to TCP.
 func (f *Forwarder) askUDP(ctx context.Context, upstream netip.AddrPort, queries []*query) error {
 	conn, err := new(net.Dialer).DialUDP(ctx, "udp", netip.AddrPort{}, upstream)
 	if err != nil {
@@ -209,8 +206,8 @@ func leaveToTCP(queries []*query) {
 	}
 }
 
-// take gives msg to the queries that are waiting. It fitted where it was the
-// response to one of them, to the letter, and told where that got addresses from it.
+// take gives msg to the waiting queries. fitted reports whether msg is the exact response to one of them, and told
+// whether it holds addresses.
 func take(queries []*query, msg []byte) (fitted, told bool) {
 	for _, q := range queries {
 		if q.state != waiting {

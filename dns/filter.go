@@ -29,9 +29,8 @@ type FilterLimits struct {
 // the addresses of names that the sandbox may reach, asks for them in words of
 // its own, and refuses the rest without asking anyone.
 //
-// What it takes is one question (RFC 1035, opcode QUERY), and what it answers are
-// addresses, A or AAAA, at the name that was asked for: aliases are followed, and
-// not told. Nothing of an upstream's message is handed on. HTTPS and SVCB records
+// It accepts one question a message (RFC 1035, opcode QUERY), and answers with A or AAAA records of the name in the
+// question. It follows aliases without showing them, and passes on nothing of an upstream's message. HTTPS and SVCB records
 // (RFC 9460) do not exist for any name: their addresses, ports and keys would lead
 // around what was decided. Other types are refused.
 //
@@ -40,8 +39,8 @@ type Filter struct {
 	Gate   *egress.Gate
 	Limits FilterLimits
 
-	// Life is for how long what the gate's resolver says of a name still holds;
-	// nil: unknown. What is answered lives between a second and five minutes.
+	// Life returns how long the resolver's answer for a name is still valid. It may be nil. Answers have a TTL between
+	// one second and five minutes.
 	Life func(name string) time.Duration
 
 	listening

@@ -37,21 +37,19 @@ const (
 )
 
 // A Forwarder is a stub resolver with a cache. Set its fields before its first
-// use and leave them alone after; its methods are safe for concurrent use. It
-// holds neither a goroutine nor a socket for long after a lookup, so there is nothing
-// to close. It must not be copied.
+// use and do not change them afterwards. Its methods are safe for concurrent use.
+// Close ends its lookups. A Forwarder must not be copied.
 type Forwarder struct {
-	// Upstreams are the recursive name servers. They are asked in order: the
-	// next one when the one before gave neither addresses nor the answer that
-	// there are none, and once more from the first for what only timed out.
-	// Without one every lookup fails as ServerFailure.
+	// Upstreams are the recursive name servers, in order. The forwarder asks the next
+	// one if an upstream fails, and starts again from the first one for questions that
+	// only timed out. Without upstreams every lookup fails as ServerFailure.
 	Upstreams []netip.AddrPort
 
-	// Timeout is how long one upstream has for one try over UDP, and again
-	// over TCP where it comes to that. Zero means two seconds.
+	// Timeout bounds one try with one upstream over UDP, and one more over TCP. Zero
+	// means two seconds.
 	//
-	// Once A or AAAA has answered with addresses, a quarter of Timeout is left
-	// for the other's packet, and no other upstream is asked for it.
+	// After addresses of one family have arrived, the packet of the other family has a
+	// quarter of Timeout left, and no other upstream is asked.
 	Timeout time.Duration
 
 	// TotalTimeout is how long all tries of a lookup have together. Zero
@@ -63,12 +61,10 @@ type Forwarder struct {
 	// first. Zero means 10,000 names and 16 MiB, a negative MaxEntries no cache.
 	MaxEntries, MaxBytes int
 
-	// Answers are kept for the smallest TTL of the records they were taken
-	// from, raised to MinTTL (zero: not raised) and then cut to MaxTTL (zero
-	// means 300 seconds). An answer with TTL 0 is never kept, whatever MinTTL
-	// is: it serves those who were waiting for it and no one else. That a name
-	// has no addresses is kept as RFC 2308 says, at most 30 seconds, and not
-	// at all without a SOA record. Failures are not kept.
+	// Answers stay in the cache for the smallest TTL of their records, raised to MinTTL
+	// (zero: not raised) and then cut to MaxTTL (zero: 300 seconds). An answer with TTL 0
+	// is never cached, whatever MinTTL is. Negative answers are cached as RFC 2308 says,
+	// for at most 30 seconds, if they have a SOA record. Failures are not cached.
 	MinTTL, MaxTTL time.Duration
 
 	mu       sync.Mutex // guards what follows, and flight.waiters; never held while waiting
@@ -102,9 +98,8 @@ type flight struct {
 	landed  entry
 }
 
-// Lookup returns the addresses of name, at least one and at most 32, and the
-// names of the CNAME chain that led to them, in order and without name itself.
-// The addresses are unmapped and without duplicates. IPv6 and IPv4 alternate
+// Lookup returns 1 to 32 addresses of name, and the names of the CNAME chain to them, in order and
+// without name itself. The addresses are unmapped and without duplicates. IPv6 and IPv4 alternate
 // and IPv6 comes first (RFC 8305, section 4); within a family the order is the
 // upstream's. The slices are shared with other callers: read them only.
 //
@@ -133,9 +128,8 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr
 	return e.told(name)
 }
 
-// Ask is Lookup for who does not wait: it calls then once, with what Lookup would
-// return, before it returns itself or from another goroutine, which must not be kept
-// waiting. Nobody has to stay for that: it takes no longer than TotalTimeout.
+// Ask looks name up without blocking. It calls then once with the results of [Forwarder.Lookup], either before Ask returns
+// or later on another goroutine, within TotalTimeout. then must not block.
 func (f *Forwarder) Ask(name string, then func(addrs []netip.Addr, aliases []string, err error)) {
 	if !canonical(name) {
 		then(entry{kind: Malformed}.told(name))
@@ -167,8 +161,8 @@ func (f *Forwarder) join(name string) (entry, *flight) {
 	return e, fl
 }
 
-// find returns what is known of name, or a flight in which there is one more: then, or
-// who waits for done. A fresh one is to be launched.
+// find returns the cached entry of name, or a flight. It adds then to the flight, or a waiter for done if then is nil.
+// The caller launches a fresh flight.
 func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fresh bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,8 +195,7 @@ func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fr
 	return entry{}, fl, fresh
 }
 
-// launch begins a lookup: with an exchange that nobody waits for, where that can be,
-// and else with a goroutine of its own.
+// launch begins a lookup: by an exchange of the mail if possible, and otherwise on a goroutine.
 func (f *Forwarder) launch(name string, fl *flight) {
 	x := f.newExchange(strings.Clone(name), fl)
 	f.mu.Lock()
@@ -278,7 +271,7 @@ func (f *Forwarder) land(name string, fl *flight, e entry) {
 }
 
 // Close ends the lookups under way as Timeout, and waits until their goroutines and sockets are gone. A lookup that
-// begins later fails at once. What the cache holds is still answered.
+// begins later fails at once. Cached names are still answered.
 func (f *Forwarder) Close() {
 	f.mu.Lock()
 	f.closed = true

@@ -158,8 +158,7 @@ func (f *Filter) ServeTCP(l net.Listener, name string) error {
 	}
 }
 
-// temporary reports whether an error of Accept is about one connection, or about
-// descriptors that may be there again.
+// temporary reports whether Accept may succeed later: the error concerns one connection, or descriptors ran out.
 func temporary(err error) bool {
 	t, ok := err.(interface{ Temporary() bool })
 	return ok && t.Temporary()

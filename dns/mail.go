@@ -18,13 +18,13 @@ type exchange struct {
 	name      string
 	began     time.Time
 
-	// What follows belongs to the mail's goroutine from when they are sent.
+	// These fields belong to the mail's goroutine as soon as the questions are sent.
 	replies [2]reply
 	queries []*query
 	unfit   int
 	until   time.Time // for which answers are waited
 
-	// What follows is guarded by mail.mu.
+	// These fields are guarded by mail.mu.
 	one    *socket
 	failed error // of sending
 	given  bool  // nobody waits for it any more
@@ -151,9 +151,8 @@ func (m *mail) add(one *socket, x *exchange) bool {
 	return true
 }
 
-// sent notes that the questions of an exchange are on their way, or why not. Then the
-// goroutine ends it: it is told at once, and again and again, that nothing more can come
-// at its socket.
+// sent notes that the questions of an exchange were sent, or the error. After an error it shuts the socket down for
+// reading, so that the goroutine finds it readable at once and ends the exchange.
 func (m *mail) sent(one *socket, x *exchange, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,10 +20,9 @@ type source struct {
 	way  []byte // control message for the response; nil where the socket says it all
 }
 
-// packets reads and writes the datagrams of a socket, as many as wait in one system
-// call. Where the socket takes what comes to any address of the host, a response goes
-// out from the one that the question was sent to. It is read by one goroutine, and
-// written by any.
+// packets reads and writes the datagrams of a socket, up to a batch in one system call. If the socket is bound to all
+// addresses of the host, each response leaves from the address that the question was sent to. One goroutine reads;
+// any goroutine may write.
 type packets struct {
 	conn     *net.UDPConn
 	raw      syscall.RawConn
@@ -58,8 +57,8 @@ type mmsghdr struct {
 const roomToSend = 4 << 20 // bytes; the kernel may give less (net.core.wmem_max)
 
 func newPackets(c *net.UDPConn) (*packets, error) {
-	// What is sent to an address that nobody has waits in the kernel, up to 208 KiB for each: as much as
-	// a socket may have under way by default, and then nobody else is answered.
+	// The kernel queues up to 208 KiB for an unreachable neighbour. With the default buffer, that queue would block
+	// the responses to all others.
 	_ = c.SetWriteBuffer(roomToSend)
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -215,8 +214,7 @@ func (p *packets) write(b []byte, to source) {
 	})
 }
 
-// sockaddrOf is an address as addrPortOf has read it: one of IPv4 that is written as
-// one of IPv6 came from a socket for both.
+// sockaddrOf converts an address that addrPortOf has read. A mapped IPv4 address came from a socket for both families.
 func sockaddrOf(a netip.AddrPort) syscall.Sockaddr {
 	if a.Addr().Is4() {
 		return &syscall.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}

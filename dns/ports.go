@@ -87,8 +87,7 @@ func (p *ports) drop(gone func(*socket) bool) (out []*socket) {
 
 var errZone = errors.New("the address has a zone")
 
-// newSocket makes a socket that does not block. It is made without package net, whose
-// own poller would be woken by each packet, too.
+// newSocket makes a non-blocking socket without package net: the runtime's poller would wake for each packet, too.
 func newSocket(to netip.AddrPort) (*socket, error) {
 	family, name, err := nameOf(to)
 	if err != nil {

@@ -72,8 +72,7 @@ func problemOf(err error) string {
 	return "the name cannot be used"
 }
 
-// typeText names the type that is asked for, and the class where that is not
-// that of the Internet.
+// typeText names the type of a question, and its class unless that is IN.
 func typeText(q dns.Question) string {
 	if q.Qclass == dns.ClassINET {
 		return dns.Type(q.Qtype).String()

@@ -45,11 +45,9 @@ func (l ServerLimits) filled() ServerLimits {
 	return l
 }
 
-// A Server is the name server of captured sandboxes. Every name, allowed or
-// denied, gets an address that stands for it in that sandbox
-// ([egress.Gate.Assign]); so nothing is ever forwarded, whatever a name spells
-// out, and a connection to a name that is denied arrives where it can be told
-// so. What it answers beside that is in [known].
+// A Server is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
+// sandbox ([egress.Gate.Assign]). So no question is ever forwarded, and a connection to a denied name reaches
+// egressd, which can say why. Special names are answered by [known].
 //
 // It serves questions for addresses alone (RFC 1035, opcode QUERY, one question).
 // Fields may not be changed once it serves.
@@ -166,8 +164,7 @@ type handler struct {
 	budget *tokens.Bucket
 }
 
-// accept has only plain queries parsed. What it turns away is recorded: it may be
-// an attempt to smuggle something out.
+// accept lets only plain queries be parsed. Other messages are recorded, since they may carry data out.
 func (h *handler) accept(head dns.Header) dns.MsgAcceptAction {
 	const response, opcodes = 1 << 15, 0xf << 11
 	switch {

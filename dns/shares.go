@@ -6,9 +6,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// shares are what sandboxes hold of something that there is only so much of. Nobody gets
-// one more that has as many as are free: one that takes all it can has half of them, two
-// have a third each, and somebody who has none gets one. It is safe for concurrent use.
+// shares divides a fixed number of slots among sandboxes. A sandbox gets another slot only while it holds fewer than are free.
+// So one greedy sandbox ends with half of the slots, two with a third each, and a sandbox without a slot always gets
+// one. It is safe for concurrent use.
 type shares struct {
 	most int // final
 

@@ -10,9 +10,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A message is a query as far as it could be read (RFC 1035 section 4.1, RFC
-// 6891). It is read strictly, without repair: one question with a name that is
-// spelt out, at most an OPT record, and nothing after it.
+// A message is a parsed query (RFC 1035 section 4.1, RFC 6891). Parsing is strict and repairs nothing: a query has one
+// question with an uncompressed name, at most one OPT record, and no bytes after that.
 type message struct {
 	id       uint16
 	opcode   byte
@@ -46,8 +45,7 @@ const (
 	maxOwner = 255  // bytes of a name on the wire
 )
 
-// readMessage reads msg. What it returns beside a flaw is what a response to
-// that needs.
+// readMessage parses msg. Beside a flaw, m has the fields that an error response needs.
 func readMessage(msg []byte) (m message, f flaw) {
 	if len(msg) < headerSize {
 		return m, flaw{class: policy.MalformedRequest, why: "the message is shorter than a header", silent: true}
