@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2,
 	"egress": 3, "rego/bundle": 3,
-	"proxy": 4, "dns": 4, "admin": 4, "logs": 4, "config": 4,
+	"proxy/forward": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
@@ -46,6 +46,7 @@ var floors = map[string]int{
 
 // stairs are imports within one floor, each for a reason.
 var stairs = map[string]string{
+	"daemon/confine proxy":            "how many connections fit into the descriptors of a process",
 	"internal/ahead internal/threads": "the first process is started with the threads' help",
 	"internal/stage internal/ahead":   "the inside of a jail says that it is there",
 	"internal/stage internal/threads": "the same",
@@ -62,7 +63,7 @@ var owners = map[string]string{
 	"github.com/gaissmai/bart":                "policy",
 	"go.yaml.in/yaml/v3":                      "policy",
 	"golang.org/x/mod/sumdb":                  "audit",
-	"golang.org/x/net/http2":                  "proxy",
+	"golang.org/x/net/http2":                  "proxy/inspect",
 	"golang.org/x/net/idna":                   "policy",
 	"golang.org/x/net/publicsuffix":           "policy",
 	"github.com/miekg/dns":                    "dns",
@@ -124,7 +125,7 @@ var mayDial = map[string]string{
 // mayName are single names that one file may use all the same, each for a
 // reason.
 var mayName = map[string]string{
-	"proxy/h2_upstream.go net/http.Transport": "says how much of a response HTTP/2 takes unread; what golang.org/x/net makes of it cannot dial",
+	"proxy/inspect/h2.go net/http.Transport": "says how much of a response HTTP/2 takes unread; what golang.org/x/net makes of it cannot dial",
 }
 
 // A source is one file of the project that is not a test.

@@ -79,6 +79,8 @@ var unclear = map[string]int{
 	"internal/turns":            3,
 	"policy":                    43,
 	"proxy":                     61,
+	"proxy/forward":             17,
+	"proxy/inspect":             18,
 	"rego/bundle":               9,
 	"sandbox":                   54,
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/fsnotify/fsnotify"
@@ -47,7 +48,7 @@ type Daemon struct {
 	Log    *audit.Log
 	Gate   *egress.Gate
 	Server *proxy.Server
-	With   *proxy.Inspection // that is in use, or nil
+	With   *inspect.Inspection // that is in use, or nil
 
 	Serving sync.WaitGroup // what goes on until the context of Begin and FollowBundles is done
 

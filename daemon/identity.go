@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 )
 
 // serveOn serves one listener until the server is shut down.
@@ -28,7 +29,7 @@ func (d *Daemon) serveOn(l boundListener) error {
 
 // tlsListener makes what the TLS listeners show and ask for, or nil where
 // there is none. with, where it is given, has the authority already.
-func (d *Daemon) tlsListener(c *config.Config, with *proxy.Inspection) (*proxy.TLSListener, error) {
+func (d *Daemon) tlsListener(c *config.Config, with *inspect.Inspection) (*proxy.TLSListener, error) {
 	if !slices.ContainsFunc(c.AllListeners(), func(l string) bool { return strings.HasPrefix(l, policy.TLSListener) }) {
 		return nil, nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 )
 
 // collectorRoom is the size of a block that is never touched, and so takes no
@@ -30,7 +30,7 @@ func (d *Daemon) giveRoom() {
 
 // inspection makes what the server inspects with, or nil where no rule asks
 // for it. The authority is made on first use.
-func (d *Daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
+func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 	if !c.Inspects() {
 		return nil, nil
 	}
@@ -51,7 +51,7 @@ func (d *Daemon) inspection(c *config.Config) (*proxy.Inspection, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
-	return &proxy.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find, Redaction: d.keys.redaction}, nil
+	return &inspect.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find, Redaction: d.keys.redaction}, nil
 }
 
 // extraRoots reads the authorities that upstreams may have beside the
@@ -69,7 +69,7 @@ func extraRoots(c *config.Config) (all [][]byte, err error) {
 
 // unusedRoots returns a warning where the environment names authorities for TLS that
 // inspected upstreams are not verified by: only the system's and tls.extra_roots count.
-func unusedRoots(c *config.Config, with *proxy.Inspection) string {
+func unusedRoots(c *config.Config, with *inspect.Inspection) string {
 	path := os.Getenv("SSL_CERT_FILE")
 	switch {
 	case with == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 )
 
 func TestAuthoritiesOfTheEnvironmentThatDoNotCountAreNamed(t *testing.T) {
@@ -30,11 +30,11 @@ func TestAuthoritiesOfTheEnvironmentThatDoNotCountAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inspects := &proxy.Inspection{Authority: ours}
+	inspects := &inspect.Inspection{Authority: ours}
 	for _, row := range []struct {
 		says, file, folder string
 		extra              []string
-		with               *proxy.Inspection
+		with               *inspect.Inspection
 		want               string
 	}{
 		{"another file", corp, "", nil, inspects, `SSL_CERT_FILE does not count for upstreams; write "tls: {extra_roots: [` + corp + `]}" into ` + filepath.Join(dir, "egressd.yaml")},

@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -41,7 +42,7 @@ type change struct {
 	policy    *policy.Policy
 	entries   []sandbox.Entry
 	forwarder *dns.Forwarder
-	with      *proxy.Inspection
+	with      *inspect.Inspection
 	overTLS   *proxy.TLSListener
 	keys      *credentials
 	canaries  *secret.Canaries

@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -41,7 +42,7 @@ type stays struct {
 }
 
 // trust notes what sandboxes have to trust.
-func (s *stays) trust(with *proxy.Inspection) {
+func (s *stays) trust(with *inspect.Inspection) {
 	if with == nil {
 		s.ca.Store(nil)
 		return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/record"
 )
 
@@ -102,7 +103,7 @@ func TestATunnelSendsNoMoreThanItsBudget(t *testing.T) {
 					if door == "connect" {
 						c.send(connectTo("allowed.test", o.port)).expect(established)
 					} else {
-						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(socksOK)))
+						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(forward.SOCKSOK)))
 					}
 					c.send(bytes).flood()
 					<-o.gone
@@ -302,7 +303,7 @@ func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 				o.origin = newOrigin(t, serve)
 				c = w.dial(t).send(get("other.test", o.port, "/live", webSocketFields...))
 			}
-			if status := c.head(); status != switching {
+			if status := c.head(); status != http.StatusSwitchingProtocols {
 				t.Fatalf("answered %d", status)
 			}
 			c.send("abc").expect("abc").flood()

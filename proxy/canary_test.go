@@ -20,6 +20,7 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/record"
 )
 
@@ -102,7 +103,7 @@ func bodies() map[string]string {
 		"hex":         some + hex.EncodeToString([]byte(canaryText)),
 		"JSON":        some + strings.ReplaceAll(canaryText, "/", `\/`),
 		"first byte":  canaryText,
-		"over chunks": strings.Repeat("x", bodyBuffer-7) + canaryText + some,
+		"over chunks": strings.Repeat("x", forward.BodyBuffer-7) + canaryText + some,
 	}
 }
 
@@ -159,7 +160,7 @@ func TestBodiesWithoutACanaryPassUnchanged(t *testing.T) {
 	guarded(t, w)
 	for _, h2 := range []bool{false, true} {
 		o := w.pki.secureOrigin(t, h2, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) }, nil)
-		random := make([]byte, compressedMost*3/2)
+		random := make([]byte, 3<<19)
 		for i := range random {
 			random[i] = byte(rand.Uint32())
 		}
@@ -239,7 +240,7 @@ func TestNoCanaryInAMessage(t *testing.T) {
 				o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(told, c) }) })
 				c := w.inside(t, "allowed.test", o.port)
 				c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
-				if status := c.head(); status != switching {
+				if status := c.head(); status != http.StatusSwitchingProtocols {
 					t.Fatalf("answered %d", status)
 				}
 				r := rand.New(rand.NewPCG(seed, 2))
@@ -310,7 +311,7 @@ func TestMessagesWithoutACanaryPassAtOnce(t *testing.T) {
 	o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(c, c) }) })
 	c := w.inside(t, "allowed.test", o.port)
 	c.send(insideGet("allowed.test", o.port, "/live", append(webSocketFields, "Sec-WebSocket-Extensions: permessage-deflate")...))
-	if status := c.head(); status != switching {
+	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
 	}
 	c.send(emptyFrame).expect(emptyFrame)
@@ -366,7 +367,7 @@ func TestFramesThatNoClientSendsAreRefused(t *testing.T) {
 			o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(told, c) }) })
 			c := w.inside(t, "allowed.test", o.port)
 			c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
-			if status := c.head(); status != switching {
+			if status := c.head(); status != http.StatusSwitchingProtocols {
 				t.Fatalf("answered %d", status)
 			}
 			c.send(emptyFrame).expect(emptyFrame[:3])
@@ -389,7 +390,7 @@ func TestFramesThatClientsSendPass(t *testing.T) {
 	for piece, text := range map[int]string{1: some + end, 7: some + end, 1000: some + frame(r, 0x82, strings.Repeat("c", 1<<16)) + end} {
 		c := w.inside(t, "allowed.test", o.port)
 		c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
-		if status := c.head(); status != switching {
+		if status := c.head(); status != http.StatusSwitchingProtocols {
 			t.Fatalf("answered %d", status)
 		}
 		c.send(emptyFrame).expect(emptyFrame)

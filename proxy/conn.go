@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -61,7 +62,7 @@ type replier interface {
 }
 
 func (c *conn) begin() {
-	c.timer = c.loop.After(c.server.shared.limits.Head, c.tooLate)
+	c.timer = c.loop.After(c.server.shared.Limits.Head, c.tooLate)
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 	}
@@ -108,10 +109,10 @@ func (c *conn) read(b []byte) (done bool) {
 		c.onGoroutine(b, (*hosted).serveSOCKS)
 		return true
 	case 4:
-		c.malformed(policy.ViaUnknown, b, errSOCKS4)
+		c.malformed(policy.ViaUnknown, b, forward.ErrSOCKS4)
 		return true
 	}
-	req, n, err := http1.ParseRequest(b, c.server.shared.heads)
+	req, n, err := http1.ParseRequest(b, c.server.shared.Heads)
 	switch {
 	case errors.Is(err, http1.ErrShort):
 		if len(c.head) == 0 {
@@ -123,7 +124,7 @@ func (c *conn) read(b []byte) (done bool) {
 	case req.Method == "CONNECT":
 		c.connect(&req, b[:n], b[n:])
 	default:
-		c.onGoroutine(b, func(h *hosted) { h.serveH1() })
+		c.onGoroutine(b, func(h *hosted) { h.ServeH1() })
 	}
 	return true
 }
@@ -132,17 +133,17 @@ func (c *conn) read(b []byte) (done bool) {
 func (c *conn) connect(req *http1.Request, head, rest []byte) {
 	c.loop.Stop(c.timer)
 	c.headTaken = true
-	dst, err := connectTarget(req)
+	dst, err := forward.ConnectTarget(req)
 	if err != nil {
 		c.malformed(policy.ViaConnect, head, err)
 		return
 	}
-	if c.peer.User, c.peer.Password, c.peer.HasCredentials, err = credentials(req.Fields); err != nil {
+	if c.peer.User, c.peer.Password, c.peer.HasCredentials, err = forward.Credentials(req.Fields); err != nil {
 		c.malformed(policy.ViaConnect, head, err)
 		return
 	}
 	c.head, c.rest = nil, bytes.Clone(rest)
-	c.replier = connectReplier{readerOf(req.Fields)}
+	c.replier = connectReplier{forward.ReaderOf(req.Fields)}
 	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
@@ -330,7 +331,7 @@ func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
 	}
 	socket = c.tlsClient.wrapInner(socket)
 	h := &hosted{server: c.server, came: c.peer, tlsClient: c.tlsClient, loop: c.loop}
-	h.client = client{server: &c.server.shared, raw: socket, conn: socket, peer: c.peer, first: first, via: policy.ViaHTTP, assign: h.assignTo}
+	h.Client = forward.Client{Forwarder: &c.server.shared, Raw: socket, Conn: socket, Peer: c.peer, First: first, Via: policy.ViaHTTP, Assign: h.assignTo}
 	if !c.server.connections.handOver(&c.admission, &h.admission, h) {
 		h.evict()
 		return false
@@ -345,7 +346,7 @@ func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
 
 // A hosted is a connection that was handed from its loop to a goroutine.
 type hosted struct {
-	client
+	forward.Client
 	server    *Server
 	loop      *relay.Loop  // where its tunnel will live
 	came      sandbox.Peer // peer, as it came; final
@@ -356,7 +357,7 @@ type hosted struct {
 // evict implements [evictable].
 func (h *hosted) evict() {
 	h.server.refuseOneMore(h.came)
-	abort(h.raw)
+	forward.Abort(h.Raw)
 }
 
 // assignTo counts the connection with a sandbox, or refuses it.
@@ -364,5 +365,5 @@ func (h *hosted) assignTo(sandbox string) *egress.Refusal {
 	if h.server.connections.assign(&h.admission, sandbox) {
 		return nil
 	}
-	return h.server.refuseOneMore(h.peer)
+	return h.server.refuseOneMore(h.Peer)
 }

@@ -1,15 +1,20 @@
 package proxy
 
 import (
+	"cmp"
+	"syscall"
+	"time"
+
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // refuse answers with the refusal and closes.
 func (c *conn) refuse(err error) {
-	refusal := asRefusal(err)
+	refusal := forward.AsRefusal(err)
 	if c.captured != nil {
 		c.refuseCaptured(refusal)
 		return
@@ -18,7 +23,7 @@ func (c *conn) refuse(err error) {
 		return
 	}
 	answer := func() { c.farewell(c.replier.refusal(refusal), refusal) }
-	if delay := c.server.shared.penalty(c.peer, refusal); delay > 0 {
+	if delay := c.server.shared.Penalty(c.peer, refusal); delay > 0 {
 		c.timer = c.loop.After(delay, answer)
 		return
 	}
@@ -27,9 +32,9 @@ func (c *conn) refuse(err error) {
 
 // malformed records what could not be parsed, and answers it.
 func (c *conn) malformed(via policy.Via, raw []byte, err error) {
-	refusal := refuseMalformed(c.server.Gate, c.peer, via, raw, err)
+	refusal := forward.RefuseMalformed(c.server.Gate, c.peer, via, raw, err)
 	c.rest = raw // something may be unread: leave the answer time to arrive
-	c.farewell(malformedReply(refusal, err), refusal)
+	c.farewell(forward.MalformedReply(refusal, err), refusal)
 }
 
 // tooLate ends a connection whose head was not complete in time.
@@ -38,13 +43,13 @@ func (c *conn) tooLate() {
 		c.drop()
 		return
 	}
-	c.malformed(policy.ViaUnknown, c.head, errHeadLate)
+	c.malformed(policy.ViaUnknown, c.head, forward.ErrHeadLate)
 }
 
 // leftEarly ends a connection whose client went away in its head.
 func (c *conn) leftEarly() {
 	if len(c.head) > 0 {
-		refuseMalformed(c.server.Gate, c.peer, policy.ViaUnknown, c.head, errHeadCut)
+		forward.RefuseMalformed(c.server.Gate, c.peer, policy.ViaUnknown, c.head, forward.ErrHeadCut)
 	}
 	c.drop()
 }
@@ -56,7 +61,7 @@ func (c *conn) tooMany() {
 		c.reset()
 		return
 	}
-	c.farewell(httpReply(refusal, reader{}), refusal)
+	c.farewell(forward.HTTPReply(refusal, forward.Reader{}), refusal)
 }
 
 // admit takes a place for c, where there is one.
@@ -118,4 +123,72 @@ func (c *conn) drop() {
 	c.loop.Stop(c.timer)
 	c.loop.CloseFD(c.fd)
 	c.release()
+}
+
+// farewell sends the last answer and closes. Where the client may have sent
+// bytes that nobody reads, it waits a moment for the client to close: a reset
+// could otherwise overtake the answer. For that moment it keeps its place; without
+// one, it reads what is there and does not wait.
+func (c *conn) farewell(answer []byte, refusal *egress.Refusal) {
+	if c.closed {
+		return
+	}
+	c.loop.Stop(c.timer)
+	c.closeFlow(string(refusal.Decision.Class))
+	if len(answer) > 0 {
+		relay.WriteLast(c.fd, answer)
+	}
+	switch {
+	case len(c.rest) == 0 && !relay.Unread(c.fd):
+		c.drop()
+	case !c.server.connections.admitted(&c.admission):
+		relay.Read(c.fd, c.loop.Scratch())
+		c.drop()
+	default:
+		c.closed = true
+		c.lingering = linger(c.loop, c.fd, cmp.Or(c.server.lingerTime, time.Second), c.release)
+	}
+}
+
+// A lingerer reads and forgets until the client closes. It belongs to the loop.
+type lingerer struct {
+	loop   *relay.Loop
+	fd     int
+	timer  *relay.Timer
+	closed func() // is told, once
+}
+
+func linger(loop *relay.Loop, fd int, moment time.Duration, closed func()) *lingerer {
+	l := &lingerer{loop: loop, fd: fd, closed: closed}
+	relay.ShutdownWrite(fd)
+	l.timer = loop.After(moment, l.close)
+	if loop.Watch(fd, l) != nil {
+		l.close()
+	} else {
+		l.Ready(syscall.EPOLLIN)
+	}
+	return l
+}
+
+func (l *lingerer) close() {
+	if l.fd < 0 {
+		return
+	}
+	l.loop.Stop(l.timer)
+	l.loop.CloseFD(l.fd)
+	l.fd = -1
+	l.closed()
+}
+
+func (l *lingerer) Ready(relay.Events) {
+	for range 16 {
+		n, again, err := relay.Read(l.fd, l.loop.Scratch())
+		if again {
+			return
+		}
+		if err != nil || n == 0 {
+			break
+		}
+	}
+	l.close()
 }

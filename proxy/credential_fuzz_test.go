@@ -18,6 +18,7 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/inspect"
 )
 
 const fuzzText = `version: 1
@@ -74,7 +75,7 @@ func newMirrorWorld(f *testing.F) *mirrorWorld {
 		defer w.seen.mu.Unlock()
 		r.Write(&w.seen.seen)
 	}, nil)
-	w.insideWorld = newInsideWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *Inspection) {
+	w.insideWorld = newInsideWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *inspect.Inspection) {
 		i.Roots = keys.pool
 		i.Credential = func(string, string, policy.Destination) *secret.Secret { return s }
 	})

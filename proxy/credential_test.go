@@ -16,6 +16,7 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 )
 
@@ -43,7 +44,7 @@ func newSecret(t testing.TB) *secret.Secret {
 func newCredentialWorld(t *testing.T, text string) *insideWorld {
 	t.Helper()
 	s := newSecret(t)
-	return newInsideWorld(t, text, func(i *Inspection) {
+	return newInsideWorld(t, text, func(i *inspect.Inspection) {
 		i.Credential = func(rule, digest string, dst policy.Destination) *secret.Secret {
 			if rule != "key" || digest == "" || dst.Host != "allowed.test" {
 				t.Errorf("asked for the credential of %q by %q for %s", rule, digest, dst)
@@ -259,7 +260,7 @@ func TestAPartIsRefused(t *testing.T) {
 
 func TestAMissingCredentialSendsNothing(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, credentialText, func(i *Inspection) {
+		w := newInsideWorld(t, credentialText, func(i *inspect.Inspection) {
 			i.Credential = func(string, string, policy.Destination) *secret.Secret { return nil }
 		})
 		var seen headSeen
@@ -466,7 +467,7 @@ func TestAStoredCredentialIsStruckOutOfMessages(t *testing.T) {
 	})
 	c := w.inside(t, "allowed.test", o.port)
 	c.send(insideGet("allowed.test", o.port, "/open/live", append(webSocketFields, "Sec-WebSocket-Extensions: permessage-deflate")...))
-	if status := c.head(); status != switching {
+	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
 	}
 	c.send("\x8a\x01x").expect("\x8a\x01x")

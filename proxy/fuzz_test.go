@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -71,7 +72,7 @@ func FuzzSOCKS(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &Server{Gate: gate, Sandboxes: everybody}
-	s.shared.prepare(gate, everybody, Limits{})
+	s.shared.Prepare(gate, everybody, Limits{})
 	lines, err := os.Open(filepath.Join(dir, "00000001.log"))
 	if err != nil {
 		f.Fatal(err)
@@ -86,7 +87,7 @@ func FuzzSOCKS(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
-		h := &hosted{server: s, client: client{server: &s.shared, conn: c, first: said[:1:1]}}
+		h := &hosted{server: s, Client: forward.Client{Forwarder: &s.shared, Conn: c, First: said[:1:1]}}
 		h.serveSOCKS()
 		gate.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
@@ -111,7 +112,7 @@ func checkReplies(t *testing.T, b []byte) {
 	if method == 2 && len(b) >= 2 && b[0] == 1 {
 		b = b[2:]
 	}
-	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == socksOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
+	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == forward.SOCKSOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
 		t.Fatalf("the reply is %x", b)
 	}
 }

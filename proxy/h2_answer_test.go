@@ -1,22 +1,16 @@
 package proxy
 
 import (
-	"context"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
@@ -145,130 +139,4 @@ func TestAnUnansweredStreamIsATimeout(t *testing.T) {
 	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); end.Outcome != string(policy.NetworkTimeout) {
 		t.Errorf("ended %+v", end)
 	}
-}
-
-// answering is a streamAnswer that nobody reads, with what became of it.
-type answering struct {
-	*streamWriter
-	context.Context
-	severed []string
-}
-
-func newAnswering() *answering {
-	a := new(answering)
-	var cancel context.CancelCauseFunc
-	a.Context, cancel = context.WithCancelCause(context.Background())
-	a.streamWriter = newStreamWriter(httptest.NewRecorder(), new(egress.End), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
-	return a
-}
-
-// fate is whether the stream was reset, and what its tunnel was severed for.
-func (a *answering) fate() (reset bool, severed string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.resetTimer != nil, strings.Join(a.severed, " ")
-}
-
-func TestWhatMovesIsNotIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAnswering()
-		defer a.finish()
-		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamWriter, func(int) error { return nil }}
-		for _, move := range []func(){
-			func() { body.Read(make([]byte, 10)) },
-			func() { a.WriteHeader(200) },
-			func() { io.WriteString(a.streamWriter, "part") },
-			func() { a.FlushError() },
-			func() { body.Read(make([]byte, 10)) },
-		} {
-			time.Sleep(59 * time.Second)
-			move()
-		}
-		time.Sleep(59 * time.Second)
-		synctest.Wait()
-		if a.Err() != nil {
-			t.Fatalf("ended with %v", context.Cause(a))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if reset, _ := a.fate(); !idled(a) || !reset {
-			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
-		}
-	})
-}
-
-// TestARefusalIsGivenTime: where a stream stood still without a response, the
-// handler is told, and the stream only reset when the refusal does not go either.
-func TestARefusalIsGivenTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAnswering()
-		defer a.finish()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if reset, _ := a.fate(); !idled(a) || reset {
-			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
-		}
-		a.WriteHeader(504)
-		a.startsWrite()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if reset, severed := a.fate(); !reset || severed != "" {
-			t.Errorf("after another: reset %v, severed %q", reset, severed)
-		}
-		time.Sleep(resetTime)
-		synctest.Wait()
-		if _, severed := a.fate(); severed != string(relay.IdleTooLong) {
-			t.Errorf("in the end severed %q", severed)
-		}
-	})
-}
-
-// TestACutSparesTheTunnel where the handler does not wait for the client.
-func TestACutSparesTheTunnel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAnswering()
-		defer a.finish()
-		a.startsWrite()
-		a.moved()
-		a.cut()
-		time.Sleep(resetTime)
-		synctest.Wait()
-		if reset, severed := a.fate(); severed != "" || !reset || !errors.Is(context.Cause(a), context.Canceled) {
-			t.Errorf("reset %v, severed %q, ended with %v", reset, severed, context.Cause(a))
-		}
-	})
-}
-
-// TestAFinishedAnswerIsLeftAlone, since its writer is nobody's.
-func TestAFinishedAnswerIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAnswering()
-		a.finish()
-		time.Sleep(time.Hour)
-		a.moved()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if a.Err() != nil {
-			t.Errorf("ended with %v", context.Cause(a))
-		}
-		a.cut()
-		if reset, _ := a.fate(); reset {
-			t.Error("reset")
-		}
-	})
-}
-
-// TestAStuckAnswerMayYetFinish before the tunnel is severed.
-func TestAStuckAnswerMayYetFinish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAnswering()
-		a.startsWrite()
-		a.cut()
-		a.finish()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if _, severed := a.fate(); severed != "" {
-			t.Errorf("severed %q", severed)
-		}
-	})
 }

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"runtime"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -31,11 +29,9 @@ func TestAConnectionWithAnOpenStreamLeavesNothingBehind(t *testing.T) {
 	freed := w.whenFreed(t)
 	c.NetConn().Close()
 	w.closed(t)
-	w.inspector.h2Memory.mu.Lock()
-	if n := len(w.inspector.h2Memory.held); n != 0 {
+	if _, n := w.inspector.H2Memory.Held(); n != 0 {
 		t.Errorf("memory is still counted for %d sandboxes", n)
 	}
-	w.inspector.h2Memory.mu.Unlock()
 	for deadline := time.After(10 * time.Second); ; runtime.GC() {
 		select {
 		case <-freed:
@@ -91,36 +87,4 @@ func TestAnIdleConnectionIsToldToLeave(t *testing.T) {
 		t.Error("the connection was idle while a stream was open")
 	}
 	w.closed(t)
-}
-
-// TestACountdownDoesNotBeginAfterItsEnd, so that nothing that it calls stays in memory.
-func TestACountdownDoesNotBeginAfterItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		c := newCountdown(time.Second, func() { calls.Add(1) })
-		after := func(d time.Duration) int32 {
-			time.Sleep(d)
-			synctest.Wait()
-			return calls.Load()
-		}
-		if after(time.Minute) != 0 {
-			t.Error("it ran before it began")
-		}
-		c.begin()
-		after(999 * time.Millisecond)
-		c.stop()
-		if after(time.Minute) != 0 {
-			t.Error("it ran out although it was stopped")
-		}
-		c.begin()
-		if after(time.Minute) != 1 {
-			t.Error("it did not run out")
-		}
-		c.begin()
-		c.end()
-		c.begin()
-		if after(time.Minute) != 1 {
-			t.Error("it ran out after its end")
-		}
-	})
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/http2"
-
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/record"
+	"golang.org/x/net/http2"
 )
 
 // TestAnUpstreamMayNotSendMuch unread: what windows it is given, as it learns
@@ -251,7 +251,7 @@ func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	gone := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
-		abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn)
+		forward.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn)
 		close(gone)
 	}, "h2")
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 )
@@ -31,7 +32,7 @@ func (w *world) ruled(t *testing.T, module string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspector.inspection.Load() != nil, Evaluators: []policy.Evaluator{e}})
+	p, err := file.Compile(policy.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: []policy.Evaluator{e}})
 	if err != nil {
 		t.Fatal(err)
 	}

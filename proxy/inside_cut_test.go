@@ -178,7 +178,7 @@ func TestAPolicyCutsWebSockets(t *testing.T) {
 	open := func(path string) *testClient {
 		c := w.inside(t, "allowed.test", o.port)
 		c.send(insideGet("allowed.test", o.port, path, webSocketFields...))
-		if status := c.head(); status != switching {
+		if status := c.head(); status != http.StatusSwitchingProtocols {
 			t.Fatalf("answered %d", status)
 		}
 		return c.send("abc").expect("abc")

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
@@ -14,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/inspect"
+	"golang.org/x/net/http2"
 )
 
 // expiredAuthority was made in the time of a bubble, which is long over.
@@ -36,7 +35,7 @@ func expiredAuthority(t *testing.T) (a *certs.Authority) {
 // TestAnAuthorityThatCannotSignIsNoFaultOfTheClient, nor of the upstream, which
 // is not even greeted.
 func TestAnAuthorityThatCannotSignIsNoFaultOfTheClient(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, func(with *Inspection) { with.Authority = expiredAuthority(t) })
+	w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Authority = expiredAuthority(t) })
 	o := newOrigin(t, func(c net.Conn) {
 		if n, _ := c.Read(make([]byte, 1)); n > 0 {
 			t.Error("TLS with the upstream began")
@@ -273,7 +272,7 @@ func TestAWebSocketHasALifetime(t *testing.T) {
 // outlives waits for the end of a client's WebSocket.
 func (w *insideWorld) outlives(t *testing.T, c *testClient) {
 	t.Helper()
-	if status := c.head(); status != switching {
+	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
 	}
 	if b, err := c.in.ReadByte(); err == nil {
@@ -362,38 +361,4 @@ func TestAnInspectedTunnelHasALifetime(t *testing.T) {
 			t.Errorf("%d flows are recorded to have lasted too long", n)
 		}
 	})
-}
-
-// TestAHandshakeEndsWithItsContext, and closes its connection.
-func TestAHandshakeEndsWithItsContext(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
-	greeted, gone := make(chan struct{}), make(chan struct{})
-	o := newOrigin(t, func(c net.Conn) {
-		c.Read(make([]byte, 1))
-		close(greeted)
-		io.Copy(io.Discard, c)
-		close(gone)
-	})
-	flow, dst := w.opened(t, o.port)
-	ctx, cancel := context.WithCancel(t.Context())
-	i := &tunnel{client: &client{server: &w.shared}, inspector: &w.inspector, inspection: w.inspector.inspection.Load(), flow: flow, dst: dst, upstream: closedConn(t)}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, err := i.redial(ctx); err == nil {
-			t.Error("the handshake was completed")
-		}
-	}()
-	soon(t, "the handshake begins", greeted)
-	cancel()
-	soon(t, "the handshake ends", done)
-	soon(t, "the upstream learns of it", gone)
-}
-
-func closedConn(t *testing.T) net.Conn {
-	t.Helper()
-	c, other := net.Pipe()
-	c.Close()
-	other.Close()
-	return c
 }

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-
-	"github.com/egressd/egressd/policy"
 )
 
 // keptFine is a response that leaves the connection open.
@@ -41,7 +41,7 @@ func TestAnUpstreamThatClosesIsDialledAgain(t *testing.T) {
 	for name, end := range map[string]func(c net.Conn){
 		"orderly":            func(c net.Conn) { c.Close() },
 		"without a farewell": func(c net.Conn) { c.(*tls.Conn).NetConn().Close() },
-		"by a reset":         func(c net.Conn) { abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn) },
+		"by a reset":         func(c net.Conn) { forward.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn) },
 	} {
 		for _, announced := range []bool{false, true} {
 			for _, method := range []string{"GET", "POST"} {

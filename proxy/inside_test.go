@@ -1,7 +1,5 @@
 package proxy
 
-//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
-
 import (
 	"bufio"
 	"context"
@@ -21,11 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
+	"golang.org/x/net/http2"
 )
+
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
 
 const insidePolicy = `version: 1
 allow:
@@ -114,17 +114,17 @@ type insideWorld struct {
 	pool *x509.CertPool // what its clients trust
 }
 
-func newInsideWorld(t testing.TB, text string, change func(*Inspection)) *insideWorld {
+func newInsideWorld(t testing.TB, text string, change func(*inspect.Inspection)) *insideWorld {
 	t.Helper()
 	return newLimitedWorld(t, text, Limits{}, change)
 }
 
-func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*Inspection)) *insideWorld {
+func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*inspect.Inspection)) *insideWorld {
 	t.Helper()
 	return newServedWorld(t, text, func(s *Server) { s.Limits = limits }, change)
 }
 
-func newServedWorld(t testing.TB, text string, serve func(*Server), change func(*Inspection)) *insideWorld {
+func newServedWorld(t testing.TB, text string, serve func(*Server), change func(*inspect.Inspection)) *insideWorld {
 	t.Helper()
 	authority, err := certs.Create(t.TempDir() + "/ca")
 	if err != nil {
@@ -132,7 +132,7 @@ func newServedWorld(t testing.TB, text string, serve func(*Server), change func(
 	}
 	w := &insideWorld{pki: newPKI(t), pool: x509.NewCertPool()}
 	w.pool.AddCert(authority.Certificate())
-	with := Inspection{Authority: authority, Roots: w.pki.pool}
+	with := inspect.Inspection{Authority: authority, Roots: w.pki.pool}
 	if change != nil {
 		change(&with)
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 )
 
@@ -97,7 +99,7 @@ func TestABadUpstreamIsExplained(t *testing.T) {
 	for name, tt := range badUpstreams(t, shared) {
 		t.Run(name, func(t *testing.T) {
 			eachVersion(t, func(t *testing.T, overH2 bool) {
-				w := newInsideWorld(t, insidePolicy, func(with *Inspection) { with.Roots = shared.pool }) // its own: ports come again
+				w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Roots = shared.pool }) // its own: ports come again
 				w.pki = shared
 				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, tt.change)
 				protos := []string{"http/1.1"}
@@ -154,7 +156,7 @@ func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
 		why   string
 	}{
 		"hangs":       {func(c net.Conn) { io.Copy(io.Discard, c) }, "did not complete its TLS handshake in time"},
-		"resets":      {func(c net.Conn) { c.Read(make([]byte, 16)); abort(c) }, "TLS handshake failed"},
+		"resets":      {func(c net.Conn) { c.Read(make([]byte, 16)); forward.Abort(c) }, "TLS handshake failed"},
 		"closes":      {func(c net.Conn) { c.Read(make([]byte, 16)) }, "TLS handshake failed"},
 		"speaks HTTP": {func(c net.Conn) { c.Read(make([]byte, 4096)); io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") }, "TLS handshake failed"},
 	} {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 )
 
 // What is written for each CONNECT that is refused.
@@ -18,6 +19,6 @@ func BenchmarkRefusal(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		httpReply(r, reader{agent: "curl/8.5.0"})
+		forward.HTTPReply(r, forward.Reader{Agent: "curl/8.5.0"})
 	}
 }

@@ -63,7 +63,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newInsideWorld(t, canaryPolicy, nil)
 		guarded(t, w)
-		w.shared.bodyMemory.narrow(2*slowPart + slowPart/2)
+		w.shared.BodyMemory.SetMost(2*slowPart + slowPart/2)
 		begun, read := make(chan struct{}), make(chan struct{})
 		o, hurry := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err != nil {
@@ -87,7 +87,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		soon(t, "the first byte", begun)
 		second := post()
 		soon(t, "the first byte of the second", begun)
-		w.shared.bodyMemory.holds(t, 2*slowPart)
+		holds(t, &w.shared.BodyMemory, 2*slowPart)
 		(<-post()).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
 		released()
@@ -96,7 +96,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 				t.Error(r.all())
 			}
 		}
-		w.shared.bodyMemory.empty(t, "after their end")
+		empty(t, &w.shared.BodyMemory, "after their end")
 		third := post()
 		soon(t, "the first byte of the third", begun)
 		hurry()
@@ -131,28 +131,10 @@ func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
 		left <- err
 	}()
 	soon(t, "the first byte", begun)
-	w.shared.bodyMemory.holds(t, slowPart)
+	holds(t, &w.shared.BodyMemory, slowPart)
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	w.shared.bodyMemory.empty(t, "after the stream was reset")
-}
-
-// TestADroppedBodyHoldsNothing, whoever still has it.
-func TestADroppedBodyHoldsNothing(t *testing.T) {
-	r := memoryQuota{most: 1 << 20}
-	held := &bodyScanner{handedOut: true, memory: r.reserve("a")}
-	held.memory.grow(1000)
-	b := &scannedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), scanner: held, ready: make([]byte, 1000), cancelTurn: func() {}}
-	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {
-		t.Fatal(n, err)
-	}
-	r.holds(t, 1000)
-	b.drop()
-	if n, err := b.Read(make([]byte, 100)); n != 0 || !errors.Is(err, net.ErrClosed) || b.ready != nil || b.scanner != nil {
-		t.Errorf("there is more: %d, %v", n, err)
-	}
-	held.memory.release()
-	r.empty(t, "after its end")
+	empty(t, &w.shared.BodyMemory, "after the stream was reset")
 }

@@ -11,94 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
-
-func TestARoomIsSharedOut(t *testing.T) {
-	r := memoryQuota{most: 100}
-	a, b, other := r.reserve("a"), r.reserve("a"), r.reserve("b")
-	if n := a.growFair(10, 1); n != 10 {
-		t.Errorf("of 100 and at most 10: %d", n)
-	}
-	if n := b.growFair(50, 1); n != 11 {
-		t.Errorf("an eighth of 90: %d", n)
-	}
-	if c := r.reserve("a"); !c.grow(79) || c.grow(1) {
-		t.Error("of 79 that were left, 80 could be taken, or not 79")
-	}
-	if n := r.reserve("a").growFair(50, 5); n != 5 {
-		t.Errorf("the least, where there is nothing: %d", n)
-	}
-	if !other.grow(100) {
-		t.Error("what one sandbox takes, another has not")
-	}
-	a.retain()
-	a.release()
-	if n := r.held["a"]; n != 105 {
-		t.Errorf("%d are held with one user left", n)
-	}
-	a.release()
-	b.release()
-	if n := r.held["a"]; n != 84 {
-		t.Errorf("%d are held, want 84", n)
-	}
-	other.clear()
-	if !other.grow(1) {
-		t.Error("what was freed cannot be taken again")
-	}
-	if other.release(); other.grow(1) {
-		t.Error("a lease that has ended takes more")
-	}
-	if a.retain() || a.users != 0 {
-		t.Error("a lease that has ended is shared")
-	}
-	st := stream{window: r.reserve("b")}
-	if b := st.window; st.holdWindow(a) || st.window != b || b.users != 1 {
-		t.Error("a stream goes over a connection that has closed")
-	}
-	if _, known := r.held["b"]; known {
-		t.Error("a sandbox that holds nothing is not forgotten")
-	}
-}
-
-// TestHowManyTunnelsHaveAll is what the manual says of windows.
-func TestHowManyTunnelsHaveAll(t *testing.T) {
-	r := memoryQuota{most: h2MemoryOfSandbox}
-	full := 0
-	for r.reserve("a").growFair(downloadBuffer, leastWindow) == downloadBuffer && r.reserve("a").growFair(uploadBuffer, leastWindow) == uploadBuffer {
-		full++
-	}
-	if full != 22 {
-		t.Errorf("%d tunnels have all", full)
-	}
-}
-
-// narrow leaves one sandbox so much.
-func (r *memoryQuota) narrow(most int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.most = most
-}
-
-func (r *memoryQuota) empty(t *testing.T, what string) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		r.mu.Lock()
-		held := fmt.Sprint(r.held)
-		r.mu.Unlock()
-		switch {
-		case held == "map[]":
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%s: %s is held still", what, held)
-		}
-	}
-}
 
 // offers reads what the other end of a connection says that it takes unread: of one stream
 // and, where that is asked for, over all beyond the first 64 KiB.
@@ -127,7 +45,7 @@ func offers(f *http2.Framer, both bool) (all, one uint32) {
 func TestWindowsBecomeSmall(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	const most = 4 << 20
-	w.inspector.h2Memory.narrow(most)
+	w.inspector.H2Memory.SetMost(most)
 	type pair struct{ all, one uint32 }
 	offered := make(chan pair, 1)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -149,17 +67,17 @@ func TestWindowsBecomeSmall(t *testing.T) {
 		if n == 0 && (down.all < 400<<10 || up < 200<<10) {
 			t.Errorf("the first may be sent %d, and %d of one stream the other way", down.all, up)
 		}
-		if n == count-1 && (down.all != leastWindow || down.one != frameMost || up != leastWindow/2) {
+		if n == count-1 && (down.all != 64<<10 || down.one != 16<<10 || up != 32<<10) {
 			t.Errorf("the last may be sent %d, %d of one stream, and %d of one the other way", down.all, down.one, up)
 		}
 	}
-	if sum > most+2*count*leastWindow {
+	if sum > most+2*count*64<<10 {
 		t.Errorf("all together may be sent %d", sum)
 	}
 	for _, c := range tunnels {
 		c.(interface{ NetConn() net.Conn }).NetConn().Close()
 	}
-	w.inspector.h2Memory.empty(t, "after their end")
+	empty(t, &w.inspector.H2Memory, "after their end")
 }
 
 // reader is what there is still to be read.
@@ -191,23 +109,13 @@ func TestWindowsOfOldConnections(t *testing.T) {
 		s.get(t, o, fmt.Sprint("/public/", n))
 		s.until(t, func(f http2.Frame) bool { _, ok := f.(*http2.HeadersFrame); return ok })
 	}
-	w.inspector.h2Memory.mu.Lock()
-	held := w.inspector.h2Memory.held[w.windowsOf()]
-	w.inspector.h2Memory.mu.Unlock()
-	if held < streams*downloadBuffer {
+	held, _ := w.inspector.H2Memory.Held()
+	if held < streams*(8<<20) {
 		t.Errorf("%d bytes are held for %d connections of which one stream is not through", held, streams)
 	}
 	tunnel.NetConn().Close()
 	w.closed(t)
-	w.inspector.h2Memory.empty(t, "after their end")
-}
-
-// windowsOf is the one sandbox that has windows.
-func (w *insideWorld) windowsOf() string {
-	for name := range w.inspector.h2Memory.held {
-		return name
-	}
-	return ""
+	empty(t, &w.inspector.H2Memory, "after their end")
 }
 
 // TestWhatIsHeldBackIsBounded: compressed bodies that do not come to their end are held
@@ -217,7 +125,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		w := newInsideWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		const part = 300 << 10
-		w.shared.bodyMemory.narrow(2*part + part/2)
+		w.shared.BodyMemory.SetMost(2*part + part/2)
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
 		var sending sync.WaitGroup
 		post := func() (finish func(), answer chan reply) {
@@ -233,7 +141,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		finishFirst, first := post()
 		finishSecond, second := post()
-		w.shared.bodyMemory.holds(t, 2*part)
+		holds(t, &w.shared.BodyMemory, 2*part)
 		finishThird, third := post()
 		(<-third).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
@@ -242,9 +150,9 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		if r := <-first; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		w.shared.bodyMemory.holds(t, part)
+		holds(t, &w.shared.BodyMemory, part)
 		finishFourth, fourth := post()
-		w.shared.bodyMemory.holds(t, 2*part)
+		holds(t, &w.shared.BodyMemory, 2*part)
 		finishSecond()
 		finishFourth()
 		for _, answer := range []chan reply{second, fourth} {
@@ -253,30 +161,11 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		w.shared.bodyMemory.empty(t, "after their end")
+		empty(t, &w.shared.BodyMemory, "after their end")
 		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
 	})
-}
-
-// holds waits until one sandbox holds so much, and all others nothing.
-func (r *memoryQuota) holds(t *testing.T, want int64) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		sum := int64(0)
-		r.mu.Lock()
-		for _, n := range r.held {
-			sum += n
-		}
-		r.mu.Unlock()
-		switch {
-		case sum == want:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%d are held, want %d", sum, want)
-		}
-	}
 }
 
 // TestALongBodyIsHeldBackNoLonger once it goes on unsearched, or was searched.
@@ -286,7 +175,7 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		guarded(t, w)
 		arrived := make(chan struct{})
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
-			io.CopyN(io.Discard, r.Body, compressedMost)
+			io.CopyN(io.Discard, r.Body, 1<<20)
 			close(arrived)
 			io.Copy(io.Discard, r.Body)
 		}, nil)
@@ -294,9 +183,9 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		answer := make(chan reply, 1)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), r, "Content-Encoding: gzip") }()
-		send.Write(make([]byte, compressedMost+64<<10))
+		send.Write(make([]byte, 1<<20+64<<10))
 		soon(t, "the body", arrived)
-		w.shared.bodyMemory.holds(t, 0)
+		holds(t, &w.shared.BodyMemory, 0)
 		send.Close()
 		if r := <-answer; r.StatusCode != 200 {
 			t.Error(r.all())

@@ -27,11 +27,13 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // Limits bound what a client can make the server hold. Zero fields have the stated defaults.
-type Limits = forwardLimits
+type Limits = forward.Limits
 
 // A Server accepts on any number of listeners. Gate and Sandboxes have to be
 // set; fields may not be changed once Serve was called.
@@ -52,8 +54,8 @@ type Server struct {
 
 	start          sync.Once
 	startErr       error
-	shared         forwarder
-	inspector      inspector
+	shared         forward.Forwarder
+	inspector      inspect.Inspector
 	limitsCount    atomic.Int64 // in tunnels
 	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops          []*relay.Loop
@@ -120,7 +122,7 @@ func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
 		l := tunnelLimits{web: relay.Limits{
-			First: s.shared.limits.Hello, FirstBytes: s.shared.limits.HelloBytes, Idle: s.shared.limits.Idle, Life: s.shared.limits.Lifetime, Meter: m,
+			First: s.shared.Limits.Hello, FirstBytes: s.shared.Limits.HelloBytes, Idle: s.shared.Limits.Idle, Life: s.shared.Limits.Lifetime, Meter: m,
 		}}
 		l.other = l.web
 		l.other.ServerFirst = true
@@ -157,11 +159,11 @@ func (s *Server) register(all []*listener) bool {
 }
 
 func (s *Server) prepare() {
-	s.shared.prepare(s.Gate, s.Sandboxes, s.Limits)
-	s.inspector.prepare(&s.shared)
+	s.shared.Prepare(s.Gate, s.Sandboxes, s.Limits)
+	s.inspector.Prepare(&s.shared)
 	s.clients = map[net.Conn]struct{}{}
 	for _, p := range []*connQuota{&s.connections, &s.tlsConnections} {
-		p.server, p.most, p.holders = s, s.shared.limits.Connections, map[sandbox.Holder]*connHolder{}
+		p.server, p.most, p.holders = s, s.shared.Limits.Connections, map[sandbox.Holder]*connHolder{}
 	}
 	s.tlsClients, s.handshakes = map[*tlsClient]struct{}{}, map[netip.Addr][]*tlsClient{}
 	for range max(1, s.loopCount()) {
@@ -274,7 +276,7 @@ func (s *Server) release(c net.Conn, at *admission) {
 func (s *Server) closeHosted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shared.cut()
+	s.shared.Cut()
 	for c := range s.clients {
 		c.Close()
 	}
@@ -282,4 +284,4 @@ func (s *Server) closeHosted() {
 
 // Inspect sets what the TLS of tunnels that begin from now on is inspected with. Before the first call,
 // and after Inspect(nil), tunnels that have to be inspected are closed. It is safe for concurrent use.
-func (s *Server) Inspect(i *Inspection) { s.inspector.Inspect(i) }
+func (s *Server) Inspect(i *inspect.Inspection) { s.inspector.Inspect(i) }

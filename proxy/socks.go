@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/things-go/go-socks5"
-	"github.com/things-go/go-socks5/statute"
-
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/things-go/go-socks5"
+	"github.com/things-go/go-socks5/statute"
 )
 
 var (
@@ -33,17 +33,17 @@ type socksReplier struct{}
 
 func (socksReplier) via() policy.Via { return policy.ViaSOCKS5 }
 
-func (socksReplier) established() []byte { return socksReply(socksOK) }
+func (socksReplier) established() []byte { return socksReply(forward.SOCKSOK) }
 
 func (socksReplier) refusal(r *egress.Refusal) []byte {
-	return socksReply(answerTo(r.Decision.Class).socks)
+	return socksReply(forward.AnswerTo(r.Decision.Class).SOCKS)
 }
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
 // takes over there: it is never asked to resolve, dial or carry.
 func (h *hosted) serveSOCKS() {
-	v := &socksHandshake{hosted: h, greeting: greeting(h.first)}
-	h.deadline(h.server.shared.limits.Head)
+	v := &socksHandshake{hosted: h, greeting: greeting(h.First)}
+	h.Deadline(h.server.shared.Limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
 		socks5.WithResolver(noResolver{}),
@@ -51,7 +51,7 @@ func (h *hosted) serveSOCKS() {
 		socks5.WithBindHandle(v.unsupported),
 		socks5.WithAssociateHandle(v.unsupported),
 	)
-	err := server.ServeConn(socksConn{h.conn, &h.client})
+	err := server.ServeConn(socksConn{h.Conn, &h.Client})
 	if err != nil && !v.recorded {
 		v.failed(err)
 	}
@@ -88,9 +88,9 @@ func greeting(b []byte) []byte {
 }
 
 func (v *socksHandshake) methods() []socks5.Authenticator {
-	v.server.Sandboxes.Await(context.Background(), v.peer)
+	v.server.Sandboxes.Await(context.Background(), v.Peer)
 	check := socks5.UserPassAuthenticator{Credentials: v}
-	if v.server.Sandboxes.Credentials(v.peer) {
+	if v.server.Sandboxes.Credentials(v.Peer) {
 		return []socks5.Authenticator{check}
 	}
 	return []socks5.Authenticator{socks5.NoAuthAuthenticator{}, check}
@@ -98,20 +98,20 @@ func (v *socksHandshake) methods() []socks5.Authenticator {
 
 // Valid implements the library's store of credentials (RFC 1929).
 func (v *socksHandshake) Valid(user, password, _ string) bool {
-	v.peer.User, v.peer.Password, v.peer.HasCredentials = user, password, true
-	if _, err := v.server.Sandboxes.Identify(v.peer); err == nil {
+	v.Peer.User, v.Peer.Password, v.Peer.HasCredentials = user, password, true
+	if _, err := v.server.Sandboxes.Identify(v.Peer); err == nil {
 		return true
 	}
 	v.unknown(sandbox.ErrUnknown)
-	delay := v.server.Sandboxes.Failed(v.peer, time.Now())
-	v.deadline(delay + v.server.shared.limits.Head)
-	v.server.shared.pause(delay)
+	delay := v.server.Sandboxes.Failed(v.Peer, time.Now())
+	v.Deadline(delay + v.server.shared.Limits.Head)
+	v.server.shared.Pause(delay)
 	return false
 }
 
 func (v *socksHandshake) unknown(err error) {
 	v.recorded = true
-	v.server.Gate.Refuse(v.peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
+	v.server.Gate.Refuse(v.Peer, policy.ViaSOCKS5, v.greeting, policy.UnknownSandbox, err.Error())
 }
 
 // failed records a handshake that the library gave up.
@@ -120,13 +120,13 @@ func (v *socksHandshake) failed(err error) {
 		v.unknown(sandbox.ErrUnknown)
 		return
 	}
-	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
+	forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
 }
 
 func (v *socksHandshake) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
-	refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
-	_, err := w.Write(socksReply(socksCommand))
+	forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
+	_, err := w.Write(socksReply(forward.SOCKSCommand))
 	return err
 }
 
@@ -138,21 +138,21 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		err = errSOCKSReserved
 	}
 	if err != nil {
-		refusal := refuseMalformed(v.server.Gate, v.peer, policy.ViaSOCKS5, req.Bytes(), err)
+		refusal := forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), err)
 		_, err = w.Write(socksReplier{}.refusal(refusal))
 		return err
 	}
-	ctx := v.context()
-	defer ctx.release()
-	flow, err := v.server.Gate.Open(ctx, v.peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
-	v.deadline(v.server.shared.limits.Head) // a person may have been waited for
+	ctx := v.Context()
+	defer ctx.Release()
+	flow, err := v.server.Gate.Open(ctx, v.Peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	v.Deadline(v.server.shared.Limits.Head) // a person may have been waited for
 	if err != nil {
-		_, err = w.Write(socksReplier{}.refusal(asRefusal(err)))
+		_, err = w.Write(socksReplier{}.refusal(forward.AsRefusal(err)))
 		return err
 	}
 	if !v.server.connections.assign(&v.admission, flow.Sandbox()) {
 		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
-		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.peer)))
+		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.Peer)))
 		return err
 	}
 	return v.toLoop(flow, buffered(req.Reader))
@@ -187,14 +187,14 @@ func buffered(r io.Reader) []byte {
 // toLoop makes the client a connection of its event loop. The library closes
 // its own descriptor when it returns; the loop has another.
 func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
-	rest = append(rest, v.first...)
-	v.first = nil
-	fd, err := duplicate(v.conn)
+	rest = append(rest, v.First...)
+	v.First = nil
+	fd, err := duplicate(v.Conn)
 	if err != nil {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{loop: v.loop, setup: &setup{fd: fd, peer: v.peer, tlsClient: v.tlsClient, replier: socksReplier{}, rest: rest}, headTaken: true}
+	c := &conn{loop: v.loop, setup: &setup{fd: fd, peer: v.Peer, tlsClient: v.tlsClient, replier: socksReplier{}, rest: rest}, headTaken: true}
 	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {

@@ -86,7 +86,7 @@ func (w *insideWorld) live(t *testing.T, r *rand.Rand, says string) *testClient 
 	})
 	c := w.inside(t, "allowed.test", o.port)
 	c.send(insideGet("allowed.test", o.port, "/v1/live", webSocketFields...))
-	if status := c.head(); status != switching {
+	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
 	}
 	return c

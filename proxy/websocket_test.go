@@ -2,14 +2,11 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
@@ -94,13 +91,13 @@ func TestWebSocketsCarryBothWays(t *testing.T) {
 
 func (w *insideWorld) checkWebSocket(t *testing.T, c *testClient, end func(*testClient)) {
 	t.Helper()
-	if status := c.head(); status != switching {
+	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
 	}
 	c.send("abc").expect("abc")
 	end(c)
 	record := w.recorded(t, closeOf(w.recorded(t, requestTo("/live"))))
-	if record.HTTP.Status != switching || record.Bytes.Up < 3 || record.Bytes.Down < 3 || record.Outcome != "closed" {
+	if record.HTTP.Status != http.StatusSwitchingProtocols || record.Bytes.Up < 3 || record.Bytes.Down < 3 || record.Outcome != "closed" {
 		t.Errorf("ended %+v %+v %+v", record, record.HTTP, record.Bytes)
 	}
 	w.closed(t)
@@ -206,32 +203,4 @@ func TestAWebSocketCanBeDeclined(t *testing.T) {
 	}
 	c.Close()
 	w.closed(t)
-}
-
-// TestTheEndOfAWebSocketLeavesNothingBehind, such as a timer that ends what its connection does next.
-func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
-	flow, _ := w.opened(t, "1")
-	x := &exchange{flow: flow}
-	x.meter = x.flow.Meter()
-	synctest.Test(t, func(t *testing.T) {
-		inner, visitor := net.Pipe()
-		far, origin := net.Pipe()
-		v := &h1Conn{client: &client{server: &w.shared, conn: inner}, in: bufio.NewReader(inner), up: h1Upstream{conn: far, in: bufio.NewReader(far)}}
-		v.ctx, v.cancel = context.WithCancel(t.Context())
-		defer v.cancel()
-		visitor.Close()
-		origin.Close()
-		v.both(x)
-		time.Sleep(time.Hour)
-		if v.ctx.Err() != nil {
-			t.Error("a timer has gone off since")
-		}
-		v.dropUpstream()
-		v.closeUpstream()
-		v.windDown(errTooOld) // by the timer of its lifetime, which went off as it ended
-		if v.ctx.Err() != nil {
-			t.Error("it ends once more")
-		}
-	})
 }

@@ -97,7 +97,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 	if change != nil {
 		change(w.Server)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspector.inspection.Load() != nil, Evaluators: beside})
+	p, err := file.Compile(policy.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: beside})
 	if err != nil {
 		t.Fatal(err)
 	}

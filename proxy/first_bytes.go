@@ -1,0 +1,355 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/sniff"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// accessDenied is the fatal TLS alert access_denied (RFC 8446 §6.2), in a
+// record that every version reads.
+var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// First implements [relay.Keeper]: it judges a tunnel's first bytes against
+// what was asked for. It runs on the loop.
+func (c *conn) First(first []byte) (relay.Judgement, []byte) {
+	first = c.preamble.with(first)
+	switch resume := c.resume; {
+	case c.deciding:
+		return relay.Hold, nil
+	case resume != nil:
+		c.resume = nil
+		return resume(first)
+	}
+	protocol := detect(first, c.flow.Destination().Port)
+	spoken := c.tunnel.Down() > 0
+	switch {
+	case protocol == sniff.Undecided:
+		return c.awaitPreamble(first)
+	case protocol == sniff.TLS:
+		return c.judgeTLS(first)
+	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
+		c.takeHTTP(first)
+		return relay.Take, nil
+	default:
+		if _, err := c.flow.Guard("first bytes").Pass(first); err != nil {
+			c.refused = forward.AsRefusal(err)
+			return relay.Refuse, nil
+		}
+		return c.narrow(nil, otherProtocol)
+	}
+}
+
+// detect says what first begins, for a port. Plain HTTP has no place on 443.
+// On ports that are not the web's, the words of another protocol could pass
+// for a request, so there the whole request line has to be one.
+func detect(first []byte, port uint16) sniff.Protocol {
+	p := sniff.Detect(first)
+	if p != sniff.HTTP1 || port == 80 {
+		return p
+	}
+	if port == 443 {
+		return sniff.Other
+	}
+	line, _, whole := bytes.Cut(first, []byte("\n"))
+	switch {
+	case bytes.IndexByte(line, 0) >= 0: // as in git's own protocol, whose client waits for an answer
+		return sniff.Other
+	case bytes.HasSuffix(line, []byte(" HTTP/1.1\r")), bytes.HasSuffix(line, []byte(" HTTP/1.0\r")):
+		return sniff.HTTP1
+	case whole || len(first) > 8<<10:
+		return sniff.Other
+	default:
+		return sniff.Undecided
+	}
+}
+
+func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
+	if c.hello == nil {
+		c.hello = new(sniff.Assembler)
+	}
+	hello, err := c.hello.Parse(first)
+	switch {
+	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.shared.Limits.HelloBytes:
+		return relay.More, nil
+	case err != nil:
+		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+	}
+	c.hello = nil
+	claim, retries := claimOf(&hello), hello.AllowsRetry()
+	return c.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
+		spoken := c.tunnel.Down() > 0
+		switch {
+		case c.flow.Inspected() && (spoken || c.preamble.passed()): // what was said in clear is no part of TLS
+			c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
+			return relay.Refuse, accessDenied
+		case c.flow.Inspected():
+			c.takeTLS(first, claim.ALPN)
+			return relay.Take, nil
+		case retries:
+			return c.passWatchingHello(claim, first[hello.Size:])
+		}
+		return c.pass()
+	})
+}
+
+// tlsClaim adds what a hello claims.
+func tlsClaim(claim *policy.ClientHello) func(*policy.Request) {
+	return func(r *policy.Request) { r.Protocol, r.TLS = policy.ProtocolTLS, claim }
+}
+
+func otherProtocol(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }
+
+// pass lets the first bytes go, and what comes behind them, as far as the policy
+// lets anything go up.
+func (c *conn) pass() (relay.Judgement, []byte) {
+	c.preamble.stop(c.loop)
+	c.connHolder, c.setup = c.admission.holder, nil
+	c.tunnel.Limit(c.flow.Budget())
+	return relay.Pass, nil
+}
+
+// claimOf turns a hello into what policy reads. A server name that is not a
+// canonical name equals no host, so it is kept for the record only.
+func claimOf(h *sniff.Hello) *policy.ClientHello {
+	claim := &policy.ClientHello{ALPN: h.ALPN, ECH: h.ECH, JA4: h.JA4()}
+	if !h.HasServerName {
+		return claim
+	}
+	name, err := policy.ParseName(h.ServerName)
+	if err != nil {
+		claim.NoName = h.ServerName
+		return claim
+	}
+	claim.ServerName = name
+	return claim
+}
+
+// malformedClaim returns the claim of a hello that could not be read to its end.
+func malformedClaim(err error) *policy.ClientHello {
+	claim := &policy.ClientHello{Malformed: true}
+	var malformed *sniff.MalformedError
+	if errors.As(err, &malformed) {
+		claim.NoName = malformed.Name
+	}
+	return claim
+}
+
+// narrow is decide for what passes once the policy lets it.
+func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
+	return c.decide(nil, farewell, edit, func([]byte) (relay.Judgement, []byte) { return c.pass() })
+}
+
+// decide has the policy decide by what edit adds, and then says what becomes of first: after a
+// refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it,
+// the tunnel holds the client's bytes, and First resumes with them.
+func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	after := func(first []byte, err error) (relay.Judgement, []byte) {
+		if err != nil {
+			c.refused = forward.AsRefusal(err)
+			return relay.Refuse, farewell
+		}
+		return then(first)
+	}
+	flow, loop := c.flow, c.loop
+	wait, err := flow.NarrowNow(edit)
+	if !wait {
+		return after(first, err)
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	c.cancel, c.deciding = leave, true
+	c.server.running.Go(func() {
+		err := flow.Narrow(ctx, edit)
+		leave()
+		loop.Post(func() {
+			if c.closed {
+				return
+			}
+			c.cancel, c.deciding = nil, false
+			c.resume = func(first []byte) (relay.Judgement, []byte) { return after(first, err) }
+			c.tunnel.Again()
+		})
+	})
+	return relay.Hold, nil
+}
+
+// takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that
+// decides every request. The tunnel's own connection, on which nothing was
+// said, goes: each request has a flow of its own.
+func (c *conn) takeHTTP(first []byte) {
+	host, via := c.flow.Destination(), c.replier.via()
+	relay.Reset(c.upstream) // nothing was said on it
+	c.loop.CloseFD(c.upstream)
+	c.flow.CloseNow(egress.End{Up: c.preamble.size(), Outcome: "http"})
+	c.onGoroutine(first, func(h *hosted) {
+		h.TunnelTo, h.Via = &host, via
+		h.ServeH1()
+	})
+}
+
+// takeTLS moves a tunnel whose requests have to be decided to a goroutine that
+// ends the client's TLS and begins its own.
+func (c *conn) takeTLS(first []byte, offered []string) {
+	flow, host, via := c.flow, c.flow.Destination(), c.replier.via()
+	c.loop.Forget(c.upstream)
+	upstream, err := netConn(c.upstream)
+	if err != nil {
+		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
+		c.onGoroutine(nil, func(*hosted) {})
+		return
+	}
+	served := c.onGoroutine(first, func(h *hosted) {
+		h.TunnelTo, h.Via = &host, via
+		c.server.inspector.ServeTunnel(&h.Client, flow, upstream, offered)
+	})
+	if !served {
+		upstream.Close()
+		flow.CloseNow(egress.End{Outcome: "cut"})
+	}
+}
+
+// A retry is what is kept of a ClientHello while the client may send another one, because
+// the server asks for it. That one has to claim the same, which not every server looks at:
+// one with another server name would open what was never decided (decision 40).
+type helloWatch struct {
+	sniff.Retry
+	claim *policy.ClientHello
+}
+
+// passWatched passes a hello and goes on looking for a second one. behind is what the client
+// sent after the first.
+func (c *conn) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
+	c.helloWatch = &helloWatch{claim: claim}
+	j, farewell := c.Follow(true, behind)
+	if j != relay.Follow && j != relay.Await {
+		return j, farewell
+	}
+	c.connHolder = c.admission.holder
+	c.tunnel.Limit(c.flow.Budget())
+	return j, nil
+}
+
+// Follow implements [relay.Follower]: it judges a second ClientHello, and what follows a
+// [word]. It runs on the loop.
+func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
+	if c.helloWatch == nil {
+		return c.followPreamble(up, next), nil
+	}
+	if !up {
+		if c.helloWatch.Server(next) {
+			return c.pass()
+		}
+		return relay.Follow, nil
+	}
+	hello, err := c.helloWatch.Client(next)
+	switch {
+	case errors.Is(err, sniff.ErrShort) && c.helloWatch.Keeps():
+		return relay.Await, nil
+	case errors.Is(err, sniff.ErrShort):
+		return relay.Follow, nil
+	case errors.Is(err, sniff.ErrNoTLS):
+		return c.pass()
+	case err != nil:
+		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+	}
+	claim := claimOf(&hello)
+	if sameClaim(claim, c.helloWatch.claim) {
+		return c.pass()
+	}
+	return c.narrow(accessDenied, tlsClaim(claim))
+}
+
+// sameClaim reports whether two hellos of one connection differ in their fingerprint alone:
+// the second one may leave out extensions (RFC 8446 §4.1.2).
+func sameClaim(a, b *policy.ClientHello) bool {
+	x, y := *a, *b
+	x.JA4, y.JA4 = "", ""
+	return reflect.DeepEqual(x, y)
+}
+
+// A word is the few bytes with which a client began, and after which it sent nothing more,
+// such as JDWP-Handshake: they may begin a request of HTTP or a ClientHello, and may be all that the
+// client says before it is answered. Where the rules let any protocol pass, they go on after a
+// pause. What follows is held again as soon as it tells what they began, and judged together with them: they are
+// too few for a server to act on as either.
+//
+// A nil word is none.
+type preamble struct {
+	pause  *relay.Timer
+	paused bool   // the pause is
+	sent   []byte // went to the upstream
+}
+
+// wordPause is how long a client may say nothing before what it has begun with is a word.
+const preamblePause = time.Second
+
+// heardWord judges first bytes that are too few to tell what they begin.
+func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
+	switch {
+	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
+		return relay.More, nil
+	case c.preamble == nil:
+		w := new(preamble)
+		w.pause = c.loop.After(min(preamblePause, c.server.shared.Limits.Hello/2), func() {
+			w.paused = true
+			c.tunnel.Again()
+		})
+		c.preamble = w
+		return relay.More, nil
+	case !c.preamble.paused || c.preamble.passed():
+		return relay.More, nil
+	}
+	return c.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
+		c.preamble.sent = slices.Clone(first)
+		c.tunnel.Limit(c.flow.Budget())
+		return relay.Follow, nil
+	})
+}
+
+// followWord lets what follows a word pass for as long as that tells nothing more.
+func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
+	if !up {
+		return relay.Follow
+	}
+	all := c.preamble.with(next)
+	if sniff.Detect(all) != sniff.Undecided {
+		return relay.More
+	}
+	c.preamble.sent = all
+	return relay.Follow
+}
+
+// before returns all that the client has sent, of which b has not passed.
+func (w *preamble) with(b []byte) []byte {
+	if !w.passed() {
+		return b
+	}
+	return slices.Concat(w.sent, b)
+}
+
+// passed reports whether w went to the upstream.
+func (w *preamble) passed() bool { return w != nil && w.sent != nil }
+
+// size is how many bytes went to the upstream.
+func (w *preamble) size() int64 {
+	if w == nil {
+		return 0
+	}
+	return int64(len(w.sent))
+}
+
+// forget is for when the client's first bytes have been judged.
+func (w *preamble) stop(loop *relay.Loop) {
+	if w != nil {
+		loop.Stop(w.pause)
+	}
+}

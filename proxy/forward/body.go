@@ -1,0 +1,237 @@
+package forward
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+)
+
+// An upload is the goroutine that sends a request's body while the response
+// may already come.
+type upload struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+func (u *upload) run(v *h1Conn, x *exchange) {
+	defer close(u.done)
+	u.err = v.sendBody(x)
+}
+
+// over reports whether the body is out, or is so within d.
+func (u *upload) doneWithin(d time.Duration) bool {
+	if u == nil {
+		return true
+	}
+	select {
+	case <-u.done:
+		return true
+	default:
+	}
+	if d == 0 {
+		return false
+	}
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-u.done:
+		return true
+	case <-wait.C:
+		return false
+	}
+}
+
+// whole reports whether the body went out to its last byte, within d: only
+// then does the client's next request begin where the connection stands.
+func (u *upload) complete(d time.Duration) bool {
+	return u == nil || u.doneWithin(d) && u.err == nil
+}
+
+// bodyError tells what an exchange comes to whose body may have failed. A
+// client that left in the middle of it gets no answer, nor does one that has
+// part of a response already.
+func bodyError(received, sent error) error {
+	var bad *http1.MalformedError
+	var cut incompleteBody
+	var late unanswerable
+	switch {
+	case refusalIn(sent) != nil:
+		return overBudget(received, sent)
+	case errors.As(received, &late):
+		return received
+	case errors.As(sent, &bad) && received == nil:
+		return unanswerable{sent}
+	case errors.As(sent, &bad):
+		return sent
+	case errors.As(sent, &cut):
+		return unanswerable{sent}
+	}
+	return received
+}
+
+// cutShort is a body that its sender did not finish.
+type incompleteBody struct{ error }
+
+func (e incompleteBody) Unwrap() error { return e.error }
+
+// sendBody streams the request's body. A body that turns out malformed breaks
+// the upstream's connection off, so that it can never be taken for complete.
+func (v *h1Conn) sendBody(x *exchange) error {
+	body := http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
+	packed := v.Forwarder.BodyMemory.Reserve(x.flow.Sandbox())
+	defer packed.Release()
+	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.requestFilter(packed, v.scanTurn(x)), x.allowUp)
+	x.end.Up += n
+	var cut incompleteBody
+	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
+		Abort(v.up.conn)
+	}
+	return err
+}
+
+// answerLength passes a body of known length on: first what is buffered, then
+// between the sockets themselves, which the kernel does by splice(2).
+func (v *h1Conn) answerLength(x *exchange, length int64) error {
+	const atOnce = 512 << 10
+	n, err := io.CopyN(v.Conn, v.up.in, int64(v.up.in.Buffered()))
+	x.addDown(n)
+	for length -= n; length > 0 && err == nil; length -= n {
+		v.extend()
+		n, err = io.CopyN(v.Conn, v.up.conn, min(length, atOnce))
+		x.addDown(n)
+	}
+	return err
+}
+
+// stopUpload ends the goroutine that reads the request's body, wherever it
+// waits.
+func (v *h1Conn) stopUpload() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stopped = true
+	v.cancel()
+	v.up.conn.Close()
+	v.Conn.SetReadDeadline(time.Now())
+}
+
+// extend gives both ends the idle time again.
+func (v *h1Conn) extend() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.stopped {
+		return
+	}
+	soon := time.Now().Add(v.Forwarder.Limits.Idle)
+	v.Conn.SetDeadline(soon)
+	v.up.conn.SetDeadline(soon)
+}
+
+// copyBody streams a body, each part as soon as it is there, without the
+// secret that strike looks for where it is not nil. passes is asked about each part
+// before it is written.
+func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
+	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
+	defer v.Forwarder.Buffers.Put(buf)
+	bw := bufio.NewWriterSize(to, 4<<10)
+	cw := http1.NewChunkedWriter(bw)
+	for {
+		n, err := body.Read(buf[:])
+		if n > 0 {
+			v.extend()
+		}
+		part := filter.Redact(buf[:n])
+		ended := errors.Is(err, io.EOF)
+		if ended {
+			part = filter.RedactLast(part)
+		}
+		part, over := filter.scan(part, ended)
+		if over != nil {
+			return total, over
+		}
+		if len(part) > 0 {
+			if err := passes(len(part)); err != nil {
+				return total, err
+			}
+			if err := writePart(to, bw, cw, part, chunked); err != nil {
+				return total, err
+			}
+			filter.sent()
+			total += int64(len(part))
+		}
+		if ended {
+			return total, endBody(bw, cw, body, chunked, filter)
+		}
+		if err != nil {
+			return total, incompleteBody{err}
+		}
+	}
+}
+
+const BodyBuffer = 32 << 10
+
+func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte, chunked bool) error {
+	if !chunked {
+		_, err := to.Write(b)
+		return err
+	}
+	if _, err := cw.Write(b); err != nil {
+		return err
+	}
+	return bw.Flush()
+}
+
+func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, filter *BodyFilter) error {
+	if !chunked {
+		return nil
+	}
+	if err := cw.Close(filter.trailer(body.Trailer)); err != nil {
+		return err
+	}
+	return bw.Flush()
+}
+
+// mayGoUp counts n more bytes of the request's body, or of the WebSocket that it
+// became, before they are sent. Beyond the budget the error is a [*egress.Refusal],
+// and none of them may go.
+func (x *exchange) allowUp(n int) error {
+	if most := x.flow.Budget(); most > 0 && x.payload+int64(n) > most {
+		return x.flow.Exceeded()
+	}
+	x.payload += int64(n)
+	x.meter.Up.Add(int64(n))
+	return nil
+}
+
+func (x *exchange) countDown(n int) error {
+	x.meter.Down.Add(int64(n))
+	return nil
+}
+
+// wentDown counts what went to the client.
+func (x *exchange) addDown(n int64) {
+	x.end.Down += n
+	x.meter.Down.Add(n)
+}
+
+// refusalIn returns the refusal that err is, or nil.
+func refusalIn(err error) (r *egress.Refusal) {
+	errors.As(err, &r)
+	return r
+}
+
+// overBudget tells an exchange whose body was more than may go up from what its
+// other half came to. One that has part of a response cannot be answered any more.
+func overBudget(received, sent error) error {
+	var late unanswerable
+	switch {
+	case refusalIn(sent) == nil:
+		return received
+	case received == nil, errors.As(received, &late):
+		return unanswerable{sent}
+	}
+	return sent
+}

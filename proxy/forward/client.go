@@ -1,0 +1,270 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A client is a client connection that a goroutine serves.
+type Client struct {
+	Forwarder *Forwarder
+	Raw       net.Conn // the client's connection
+	Conn      net.Conn // raw, or the TLS on it
+	Peer      sandbox.Peer
+	First     []byte // read already
+	Via       policy.Via
+
+	TunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
+	CapturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
+
+	// assign counts the connection with the sandbox that turned out to have it, or refuses it.
+	Assign func(sandbox string) *egress.Refusal
+}
+
+// Read reads what was read already, then from the client.
+func (h *Client) Read(b []byte) (int, error) {
+	if len(h.First) > 0 {
+		n := copy(b, h.First)
+		h.First = h.First[n:]
+		return n, nil
+	}
+	h.First = nil
+	return h.Conn.Read(b)
+}
+
+// deadline gives the client d for what comes next.
+func (h *Client) Deadline(d time.Duration) { h.Conn.SetDeadline(time.Now().Add(d)) }
+
+// lastWord sends the last answer and leaves the client a moment to take it.
+func (h *Client) writeLast(answer []byte) {
+	const moment = time.Second
+	h.Deadline(moment)
+	if _, err := h.Conn.Write(answer); err != nil {
+		return
+	}
+	if half, ok := h.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		io.CopyN(io.Discard, h.Conn, 1<<20)
+	}
+}
+
+// headReaders holds readers whose buffers take a whole message head. They are
+// borrowed while a connection speaks HTTP.
+type headReaders struct{ pool sync.Pool }
+
+func (p *headReaders) borrow(r io.Reader, size int) *bufio.Reader {
+	br, ok := p.pool.Get().(*bufio.Reader)
+	if !ok || br.Size() < size {
+		return bufio.NewReaderSize(r, size)
+	}
+	br.Reset(r)
+	return br
+}
+
+func (p *headReaders) giveBack(br *bufio.Reader) {
+	br.Reset(bytes.NewReader(nil))
+	p.pool.Put(br)
+}
+
+// readNow reads what is there already. Where nothing is, the error is
+// [os.ErrDeadlineExceeded].
+func readNow(c net.Conn, b []byte) (n int, err error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, failed = syscall.Read(int(fd), b)
+			if !errors.Is(failed, syscall.EINTR) {
+				return true
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case errors.Is(failed, syscall.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case failed != nil:
+		return 0, failed
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// A farConn is the connection below the TLS with an upstream. While it is
+// hasty, reads do not wait for bytes.
+type UpstreamConn struct {
+	net.Conn
+	noWait bool // only changed while nobody reads, and
+	Bound  HandshakeBound
+	closed bool // the upstream has closed it; for who reads
+}
+
+func (c *UpstreamConn) Read(b []byte) (int, error) {
+	if c.noWait {
+		return readNow(c.Conn, b)
+	}
+	n, err := c.Conn.Read(b)
+	c.closed = errors.Is(err, io.EOF)
+	if long := c.Bound.Came(n); long != nil {
+		return 0, long
+	}
+	return n, err
+}
+
+// A prefixed is a connection with what was read of it put back in front.
+type Prefixed struct {
+	net.Conn
+	First []byte
+}
+
+func (c *Prefixed) Read(b []byte) (int, error) {
+	if len(c.First) > 0 {
+		n := copy(b, c.First)
+		c.First = c.First[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// abort breaks c off, so that its other end cannot take what came for all.
+func Abort(c net.Conn) {
+	if tls, ok := c.(*tls.Conn); ok {
+		c = tls.NetConn()
+	}
+	switch below := c.(type) {
+	case *Prefixed:
+		c = below.Conn
+	case *UpstreamConn:
+		c = below.Conn
+	}
+	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
+		socket.SetLinger(0)
+	}
+	c.Close()
+}
+
+// A presence is a context that is cancelled when the client disconnects, for goroutines that wait
+// while nobody reads from the connection. It looks at the connection four times a second once
+// somebody has called Done, and whenever somebody calls Err. A client that sends no more (FIN)
+// counts as gone: egressd cannot tell it from a client that still reads.
+type clientContext struct {
+	context.Context
+	raw     net.Conn // the client's connection
+	looking sync.WaitGroup
+
+	mu       sync.Mutex    // guards what follows
+	done     chan struct{} // closed once the client has left; nil before somebody asks
+	gone     bool          // gone is closed
+	stop     chan struct{} // ends look; nil where it does not run
+	released bool
+}
+
+// lookEvery is the time between two looks at the connection.
+const pollEvery = 250 * time.Millisecond
+
+// present returns the client's presence. The caller has to call release.
+func (h *Client) Context() *clientContext {
+	return &clientContext{Context: context.Background(), raw: h.Raw}
+}
+
+// release ends the presence's goroutine and waits for it.
+func (p *clientContext) Release() {
+	p.mu.Lock()
+	over := p.stop
+	p.released, p.stop = true, nil
+	p.mu.Unlock()
+	if over != nil {
+		close(over)
+	}
+	p.looking.Wait()
+}
+
+// Done implements [context.Context].
+func (p *clientContext) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == nil {
+		p.done = make(chan struct{})
+	}
+	if !p.gone && !p.released && p.stop == nil {
+		over := make(chan struct{})
+		p.stop = over
+		p.looking.Go(func() { p.poll(over) })
+	}
+	return p.done
+}
+
+// Err implements [context.Context]. It looks at the connection, and closes Done before it
+// returns an error.
+func (p *clientContext) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone && disconnected(p.raw) {
+		if p.done == nil {
+			p.done = make(chan struct{})
+		}
+		p.gone = true
+		close(p.done)
+	}
+	if p.gone {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (p *clientContext) poll(over <-chan struct{}) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for p.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-over:
+			return
+		}
+	}
+}
+
+// hasLeft reports whether a peer has ended its connection, whatever it sent before.
+func disconnected(c net.Conn) (left bool) {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true // closed here
+	}
+	err = raw.Control(func(fd uintptr) {
+		const rdhup = 0x2000 // POLLRDHUP
+		p := struct {
+			fd              int32
+			events, happens int16
+		}{fd: int32(fd), events: rdhup}
+		var now syscall.Timespec
+		n, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+		left = errno == 0 && n > 0 // POLLHUP and POLLERR are told unasked
+	})
+	return left || err != nil
+}

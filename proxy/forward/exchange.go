@@ -1,0 +1,339 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/policy"
+)
+
+var (
+	errLateConnect = errors.New("CONNECT has to be the first request of its connection")
+	errUpstream    = errors.New("the upstream answered what is no response")
+	errStale       = errors.New("the kept connection was closed by the upstream")
+)
+
+// errInnerConnect is a CONNECT inside an inspected tunnel.
+var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel", Status: 405}
+
+// exchange sends the request and passes the response on. Nothing is sent
+// before the record of the request is durable.
+func (v *h1Conn) exchange(x *exchange) error {
+	if err := v.addCredential(x); err != nil {
+		return err
+	}
+	if x.upgrade && x.flow.Guarded() {
+		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
+	}
+	if err := v.reach(x, true); err != nil {
+		return err
+	}
+	if err := x.flow.Wait(context.Background()); err != nil {
+		return err
+	}
+	err := v.roundTrip(x)
+	if errors.Is(err, errStale) {
+		v.closeUpstream()
+		if err := v.reach(x, false); err != nil {
+			return err
+		}
+		err = v.roundTrip(x)
+	}
+	return err
+}
+
+// reach connects the flow, with what the last one kept if it may.
+func (v *h1Conn) reach(x *exchange, reuse bool) error {
+	if v.tunnel != nil {
+		return v.reachInside(x, reuse)
+	}
+	kept := v.up.kept
+	v.up.kept = nil
+	if x.reused = reuse && x.flow.Reuse(kept); x.reused {
+		return nil
+	}
+	kept.Close()
+	v.closeUpstream()
+	conn, err := x.flow.Dial(context.Background())
+	if err != nil {
+		return err
+	}
+	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	return nil
+}
+
+// reachInside keeps to the connection of the tunnel while it stands.
+func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
+	if reuse && v.up.conn != nil && v.up.quiet() {
+		x.reused = v.served > 0
+		return nil
+	}
+	v.closeUpstream()
+	conn, err := v.tunnel.Redial(context.Background(), x.flow)
+	if err != nil {
+		return err
+	}
+	x.reused = false
+	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	return nil
+}
+
+// quiet reports whether the upstream of a tunnel has said nothing since its
+// last response, not even an end: what it said unasked must not become the
+// answer to the next request. Records that say nothing to us, such as new
+// tickets, are read and do not count. It does not wait.
+func (u *h1Upstream) quiet() bool {
+	secure, ok := u.conn.(*tls.Conn)
+	if !ok || u.in.Buffered() > 0 {
+		return false
+	}
+	below, ok := secure.NetConn().(*UpstreamConn)
+	if !ok {
+		return false
+	}
+	u.conn.SetReadDeadline(time.Time{})
+	below.noWait = true
+	defer func() { below.noWait = false }()
+	_, err := u.in.Peek(1)
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// abrupt reports whether the upstream of a tunnel has closed its connection
+// without the end that TLS has for that, as anybody on the way can.
+func (u *h1Upstream) abrupt() bool {
+	secure, ok := u.conn.(*tls.Conn)
+	if !ok {
+		return false
+	}
+	below, ok := secure.NetConn().(*UpstreamConn)
+	return ok && below.closed
+}
+
+func (v *h1Conn) roundTrip(x *exchange) error {
+	if err := v.sendHead(x); err != nil {
+		return v.broken(x, err)
+	}
+	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
+		return v.receive(x)
+	}
+	v.extend() // the deadline was for the head
+	if x.expects {
+		if _, err := v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return unanswerable{err}
+		}
+	}
+	x.upload = &upload{done: make(chan struct{})}
+	go x.upload.run(v, x)
+	err := v.receive(x)
+	moment := time.Duration(0)
+	if err != nil {
+		moment = 50 * time.Millisecond // it may be the upload that broke the connection off
+	}
+	if !x.upload.doneWithin(moment) {
+		// The upstream has answered before it had the whole body: what is left
+		// of it has nowhere to go.
+		x.keep = false
+		v.stopUpload()
+		<-x.upload.done
+		return overBudget(err, x.upload.err)
+	}
+	return bodyError(err, x.upload.err)
+}
+
+// broken tells a kept connection that had ended from one that failed, or whose
+// upstream is silent.
+func (v *h1Conn) broken(x *exchange, err error) error {
+	if x.reused && !errors.Is(err, os.ErrDeadlineExceeded) && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && Idempotent(x.req.Method) {
+		return errStale
+	}
+	return errors.Join(errUpstream, err)
+}
+
+func Idempotent(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE":
+		return true
+	}
+	return false
+}
+
+// sendHead writes the request anew, for the place that was decided.
+func (v *h1Conn) sendHead(x *exchange) error {
+	out := x.appendFields(http1.Fields{{Name: "Host", Value: HostField(x.dst, v.defaultPort())}})
+	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
+	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
+	n, err := v.up.conn.Write(v.out)
+	x.end.Up += int64(n)
+	x.meter.Up.Add(int64(n))
+	return err
+}
+
+// appendFields appends the request's fields as they go up, which are those that a
+// policy is shown.
+func (x *exchange) appendFields(out http1.Fields) http1.Fields {
+	for _, f := range x.fields {
+		if !dropped(f.Name) {
+			out = append(out, f)
+		}
+	}
+	if x.body.Kind == http1.BodyChunked {
+		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	if x.upgrade {
+		out = append(out, upgradeFields...)
+	}
+	return out
+}
+
+// dropped names the request fields that are written anew or not at all.
+func dropped(name string) bool {
+	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
+}
+
+// defaultPort is the port that a Host field leaves out.
+func (v *h1Conn) defaultPort() uint16 {
+	if v.tunnel != nil {
+		return 443
+	}
+	return 80
+}
+
+func HostField(d policy.Destination, defaultPort uint16) string {
+	if d.Port == defaultPort {
+		if d.Addr.Is6() {
+			return "[" + d.Host + "]"
+		}
+		return d.Host
+	}
+	return d.String()
+}
+
+// receive passes the response on, head and body.
+func (v *h1Conn) receive(x *exchange) error {
+	resp, err := v.readResponse(x)
+	if err != nil {
+		return err
+	}
+	framing, err := resp.Body(x.req.Method)
+	if err != nil {
+		return errUpstream
+	}
+	x.end.Status = resp.Status
+	if resp.Status == http.StatusSwitchingProtocols {
+		return v.switchProtocols(x, &resp)
+	}
+	if err := x.redactable(resp.Fields); err != nil {
+		return err
+	}
+	if !x.upload.complete(5 * time.Millisecond) {
+		x.keep = false
+	}
+	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose
+	rechunk := framing.Kind == http1.BodyChunked || framing.Kind == http1.BodyUntilClose
+	if rechunk && x.req.Minor == 0 {
+		x.keep = false
+	}
+	head, err := v.responseHead(x, &resp, rechunk && x.req.Minor == 1)
+	if err != nil {
+		return errUpstream
+	}
+	v.Deadline(v.Forwarder.Limits.Idle)
+	err = v.answer(x, head, framing, rechunk && x.req.Minor == 1)
+	if err != nil {
+		return unanswerable{err}
+	}
+	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
+	if !upstreamKeeps {
+		v.dropUpstream()
+	}
+	return nil
+}
+
+// dropUpstream keeps finish from keeping a connection that the upstream ends.
+func (v *h1Conn) dropUpstream() {
+	v.Forwarder.readers.giveBack(v.up.in)
+	v.up.in = nil
+}
+
+// readResponse reads the final response. Interim ones are not passed on: 100
+// was answered here, and the rest are hints that nobody has to give.
+func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
+	for range InterimMost {
+		resp, err := http1.ReadResponse(v.up.in, v.Forwarder.Heads)
+		switch {
+		case err != nil && v.up.in.Buffered() == 0:
+			return resp, v.broken(x, err)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return resp, errors.Join(errUpstream, err)
+		case err != nil || resp.Status == http.StatusSwitchingProtocols && !x.acceptsWebSocket(&resp):
+			return resp, errUpstream
+		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
+			return resp, nil
+		}
+	}
+	return http1.Response{}, errUpstream
+}
+
+// responseHead writes the head anew. The reason phrase and the fields by
+// which egressd speaks for itself cannot come from an upstream.
+func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, chunked bool) ([]byte, error) {
+	fields, err := http1.StripHopByHop(resp.Fields)
+	if err != nil {
+		return nil, err
+	}
+	out := x.responseFields(fields)
+	if chunked {
+		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	if !x.keep {
+		out = append(out, http1.Field{Name: "Connection", Value: "close"})
+	}
+	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), out)
+	return v.out, nil
+}
+
+// reserved names the response fields that only egressd sends, and Alt-Svc,
+// which names another way out.
+func reserved(name string) bool {
+	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// answer sends head and body to the client. What is there already goes out in
+// one piece with the head.
+func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
+	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
+	if whole && x.redaction == nil {
+		body, _ := v.up.in.Peek(int(framing.Length))
+		v.out = append(head, body...)
+		v.up.in.Discard(len(body))
+		n, err := v.Conn.Write(v.out)
+		x.addDown(int64(n))
+		return err
+	}
+	n, err := v.Conn.Write(head)
+	x.addDown(int64(n))
+	if err != nil || framing.Kind == http1.BodyNone {
+		return err
+	}
+	if framing.Kind == http1.BodyLength && v.tunnel == nil && x.redaction == nil {
+		return v.answerLength(x, framing.Length)
+	}
+	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Heads)
+	down, err := v.copyBody(v.Conn, body, rechunk, x.responseFilter(), x.countDown)
+	x.end.Down += down
+	return err
+}
+
+// interimMost is how many interim responses one request may have.
+const InterimMost = 32

@@ -1,0 +1,430 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// A webVisit is one client that speaks HTTP/1, in clear or inside an inspected
+// tunnel, for as many requests as it likes. Every request is decided on its
+// own; only the connection to an upstream may be used again, by the next
+// request that goes to the same place.
+type h1Conn struct {
+	*Client
+	tunnel Tunnel // nil in clear
+	in     *bufio.Reader
+	out    []byte // scratch for heads
+	up     h1Upstream
+	served int
+	abrupt bool // the last response was ended by a connection that ended without a word
+
+	ctx    context.Context // until what the client sends is not
+	cancel context.CancelFunc
+
+	mu         sync.Mutex  // guards deadlines while a body is sent and a response received at once
+	stopped    bool        // the rest of the request's body is not wanted
+	closeTimer *time.Timer // that a WebSocket has left, once one side of it has ended
+	ended      bool        // it has ended, and its connections are its own no longer
+}
+
+// An h1Tunnel is the inspected tunnel in which a client speaks HTTP/1. Its errors are of type
+// [*egress.Refusal].
+type Tunnel interface {
+	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
+	Broken() *egress.Refusal
+	Destination() policy.Destination
+	// Request has a request decided within the tunnel's flow.
+	Request(context.Context, *policy.HTTPRequest) (*egress.Flow, error)
+	// Redial connects to the upstream again, for a request.
+	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+	// Secrets returns the credential that a request carries, or nil, and the redaction of its response, or nil.
+	Secrets(request *egress.Flow) (*secret.Secret, *secret.Redaction, error)
+	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
+	WhyBroken() string
+	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
+	Outcome(byItself string) string
+}
+
+// An h1Upstream is the connection of the last request.
+type h1Upstream struct {
+	conn net.Conn
+	in   *bufio.Reader
+	kept *egress.Kept // while no request uses it
+}
+
+// serveH1 serves requests in clear until the client or a refusal ends the connection.
+func (h *Client) ServeH1() { h.ServeTunnel(nil, nil) }
+
+// serveH1In serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
+// is nil if that handshake failed.
+func (h *Client) ServeTunnel(t Tunnel, upstream *tls.Conn) {
+	v := &h1Conn{Client: h, tunnel: t, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
+	v.ctx, v.cancel = context.WithCancel(context.Background())
+	defer v.cancel()
+	if upstream != nil {
+		v.up = h1Upstream{conn: upstream, in: h.Forwarder.readers.borrow(upstream, h.Forwarder.Heads.Bytes)}
+	}
+	defer h.Forwarder.readers.giveBack(v.in)
+	defer v.closeUpstream()
+	for v.serve() {
+	}
+	if t != nil && !v.abrupt {
+		halfClose(v.Conn) // else a body that ends with its connection could have been cut short
+	}
+}
+
+// search is the turns of what an exchange sends.
+func (v *h1Conn) scanTurn(x *exchange) scanTurn { return v.Forwarder.ScanTurn(v.ctx, x.flow) }
+
+// forget closes what is kept for a next request.
+func (v *h1Conn) closeUpstream() {
+	v.up.kept.Close()
+	if v.tunnel != nil && v.up.conn != nil {
+		v.up.conn.Close()
+	}
+	if v.up.in != nil {
+		v.Forwarder.readers.giveBack(v.up.in)
+	}
+	v.up = h1Upstream{}
+}
+
+// An exchange is one request and its response.
+type exchange struct {
+	req       http1.Request
+	fields    http1.Fields // of req, without those that end here
+	target    http1.Target
+	body      http1.Framing
+	expects   bool
+	upgrade   bool // it asks for a WebSocket
+	dst       policy.Destination
+	named     string // the server that it names, where the connection leads to another one
+	flow      *egress.Flow
+	upload    *upload           // of a request with a body
+	redaction *secret.Redaction // of the response, or nil
+	meter     *relay.Meter      // of the sandbox
+	payload   int64             // that was let up, beside heads; for the goroutine that sends it
+	reused    bool
+	keep      bool // the client's connection, afterwards
+	end       egress.End
+}
+
+// serve serves one request and reports whether another may follow.
+func (v *h1Conn) serve() bool {
+	if !v.awaitRequest() {
+		return false
+	}
+	req, err := http1.ReadRequest(v.in, v.Forwarder.Heads)
+	if err != nil {
+		v.unreadable(err)
+		return false
+	}
+	x := &exchange{req: req}
+	if err := v.understand(x); err != nil {
+		v.malformed(http1.AppendRequest(nil, req.Method, req.Target, nil), err)
+		return false
+	}
+	if v.tunnel != nil {
+		if refusal := v.tunnel.Broken(); refusal != nil {
+			v.refuse(refusal, x)
+			return false
+		}
+	}
+	x.flow, err = v.open(x)
+	v.Deadline(v.Forwarder.Limits.Head) // a person may have been waited for
+	if err != nil {
+		v.refuse(AsRefusal(err), x)
+		return false
+	}
+	if v.tunnel == nil {
+		if refusal := v.Assign(x.flow.Sandbox()); refusal != nil {
+			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+			v.refuse(refusal, x)
+			return false
+		}
+	}
+	x.meter = x.flow.Meter()
+	if err := v.exchange(x); err != nil {
+		v.failed(x, err)
+		return false
+	}
+	v.finish(x)
+	v.served++
+	return x.keep
+}
+
+// awaitRequest waits for the first byte of a request and gives its head the
+// time that heads have. Inside a tunnel, clients keep connections for later as
+// they do with any server.
+func (v *h1Conn) awaitRequest() bool {
+	if v.tunnel != nil && v.served > 0 {
+		v.Deadline(v.Forwarder.Limits.Idle)
+		if _, err := v.in.Peek(1); err != nil {
+			return false
+		}
+	}
+	v.Deadline(v.Forwarder.Limits.Head)
+	return true
+}
+
+// open has the request decided: by the gate, or within the tunnel's own flow.
+func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
+	r := v.request(x)
+	ctx := v.Context()
+	defer ctx.Release()
+	if v.tunnel == nil {
+		return v.Forwarder.Gate.Open(ctx, v.Peer, r)
+	}
+	return v.tunnel.Request(ctx, r.HTTP)
+}
+
+// unread ends a client whose request could not be read.
+func (v *h1Conn) unreadable(err error) {
+	raw, _ := v.in.Peek(v.in.Buffered())
+	switch {
+	case len(raw) == 0:
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = ErrHeadLate
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = ErrHeadCut
+	}
+	v.malformed(raw, err)
+}
+
+func (v *h1Conn) malformed(raw []byte, err error) {
+	refusal := RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, raw, err)
+	v.writeLast(MalformedReply(refusal, err))
+}
+
+// refuse answers a refusal; one for wrong credentials has to wait.
+func (v *h1Conn) refuse(r *egress.Refusal, x *exchange) {
+	v.Forwarder.Pause(v.Forwarder.Penalty(v.Peer, r))
+	v.answerRefusal(r, v.answerTo(r.Decision.Class), x)
+}
+
+// answerRefusal sends a refusal, to HEAD without its body (RFC 9110 §9.3.2).
+func (v *h1Conn) answerRefusal(r *egress.Refusal, a Answer, x *exchange) {
+	reply := HTTPReplyAs(r, a, ReaderOf(x.req.Fields))
+	if x.req.Method == "HEAD" {
+		reply = reply[:bytes.Index(reply, endOfHead)+len(endOfHead)]
+	}
+	v.writeLast(reply)
+}
+
+var endOfHead = []byte("\r\n\r\n")
+
+func (v *h1Conn) answerTo(class policy.Class) Answer {
+	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil {
+		return TunnelAnswer(class)
+	}
+	return AnswerTo(class)
+}
+
+// understand fills x in from its head.
+func (v *h1Conn) understand(x *exchange) (err error) {
+	req := &x.req
+	switch {
+	case req.Method == "CONNECT" && v.tunnel != nil:
+		return ErrInnerConnect
+	case req.Method == "CONNECT":
+		return errLateConnect
+	}
+	if x.target, err = http1.ParseTarget(req.Method, req.Target); err != nil {
+		return err
+	}
+	if x.dst, err = v.destination(x); err != nil {
+		return err
+	}
+	if v.TunnelTo == nil && v.CapturedTo == nil {
+		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(req.Fields); err != nil {
+			return err
+		}
+	}
+	if x.body, err = req.Body(); err != nil {
+		return err
+	}
+	x.upgrade = asksWebSocket(req, x.body)
+	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
+	if err != nil {
+		return err
+	}
+	x.fields = http1.StripClaims(fields)
+	x.expects, err = req.ExpectsContinue()
+	x.keep = req.Persistent()
+	return err
+}
+
+// destination is the authority of the target. A Host field beside it is replaced by it (RFC
+// 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
+// lead to one server: a request that names another one gets that server in x.claims.
+func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
+	host := x.req.Fields.Get("Host")
+	whole := x.target.Form == http1.Absolute
+	switch {
+	case v.tunnel != nil && whole:
+		return policy.Destination{}, ErrOtherHost
+	case v.tunnel != nil:
+		return v.tunnel.Destination(), nil // the policy compares it with the Host field
+	case v.CapturedTo != nil && !whole && host == "":
+		return *v.CapturedTo, nil
+	case v.CapturedTo == nil && v.TunnelTo == nil && !whole:
+		return policy.Destination{}, errOriginForm
+	case whole && host != "" && !isHost(host):
+		return policy.Destination{}, errHostList
+	}
+	named, err := v.named(x.target.Authority, whole, host)
+	if err != nil {
+		return policy.Destination{}, err
+	}
+	to := cmp.Or(v.TunnelTo, v.CapturedTo)
+	if to == nil || v.leadsTo(named, whole) {
+		return named, nil
+	}
+	x.named = named.String()
+	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
+}
+
+// named is the server that a request names, in its target or in its Host field. Such a field
+// has the port of the connection where it says none.
+func (v *h1Conn) named(target string, whole bool, host string) (policy.Destination, error) {
+	if whole {
+		return parseAuthority(target)
+	}
+	named, err := parseAuthority(host)
+	if _, _, bare := policy.ParseHost(host); bare == nil {
+		named.Port = cmp.Or(v.TunnelTo, v.CapturedTo).Port
+	}
+	return named, err
+}
+
+// leads reports whether the tunnel, or the captured connection, leads to the server that a
+// request names. A Host field in a tunnel may have any port.
+func (v *h1Conn) leadsTo(named policy.Destination, whole bool) bool {
+	switch {
+	case v.TunnelTo != nil:
+		return named.Host == v.TunnelTo.Host && (named.Port == v.TunnelTo.Port || !whole)
+	case named.Port != v.CapturedTo.Port:
+		return false
+	}
+	return whole || !named.Addr.IsValid() || named.Addr == v.CapturedTo.Addr
+}
+
+// parseAuthority reads host[:port], with port 80 where none is given.
+func parseAuthority(s string) (policy.Destination, error) {
+	if _, _, err := policy.ParseHost(s); err == nil {
+		return policy.ParseDestination(s + ":80")
+	}
+	return policy.ParseDestination(s)
+}
+
+func (v *h1Conn) request(x *exchange) policy.Request {
+	head := &policy.HTTPRequest{
+		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: HeaderOf(x.appendFields(nil)),
+		BodySize: x.body.Length, Upgrade: x.upgrade,
+	}
+	head.Authority = x.named
+	if v.tunnel != nil {
+		head.Authority = Authority(x.req.Fields.Get("Host"))
+	}
+	return policy.Request{Via: v.Via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
+}
+
+// headerOf is what a policy sees of the fields that go up. Host is none of it: it is
+// judged as the destination.
+func HeaderOf(fields http1.Fields) map[string][]string {
+	header := make(map[string][]string, len(fields))
+	for _, f := range fields {
+		if name := strings.ToLower(f.Name); name != "host" {
+			header[name] = append(header[name], f.Value)
+		}
+	}
+	return header
+}
+
+// finish closes the flow and keeps its connection where that is safe.
+func (v *h1Conn) finish(x *exchange) {
+	quiet := v.up.in != nil && v.up.in.Buffered() == 0
+	if quiet && v.tunnel == nil {
+		v.up.kept = x.flow.Keep()
+	}
+	if x.end.Outcome == "" {
+		x.end.Outcome = "closed"
+	}
+	x.flow.Close(x.end)
+	if !quiet || v.tunnel == nil && v.up.kept == nil {
+		v.closeUpstream()
+	}
+}
+
+// A spoilt exchange cannot be answered any more: part of a response is out.
+type unanswerable struct{ error }
+
+// failed ends an exchange that did not come about.
+func (v *h1Conn) failed(x *exchange, err error) {
+	defer v.closeUpstream()
+	var bad *http1.MalformedError
+	var refusal *egress.Refusal
+	var late unanswerable
+	switch {
+	case errors.As(err, &late):
+		if errors.As(late.error, &bad) { // it is too late to answer, not to record
+			RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, bad)
+		}
+		x.end.Outcome = "reset"
+		if over := refusalIn(late.error); over != nil {
+			x.end.Outcome = string(over.Decision.Class)
+		}
+		x.flow.Close(x.end)
+		Abort(v.Conn)
+		return
+	case errors.As(err, &refusal):
+	case errors.As(err, &bad) && bad.Status != 0:
+		x.end.Outcome = string(policy.MalformedRequest)
+		x.flow.Close(x.end)
+		v.malformed(nil, bad)
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refusal = x.flow.Failed(policy.NetworkTimeout, "")
+	default:
+		why := ""
+		if v.tunnel != nil {
+			why = v.tunnel.WhyBroken()
+		}
+		refusal = x.flow.Failed(policy.NetworkTLS, why)
+	}
+	x.end.Outcome = string(refusal.Decision.Class)
+	x.flow.Close(x.end)
+	v.answerRefusal(refusal, AnswerTo(refusal.Decision.Class), x)
+}
+
+// authority is what a request inside the tunnel names as its server, for the
+// policy to compare: canonical, or what no destination equals.
+func Authority(host string) string {
+	dst, err := policy.ParseDestination(host)
+	if err != nil {
+		dst, err = policy.ParseDestination(host + ":443")
+	}
+	if err != nil {
+		return noAuthority
+	}
+	return dst.String()
+}
+
+const noAuthority = "-"

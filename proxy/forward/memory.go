@@ -1,0 +1,125 @@
+package forward
+
+import (
+	"cmp"
+	"sync"
+)
+
+// A room bounds the memory that one sandbox can have egressd hold for it: one that takes all
+// of its flows must not take the machine. It is safe for concurrent use.
+type MemoryQuota struct {
+	mu   sync.Mutex // guards what follows, and all in leases that is not final
+	most int64      // bytes of one sandbox
+	held map[string]int64
+}
+
+// bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
+const bodyMemoryOfSandbox = 128 << 20
+
+// A lease is what one connection or body has of a room. It is given back once end was called
+// for it, and for each share.
+type Reservation struct {
+	quota   *MemoryQuota // final
+	sandbox string       // final
+	held    int64
+	users   int
+}
+
+// fill gives each sandbox so much, unless that was said before.
+func (r *MemoryQuota) SetDefault(most int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = cmp.Or(r.most, most)
+}
+
+// SetMost sets how many bytes one sandbox may hold.
+func (r *MemoryQuota) SetMost(most int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = most
+}
+
+// Held returns how many bytes all sandboxes hold, and how many sandboxes hold any.
+func (r *MemoryQuota) Held() (bytes int64, sandboxes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.held {
+		bytes += n
+	}
+	return bytes, len(r.held)
+}
+
+// lease returns one of nothing yet.
+func (r *MemoryQuota) Reserve(sandbox string) *Reservation {
+	return &Reservation{quota: r, sandbox: sandbox, users: 1}
+}
+
+// more takes n bytes, or reports that there are not so many left, or that it has ended.
+func (l *Reservation) grow(n int64) bool {
+	l.quota.mu.Lock()
+	defer l.quota.mu.Unlock()
+	if l.users == 0 || l.quota.held[l.sandbox]+n > l.quota.most {
+		return false
+	}
+	l.addLocked(n)
+	return true
+}
+
+// part takes an eighth of what is left, but at most most and at least least, and returns what
+// it has taken. It is called once.
+func (l *Reservation) GrowFair(most, least int64) int64 {
+	l.quota.mu.Lock()
+	defer l.quota.mu.Unlock()
+	n := max(least, min(most, (l.quota.most-l.quota.held[l.sandbox])/8))
+	l.addLocked(n)
+	return n
+}
+
+// take is called with l.of.mu held.
+func (l *Reservation) addLocked(n int64) {
+	if l.quota.held == nil {
+		l.quota.held = map[string]int64{}
+	}
+	l.quota.held[l.sandbox] += n
+	l.held += n
+}
+
+// share has the lease wait for one more end, or reports that it has ended.
+func (l *Reservation) Retain() bool {
+	l.quota.mu.Lock()
+	defer l.quota.mu.Unlock()
+	if l.users == 0 {
+		return false
+	}
+	l.users++
+	return true
+}
+
+// free gives back what the lease has; it may take more later.
+func (l *Reservation) clear() {
+	l.quota.mu.Lock()
+	defer l.quota.mu.Unlock()
+	l.clearLocked()
+}
+
+// end gives the lease back, the last time. A nil lease has nothing to give.
+func (l *Reservation) Release() {
+	if l == nil {
+		return
+	}
+	l.quota.mu.Lock()
+	defer l.quota.mu.Unlock()
+	if l.users--; l.users == 0 {
+		l.clearLocked()
+	}
+}
+
+// giveBack is called with l.of.mu held.
+func (l *Reservation) clearLocked() {
+	left := l.quota.held[l.sandbox] - l.held
+	if l.held = 0; left > 0 {
+		l.quota.held[l.sandbox] = left
+	} else {
+		delete(l.quota.held, l.sandbox)
+	}
+}

@@ -1,0 +1,185 @@
+package forward
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// addCredential puts the credential of the deciding rule, where it has one, in
+// place of what the sandbox sent, and has the response come so that it can be searched
+// where its host has a credential. In clear nothing is added.
+func (v *h1Conn) addCredential(x *exchange) (err error) {
+	var added *secret.Secret
+	if v.tunnel != nil {
+		added, x.redaction, err = v.tunnel.Secrets(x.flow)
+	} else {
+		x.redaction = v.Forwarder.Redaction(x.dst)
+	}
+	if err == nil && x.redaction != nil {
+		x.fields = WithCredential(x.fields, added)
+	}
+	return err
+}
+
+// withCredential returns the fields of a request without those that would have the
+// response come back in a form that cannot be searched for a credential: compressed, or in
+// pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
+// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
+// Where s is not nil, it is in them.
+func WithCredential(f http1.Fields, s *secret.Secret) http1.Fields {
+	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
+	if s != nil {
+		given := make([]secret.Field, len(f))
+		for i := range f {
+			given[i] = secret.Field(f[i])
+		}
+		f = make(http1.Fields, 0, len(f)+2)
+		for _, field := range s.Inject(given) {
+			f = append(f, http1.Field(field))
+		}
+	}
+	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
+}
+
+// searchable returns a refusal where a response could hold the credential in a
+// form in which it would not be found.
+func (x *exchange) redactable(f http1.Fields) error {
+	if x.redaction == nil || InOnePiece(x.end.Status, f.Values) {
+		return nil
+	}
+	return x.flow.Failed(policy.ResponseRefused, "")
+}
+
+// inOnePiece reports whether a response with these fields is neither coded nor
+// a part of something (RFC 9110 §15.3.7, RFC 3229 §10.4.1): what the sandbox
+// may have a server cut, it may have it cut inside the credential.
+func InOnePiece(status int, values func(name string) []string) bool {
+	part := slices.ContainsFunc(values("Content-Type"), func(v string) bool {
+		return strings.Contains(strings.ToLower(v), "multipart/byteranges")
+	})
+	return status != 206 && status != 226 && len(values("Content-Range")) == 0 && !part && plainCoding(values("Content-Encoding"))
+}
+
+func plainCoding(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(strings.TrimSpace(v), "identity") })
+}
+
+// shown are the fields of a response that pass.
+func (x *exchange) responseFields(f http1.Fields) http1.Fields {
+	var s *BodyFilter
+	if x.redaction != nil {
+		s = &BodyFilter{redaction: x.redaction, end: &x.end}
+	}
+	return s.fields(f)
+}
+
+// redactor returns what strikes the host's credentials out of the response, or nil.
+func (x *exchange) responseFilter() *BodyFilter {
+	if x.redaction == nil {
+		return nil
+	}
+	return NewBodyFilter(x.redaction, &x.end)
+}
+
+// A striker strikes credentials out of what a sandbox would read, and notes
+// in the flow's end that it had to. A nil striker passes everything on.
+type BodyFilter struct {
+	redaction *secret.Redaction // of the fields; nil for a request
+	redactor  *secret.Redactor  // nil where it only strikes fields
+	noTrailer bool              // no trailer field passes
+	scanner   Scanner           // looks at what goes up; nil where there is nothing to look for
+	end       *egress.End
+}
+
+func NewBodyFilter(n *secret.Redaction, end *egress.End) *BodyFilter {
+	return &BodyFilter{redaction: n, redactor: n.NewRedactor(), end: end}
+}
+
+// withoutTrailer is for the body of a request: fields that come behind it were not
+// judged, and could name one again that was, or the one with the credential.
+func (x *exchange) requestFilter(packed *Reservation, turns scanTurn) *BodyFilter {
+	return &BodyFilter{noTrailer: true, end: &x.end, scanner: NewBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
+}
+
+// part returns what may be passed on now that b has come.
+func (s *BodyFilter) Redact(b []byte) []byte {
+	if s == nil || s.redactor == nil {
+		return b
+	}
+	out := s.redactor.Redact(b)
+	if s.redactor.Hits() > 0 {
+		s.note()
+	}
+	return out
+}
+
+// last returns part and what was held back.
+func (s *BodyFilter) RedactLast(part []byte) []byte {
+	if s == nil || s.redactor == nil {
+		return part
+	}
+	return append(slices.Clone(part), s.redactor.Flush()...)
+}
+
+// trailer returns the trailer fields that pass, struck. It reuses f.
+func (s *BodyFilter) trailer(f http1.Fields) http1.Fields {
+	if s != nil && s.noTrailer {
+		return nil
+	}
+	return s.fields(f)
+}
+
+// fields returns the response fields that pass, struck. It reuses f.
+func (s *BodyFilter) fields(f http1.Fields) http1.Fields {
+	out := f[:0]
+	for _, field := range f {
+		if reserved(field.Name) || s.inName(field.Name) {
+			continue
+		}
+		if s != nil {
+			text, hit := s.redaction.RedactString(field.Value)
+			if field.Value = text; hit {
+				s.note()
+			}
+		}
+		out = append(out, field)
+	}
+	return out
+}
+
+// named reports whether a field's name holds a credential. There are no names
+// that it could be struck out of.
+func (s *BodyFilter) inName(name string) bool {
+	hit := s != nil && s.redaction.InName(name)
+	if hit {
+		s.note()
+	}
+	return hit
+}
+
+func (s *BodyFilter) note() {
+	s.end.Note = "the response held a credential of this host; it was struck out"
+}
+
+// header strikes the fields of an HTTP/2 message in place.
+func (s *BodyFilter) Header(h http.Header) {
+	for name, values := range h {
+		if reserved(name) || s.inName(name) {
+			delete(h, name)
+			continue
+		}
+		var f http1.Fields
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+		}
+		for i, field := range s.fields(f) {
+			values[i] = field.Value
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/egressd/egressd/egress"
+)
+
+// A leaving looks at what goes to an upstream and holds back what may begin a canary.
+// An error is a [*egress.Refusal], and then nothing more may go.
+type Scanner interface {
+	// part takes the next bytes, and returns those that may go, valid until the next
+	// call.
+	scan(b []byte) ([]byte, error)
+	// rest returns what was held back, when no more comes.
+	flush() ([]byte, error)
+	// taken is told that nobody needs any more what was returned.
+	sent()
+}
+
+// leave returns what may go on of a part that goes up. Of what goes down, or where
+// there are no canaries, that is all of it.
+func (s *BodyFilter) scan(part []byte, last bool) ([]byte, error) {
+	if s == nil || s.scanner == nil {
+		return part, nil
+	}
+	out, err := s.scanner.scan(part)
+	if err != nil || !last {
+		return out, err
+	}
+	return withRest(s.scanner, out)
+}
+
+// withRest returns the last part and what was held back. A body that was held back as a
+// whole is not copied.
+func withRest(l Scanner, part []byte) ([]byte, error) {
+	last := slices.Clone(part)
+	rest, err := l.flush()
+	if len(last) == 0 {
+		return rest, err
+	}
+	return append(last, rest...), err
+}
+
+// taken is told that what leave returned has gone on.
+func (s *BodyFilter) sent() {
+	if s != nil && s.scanner != nil {
+		s.scanner.sent()
+	}
+}
+
+const (
+	compressedMost = 1 << 20  // of a compressed body that is held back until it was searched
+	decodedMost    = 16 << 20 // of what it says that is searched
+)
+
+// A leavingBody is the body of a request. One that is compressed is held back until
+// it is complete, or longer than is searched.
+type bodyScanner struct {
+	flow       *egress.Flow
+	guard      *egress.Guard
+	compressed bool
+	memory     *Reservation // of whole
+	turn       scanTurn
+	begun      bool
+	held       []byte // of one that is packed
+	handedOut  bool   // whole was returned, and not yet taken
+}
+
+// leavingBody returns what looks at the body of a request of a flow, or nil where
+// there are no canaries. coding are the values of Content-Encoding, and room is what a
+// body that is held back takes; whoever calls it ends that.
+func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
+	guard := flow.Guard("body")
+	if guard == nil {
+		return nil
+	}
+	return &bodyScanner{flow: flow, guard: guard, compressed: slices.ContainsFunc(coding, canUnpack), memory: room, turn: turns}
+}
+
+func canUnpack(coding string) bool {
+	switch strings.ToLower(strings.TrimSpace(coding)) {
+	case "gzip", "x-gzip", "deflate":
+		return true
+	}
+	return false
+}
+
+func (l *bodyScanner) scan(b []byte) ([]byte, error) {
+	if !l.begun && len(b) > 0 {
+		l.begun = true
+		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
+	}
+	if !l.compressed {
+		return l.pass(b)
+	}
+	if !l.memory.grow(int64(len(b))) {
+		return nil, l.flow.Overfull()
+	}
+	if l.held = append(l.held, b...); len(l.held) <= compressedMost {
+		return nil, nil
+	}
+	return l.unpack()
+}
+
+// pass searches a part that is not held back.
+func (l *bodyScanner) pass(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if err := l.turn.begin(); err != nil {
+		return nil, err
+	}
+	defer l.turn.end()
+	return l.guard.Pass(b)
+}
+
+func (l *bodyScanner) flush() ([]byte, error) {
+	if !l.compressed {
+		return l.guard.Rest(), nil
+	}
+	out, err := l.unpack()
+	if err != nil {
+		return nil, err
+	}
+	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
+}
+
+// taken implements [leaving]. A body that was held back counts until then: how long its
+// upstream leaves it waiting is not for egressd to say.
+func (l *bodyScanner) sent() {
+	if l.handedOut {
+		l.handedOut = false
+		l.memory.clear()
+	}
+}
+
+// unpack searches what a compressed body says, and lets it go on. What cannot be
+// unpacked says nothing to whoever gets it either.
+func (l *bodyScanner) unpack() ([]byte, error) {
+	l.compressed = false
+	if err := l.turn.begin(); err != nil {
+		return nil, err
+	}
+	defer l.turn.end()
+	if err := l.searchUnpacked(); err != nil {
+		return nil, err
+	}
+	said := decodedScanner{guard: l.guard, turn: &l.turn}
+	for part := range slices.Chunk(l.held, scannedPerTurn) {
+		if _, err := said.Write(part); err != nil {
+			return nil, err
+		}
+	}
+	whole := l.held
+	l.held, l.handedOut = nil, true
+	return l.guard.Release(whole), nil
+}
+
+// searchUnpacked searches in the turn that l has, and gives it up in between.
+func (l *bodyScanner) searchUnpacked() error {
+	said := decodedScanner{guard: l.flow.Guard("body, decompressed"), turn: &l.turn}
+	for _, open := range []func(io.Reader) (io.Reader, error){
+		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
+		func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil },
+	} {
+		in := compressedReader{whole: l.held, turn: &l.turn}
+		r, err := open(bufio.NewReaderSize(&in, unpackAhead))
+		if err == nil {
+			io.CopyN(&said, r, decodedMost)
+		}
+		if over := cmp.Or(in.err, said.err); over != nil || err == nil {
+			return over
+		}
+	}
+	return nil
+}
+
+// An unpacking is what a decompressor reads, in turns: it may say nothing for long.
+type compressedReader struct {
+	whole []byte // what is left of it
+	turn  *scanTurn
+	err   error // of the turns, whatever a decompressor makes of it
+}
+
+// unpackAhead is what it reads at once, of its own accord 4 KiB: far less than a turn, so
+// that what others wait for is not read ahead.
+const unpackAhead = 256
+
+func (u *compressedReader) Read(p []byte) (int, error) {
+	if len(u.whole) == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), len(u.whole), scannedPerTurn/unpackWork)
+	if u.err == nil {
+		u.err = u.turn.spend(n * unpackWork)
+	}
+	if u.err != nil {
+		return 0, u.err
+	}
+	copy(p, u.whole[:n])
+	u.whole = u.whole[n:]
+	return n, nil
+}
+
+// A searcher searches what is written to it, which is short.
+type decodedScanner struct {
+	guard *egress.Guard
+	turn  *scanTurn
+	err   error // of the turns, or of what was found
+}
+
+func (s *decodedScanner) Write(p []byte) (int, error) {
+	if s.err = s.turn.spend(len(p)); s.err == nil {
+		s.err = s.guard.See(p)
+	}
+	return len(p), s.err
+}
+
+// A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its
+// reader may be left waiting after the request is over: see drop.
+type ScannedBody struct {
+	io.ReadCloser
+	Refused    func() // told when one was, or the body was refused otherwise
+	CancelTurn func() // has nobody wait for a turn to search it
+
+	mu      sync.Mutex // guards what follows, and is not held while more is read
+	Scanner Scanner    // nil once it was dropped
+	ready   []byte     // and not yet read
+	err     error
+}
+
+func (b *ScannedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
+		b.mu.Unlock()
+		n, err := b.ReadCloser.Read(p)
+		b.mu.Lock()
+		b.read(p[:n], err)
+	}
+	if len(b.ready) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.ready)
+	if b.ready = b.ready[n:]; len(b.ready) == 0 {
+		b.ready = nil
+		b.Scanner.sent()
+	}
+	return n, nil
+}
+
+// read takes what was read. b.mu is held.
+func (b *ScannedBody) read(p []byte, err error) {
+	if b.Scanner == nil {
+		return
+	}
+	part, over := b.Scanner.scan(p)
+	if over == nil && errors.Is(err, io.EOF) {
+		part, over = withRest(b.Scanner, part)
+	}
+	if over != nil {
+		if refusalIn(over) != nil {
+			b.Refused()
+		}
+		part, err = nil, over
+	}
+	b.ready, b.err = part, err
+}
+
+// drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
+func (b *ScannedBody) Drop() {
+	if b == nil {
+		return
+	}
+	b.CancelTurn() // or the mutex may be held for long
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.Scanner, b.ready, b.err = nil, nil, net.ErrClosed
+}

@@ -1,0 +1,312 @@
+package forward
+
+import (
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+)
+
+var upgradeFields = http1.Fields{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: "websocket"}}
+
+// asksWebSocket reports whether a request opens a WebSocket (RFC 6455 §4.1).
+// Other protocols cannot be switched to: their Upgrade goes no further.
+func asksWebSocket(req *http1.Request, body http1.Framing) bool {
+	f := req.Fields
+	return req.Method == "GET" && req.Minor == 1 && body.Kind == http1.BodyNone &&
+		f.HasToken("Connection", "Upgrade") && onlyWebSocket(f) && len(f.Values(webSocketKey)) == 1
+}
+
+const (
+	webSocketKey  = "Sec-WebSocket-Key"
+	webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11" // RFC 6455 §1.3
+)
+
+// switchesToWebSocket reports whether a response agrees to the WebSocket that req opens: it
+// says so of that one, as what merely repeats fields, or a status that it is told, cannot.
+func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
+	accepts := resp.Fields.Values("Sec-WebSocket-Accept")
+	sum := sha1.Sum([]byte(strings.TrimSpace(req.Fields.Get(webSocketKey)) + webSocketGUID))
+	return resp.Fields.HasToken("Connection", "Upgrade") && onlyWebSocket(resp.Fields) &&
+		len(accepts) == 1 && strings.TrimSpace(accepts[0]) == base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// agrees reports whether a response may make a WebSocket of x: it agrees to the one that
+// was asked for, and to no extensions unless some were (RFC 6455 §4.1). Those that were
+// taken out of the request would have the messages come so that they cannot be searched.
+func (x *exchange) acceptsWebSocket(resp *http1.Response) bool {
+	const extensions = "Sec-WebSocket-Extensions"
+	return x.upgrade && switchesToWebSocket(&x.req, resp) &&
+		(len(x.fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
+}
+
+func onlyWebSocket(f http1.Fields) bool {
+	values := f.Values("Upgrade")
+	return len(values) == 1 && strings.EqualFold(strings.TrimSpace(values[0]), "websocket")
+}
+
+// switchProtocols passes the upstream's consent on, and then the bytes of the
+// WebSocket both ways until one side ends.
+func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
+	x.keep = false
+	fields, err := http1.StripHopByHop(resp.Fields)
+	if err != nil {
+		return errUpstream
+	}
+	v.out = http1.AppendResponse(v.out[:0], http.StatusSwitchingProtocols, statusText(http.StatusSwitchingProtocols), append(x.responseFields(fields), upgradeFields...))
+	v.Deadline(v.Forwarder.Limits.Idle)
+	n, err := v.Conn.Write(v.out)
+	x.addDown(int64(n))
+	if err == nil {
+		v.carry(x)
+	}
+	v.dropUpstream()
+	if err != nil {
+		return unanswerable{err}
+	}
+	return nil
+}
+
+// carry lets a WebSocket be for as long as a tunnel may. One inside a tunnel
+// ends with that.
+func (v *h1Conn) carry(x *exchange) {
+	if v.tunnel != nil {
+		v.both(x)
+		x.end.Outcome = v.tunnel.Outcome(x.end.Outcome)
+		return
+	}
+	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
+	v.both(x)
+	if !tooOld.Stop() {
+		x.end.Outcome = string(relay.TooOld)
+	}
+}
+
+var errTooOld = errors.New("the WebSocket has lasted as long as it may")
+
+// both carries bytes both ways. A side that ends has its end passed on; a
+// moment later the other is ended as well, since a WebSocket has no half.
+func (v *h1Conn) both(x *exchange) {
+	up := make(chan error)
+	var sent int64
+	go func() {
+		var err error
+		if sent, err = v.pump(v.up.conn, v.in, &BodyFilter{scanner: newMessageScanner(x.flow, v.scanTurn(x))}, x.allowUp); refusalIn(err) != nil {
+			Abort(v.up.conn)
+		}
+		halfClose(v.up.conn)
+		v.windDown(err)
+		up <- err
+	}()
+	n, err := v.pump(v.Conn, v.up.in, x.messageFilter(), x.countDown)
+	x.end.Down += n
+	if over := refusalIn(err); over != nil {
+		x.end.Outcome = string(over.Decision.Class)
+	}
+	halfClose(v.Conn)
+	v.windDown(err)
+	if over := refusalIn(<-up); over != nil {
+		x.end.Outcome = string(over.Decision.Class)
+	}
+	x.end.Up += sent
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closeTimer.Stop()
+	v.ended = true
+}
+
+// windDown leaves both ends a moment to finish after one has ended, and none
+// after one has failed or was cut.
+func (v *h1Conn) windDown(failed error) {
+	const moment = 5 * time.Second
+	until := time.Now()
+	if failed == nil {
+		until = until.Add(moment)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended { // the timer of its lifetime went off as it ended
+		return
+	}
+	v.stopped = true // from here on no deadline is extended
+	if v.closeTimer == nil {
+		v.closeTimer = time.AfterFunc(time.Until(until), v.cancel)
+	}
+	if failed != nil {
+		v.cancel()
+	}
+	v.Conn.SetDeadline(until)
+	v.up.conn.SetDeadline(until)
+}
+
+// pump carries bytes one way until from ends, each part as soon as it is there and
+// passes has let it.
+func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
+	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
+	defer v.Forwarder.Buffers.Put(buf)
+	for {
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			v.extend()
+		}
+		part := filter.Redact(buf[:n])
+		if err != nil {
+			part = filter.RedactLast(part)
+		}
+		part, over := filter.scan(part, err != nil)
+		if over != nil {
+			return total, over
+		}
+		if len(part) > 0 {
+			if err := passes(len(part)); err != nil {
+				return total, err
+			}
+			if _, err := to.Write(part); err != nil {
+				return total, err
+			}
+			filter.sent()
+			total += int64(len(part))
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+func halfClose(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+	}
+}
+
+// Frames of a WebSocket: kinds and bits of the first two bytes (RFC 6455 §5.2).
+const (
+	frameLast     = 0x80 // of its message
+	frameReserved = 0x70 // for extensions
+	frameKind     = 0x0f
+	frameMasked   = 0x80 // in the second byte
+	frameLength   = 0x7f
+
+	kindContinued = 0
+	kindText      = 1
+	kindBinary    = 2
+	kindClose     = 8
+	kindPing      = 9
+	kindPong      = 10
+
+	controlMost = 125 // bytes of a control frame (RFC 6455 §5.5)
+)
+
+// A frameReader reads the heads of the frames that one end of a WebSocket sends. It
+// accepts what RFC 6455 §5 lets that end send where no extension was agreed on.
+type frameReader struct {
+	fromClient bool // whose frames are masked, and no others (§5.1)
+
+	head    []byte // of the frame that comes, until it is complete
+	left    uint64 // bytes of payload that have yet to come
+	mask    [4]byte
+	control bool
+	last    bool // of its message
+	open    bool // a message has begun and not ended
+	closed  bool // a close frame has come, behind which there are no messages (§5.5.1)
+}
+
+// next takes a byte of a head. complete is that head, valid until the next call, or nil
+// where more of it has to come. ok is false for a head that this end may not send.
+func (f *frameReader) next(c byte) (complete []byte, ok bool) {
+	f.head = append(f.head, c)
+	h := f.head
+	switch {
+	case len(h) == 1:
+		return nil, f.first(c)
+	case len(h) == 2 && !f.second(c):
+		return nil, false
+	case len(h) < f.size():
+		return nil, true
+	}
+	if !f.length() {
+		return nil, false
+	}
+	f.mask = [4]byte{}
+	if f.fromClient {
+		copy(f.mask[:], h[len(h)-len(f.mask):])
+	}
+	f.head = h[:0]
+	return h, true
+}
+
+// first reports whether a frame of this kind may stand here (§5.2, §5.4, §5.5).
+func (f *frameReader) first(c byte) bool {
+	f.last, f.control = c&frameLast != 0, false
+	if c&frameReserved != 0 {
+		return false
+	}
+	switch c & frameKind {
+	case kindContinued:
+		return f.begins(f.open)
+	case kindText, kindBinary:
+		return f.begins(!f.open)
+	case kindClose, kindPing, kindPong:
+		f.control = true
+		f.closed = f.closed || c&frameKind == kindClose
+		return f.last
+	}
+	return false
+}
+
+// begins begins a frame of a message where it may stand there.
+func (f *frameReader) begins(allowed bool) bool {
+	f.open = !f.last
+	return allowed && !f.closed
+}
+
+// second reports whether the frame is masked as it has to be, and a control frame short.
+func (f *frameReader) second(c byte) bool {
+	short := c & frameLength
+	if f.control && (short > controlMost || f.head[0]&frameKind == kindClose && short == 1) {
+		return false
+	}
+	return (c&frameMasked != 0) == f.fromClient
+}
+
+// size is the length of the head, whose first two bytes have come.
+func (f *frameReader) size() int {
+	size := 2
+	switch f.head[1] & frameLength {
+	case 126:
+		size += 2
+	case 127:
+		size += 8
+	}
+	if f.fromClient {
+		size += len(f.mask)
+	}
+	return size
+}
+
+// length reads how long the payload is. It reports false where that is more than 63
+// bits, or written in more bytes than needed (§5.2).
+func (f *frameReader) length() bool {
+	switch short := f.head[1] & frameLength; short {
+	case 126:
+		f.left = uint64(binary.BigEndian.Uint16(f.head[2:]))
+		return f.left > 125
+	case 127:
+		f.left = binary.BigEndian.Uint64(f.head[2:])
+		return f.left > 0xffff && f.left>>63 == 0
+	default:
+		f.left = uint64(short)
+		return true
+	}
+}

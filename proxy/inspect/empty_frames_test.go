@@ -1,0 +1,205 @@
+package inspect
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// inPieces has e see b in pieces of a size.
+func (e *emptyFrameLimit) inPieces(b []byte, size int) (err error) {
+	for len(b) > 0 && err == nil {
+		n := min(size, len(b))
+		err, b = e.received(b[:n]), b[n:]
+	}
+	return err
+}
+
+func TestFramesThatCarryNothingAreCounted(t *testing.T) {
+	for says, write := range emptyKinds {
+		for _, size := range []int{1, 7, 4096} {
+			e := newEmptyFrameLimit(true)
+			if err := e.inPieces(sentAs(emptyAtOnce, write), size); err != nil {
+				t.Errorf("%s, %d bytes at a time: %v", says, size, err)
+			}
+			if err := e.inPieces(sentAs(emptyAtOnce, write), size); !errors.Is(err, errEmptyFrames) {
+				t.Errorf("twice as many of %s, %d bytes at a time: %v", says, size, err)
+			}
+		}
+	}
+	if newEmptyFrameLimit(true).received(sentAs(2*emptyAtOnce, heads(false))) == nil {
+		t.Error("heads that an upstream sends unasked are not counted")
+	}
+	for says, write := range map[string]func(*http2.Framer){
+		"heads of requests": heads(false),
+		"DATA":              func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) },
+		"padded DATA":       func(f *http2.Framer) { f.WriteDataPadded(1, false, []byte("x"), make([]byte, 7)) },
+		"requests of one byte": func() func(*http2.Framer) {
+			head, id := heads(false), uint32(1)
+			return func(f *http2.Framer) {
+				head(f)
+				id += 2
+				f.WriteData(id, true, []byte("x"))
+			}
+		}(),
+	} {
+		e := newEmptyFrameLimit(false)
+		e.received(sentAs(1, headOf(1, false)))
+		if err := e.inPieces(sentAs(5*emptyAtOnce, write), 5); err != nil {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// TestWhatIsSentIsAnswered has an end that is sent much answer with as much.
+func TestWhatIsSentIsAnswered(t *testing.T) {
+	update := sentAs(2, func(f *http2.Framer) { f.WriteWindowUpdate(0, 1) })
+	data := sentAs(1, func(f *http2.Framer) { f.WriteData(1, false, make([]byte, 100)) })
+	e := newEmptyFrameLimit(true)
+	e.to = preface
+	e.sent([]byte(http2.ClientPreface))
+	for i := range 10 * emptyAtOnce {
+		e.sent(data)
+		if err := e.received(update); err != nil {
+			t.Fatalf("after %d frames: %v", i, err)
+		}
+	}
+	if err := e.received(sentAs(2*(emptySaved+emptyAtOnce), emptyKinds["PING"])); err == nil {
+		t.Error("what is saved has no end")
+	}
+}
+
+// A told is what an end of a connection sends, or is sent, one after the other.
+type told struct {
+	sent  bool // to the end
+	n     int
+	frame func(*http2.Framer)
+}
+
+func comes(n int, frame func(*http2.Framer)) told { return told{n: n, frame: frame} }
+
+func goes(frame func(*http2.Framer)) told { return told{sent: true, n: 1, frame: frame} }
+
+func (e *emptyFrameLimit) told(all ...told) error {
+	for _, f := range all {
+		b := sentAs(f.n, f.frame)
+		if f.sent {
+			e.sent(b)
+		} else if err := e.inPieces(b, 11); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func reset(id uint32) func(*http2.Framer) {
+	return func(f *http2.Framer) { f.WriteRSTStream(id, http2.ErrCodeNo) }
+}
+
+func bodyOf(id uint32, size int) func(*http2.Framer) {
+	return func(f *http2.Framer) { f.WriteData(id, false, make([]byte, size)) }
+}
+
+func endOf(id uint32) func(*http2.Framer) {
+	return func(f *http2.Framer) { f.WriteData(id, true, nil) }
+}
+
+func update(n uint32) func(*http2.Framer) {
+	return func(f *http2.Framer) { f.WriteWindowUpdate(0, n) }
+}
+
+func leave(last uint32) func(*http2.Framer) {
+	return func(f *http2.Framer) { f.WriteGoAway(last, http2.ErrCodeNo, []byte("bye")) }
+}
+
+// TestWhatComesOnAStreamThatIsOver counts, but for what was under way when the other end
+// ended it.
+func TestWhatComesOnAStreamThatIsOver(t *testing.T) {
+	const many = 5 * emptyAtOnce
+	opened, other := comes(1, headOf(1, false)), comes(1, headOf(3, false))
+	for says, tt := range map[string]struct {
+		flood bool
+		told  []told
+	}{
+		"DATA after the client's end":                 {true, []told{opened, comes(1, endOf(1)), comes(many, bodyOf(1, 1))}},
+		"DATA after a head that ends":                 {true, []told{comes(1, headOf(1, true)), comes(many, bodyOf(1, 1))}},
+		"DATA after the client's reset":               {true, []told{opened, comes(1, reset(1)), comes(many, bodyOf(1, 1))}},
+		"DATA on a stream that never was":             {true, []told{comes(many, bodyOf(1, 1))}},
+		"ends":                                        {true, []told{opened, comes(many, endOf(1))}},
+		"ends of a stream that was reset":             {true, []told{opened, goes(reset(1)), comes(many, endOf(1))}},
+		"heads of one stream":                         {true, []told{comes(many, headOf(1, false))}},
+		"trailers":                                    {true, []told{opened, comes(many, headOf(1, true))}},
+		"DATA that was under way":                     {false, []told{opened, goes(reset(1)), comes(firstWindow, bodyOf(1, 1))}},
+		"DATA that was granted before the reset":      {false, []told{opened, goes(update(many)), goes(reset(1)), comes(firstWindow+many, bodyOf(1, 1))}},
+		"DATA that was granted after the reset":       {true, []told{opened, goes(reset(1)), goes(update(many)), comes(firstWindow+many, bodyOf(1, 1))}},
+		"DATA after what other streams had":           {true, []told{opened, other, goes(reset(1)), goes(update(many)), comes(1, bodyOf(3, firstWindow)), comes(many, bodyOf(1, 1))}},
+		"DATA on another stream":                      {false, []told{opened, other, goes(reset(1)), comes(firstWindow+many, bodyOf(3, 1))}},
+		"padding counts as flow control has it":       {true, []told{opened, goes(reset(1)), comes(firstWindow/256+many, func(f *http2.Framer) { f.WriteDataPadded(1, false, []byte("x"), make([]byte, 254)) })}},
+		"what another stream was granted":             {true, []told{opened, goes(func(f *http2.Framer) { f.WriteWindowUpdate(1, many) }), goes(reset(1)), comes(firstWindow+many, bodyOf(1, 1))}},
+		"heads after egressd left":                    {true, []told{opened, goes(leave(1)), comes(many, heads(false))}},
+		"whole requests after egressd left":           {true, []told{opened, goes(leave(1)), comes(many, heads(true))}},
+		"DATA after a request that egressd left":      {true, []told{opened, goes(leave(1)), comes(1, headOf(3, true)), comes(many, bodyOf(3, 1))}},
+		"DATA under way after egressd left":           {false, []told{opened, goes(leave(1)), other, comes(many, bodyOf(3, 1))}},
+		"DATA under way that egressd has not read":    {false, []told{opened, other, goes(leave(1)), comes(many, bodyOf(3, 1))}},
+		"DATA of what is newer than egressd takes":    {true, []told{opened, goes(leave(1)), other, goes(update(many)), comes(firstWindow+many, bodyOf(3, 1))}},
+		"DATA of what was newer than egressd takes":   {true, []told{opened, other, goes(leave(1)), goes(update(many)), comes(firstWindow+many, bodyOf(3, 1))}},
+		"DATA of what egressd still takes":            {false, []told{opened, goes(leave(1)), comes(firstWindow+many, bodyOf(1, 1))}},
+		"DATA of more streams than there are at once": {true, append(resets(lateMost+1), comes(many, bodyOf(3, 1)))},
+		"DATA of as many":                             {false, append(resets(lateMost), comes(many, bodyOf(3, 1)))},
+	} {
+		if err := newEmptyFrameLimit(false).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// resets are n streams, from 3 on, each of which is reset.
+func resets(n int) (all []told) {
+	for id := uint32(3); len(all) < 2*n; id += 2 {
+		all = append(all, comes(1, headOf(id, false)), goes(reset(id)))
+	}
+	return all
+}
+
+// TestWhatAnUpstreamSendsOnAStreamThatIsOver is TestWhatComesOnAStreamThatIsOver the other way round.
+func TestWhatAnUpstreamSendsOnAStreamThatIsOver(t *testing.T) {
+	const many = 5 * emptyAtOnce
+	asked := goes(headOf(1, true))
+	for says, tt := range map[string]struct {
+		flood bool
+		told  []told
+	}{
+		"ends":                                  {true, []told{asked, comes(1, headOf(1, false)), comes(many, endOf(1))}},
+		"DATA after its end":                    {true, []told{asked, comes(1, headOf(1, true)), comes(many, bodyOf(1, 1))}},
+		"DATA that nobody asked for":            {true, []told{comes(many, bodyOf(1, 1))}},
+		"DATA of a body":                        {false, []told{asked, comes(1, headOf(1, false)), comes(many, bodyOf(1, 1))}},
+		"DATA that was under way":               {false, []told{asked, goes(reset(1)), comes(firstWindow, bodyOf(1, 1))}},
+		"DATA that was granted after the reset": {true, []told{asked, goes(reset(1)), goes(update(many)), comes(firstWindow+many, bodyOf(1, 1))}},
+	} {
+		if err := newEmptyFrameLimit(true).told(tt.told...); errors.Is(err, errEmptyFrames) != tt.flood {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// TestWhatIsHonestIsNoFlood: a client whose requests run out of time before there is an answer, and a server that
+// lets much come before it reads any.
+func TestWhatIsHonestIsNoFlood(t *testing.T) {
+	client := newEmptyFrameLimit(false)
+	head := heads(true)
+	given := sentAs(20*emptyAtOnce, func(f *http2.Framer) {
+		head(f)
+		f.WriteRSTStream(1, http2.ErrCodeCancel)
+		f.WritePing(false, [8]byte{}) // as Go's client does, beside each
+	})
+	if err := client.received(given); err != nil {
+		t.Errorf("requests that are given up: %v", err)
+	}
+	upstream := newEmptyFrameLimit(true)
+	const frames = 12_800 // 200 MiB
+	upstream.sent(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
+	if err := upstream.received(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) })); err != nil {
+		t.Errorf("a long body that is read late: %v", err)
+	}
+}

@@ -1,0 +1,358 @@
+package inspect
+
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// Bounds of one inspected HTTP/2 connection. What carries nothing has its own, see emptyFrames.
+const (
+	streamsMost   = 128
+	frameMost     = 16 << 10
+	malformedMost = 64      // records of what could not be read; then the connection ends
+	uploadBuffer  = 1 << 20 // or less: see room
+	dynamicTable  = 4 << 10
+	leastWindow   = 64 << 10 // of a connection, in each direction
+)
+
+// h2MemoryOfSandbox is how many bytes the windows of one sandbox's connections may have. Beyond it, a connection
+// gets leastWindow.
+const h2MemoryOfSandbox = 256 << 20
+
+// An h2Conn is one client that speaks HTTP/2 in an inspected tunnel. Each of
+// its streams is decided on its own and goes to the one upstream of the tunnel.
+type h2Conn struct {
+	*tunnel
+	forward  *httputil.ReverseProxy
+	answered atomic.Bool // the upstream has answered a request
+
+	dialling chan struct{}        // has room for one, who may touch what follows, also while a connection is made
+	conn     *http2.ClientConn    // to the upstream
+	retired  []*http2.ClientConn  // that take no more requests, and may not be through with all they had
+	window   *forward.Reservation // of conn
+
+	state     sync.Mutex // guards what follows
+	malformed int
+	ended     bool
+	running   sync.WaitGroup
+
+	complaints complaints
+}
+
+// complaints counts what the library says to an operator when it ends a
+// connection for what the client sent: in some places it counts no error. Of
+// the rest that it says, such as that a client takes its leave, nothing counts.
+type complaints struct{ atomic.Int64 }
+
+// brokenRules is how the library begins to say so; that it still does is under
+// test.
+const brokenRules = "http2: server connection error"
+
+func (c *complaints) Write(b []byte) (int, error) {
+	if strings.HasPrefix(string(b), brokenRules) {
+		c.Add(1)
+	}
+	return len(b), nil
+}
+
+// serveH2 serves streams until the client's connection ends. far is nil where
+// the upstream could not be had.
+func (i *tunnel) serveH2(client, upstream *tls.Conn) {
+	limits := i.Forwarder.Limits
+	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}
+	v.forward = &httputil.ReverseProxy{
+		Rewrite:        v.rewrite,
+		Transport:      v,
+		FlushInterval:  -1, // each part as soon as it is there
+		ModifyResponse: v.received,
+		ErrorHandler:   v.failed,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		BufferPool:     v,
+	}
+	if upstream != nil && v.startUpstream(upstream) != nil {
+		i.broken = i.flow.Failed(policy.NetworkTLS, "")
+	}
+	held := i.inspector.H2Memory.Reserve(i.flow.Sandbox())
+	defer held.Release()
+	window := int32(held.GrowFair(uploadBuffer, leastWindow))
+	h2s := &http2.Server{
+		MaxConcurrentStreams:         streamsMost,
+		MaxReadFrameSize:             frameMost,
+		MaxDecoderHeaderTableSize:    dynamicTable,
+		WriteByteTimeout:             limits.Idle,
+		MaxUploadBufferPerConnection: window,
+		MaxUploadBufferPerStream:     window / 2,
+		CountError:                   v.countMalformed,
+	}
+	base := &http.Server{MaxHeaderBytes: limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
+	idle := endIdle(h2s, base, limits.Idle)
+	defer idle.end()
+	watched := watchHeads(client, limits.HeadBytes, v.countMalformed)
+	watched.patience = newCountdown(limits.Head, v.headLate)
+	defer watched.patience.end()
+	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
+	v.wait()
+	if watched.greeted.Load() { // and has not just left
+		v.recordComplaint()
+	}
+}
+
+// endIdle returns a countdown that closes the connection with a GOAWAY after d without an open
+// stream. The library's IdleTimeout is not used: its timer starts again while the connection
+// closes, and then keeps the connection in memory.
+func endIdle(h2s *http2.Server, base *http.Server, d time.Duration) *countdown {
+	http2.ConfigureServer(base, h2s) // it has Shutdown end what h2s serves, and fails for cipher suites alone
+	idle := newCountdown(d, func() { base.Shutdown(context.Background()) })
+	base.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateIdle {
+			idle.begin()
+		} else {
+			idle.stop()
+		}
+	}
+	return idle
+}
+
+// end waits for the streams whose connection is gone.
+func (v *h2Conn) wait() {
+	v.state.Lock()
+	v.ended = true
+	v.state.Unlock()
+	v.closeUpstreams()
+	v.running.Wait()
+}
+
+func (v *h2Conn) enter() bool {
+	v.state.Lock()
+	defer v.state.Unlock()
+	if !v.ended {
+		v.running.Add(1)
+	}
+	return !v.ended
+}
+
+func (v *h2Conn) hasEnded() bool {
+	v.state.Lock()
+	defer v.state.Unlock()
+	return v.ended
+}
+
+// lateData is how the library counts a frame of a body whose stream it has
+// ended: what a client had sent before it knew.
+const lateData = "stream_STREAM_CLOSED_closed"
+
+// unreadable records what the library refused before it was a request.
+func (v *h2Conn) countMalformed(kind string) {
+	if kind == lateData {
+		return
+	}
+	v.state.Lock()
+	v.malformed++
+	n := v.malformed
+	v.state.Unlock()
+	switch {
+	case n < malformedMost:
+		v.Forwarder.Gate.Refuse(v.Peer, v.Via, nil, policy.MalformedRequest, "HTTP/2: "+strings.ReplaceAll(kind, "_", " "))
+	case n == malformedMost:
+		v.breakOff(string(policy.MalformedRequest))
+	}
+}
+
+// headLate ends a connection on which a head was begun and not completed.
+func (v *h2Conn) headLate() {
+	if !v.enter() {
+		return
+	}
+	defer v.running.Done()
+	v.countMalformed(forward.ErrHeadLate.Error())
+	v.breakOff(string(policy.MalformedRequest))
+}
+
+// explain records that the library ended the connection for what the client
+// sent, where nothing else says so.
+func (v *h2Conn) recordComplaint() {
+	v.state.Lock()
+	n := v.malformed
+	v.state.Unlock()
+	if n == 0 && v.complaints.Load() > 0 {
+		v.countMalformed("what the client sent breaks its rules")
+	}
+}
+
+// Get and Put implement [httputil.BufferPool].
+func (v *h2Conn) Get() []byte { return v.Forwarder.Buffers.Get().(*[forward.BodyBuffer]byte)[:] }
+
+func (v *h2Conn) Put(b []byte) {
+	if len(b) == forward.BodyBuffer {
+		v.Forwarder.Buffers.Put((*[forward.BodyBuffer]byte)(b))
+	}
+}
+
+// What an upstream may send before a client takes it: it is held in memory, and
+// less where the sandbox has many connections. Streams that nobody reads share the
+// connection's part, so that is more than a few of them can use up.
+const (
+	downloadBuffer  = 8 << 20
+	downloadStreams = 16 // that use it up
+)
+
+// speak begins HTTP/2 with the upstream.
+func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
+	// A transport has no fields of its own for what it takes unread. One that
+	// is made in this way cannot dial.
+	held := v.inspector.H2Memory.Reserve(v.flow.Sandbox())
+	window := int(held.GrowFair(downloadBuffer, leastWindow))
+	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
+		MaxReceiveBufferPerConnection: window,
+		MaxReceiveBufferPerStream:     max(window/downloadStreams, frameMost),
+	}})
+	if err != nil {
+		held.Release()
+		return err
+	}
+	t.DisableCompression = true
+	t.MaxHeaderListSize = uint32(v.Forwarder.Limits.HeadBytes)
+	t.MaxDecoderHeaderTableSize = dynamicTable
+	t.MaxReadFrameSize = frameMost
+	t.WriteByteTimeout = v.Forwarder.Limits.Idle
+	t.StrictMaxConcurrentStreams = true
+	v.window = held
+	empty := newEmptyFrameLimit(true)
+	empty.to = preface
+	v.conn, err = t.NewClientConn(&smallFrames{Conn: upstream, closed: sync.OnceFunc(held.Release), empty: empty})
+	return err
+}
+
+// RoundTrip implements [http.RoundTripper] on the tunnel's one upstream. A
+// request that may be sent twice is, where the upstream was about to close the
+// connection that it went to.
+func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
+	conn, err := v.reserveUpstream(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	reused := v.answered.Load()
+	resp, err := conn.RoundTrip(r)
+	if err == nil {
+		v.answered.Store(true)
+		return resp, nil
+	}
+	if !reused || r.Body != nil || !forward.Idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
+		return nil, err
+	}
+	if conn, err = v.reserveUpstream(r.Context()); err != nil {
+		return nil, err
+	}
+	return conn.RoundTrip(r)
+}
+
+// upstream returns the connection, made anew where the last one takes no more
+// requests. The caller has to send a request on it.
+func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error) {
+	select {
+	case v.dialling <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-v.dialling }()
+	st := ctx.Value(streamKey{}).(*stream)
+	defer st.flow.Over(v.flow)
+	if v.conn != nil && v.conn.ReserveNewRequest() && st.holdWindow(v.window) {
+		return v.conn, nil
+	}
+	if v.hasEnded() {
+		return nil, context.Canceled
+	}
+	upstream, err := v.redial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.retire()
+	if v.startUpstream(upstream) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
+		return nil, v.flow.Failed(policy.NetworkTLS, "")
+	}
+	return v.conn, nil
+}
+
+// goesOver notes the windows of the connection that a stream uses. What came on it is held
+// until the stream ends, also when the connection has. Where that has closed meanwhile, it
+// reports that the stream cannot go over it.
+func (st *stream) holdWindow(windows *forward.Reservation) bool {
+	if !windows.Retain() {
+		return false
+	}
+	st.window.Release()
+	st.window = windows
+	return true
+}
+
+// oldMost bounds the connections of one tunnel that take no more requests.
+const oldMost = 4
+
+// retire puts the connection aside: streams that began on it may end there,
+// unless there are more such connections than are kept.
+func (v *h2Conn) retire() {
+	if v.conn != nil {
+		v.conn.SetDoNotReuse() // the library closes it when its last stream has ended
+		v.retired = append(v.retired, v.conn)
+	}
+	v.conn = nil
+	v.closeIdle()
+	for len(v.retired) > oldMost {
+		v.retired[0].Close()
+		v.retired = slices.Delete(v.retired, 0, 1)
+	}
+}
+
+// closeIdle closes connections that take no more requests and have none. An
+// upstream that has said so may keep them open for as long as it likes.
+func (v *h2Conn) closeIdle() {
+	v.retired = slices.DeleteFunc(v.retired, func(cc *http2.ClientConn) bool {
+		state := cc.State()
+		idle := state.StreamsActive+state.StreamsPending+state.StreamsReserved == 0
+		if idle && !state.Closed {
+			cc.Close()
+		}
+		return idle || state.Closed
+	})
+}
+
+// streamEnded is called after each stream. Where a connection is being made,
+// that looks for idle ones by itself.
+func (v *h2Conn) streamEnded() {
+	select {
+	case v.dialling <- struct{}{}:
+		v.closeIdle()
+		<-v.dialling
+	default:
+	}
+}
+
+// hangUp closes every connection to the upstream, once nobody makes one.
+func (v *h2Conn) closeUpstreams() {
+	v.closeUpstream() // also ends a handshake under way
+	v.dialling <- struct{}{}
+	defer func() { <-v.dialling }()
+	for _, conn := range append(v.retired, v.conn) {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+}

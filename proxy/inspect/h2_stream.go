@@ -1,0 +1,457 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// A stream is one request, from its head to the end of its response.
+type stream struct {
+	flow       *egress.Flow
+	target     http1.Target
+	fields     http1.Fields
+	secret     *secret.Secret    // that is added to it, or nil
+	redaction  *secret.Redaction // of its response, or nil
+	writer     *streamWriter
+	window     *forward.Reservation // of the connection that it goes over, or nil
+	bodyMemory *forward.Reservation // of its body, or nil
+	scanned    *forward.ScannedBody // its body where it is searched, or nil
+	headBytes  int64                // bytes of its head, as HTTP/1 would have them
+	bodyBytes  atomic.Int64         // bytes of its body
+	end        egress.End
+
+	exceeded   atomic.Bool // its body was more than may go up, or held what may not
+	bodyFailed atomic.Bool // reading its body failed, see declaredBody
+}
+
+// streamKey finds the stream in the context of its request.
+type streamKey struct{}
+
+// ServeHTTP implements [http.Handler].
+func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !v.enter() {
+		return
+	}
+	defer v.running.Done()
+	st := new(stream)
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
+	defer cancel(nil)
+	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
+	defer st.writer.finish()
+	r = r.WithContext(ctx)
+	if refusal := v.open(st, r); refusal != nil {
+		if refusal == v.broken {
+			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
+		}
+		v.refuse(st.writer, r, refusal)
+		return
+	}
+	v.serve(st, r)
+}
+
+// serve forwards a request that was decided, and records its end.
+func (v *h2Conn) serve(st *stream, r *http.Request) {
+	st.flow.OnCut(st.writer.cut)
+	st.writer.meter = st.flow.Meter()
+	st.end.Outcome = "reset" // unless it comes to its end
+	defer v.streamEnded()
+	defer func() {
+		st.window.Release()
+		st.scanned.Drop()
+		st.bodyMemory.Release()
+		st.end.Up = st.headBytes + st.bodyBytes.Load()
+		if st.end.Outcome == "reset" && idled(r.Context()) {
+			st.end.Outcome = string(relay.IdleTooLong)
+		}
+		if st.exceeded.Load() {
+			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
+		}
+		st.flow.Close(st.end)
+	}()
+	defer func() {
+		if st.end.Outcome == "reset" && st.wrongLength(r) { // after an answer has begun
+			forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+		}
+	}()
+	if err := st.flow.Wait(r.Context()); err != nil {
+		v.failed(st.writer, r, err)
+		return
+	}
+	r.Body = &declaredBody{r.Body, &st.bodyFailed}
+	if err := st.awaitNothing(r); err != nil {
+		v.failed(st.writer, r, err)
+		return
+	}
+	v.forward.ServeHTTP(st.writer, r)
+	if st.end.Outcome == "reset" {
+		st.end.Outcome = "closed"
+	}
+}
+
+// open understands a request and has it decided.
+func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
+	if v.broken != nil {
+		return v.broken
+	}
+	err := st.understand(r)
+	if err == nil && len(st.fields) > v.Forwarder.Limits.HeadFields {
+		err = errInnerFields
+	}
+	if err != nil {
+		return forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
+	}
+	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
+		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: forward.HeaderOf(st.fields),
+		BodySize: r.ContentLength, Authority: forward.Authority(r.Host),
+	})
+	if err != nil {
+		return forward.AsRefusal(err)
+	}
+	st.flow = flow
+	if st.secret, err = v.credential(flow); err != nil {
+		refusal := forward.AsRefusal(err)
+		flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		return refusal
+	}
+	st.redaction = v.inspection.redaction(v.dst, st.secret)
+	return nil
+}
+
+var (
+	errInnerScheme = &http1.MalformedError{Problem: "a scheme other than https in a tunnel that is", Status: 400}
+	errInnerMethod = &http1.MalformedError{Problem: "a method that is no token", Status: 400}
+	errInnerFields = &http1.MalformedError{Problem: "too many header fields", Status: 400}
+	errInnerField  = &http1.MalformedError{Problem: "a field with whitespace at the ends of its value", Status: 400} // RFC 9113 §8.2.1
+	errInnerLength = &http1.MalformedError{Problem: "content-length fields that are no numbers or differ", Status: 400}
+	errInnerBody   = &http1.MalformedError{Problem: "a body that is not as long as its content-length", Status: 400} // RFC 9113 §8.1.1
+)
+
+// understand fills st in from the head of r, which the library has read.
+func (st *stream) understand(r *http.Request) (err error) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return forward.ErrInnerConnect
+	case r.TLS == nil:
+		return errInnerScheme
+	case !(http1.Field{Name: r.Method}).Valid():
+		return errInnerMethod
+	}
+	if st.target, err = http1.ParseTarget(r.Method, r.RequestURI); err != nil {
+		return err
+	}
+	if st.target.Form == http1.Absolute {
+		return forward.ErrOtherHost
+	}
+	lengths := r.Header["Content-Length"]
+	switch {
+	case !oneLength(lengths):
+		return errInnerLength
+	case r.ContentLength == 0 && saysContent(lengths): // the head ends the stream
+		return errInnerBody
+	}
+	var f http1.Fields
+	for name, values := range r.Header {
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+			if !f[len(f)-1].Valid() {
+				return errInnerField
+			}
+		}
+	}
+	if f, err = http1.StripHopByHop(f); err != nil {
+		return err
+	}
+	st.fields = http1.StripClaims(f)
+	return nil
+}
+
+// oneLength reports whether the values of Content-Length, of which the library
+// looks at the first, are one number (RFC 9110 §8.6).
+func oneLength(values []string) bool {
+	for _, v := range values {
+		if _, err := strconv.ParseUint(v, 10, 63); err != nil || v != values[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// saysContent reports whether the values of Content-Length, which are one number, say that
+// there is content.
+func saysContent(lengths []string) bool {
+	return len(lengths) > 0 && strings.Trim(lengths[0], "0") != ""
+}
+
+// awaitNothing waits for the end of a body whose length is said to be 0. The forwarder takes
+// such a request for one that has ended, and sends it as a whole.
+func (st *stream) awaitNothing(r *http.Request) error {
+	if r.ContentLength != 0 || len(r.Header["Content-Length"]) == 0 {
+		return nil
+	}
+	stop := context.AfterFunc(r.Context(), st.writer.stopReading)
+	defer stop()
+	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// wrongLength reports whether the request's body was not as long as its content-length. The
+// body of a client that left, or of a stream that was cut, fails too; then the context is done.
+func (st *stream) wrongLength(r *http.Request) bool {
+	return st.bodyFailed.Load() && r.Context().Err() == nil
+}
+
+// rewrite makes the request anew for the place that was decided, with the
+// path and query byte for byte as they were judged.
+func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
+	st := pr.In.Context().Value(streamKey{}).(*stream)
+	host := forward.HostField(v.dst, 443)
+	pr.Out.Host = host
+	pr.Out.URL = &url.URL{
+		Scheme: "https", Host: host, Opaque: st.target.Path,
+		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
+	}
+	fields := st.fields
+	if st.redaction != nil {
+		fields = forward.WithCredential(fields, st.secret)
+	}
+	trailers := pr.Out.Header.Get("Te")
+	pr.Out.Header = make(http.Header, len(fields))
+	for _, f := range fields {
+		pr.Out.Header[f.Name] = append(pr.Out.Header[f.Name], f.Value)
+	}
+	if trailers != "" { // gRPC asks for them by it
+		pr.Out.Header.Set("Te", trailers)
+	}
+	if _, named := pr.Out.Header["User-Agent"]; !named {
+		pr.Out.Header["User-Agent"] = nil // or the library names itself
+	}
+	pr.Out.Trailer = nil // or its names go up, announced
+	st.countHead(pr.In, fields)
+	if pr.Out.Body != nil {
+		body := pr.Out.Body
+		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Sandbox())
+		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
+			body = st.scanned
+		}
+		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.writer, passes: st.allowUp}
+	}
+}
+
+// guard returns the body of a request as it is searched, or nil where there are no canaries.
+func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *forward.ScannedBody {
+	wanted, forget := context.WithCancel(in.Context())
+	l := forward.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
+	if l == nil {
+		forget()
+		return nil
+	}
+	return &forward.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
+}
+
+// received has the response's head and body pass without what is reserved to
+// egressd and without the host's credentials.
+func (v *h2Conn) received(resp *http.Response) error {
+	st := resp.Request.Context().Value(streamKey{}).(*stream)
+	if hinted(resp.Request.Context()) || !finalStatus(resp) {
+		return st.flow.Failed(policy.NetworkTLS, "")
+	}
+	st.end.Status = resp.StatusCode
+	var filter *forward.BodyFilter
+	if st.redaction != nil {
+		if !forward.InOnePiece(resp.StatusCode, resp.Header.Values) {
+			return st.flow.Failed(policy.ResponseRefused, "")
+		}
+		filter = forward.NewBodyFilter(st.redaction, &st.end)
+	}
+	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
+		resp.Body = emptyBody{resp.Body}
+	}
+	filter.Header(resp.Header)
+	filter.Header(resp.Trailer) // the names that it announces, which are passed on with the head
+	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
+	return nil
+}
+
+// finalStatus reports whether the status is one of a final response, in three
+// digits (RFC 9110 §15). The library takes any number, with a sign too.
+func finalStatus(resp *http.Response) bool {
+	code, _, _ := strings.Cut(resp.Status, " ")
+	return len(code) == 3 && resp.StatusCode >= 200 && resp.StatusCode <= 999
+}
+
+// failed answers for an upstream that did not.
+func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
+	st := r.Context().Value(streamKey{}).(*stream)
+	var refusal *egress.Refusal
+	switch {
+	case st.exceeded.Load():
+		refusal = st.flow.Exceeded()
+	case idled(r.Context()):
+		refusal = st.flow.Failed(policy.NetworkTimeout, "")
+	case hinted(r.Context()):
+		refusal = st.flow.Failed(policy.NetworkTLS, "")
+	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
+		panic(http.ErrAbortHandler)
+	case st.wrongLength(r):
+		refusal = forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+	case errors.As(err, &refusal):
+		refusal = st.ownRefusal(refusal)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refusal = st.flow.Failed(policy.NetworkTimeout, "")
+	case v.certificateAsked.Load():
+		refusal = st.flow.Failed(policy.NetworkTLS, wantsCertificate)
+	case errors.Is(err, errEmptyFrames):
+		st.end.Note = "the destination sent " + errEmptyFrames.Error()
+		refusal = st.flow.Failed(policy.NetworkTLS, st.end.Note)
+	default:
+		refusal = st.flow.Failed(policy.NetworkTLS, "")
+	}
+	st.end.Outcome = string(refusal.Decision.Class)
+	v.refuse(w, r, refusal)
+}
+
+// own is a refusal of the stream's flow in place of one of the tunnel's, so
+// that who is told of it finds the request in the log.
+func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
+	own := st.flow.Failed(refusal.Decision.Class, "")
+	own.Decision = refusal.Decision
+	return own
+}
+
+func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
+	a := forward.TunnelAnswer(refusal.Decision.Class)
+	fields, body := forward.ReplyParts(refusal, a, forward.Reader{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	for _, f := range fields {
+		w.Header().Set(f.Name, f.Value)
+	}
+	w.WriteHeader(a.Status)
+	w.Write(body)
+	http.NewResponseController(w).Flush() // while the stream is held to its time
+}
+
+// countHead counts the head of the request, which is no part of what its budget is
+// for.
+func (st *stream) countHead(r *http.Request, fields http1.Fields) {
+	st.headBytes = int64(len(r.Method) + len(r.RequestURI) + len(r.Host))
+	for _, f := range fields {
+		st.headBytes += int64(len(f.Name) + len(": \r\n") + len(f.Value))
+	}
+	st.writer.meter.Up.Add(st.headBytes)
+}
+
+// mayGoUp is that of an exchange, for a stream of HTTP/2.
+func (st *stream) allowUp(n int) error {
+	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
+		st.exceeded.Store(true)
+		return st.flow.Exceeded()
+	}
+	st.bodyBytes.Add(int64(n))
+	st.writer.meter.Up.Add(int64(n))
+	return nil
+}
+
+// A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
+// budget.
+type countedBody struct {
+	io.ReadCloser
+	answer *streamWriter
+	passes func(n int) error // asked about each part
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.answer.moved()
+	if over := b.passes(n); over != nil {
+		return 0, over
+	}
+	return n, err
+}
+
+// A declaredBody is the body of a request as the library reads it. The library compares it with
+// the declared length, and reports a difference as an error without a type.
+type declaredBody struct {
+	io.ReadCloser
+	failing *atomic.Bool // is set by any error
+}
+
+func (b *declaredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failing.Store(true)
+	}
+	return n, err
+}
+
+// An emptyBody is that of a response whose status has no content (RFC 9110 §6.4.1). Its
+// Content-Length does not count bytes that come, and the library misses them.
+type emptyBody struct{ io.ReadCloser }
+
+func (b emptyBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n == 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// A struckBody is a response's body without the credential that its request
+// carried. When it is over, its trailer is struck as well.
+type redactedBody struct {
+	io.ReadCloser
+	filter *forward.BodyFilter
+	resp   *http.Response
+	ready  []byte // struck, and not yet read
+	err    error
+}
+
+func (b *redactedBody) Read(p []byte) (int, error) {
+	if b.filter == nil {
+		n, err := b.ReadCloser.Read(p)
+		b.ended(err)
+		return n, err
+	}
+	for len(b.ready) == 0 && b.err == nil {
+		n, err := b.ReadCloser.Read(p)
+		part := b.filter.Redact(p[:n])
+		if errors.Is(err, io.EOF) {
+			part = b.filter.RedactLast(part)
+		}
+		b.err = err
+		b.ended(err)
+		if len(part) <= len(p) && (n > 0 || len(part) > 0) {
+			if copied := copy(p, part); copied > 0 {
+				return copied, nil
+			}
+		}
+		b.ready = append([]byte(nil), part...)
+	}
+	if len(b.ready) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.ready)
+	b.ready = b.ready[n:]
+	return n, nil
+}
+
+func (b *redactedBody) ended(err error) {
+	if errors.Is(err, io.EOF) {
+		b.filter.Header(b.resp.Trailer)
+	}
+}

@@ -1,0 +1,176 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// A streamAnswer is what goes to the client on one stream, counted. It ends
+// the stream when it is cut, or when nothing has moved on it for the idle time.
+// Interim responses are hints that nobody has to give, and are not passed on;
+// too many of them end the stream.
+//
+// The methods of [http.ResponseWriter] are for the handler, the others for
+// anybody.
+type streamWriter struct {
+	http.ResponseWriter
+	end      *egress.End
+	meter    *relay.Meter // of the sandbox; nil before the request was decided
+	idleTime time.Duration
+	cancel   context.CancelCauseFunc // of the request
+	breakOff func(outcome string)    // breaks the whole tunnel off
+
+	mu         sync.Mutex  // guards what follows
+	idle       *time.Timer // until nothing has moved for too long
+	resetTimer *time.Timer // once the stream is to be reset
+	begun      bool        // there is a head
+	interim    int         // responses that are not final
+	waiting    bool        // for the client to take more
+	finished   bool        // the handler has returned, and ResponseWriter is nobody's
+}
+
+// errIdle is why a stream's context ended on which nothing moved.
+var errIdle = errors.New("nothing has moved on the stream for too long")
+
+func idled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errIdle) }
+
+// errInterim is why a stream's context ended to which an upstream only hinted.
+var errInterim = errors.New("too many interim responses")
+
+func hinted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errInterim) }
+
+// newStreamAnswer returns the answer that w takes. It has to be finished.
+func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
+	a := &streamWriter{ResponseWriter: w, end: end, idleTime: idle, cancel: cancel, breakOff: sever}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.idle = time.AfterFunc(idle, a.tooIdle)
+	return a
+}
+
+// finish is called before the handler returns.
+func (a *streamWriter) finish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.finished = true
+	a.idle.Stop()
+	if a.resetTimer != nil {
+		a.resetTimer.Stop()
+	}
+}
+
+// moved gives the stream the idle time again.
+func (a *streamWriter) moved() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = false
+	if !a.finished {
+		a.idle.Reset(a.idleTime)
+	}
+}
+
+// cut ends the stream, whatever its handler waits for.
+func (a *streamWriter) cut() {
+	a.cancel(nil)
+	a.reset("cut")
+}
+
+// tooIdle ends the stream as cut does. Where there is no response yet the
+// handler still has one to give, for which it gets the idle time once more.
+func (a *streamWriter) tooIdle() {
+	a.mu.Lock()
+	begun := a.begun
+	a.mu.Unlock()
+	a.cancel(errIdle)
+	if begun {
+		a.reset(string(relay.IdleTooLong))
+		return
+	}
+	a.moved()
+}
+
+const resetTime = 500 * time.Millisecond
+
+// reset has the library reset the stream, so that nothing waits any more for
+// the client to open its window. A client that does not even read what comes
+// over the connection loses that.
+func (a *streamWriter) reset(outcome string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.finished {
+		return
+	}
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	if a.resetTimer == nil {
+		a.resetTimer = time.AfterFunc(resetTime, func() { a.unblock(outcome) })
+	}
+}
+
+// stopReading has the handler's reading of the request's body fail.
+func (a *streamWriter) stopReading() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.finished {
+		http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func (a *streamWriter) unblock(outcome string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting && !a.finished {
+		a.breakOff(outcome)
+	}
+}
+
+func (a *streamWriter) WriteHeader(status int) {
+	if status < 200 {
+		a.hint()
+		return
+	}
+	a.mu.Lock()
+	a.begun = true
+	a.mu.Unlock()
+	a.moved()
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// hint counts an interim response.
+func (a *streamWriter) hint() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.interim++; a.interim > forward.InterimMost {
+		a.cancel(errInterim)
+	}
+}
+
+func (a *streamWriter) Write(b []byte) (int, error) {
+	a.startsWrite()
+	defer a.moved()
+	n, err := a.ResponseWriter.Write(b)
+	a.end.Down += int64(n)
+	if a.meter != nil {
+		a.meter.Down.Add(int64(n))
+	}
+	return n, err
+}
+
+// FlushError is what [http.ResponseController] flushes by.
+func (a *streamWriter) FlushError() error {
+	a.startsWrite()
+	defer a.moved()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+func (a *streamWriter) startsWrite() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = true
+}

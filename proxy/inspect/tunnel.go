@@ -1,0 +1,335 @@
+package inspect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// An Inspection is what a [Server] looks inside TLS with. It is not changed
+// once the server has it.
+type Inspection struct {
+	Authority *certs.Authority // of the certificates that clients see
+	Roots     *x509.CertPool   // that upstream certificates are verified against; nil means the system's
+
+	// Credential returns what the rule of that name adds to a request for dst,
+	// by the policy with that digest, or nil where it cannot be had. It is safe
+	// for concurrent use and does not wait.
+	Credential func(rule, digest string, dst policy.Destination) *secret.Secret
+
+	// Redaction returns what strikes the credentials of a host out of its responses,
+	// whatever request they answer, or nil where it has none. nil means that no host
+	// has any. It is safe for concurrent use and does not wait.
+	Redaction func(dst policy.Destination) *secret.Redaction
+}
+
+// An inspector serves inspected tunnels. It is safe for concurrent use.
+type Inspector struct {
+	forwarder  *forward.Forwarder
+	inspection atomic.Pointer[inspection]
+	H2Memory   forward.MemoryQuota // of the windows of HTTP/2
+}
+
+// prepare begins to use a forwarder, and has it redact the responses in clear, too.
+func (s *Inspector) Prepare(f *forward.Forwarder) {
+	s.forwarder = f
+	s.H2Memory.SetDefault(h2MemoryOfSandbox)
+	f.Redaction = func(dst policy.Destination) *secret.Redaction { return s.inspection.Load().redaction(dst, nil) }
+}
+
+// Inspect sets what tunnels that begin from now on are inspected with. Before the first call, and after
+// Inspect(nil), tunnels that have to be inspected are closed.
+func (s *Inspector) Inspect(i *Inspection) {
+	if i == nil {
+		s.inspection.Store(nil)
+		return
+	}
+	s.inspection.Store(&inspection{Inspection: *i, sessions: map[string]tls.ClientSessionCache{}})
+}
+
+// inspection is an Inspection and the TLS sessions that were made with it.
+type inspection struct {
+	Inspection
+	mu       sync.Mutex
+	sessions map[string]tls.ClientSessionCache // with upstreams, by sandbox
+}
+
+const (
+	sessionsPerSandbox = 256
+	sessionsSandboxes  = 256 // whose sessions are kept; with one more all are forgotten
+)
+
+// sessionsOf returns the sessions of one sandbox: another must not be known to
+// an upstream by them.
+func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	cache := i.sessions[sandbox]
+	if cache == nil {
+		if len(i.sessions) >= sessionsSandboxes {
+			clear(i.sessions)
+		}
+		cache = tls.NewLRUClientSessionCache(sessionsPerSandbox)
+		i.sessions[sandbox] = cache
+	}
+	return cache
+}
+
+// An inside is an inspected tunnel: the client's TLS ends here, and another
+// begins towards the upstream. Its requests are flows of their own.
+type tunnel struct {
+	*forward.Client
+	inspector        *Inspector
+	inspection       *inspection
+	flow             *egress.Flow
+	dst              policy.Destination
+	protos           []string        // that the client offered and that can be served
+	proto            string          // that both sides speak
+	broken           *egress.Refusal // what is answered to every request where the upstream could not be had
+	certificateAsked atomic.Bool     // the upstream asked for a client certificate
+
+	mu       sync.Mutex // guards what follows
+	upstream net.Conn   // the connection to the upstream, below TLS
+	endedBy  string     // the outcome, once both connections were broken off
+}
+
+// The ALPN identifiers of HTTP/2 (RFC 9113 §3.1), HTTP/1.1 and HTTP/1.0. The
+// last is agreed on with clients alone, that offer nothing better.
+const (
+	h2  = "h2"
+	h1  = "http/1.1"
+	h10 = "http/1.0"
+)
+
+// serveInside serves an inspected tunnel whose first bytes h holds.
+func (s *Inspector) ServeTunnel(h *forward.Client, flow *egress.Flow, far net.Conn, offered []string) {
+	i := &tunnel{Client: h, inspector: s, inspection: s.inspection.Load(), flow: flow, dst: *h.TunnelTo, upstream: far}
+	for _, p := range offered {
+		if p == h2 || p == h1 {
+			i.protos = append(i.protos, p)
+		}
+	}
+	flow.OnCut(i.cut)
+	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
+	end := i.serve()
+	tooOld.Stop()
+	i.closeUpstream()
+	end.Outcome = i.Outcome(end.Outcome)
+	flow.Close(end)
+}
+
+// cut breaks both connections off for a policy that refuses what is in them.
+func (i *tunnel) cut() { i.breakOff("cut") }
+
+// breakOff breaks both connections off. The first one says what the tunnel is
+// recorded to have ended with.
+func (i *tunnel) breakOff(outcome string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.endedBy == "" {
+		i.endedBy = outcome
+	}
+	forward.Abort(i.Raw)
+	forward.Abort(i.upstream)
+}
+
+// outcome is how the tunnel ended: by itself, or broken off.
+func (i *tunnel) Outcome(byItself string) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.endedBy != "" {
+		return i.endedBy
+	}
+	return byItself
+}
+
+func (i *tunnel) closeUpstream() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.upstream.Close()
+}
+
+// serve makes both handshakes, the upstream's first, so that the client is
+// shown a certificate only for what there is, and learns what went wrong.
+func (i *tunnel) serve() egress.End {
+	if i.inspection == nil {
+		return egress.End{Outcome: string(policy.PolicyError), Note: "nothing to inspect with"}
+	}
+	if err := i.flow.Wait(context.Background()); err != nil {
+		return egress.End{Outcome: string(forward.AsRefusal(err).Decision.Class)}
+	}
+	leaf, err := i.inspection.Authority.Leaf(i.dst.Host)
+	if err != nil {
+		return egress.End{Outcome: string(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
+	}
+	end := egress.End{Outcome: "closed"}
+	upstream, err := i.handshakeUpstream(context.Background(), i.upstream, i.protos)
+	if err != nil {
+		i.broken = i.tlsFailed(err)
+		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+	}
+	client, err := i.handshakeClient(leaf, upstream)
+	if err != nil {
+		return i.clientFailed(err)
+	}
+	i.Conn = client
+	if i.proto == h2 {
+		i.serveH2(client, upstream)
+	} else {
+		i.ServeTunnel(i, upstream)
+	}
+	if i.broken != nil { // maybe only since HTTP/2 was to begin
+		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+	}
+	return end
+}
+
+// again connects to the upstream once more, for a next request: it closes its
+// connections sooner than clients do theirs. The error is a [*egress.Refusal].
+func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
+	raw, err := i.flow.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.flow.Keep() // it ends with the tunnel, and maybe after the next one is dialled
+	if !i.replaceUpstream(raw) {
+		return nil, i.flow.Failed(policy.NetworkTLS, "")
+	}
+	var protos []string
+	if i.proto == h2 || i.proto == h1 {
+		protos = []string{i.proto}
+	}
+	c, err := i.handshakeUpstream(ctx, raw, protos)
+	if err == nil && i.proto == h2 && c.ConnectionState().NegotiatedProtocol != h2 {
+		err = errOtherProtocol
+	}
+	if err != nil {
+		return nil, i.tlsFailed(err)
+	}
+	return c, nil
+}
+
+// replaceFar makes raw the connection to the upstream. The one before is
+// closed, but for HTTP/2, where streams may still be under way on it.
+func (i *tunnel) replaceUpstream(raw net.Conn) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.endedBy != "" {
+		raw.Close()
+		return false
+	}
+	if i.proto != h2 {
+		i.upstream.Close()
+	}
+	i.upstream = raw
+	return true
+}
+
+// Broken implements [h1Tunnel].
+func (i *tunnel) Broken() *egress.Refusal { return i.broken }
+
+// Destination implements [h1Tunnel].
+func (i *tunnel) Destination() policy.Destination { return i.dst }
+
+// WhyBroken implements [h1Tunnel].
+func (i *tunnel) WhyBroken() string {
+	if i.certificateAsked.Load() {
+		return wantsCertificate
+	}
+	return ""
+}
+
+// Request implements [h1Tunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
+	flow, err := i.flow.Request(ctx, r)
+	if err == nil {
+		flow.OnCut(i.cut)
+	}
+	return flow, err
+}
+
+// Redial implements [h1Tunnel].
+func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
+	conn, err := i.redial(ctx)
+	request.Over(i.flow)
+	if err != nil {
+		return nil, refusalFor(request, forward.AsRefusal(err))
+	}
+	return conn, nil
+}
+
+// Secrets implements [h1Tunnel].
+func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction *secret.Redaction, err error) {
+	if added, err = i.credential(request); err != nil {
+		return nil, nil, err
+	}
+	return added, i.inspection.redaction(i.dst, added), nil
+}
+
+// refusalFor is the refusal of a tunnel as that of a request in it, whose reply
+// has to name the request.
+func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
+	r := request.Failed(tunnel.Decision.Class, "")
+	r.Decision = tunnel.Decision
+	return r
+}
+
+// credential returns what the deciding rule adds to a request of the tunnel,
+// or nil where it adds nothing. The error is a [*egress.Refusal].
+func (i *tunnel) credential(flow *egress.Flow) (*secret.Secret, error) {
+	rule, digest := flow.Credential()
+	if rule == "" {
+		return nil, nil
+	}
+	if i.inspection.Credential != nil {
+		if s := i.inspection.Credential(rule, digest, i.dst); s != nil {
+			return s, nil
+		}
+	}
+	return nil, flow.Failed(policy.CredentialUnavailable, "")
+}
+
+// redaction returns what is struck out of the response to a request for dst, or nil.
+// added is the credential that the request carries, or nil.
+func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n *secret.Redaction) {
+	if i != nil && i.Redaction != nil {
+		n = i.Redaction(dst)
+	}
+	if added != nil { // which may have been read again in between
+		n = n.With(added)
+	}
+	return n
+}
+
+// page returns a function that answers the first request inside a client's TLS with a refusal, or nil if
+// nothing can be inspected.
+func (s *Inspector) Page(refusal *egress.Refusal) func(*forward.Client) {
+	with := s.inspection.Load()
+	if with == nil {
+		return nil
+	}
+	return func(h *forward.Client) {
+		i := &tunnel{Client: h, inspector: s, inspection: with, dst: refusal.Destination, broken: refusal}
+		leaf, err := with.Authority.Leaf(i.dst.Host)
+		if err != nil {
+			return
+		}
+		conn, err := i.handshakeClient(leaf, nil)
+		if err != nil {
+			return
+		}
+		h.Conn = conn
+		h.ServeTunnel(i, nil)
+	}
+}

@@ -1,0 +1,32 @@
+package inspect
+
+import (
+	"testing"
+
+	"github.com/egressd/egressd/proxy/forward"
+)
+
+// TestHowManyTunnelsHaveAll is what the manual says of windows.
+func TestHowManyTunnelsHaveAll(t *testing.T) {
+	r := new(forward.MemoryQuota)
+	r.SetDefault(h2MemoryOfSandbox)
+	full := 0
+	for r.Reserve("a").GrowFair(downloadBuffer, leastWindow) == downloadBuffer && r.Reserve("a").GrowFair(uploadBuffer, leastWindow) == uploadBuffer {
+		full++
+	}
+	if full != 22 {
+		t.Errorf("%d tunnels have all", full)
+	}
+}
+
+func TestAStreamDoesNotUseAClosedConnection(t *testing.T) {
+	r := new(forward.MemoryQuota)
+	r.SetMost(100)
+	a := r.Reserve("a")
+	a.Release()
+	b := r.Reserve("b")
+	st := stream{window: b}
+	if st.holdWindow(a) || st.window != b {
+		t.Error("a stream uses a connection that has closed")
+	}
+}

@@ -1,0 +1,513 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A TLSListener is what clients of a listener of TLS are shown, and have to
+// show. It is not changed once the server has it.
+type TLSListener struct {
+	Authority *certs.Authority // of the certificate that clients see
+	Names     []string         // that it may be for, beside the address that the client came to
+	Clients   *x509.CertPool   // authorities of the certificates that clients need; nil means they need none
+}
+
+// Handshakes that are under way at a time, over all listeners, and of one
+// address: another's are not to wait for those that somebody leaves hanging.
+const (
+	handshakesMost     = 512
+	handshakesOfSource = 64
+)
+
+// ServeTLS accepts TLS from l, which the server owns from now on, until
+// Shutdown; what is inside is served as by [Server.Serve]. now is asked for
+// each connection, and is safe for concurrent use.
+func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) error {
+	defer l.Close()
+	s.start.Do(s.prepare)
+	if s.startErr != nil {
+		return s.startErr
+	}
+	if !s.registerAccepting(l) {
+		return ErrClosed
+	}
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			s.serveTLSClient(c, name, now())
+		case errors.Is(err, net.ErrClosed):
+			return ErrClosed
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			s.shared.Pause(100 * time.Millisecond) // what waits in the kernel stays there
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			return err
+		}
+	}
+}
+
+func (s *Server) registerAccepting(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepting = append(s.accepting, l)
+	return !s.stopping
+}
+
+// front serves one connection of a TLS listener on a goroutine of its own.
+func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
+	f := &tlsClient{server: s, raw: c}
+	peer := sandbox.Peer{Listener: name}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		addr := tcp.AddrPort()
+		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
+	}
+	if !s.registerTLSClient(f, &peer) {
+		s.Gate.Refuse(peer, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS connections, or handshakes of this address, are under way")
+		forward.Abort(c)
+		return
+	}
+	go func() {
+		defer s.forgetTLSClient(f)
+		f.serve(peer, with)
+	}()
+}
+
+// host is what handshakes are counted by: one that has an IPv6 address has a
+// whole network of them.
+func handshakeSource(p sandbox.Peer) netip.Addr {
+	addr := p.Addr.Addr()
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
+	return addr
+}
+
+func (s *Server) registerTLSClient(f *tlsClient, p *sandbox.Peer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := handshakeSource(*p)
+	if s.stopping || len(s.handshakes[from]) >= handshakesOfSource {
+		return false
+	}
+	var ok bool
+	if f.holder, ok = s.tlsConnections.reserve(s.Sandboxes.Holder(p)); !ok {
+		return false
+	}
+	s.handshakes[from] = append(s.handshakes[from], f)
+	s.evictHandshake()
+	s.tlsClients[f] = struct{}{}
+	s.tlsServing.Add(1)
+	f.loop = s.loops[len(s.tlsClients)%len(s.loops)]
+	return true
+}
+
+// makeRoom breaks off one handshake where there are too many: the oldest of an
+// address that has the most. A host may have more addresses than it takes to have all
+// of them, and nobody else is to be kept out by it. It is called with mu held.
+func (s *Server) evictHandshake() {
+	all := 0
+	var busiest netip.Addr
+	for from, under := range s.handshakes {
+		all += len(under)
+		if len(under) > len(s.handshakes[busiest]) {
+			busiest = from
+		}
+	}
+	if all > handshakesMost {
+		oldest := s.handshakes[busiest][0]
+		s.removeHandshake(busiest, oldest)
+		forward.Abort(oldest.raw)
+	}
+}
+
+// shaken notes the end of a handshake.
+func (s *Server) handshakeDone(from netip.Addr, f *tlsClient) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeHandshake(from, f)
+}
+
+// calm takes f from the handshakes under way, where it is among them. It is called
+// with mu held.
+func (s *Server) removeHandshake(from netip.Addr, f *tlsClient) {
+	left := slices.DeleteFunc(s.handshakes[from], func(other *tlsClient) bool { return other == f })
+	if s.handshakes[from] = left; len(left) == 0 {
+		delete(s.handshakes, from)
+	}
+}
+
+func (s *Server) forgetTLSClient(f *tlsClient) {
+	f.raw.Close()
+	s.mu.Lock()
+	delete(s.tlsClients, f)
+	s.tlsConnections.releaseHeld(f.holder)
+	s.mu.Unlock()
+	s.tlsServing.Done()
+}
+
+// closeFronts ends the fronts, whose served ends are closed already.
+func (s *Server) closeTLSClients() {
+	s.mu.Lock()
+	for f := range s.tlsClients {
+		f.stopReading(time.Second)
+	}
+	s.mu.Unlock()
+	s.tlsServing.Wait()
+}
+
+// serve makes TLS with the client, and serves what is inside.
+func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
+	s := f.server
+	f.transport = &handshakeConn{Conn: f.raw}
+	f.tls = tls.Server(f.transport, with.config())
+	f.raw.SetDeadline(time.Now().Add(s.shared.Limits.Hello))
+	err := f.tls.Handshake()
+	f.transport.bound.Over = true
+	s.handshakeDone(handshakeSource(p), f)
+	switch {
+	case err != nil && !f.transport.spoke: // as with other listeners, one that says nothing leaves no trace
+		return
+	case err != nil:
+		class, why := handshakeFailed(err, with)
+		s.Gate.Refuse(p, policy.ViaUnknown, nil, class, why)
+		return
+	}
+	if own := f.tls.ConnectionState().PeerCertificates; len(own) > 0 {
+		p.Certificate = sandbox.CertificateNames(own[0])
+		var ok bool
+		if f.holder, ok = s.tlsConnections.move(f.holder, s.Sandboxes.Holder(&p)); !ok {
+			s.refuseOneMore(p)
+			return
+		}
+	}
+	f.raw.SetDeadline(time.Time{})
+	if f.joinLoop(p) == nil {
+		f.pump()
+		f.linger()
+	}
+}
+
+// handshakeFailed says why a client has no connection.
+func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
+	const most = 200
+	why := "TLS handshake: " + err.Error()
+	why = why[:min(len(why), most)]
+	var record tls.RecordHeaderError
+	var network net.Error
+	var op *net.OpError
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return policy.TooManyFlows, "too many TLS handshakes are under way, and many of this address"
+	case errors.As(err, &record), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return policy.MalformedRequest, why
+	case errors.As(err, &op) && op.Op == "remote error": // an alert from the client
+		return policy.CertificateRefused, why
+	case errors.As(err, &network), with.Clients == nil:
+		return policy.MalformedRequest, why
+	}
+	return policy.UnknownSandbox, why
+}
+
+// linger leaves the client a moment to take the end of what it was sent: to
+// close before it has ended its side could overtake that by a reset.
+func (f *tlsClient) linger() {
+	tcp, ok := f.raw.(*net.TCPConn)
+	if !ok || f.ending.Load() != orderly || tcp.CloseWrite() != nil {
+		return
+	}
+	const moment = time.Second
+	tcp.SetReadDeadline(time.Now().Add(moment))
+	io.CopyN(io.Discard, tcp, 1<<20)
+}
+
+// config is for one connection. There are no tickets: who comes back shows
+// again who it is.
+func (l *TLSListener) config() *tls.Config {
+	c := &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"http/1.1"},
+		SessionTicketsDisabled: true,
+		GetCertificate:         l.certificate,
+	}
+	if l.Clients != nil {
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.RequireAndVerifyClientCert, l.Clients, forward.SmallChain
+	}
+	return c
+}
+
+// certificate is for the name that the client wants where that is the
+// listener's, and else for the address that it came to: it sees that it is in
+// the wrong place.
+func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if name, err := policy.ParseName(hello.ServerName); err == nil && slices.Contains(l.Names, name) {
+		return l.Authority.Leaf(name)
+	}
+	at, ok := hello.Conn.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.New("not a TCP listener")
+	}
+	return l.Authority.Leaf(at.AddrPort().Addr().Unmap().WithZone("").String())
+}
+
+// A heard connection notes whether its other end has said anything, and whether
+// it has closed: crypto/tls takes that for an orderly end.
+type handshakeConn struct {
+	net.Conn
+	spoke, closed bool // for who reads
+	bound         forward.HandshakeBound
+}
+
+func (c *handshakeConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.spoke = c.spoke || n > 0
+	c.closed = c.closed || errors.Is(err, io.EOF)
+	if long := c.bound.Came(n); long != nil {
+		return 0, long
+	}
+	return n, err
+}
+
+// A front is one connection of a TLS listener. What is inside of its TLS goes
+// through a socket pair, at whose other end it is served like any connection:
+// a descriptor that holds plain bytes, whose buffer is what keeps a fast side
+// waiting for a slow one.
+type tlsClient struct {
+	server    *Server
+	raw       net.Conn       // the client
+	transport *handshakeConn // raw, as TLS reads it
+	tls       *tls.Conn
+	holder    *connHolder   // that it is counted with, outside
+	inner     *net.UnixConn // its end of the pair
+	loop      *relay.Loop
+	innerFD   int // a descriptor for near, on the loop
+	ending    atomic.Uint32
+}
+
+// How the proxy ended its side.
+const (
+	orderly    = iota // the client is told that this is the end (RFC 8446 §6.1)
+	unfinished        // it is not, since more was to come
+	wasCut            // and what is on its way does not matter
+)
+
+// broken notes that the connection does not end in an orderly way. A nil front
+// is none.
+func (f *tlsClient) noteEnding(how uint32) {
+	if f != nil {
+		f.ending.Store(max(f.ending.Load(), how))
+	}
+}
+
+// behind returns the served end as a connection whose abort the front notices.
+func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
+	if unix, ok := c.(*net.UnixConn); ok && f != nil {
+		return innerConn{unix, f}
+	}
+	return c
+}
+
+// A fronted connection is the served end of a front, for a goroutine.
+type innerConn struct {
+	*net.UnixConn
+	client *tlsClient
+}
+
+// SetLinger is what a connection is broken off with, see abort.
+func (c innerConn) SetLinger(int) error {
+	c.client.noteEnding(wasCut)
+	return nil
+}
+
+// A frontKeeper tells a front how its tunnel ended.
+type tlsTunnelKeeper struct {
+	*conn
+	client *tlsClient
+}
+
+// Ended implements [relay.Keeper].
+func (k *tlsTunnelKeeper) Ended(e relay.End) {
+	switch e.Why {
+	case relay.WasCut, relay.OverBudget:
+		k.client.noteEnding(wasCut)
+	case relay.Broken, relay.IdleTooLong, relay.TooOld:
+		k.client.noteEnding(unfinished)
+	}
+	k.conn.Ended(e)
+}
+
+// keeper is who a tunnel of c belongs to.
+func (c *conn) keeper() relay.Keeper {
+	if c.tlsClient != nil {
+		return &tlsTunnelKeeper{c, c.tlsClient}
+	}
+	return c
+}
+
+// join hands the inside of f to a loop, as the connection of p.
+func (f *tlsClient) joinLoop(p sandbox.Peer) error {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	if err := f.setInner(fds[0]); err != nil {
+		syscall.Close(fds[1])
+		return err
+	}
+	begin := func() {
+		if f.loop.WatchEnd(f.innerFD, f) != nil { // then nobody would notice its end
+			syscall.Close(fds[1])
+			f.reset()
+			return
+		}
+		f.server.begin(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f})
+	}
+	if !f.loop.Post(begin) {
+		syscall.Close(fds[1])
+		syscall.Close(f.innerFD)
+		return errors.Join(ErrClosed, f.inner.Close())
+	}
+	return nil
+}
+
+// hold makes fd, which it closes either way, the near end.
+func (f *tlsClient) setInner(fd int) error {
+	c, err := netConn(fd)
+	if err != nil {
+		return err
+	}
+	inner, ok := c.(*net.UnixConn)
+	if !ok {
+		return errors.Join(errors.New("a socket pair is not one of unix sockets"), c.Close())
+	}
+	if f.innerFD, err = duplicate(inner); err != nil {
+		return errors.Join(err, inner.Close())
+	}
+	f.inner = inner
+	return nil
+}
+
+// Ready ends what waits for the client, once the proxy has ended its side.
+func (f *tlsClient) Ready(e relay.Events) {
+	if !e.Broken() {
+		return
+	}
+	if f.ending.Load() == wasCut {
+		f.reset()
+		return
+	}
+	f.stopReading(farewellTime)
+}
+
+// farewellTime is how long a client has to take what was sent to it before the
+// proxy ended the connection.
+const farewellTime = 30 * time.Second
+
+// leave stops reading from the client, and gives it d to take what is left.
+func (f *tlsClient) stopReading(d time.Duration) {
+	f.raw.SetReadDeadline(time.Now())
+	f.raw.SetWriteDeadline(time.Now().Add(d))
+}
+
+// reset breaks the client's connection off.
+func (f *tlsClient) reset() {
+	forward.Abort(f.raw)
+}
+
+// pump carries both ways until both are over, and closes everything.
+func (f *tlsClient) pump() {
+	var up sync.WaitGroup
+	up.Go(f.pumpUp)
+	f.pumpDown()
+	up.Wait()
+	f.inner.Close()
+	forget := func() {
+		f.loop.Forget(f.innerFD)
+		f.loop.CloseFD(f.innerFD)
+	}
+	if !f.loop.Post(forget) {
+		syscall.Close(f.innerFD)
+	}
+}
+
+// pumpUp carries from the client. One that goes without a word (RFC 8446 §6.1)
+// may have had more to say, so its side is not ended but broken.
+func (f *tlsClient) pumpUp() {
+	writing, reading := f.copy(f.inner, f.tls)
+	switch {
+	case writing != nil, errors.Is(reading, os.ErrDeadlineExceeded): // the proxy has left
+	case reading != nil || f.transport.closed:
+		f.noteEnding(unfinished)
+		f.closeInner()
+	default:
+		f.inner.CloseWrite()
+	}
+}
+
+// part ends both halves of the near end. Closing it would not: there is
+// another descriptor for it.
+func (f *tlsClient) closeInner() {
+	f.inner.CloseWrite()
+	f.inner.CloseRead()
+}
+
+// pumpDown carries to the client.
+func (f *tlsClient) pumpDown() {
+	writing, _ := f.copy(f.tls, f.inner)
+	f.settleLoop()
+	switch {
+	case f.ending.Load() == wasCut:
+		f.reset()
+	case writing != nil || f.ending.Load() == unfinished:
+		f.closeInner()
+		f.raw.Close()
+	default:
+		f.tls.CloseWrite()
+	}
+}
+
+// settle waits until the loop has said all about an end that can be seen.
+func (f *tlsClient) settleLoop() {
+	said := make(chan struct{})
+	if f.loop.Post(func() { close(said) }) {
+		<-said
+	}
+}
+
+// copy carries until r ends. writing is an error of w, reading one of r other
+// than its end.
+func (f *tlsClient) copy(w io.Writer, r io.Reader) (writing, reading error) {
+	buf := f.server.shared.Buffers.Get().(*[forward.BodyBuffer]byte)
+	defer f.server.shared.Buffers.Put(buf)
+	for {
+		n, err := r.Read(buf[:])
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err, nil
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
