@@ -33,10 +33,8 @@ var unclear = map[string]int{
 	"ARCHITECTURE.md":                    4,
 	"CHANGELOG.md":                       11,
 	"SECURITY.md":                        4,
-	"admin":                              9,
 	"audit":                              54,
 	"bench":                              4,
-	"certs":                              6,
 	"cmd/egressd/internal/cli":           2,
 	"cmd/egressd/internal/cmd/answers":   3,
 	"cmd/egressd/internal/cmd/daemoncmd": 2,
@@ -81,7 +79,6 @@ var unclear = map[string]int{
 	"proxy":                     61,
 	"proxy/forward":             17,
 	"proxy/inspect":             18,
-	"rego/bundle":               9,
 	"sandbox":                   54,
 }
 

@@ -1,14 +1,13 @@
-// Package admin is the front end for the operator: whether egressd lives and is ready, what
-// it counts, which flows are open, what the policy would say, and reloading it.
+// Package admin serves the operator: health, readiness, metrics, open flows, explanations of the policy,
+// grants, questions and reload.
 //
-// Who asks is either known by the kernel, at a Unix socket, or shows a token, over TCP on
-// loopback. The program in a sandbox may share that loopback, and a page in a browser
-// can send requests to it. So a request over TCP counts only with the token, for the
-// address that was listened on, and from no browser. What changes something is recorded
-// before it is done, and what cannot be recorded is not done; who is turned away is
-// recorded, too.
+// At a Unix socket the kernel identifies the operator. Over TCP, which is allowed on loopback only, the
+// operator shows a token. A program in a sandbox may share that loopback, and a page in a browser can send
+// requests to it. A request over TCP is therefore accepted only with the token, with the listener's
+// address as its Host, and not from a browser. A change is recorded before it takes effect, and fails if
+// it cannot be recorded. Refused requests are recorded, too.
 //
-// The package decides nothing about traffic: it asks the gate, and whoever wires it.
+// The package makes no decision about traffic. It calls the gate and the functions of the Server.
 //
 //	s := &admin.Server{Gate: gate, Log: log, Admit: …}
 //	go s.Serve(listener)
@@ -34,7 +33,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Limits of a listener that a handful of people and one scraper use.
+// Limits for a few people and one scraper.
 const (
 	connectionsMost = 64
 	headBytes       = 8 << 10
@@ -43,14 +42,15 @@ const (
 	readTimeout     = 10 * time.Second
 	writeTimeout    = 20 * time.Second
 	idleTimeout     = 2 * time.Minute
-	reloadTimeout   = 2 * time.Minute // in which bundles may be fetched
+	reloadTimeout   = 2 * time.Minute // includes the time to fetch bundles
 )
 
-// An Operator is who asked: a process, by the kernel's word, or whoever has the token.
+// An Operator identifies the sender of a request: a process identified by the kernel, or an address that
+// showed the token.
 type Operator struct {
 	UID  uint32
-	PID  int            // 0 where it cannot be seen from here
-	Addr netip.AddrPort // over TCP; then nothing else is known
+	PID  int            // 0 if not visible from egressd's namespace
+	Addr netip.AddrPort // valid for TCP; UID and PID are then unknown
 }
 
 func (o Operator) String() string {
@@ -60,7 +60,7 @@ func (o Operator) String() string {
 	return fmt.Sprintf("uid %d, pid %d", o.UID, o.PID)
 }
 
-// Note is the record of what the operator is about to do.
+// Note returns a record of the operator's next action.
 func (o Operator) Note(what string) egress.OperatorNote {
 	note := egress.OperatorNote{Src: o.Addr, Note: what + ", asked by " + o.String()}
 	if o.PID > 0 {
@@ -69,67 +69,68 @@ func (o Operator) Note(what string) egress.OperatorNote {
 	return note
 }
 
-// asking is who sent a request that was let in.
-func asking(r *http.Request) Operator { return r.Context().Value(visitorKey{}).(*visitor).who }
+// operatorOf returns the sender of an admitted request.
+func operatorOf(r *http.Request) Operator {
+	return r.Context().Value(connectionKey{}).(*connection).who
+}
 
-// A Question is what Explain answers.
-type Question struct {
-	Request string `json:"request"` // a URL, or HOST[:PORT]
+// An ExplainRequest is the argument of Explain.
+type ExplainRequest struct {
+	Request string `json:"request"` // URL or HOST[:PORT]
 	Method  string `json:"method,omitempty"`
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-// An Unavailable is an error that is not about what was asked for: it is not done now, or it
-// is not known what comes of it.
+// An Unavailable is an error unrelated to the request: the action is impossible now, or its result is
+// unknown.
 type Unavailable struct {
-	Status    int // of HTTP
+	Status    int // HTTP status
 	Why, Hint string
 }
 
 func (u *Unavailable) Error() string { return u.Why }
 
-// A Server answers operators. Gate and Log have to be given, and either Admit or Token
-// and Host: without them, it turns everybody away. The functions are called by many
-// goroutines; what they return is written as JSON. Those that are nil are not there.
+// A Server serves operators. It requires Gate, Log, and either Admit or both Token and Host. Without the
+// latter it refuses every request. The functions must be safe for concurrent use; their results are
+// written as JSON. A nil function disables its endpoint.
 type Server struct {
 	Gate *egress.Gate
 	Log  *audit.Log
 
-	// Admit says who has connected to a Unix socket, or why that is nobody to answer.
+	// Admit identifies the peer of a Unix socket, or returns the reason to refuse it.
 	Admit func(net.Conn) (Operator, error)
-	// Token is what has to be shown over TCP, and Host the address and port that has to be asked.
+	// Token is the required token over TCP. Host is the required address and port.
 	Token, Host string
 
-	// Missing says what is not as it has to be for the daemon to serve.
+	// Missing returns the reasons why the daemon is not ready.
 	Missing func() []string
-	// Policy is what is in force.
+	// Policy returns a description of the policy in force.
 	Policy func() any
-	// Explain says what would happen. An error is about the question.
-	Explain func(Question) (any, error)
-	// Reload reads the policy again, and says what came of it. An error means that what was in
-	// force still is, but for an [Unavailable].
+	// Explain returns what would happen to a request. An error means that the request is invalid.
+	Explain func(ExplainRequest) (any, error)
+	// Reload reads the policy again and returns the result. After an error other than [Unavailable], the
+	// earlier policy is still in force.
 	Reload func(ctx context.Context, why string) (any, error)
-	// Grants change what is in force for a while; nil where nothing can.
+	// Grants changes grants; nil if that is impossible.
 	Grants Granting
-	// Collect writes what else is counted.
+	// Collect writes further metrics.
 	Collect func(*Metrics)
-	// Complain is told of what went wrong here.
-	Complain func(error)
+	// OnError is called with each error of the server.
+	OnError func(error)
 
-	began  sync.Once
-	http   *http.Server
-	crowd  crowd
-	denied denials
+	began       sync.Once
+	http        *http.Server
+	connections connections
+	denied      denials
 }
 
-// Serve answers at l until Shutdown, and then returns [http.ErrServerClosed]. It closes l.
+// Serve serves l until Shutdown and returns [http.ErrServerClosed]. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	s.begin()
-	return s.http.Serve(&door{Listener: l, server: s})
+	return s.http.Serve(&listener{Listener: l, server: s})
 }
 
-// Shutdown closes the listener, gives requests that are being answered until ctx is done,
-// and writes what is still to be recorded.
+// Shutdown closes the listener, waits for active requests until ctx is done, and writes pending records.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.begin()
 	err := s.http.Shutdown(ctx)
@@ -147,8 +148,10 @@ func (s *Server) begin() {
 		s.http = &http.Server{
 			Handler: s.handler(), Protocols: &only, DisableGeneralOptionsHandler: true, MaxHeaderBytes: headBytes,
 			ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-			ErrorLog:    log.New(io.Discard, "", 0), // what strangers send is no line for the operator
-			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, visitorKey{}, c) },
+			ErrorLog: log.New(io.Discard, "", 0), // text of clients must not reach the operator's log
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+				return context.WithValue(ctx, connectionKey{}, c)
+			},
 		}
 	})
 }
@@ -177,7 +180,7 @@ func (s *Server) handler() http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		v, ok := r.Context().Value(visitorKey{}).(*visitor)
+		v, ok := r.Context().Value(connectionKey{}).(*connection)
 		if !ok || !s.admits(w, r, v) {
 			return
 		}
@@ -186,22 +189,17 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-func (s *Server) complain(err error) {
-	if s.Complain != nil {
-		s.Complain(err)
+// reportError calls OnError unless err is nil.
+func (s *Server) reportError(err error) {
+	if err != nil && s.OnError != nil {
+		s.OnError(err)
 	}
 }
 
-// complainOf complains of err, if it is one.
-func (s *Server) complainOf(err error) {
-	if err != nil {
-		s.complain(err)
-	}
-}
-
-// record writes what an operator is about to do. What it returns has been answered.
+// record records the operator's next action. If it returns true, the action must not happen and the
+// request has been answered.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, what string) (done bool) {
-	if err := s.Gate.NoteOperator(asking(r).Note(what)); err != nil {
+	if err := s.Gate.NoteOperator(operatorOf(r).Note(what)); err != nil {
 		unrecorded(w, err)
 		return true
 	}

@@ -13,20 +13,18 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Wrong tries wait, a few at a time, which bounds the goroutines that do; others are turned
-// away at once, and their number is not bounded: that nobody guesses the token is due to its
-// length. One with the
-// token is never slowed down by those without: who shares the loopback must not be able
-// to lock the operator out.
+// Refused requests wait before the answer, a few at a time, which bounds the goroutines. All others are
+// answered at once. The length of the token, not this delay, makes guessing impossible. Requests with the
+// token never wait, so that a program on the same loopback cannot lock out the operator.
 const (
 	wrongDelay = 250 * time.Millisecond
 	wrongMost  = 4
 )
 
-// admits reports whether a request may be answered; if not, it has been.
-func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool {
+// admits reports whether a request is admitted. If not, it has answered the request.
+func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *connection) bool {
 	switch {
-	case len(r.TransferEncoding) > 0 || r.ContentLength > bodyMost: // nobody who asks here has a reason
+	case len(r.TransferEncoding) > 0 || r.ContentLength > bodyMost: // no legitimate request has such a body
 		w.Header().Set("Connection", "close")
 		fail(w, http.StatusRequestEntityTooLarge, "a body has a Content-Length, and at most 64 KiB", "curl -d '{…}'")
 		return false
@@ -34,9 +32,9 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool
 		return s.refuse(w, r, v, http.StatusForbidden, "a request of a page in a browser", "curl, or egressd status")
 	case s.Admit != nil:
 		return v.proven.Load()
-	case !s.isAsked(r.Host):
+	case !s.isOwnHost(r.Host):
 		return s.refuse(w, r, v, http.StatusMisdirectedRequest, "a request for another host", "http://"+s.Host+"/, as listen.admin says")
-	case !s.shows(r.Header):
+	case !s.hasToken(r.Header):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="egressd"`)
 		return s.refuse(w, r, v, http.StatusUnauthorized, "a request without the token", "Authorization: Bearer TOKEN, with the token of egressd, which is another after each start")
 	}
@@ -44,17 +42,17 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *visitor) bool
 	return true
 }
 
-// isAsked reports whether a Host field is that of s. Clients may leave the port 80 out, or
-// nothing but the colon (RFC 9110, sections 4.2.3 and 7.2).
-func (s *Server) isAsked(host string) bool {
+// isOwnHost reports whether a Host field names the server. Clients may leave out port 80, or only its
+// number (RFC 9110, sections 4.2.3 and 7.2).
+func (s *Server) isOwnHost(host string) bool {
 	if address, usual := strings.CutSuffix(s.Host, ":80"); usual && (host == address || host == address+":") {
 		return true
 	}
 	return s.Host != "" && host == s.Host
 }
 
-// fromBrowser reports whether a browser sent a request for a page: it says so, and no page
-// can keep it from that.
+// fromBrowser reports whether a page in a browser caused the request. Browsers set these fields, and a
+// page cannot prevent it.
 func fromBrowser(h http.Header) bool {
 	for _, name := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest", "Access-Control-Request-Method"} {
 		if _, ok := h[name]; ok {
@@ -64,9 +62,9 @@ func fromBrowser(h http.Header) bool {
 	return false
 }
 
-// shows reports whether a request has the token, in a time that does not depend on how
-// much of it is right.
-func (s *Server) shows(h http.Header) bool {
+// hasToken reports whether the request has the token. The time does not depend on the number of correct
+// bytes.
+func (s *Server) hasToken(h http.Header) bool {
 	given := h["Authorization"]
 	text := ""
 	if len(given) == 1 {
@@ -77,8 +75,8 @@ func (s *Server) shows(h http.Header) bool {
 	return same && s.Token != "" && len(given) == 1 && strings.HasPrefix(given[0], "Bearer ")
 }
 
-// refuse turns a request away, and its connection with it.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v *visitor, status int, what, hint string) bool {
+// refuse answers a request that is not admitted and closes its connection.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v *connection, status int, what, hint string) bool {
 	s.denied.note(s, v.who, what)
 	w.Header().Set("Connection", "close")
 	if !s.denied.wait(r) {
@@ -90,27 +88,27 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v *visitor, stat
 	return false
 }
 
-// denials are requests that were turned away. The first in a second is recorded at once,
-// those that follow in that second together. The zero value is ready.
+// denials records refused requests: the first one at once, and those of the following second summed. The
+// zero value is ready to use.
 type denials struct {
-	delay time.Duration // of a wrong try; 0 is wrongDelay
+	delay time.Duration // before the answer; 0 means wrongDelay
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	waiting int
-	timer   *time.Timer // runs while a second is not over
+	timer   *time.Timer // runs until the second is over
 	more    map[string]*denial
 }
 
-// A denial is one reason, how often it came, and who came with it last.
+// A denial counts equal refusals and remembers the last sender.
 type denial struct {
 	times int64
 	who   Operator
 }
 
-// denialsAfter is for how long they are summed up.
+// denialsAfter is the period over which refusals are summed.
 const denialsAfter = time.Second
 
-// note records that somebody was turned away. what is one of a few texts.
+// note records a refusal. The text what is one of a few constants.
 func (d *denials) note(s *Server, who Operator, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,7 +129,7 @@ func (d *denials) note(s *Server, who Operator, what string) {
 	one.who = who
 }
 
-// settle records what was summed up.
+// settle records the summed refusals.
 func (d *denials) settle(s *Server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +143,7 @@ func (d *denials) settle(s *Server) {
 	d.more = nil
 }
 
-// write is called with mu held, so that what is summed up is written once.
+// write requires mu, so that each sum is written once.
 func (d *denials) write(s *Server, what string, one denial) {
 	note := egress.OperatorNote{Src: one.who.Addr, Count: one.times, Note: "refused: " + what}
 	if !note.Src.IsValid() {
@@ -154,12 +152,10 @@ func (d *denials) write(s *Server, what string, one denial) {
 	if one.who.PID > 0 {
 		note.Process = &policy.Process{PID: one.who.PID}
 	}
-	if err := s.Gate.NoteOperator(note); err != nil {
-		s.complain(err)
-	}
+	s.reportError(s.Gate.NoteOperator(note))
 }
 
-// wait takes the time that a wrong try costs, and reports false where too many take it.
+// wait delays the answer. It returns false if too many requests already wait.
 func (d *denials) wait(r *http.Request) bool {
 	d.mu.Lock()
 	if d.waiting >= wrongMost {

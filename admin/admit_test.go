@@ -54,7 +54,7 @@ func TestOverTCPOnlyTheTokenCounts(t *testing.T) {
 func TestAServerThatNobodySetUpAnswersNobody(t *testing.T) {
 	w := newWorld(t)
 	w.Token = ""
-	if w.shows(http.Header{"Authorization": {"Bearer "}}) {
+	if w.hasToken(http.Header{"Authorization": {"Bearer "}}) {
 		t.Error("an empty token counts")
 	}
 	w.Token, w.Host = token, ""
@@ -63,7 +63,7 @@ func TestAServerThatNobodySetUpAnswersNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
-	if w.admits(discard{}, r, new(visitor)) {
+	if w.admits(discard{}, r, new(connection)) {
 		t.Error("without a host, somebody was let in")
 	}
 }
@@ -138,9 +138,9 @@ func TestWhoOnlyConnectsGivesWay(t *testing.T) {
 	if status, _ := w.ask(t, "GET", "/healthz", "", nil); status != 200 {
 		t.Errorf("the operator: %d", status)
 	}
-	w.crowd.mu.Lock()
-	defer w.crowd.mu.Unlock()
-	if n := len(w.crowd.all); n > connectionsMost {
+	w.connections.mu.Lock()
+	defer w.connections.mu.Unlock()
+	if n := len(w.connections.all); n > connectionsMost {
 		t.Errorf("%d are connected, of %d at most", n, connectionsMost)
 	}
 }
@@ -217,7 +217,7 @@ func TestTheUsualPortMayBeLeftOut(t *testing.T) {
 		{"127.0.0.1:8080", "127.0.0.1:80", false},
 		{"", "", false},
 	} {
-		if is := (&Server{Host: row.at}).isAsked(row.host); is != row.is {
+		if is := (&Server{Host: row.at}).isOwnHost(row.host); is != row.is {
 			t.Errorf("at %q, Host %q: %t", row.at, row.host, is)
 		}
 	}

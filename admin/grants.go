@@ -7,52 +7,51 @@ import (
 	"time"
 )
 
-// A GrantRequest is what an operator wants to have allowed or denied for a while.
+// A GrantRequest asks to allow or deny destinations for a while.
 type GrantRequest struct {
-	Verdict  string   `json:"verdict"`  // allow or deny
-	Patterns []string `json:"patterns"` // as in the policy file
+	Verdict  string   `json:"verdict"`  // "allow" or "deny"
+	Patterns []string `json:"patterns"` // patterns of the policy file
 	Seconds  int64    `json:"seconds"`
-	Sandbox  string   `json:"sandbox,omitempty"` // whom alone it is for
-	From     string   `json:"from,omitempty"`    // id of the refusal that it answers
+	Sandbox  string   `json:"sandbox,omitempty"` // limits the grant to one sandbox
+	From     string   `json:"from,omitempty"`    // id of the denied flow that caused the request
 }
 
-// A Grant is a line that counts for a while beside those of the policy file.
+// A Grant is a temporary rule beside those of the policy file.
 type Grant struct {
 	ID      string    `json:"id"`
 	Verdict string    `json:"verdict"`
 	Pattern string    `json:"pattern"`
-	Sandbox string    `json:"sandbox,omitempty"` // empty: all
+	Sandbox string    `json:"sandbox,omitempty"` // empty for all sandboxes
 	From    string    `json:"from,omitempty"`
-	By      string    `json:"by"`            // who asked for it
-	UID     *uint32   `json:"uid,omitempty"` // the same, where the kernel said so
+	By      string    `json:"by"`            // the operator who asked for it
+	UID     *uint32   `json:"uid,omitempty"` // the operator's uid if known
 	Since   time.Time `json:"since"`
-	Until   time.Time `json:"until"`   // by the clock as it is now
-	Seconds float64   `json:"seconds"` // until then
+	Until   time.Time `json:"until"`   // computed from the current clock
+	Seconds float64   `json:"seconds"` // time left
 }
 
-// Granted is what came of a [GrantRequest]. The policy that holds it is in force.
+// Granted is the result of a [GrantRequest]. Its policy is in force.
 type Granted struct {
 	Grants   []Grant  `json:"grants"`
 	Already  []string `json:"already_allowed"`
 	Warnings []string `json:"warnings,omitempty"`
-	Policy   string   `json:"policy"` // its digest
+	Policy   string   `json:"policy"` // digest
 }
 
-// Revoked is a grant that was taken back, and the policy that is in force without it.
+// Revoked is a revoked grant and the digest of the policy without it.
 type Revoked struct {
 	Revoked Grant  `json:"revoked"`
 	Policy  string `json:"policy"`
 }
 
-// A GrantList is all that counts for a while, oldest first.
+// A GrantList lists all grants, oldest first.
 type GrantList struct {
 	Grants []Grant `json:"grants"`
 	Policy string  `json:"policy"`
 }
 
-// Granting changes what is in force for a while. Its methods return once the change is in
-// force and recorded. An [Unavailable] has its own status; other errors are about what was
-// asked for.
+// Granting changes grants. Its methods return after the change is recorded and in force. An [Unavailable]
+// has its own HTTP status; other errors concern the request.
 type Granting interface {
 	Grant(context.Context, Operator, GrantRequest) (Granted, error)
 	Revoke(ctx context.Context, who Operator, id string) (Revoked, error)
@@ -76,9 +75,9 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request) {
 		noGrants(w)
 		return
 	}
-	ctx, cancel := patience(w, r)
+	ctx, cancel := changeContext(w, r)
 	defer cancel()
-	granted, err := s.Grants.Grant(ctx, asking(r), q)
+	granted, err := s.Grants.Grant(ctx, operatorOf(r), q)
 	answer(w, granted, err)
 }
 
@@ -87,9 +86,9 @@ func (s *Server) revoke(w http.ResponseWriter, r *http.Request) {
 		noGrants(w)
 		return
 	}
-	ctx, cancel := patience(w, r)
+	ctx, cancel := changeContext(w, r)
 	defer cancel()
-	revoked, err := s.Grants.Revoke(ctx, asking(r), r.PathValue("id"))
+	revoked, err := s.Grants.Revoke(ctx, operatorOf(r), r.PathValue("id"))
 	answer(w, revoked, err)
 }
 
@@ -97,13 +96,13 @@ func noGrants(w http.ResponseWriter) {
 	fail(w, http.StatusNotFound, "nothing is granted here for a while", "egressd allow HOST --save")
 }
 
-// patience is as long as a reload may take, after which a change has its turn.
-func patience(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
+// changeContext allows a change the time of a reload, which it may have to wait for.
+func changeContext(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout + writeTimeout))
 	return context.WithTimeout(r.Context(), reloadTimeout)
 }
 
-// answer says what came of a change.
+// answer writes the result of a change.
 func answer(w http.ResponseWriter, v any, err error) {
 	if other := (*Unavailable)(nil); errors.As(err, &other) {
 		fail(w, other.Status, other.Why, other.Hint)

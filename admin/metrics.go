@@ -3,36 +3,38 @@ package admin
 import (
 	"bytes"
 	"net/http"
+	"os"
+	"runtime"
+	"runtime/metrics"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 )
 
-// Metrics are written in the text format of Prometheus, version 0.0.4. Labels may hold
-// what the operator's configuration says, and words of this program: nothing that a
-// sandbox chose.
+// Metrics writes the text format of Prometheus, version 0.0.4. Labels hold values of the operator's
+// configuration and constants, and never text chosen by a sandbox.
 type Metrics struct {
 	b    bytes.Buffer
 	name string
 }
 
-// Kinds of families.
+// Types of metric families.
 const (
 	Counter = "counter"
 	Gauge   = "gauge"
 )
 
-// Family begins one: its samples follow.
+// Family begins a family. Its samples follow.
 func (m *Metrics) Family(name, kind, help string) {
 	m.name = name
 	m.b.WriteString("# HELP " + name + " " + strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(help) + "\n")
 	m.b.WriteString("# TYPE " + name + " " + kind + "\n")
 }
 
-// Sample writes a value of the family that was begun last, with the names and values of
-// its labels.
+// Sample writes a value of the current family, with alternating label names and values.
 func (m *Metrics) Sample(value float64, labels ...string) { m.sample(m.name, value, labels) }
 
 func (m *Metrics) sample(name string, value float64, labels []string) {
@@ -49,13 +51,13 @@ func (m *Metrics) sample(name string, value float64, labels []string) {
 	m.b.WriteByte('\n')
 }
 
-// Only writes a family of one sample.
+// Only writes a family with a single sample.
 func (m *Metrics) Only(name, kind, help string, value float64) {
 	m.Family(name, kind, help)
 	m.Sample(value)
 }
 
-// Histogram writes a family of a histogram, in seconds.
+// Histogram writes a histogram in seconds.
 func (m *Metrics) Histogram(name, help string, h egress.Histogram) {
 	m.Family(name, "histogram", help)
 	for i, bound := range h.Bounds {
@@ -78,7 +80,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(m.b.Bytes())
 }
 
-// gate writes what was decided, and what became of it.
+// gate writes the metrics of decisions and flows.
 func (s *Server) gate(m *Metrics) {
 	f := s.Gate.Figures()
 	m.Family("egressd_decisions_total", Counter, "Decisions that were recorded, by way in, action and class of reason. A class is empty where it was allowed.")
@@ -99,7 +101,7 @@ func (s *Server) gate(m *Metrics) {
 	m.Histogram("egressd_flow_seconds", "Time from the start of a flow to its end.", f.Lasted)
 }
 
-// log writes how the audit log is.
+// log writes the metrics of the audit log.
 func (s *Server) log(m *Metrics) {
 	l := s.Log.State()
 	available := 1.0
@@ -111,4 +113,66 @@ func (s *Server) log(m *Metrics) {
 	m.Only("egressd_log_durable_records_total", Counter, "Records that are synced.", float64(l.Durable))
 	m.Only("egressd_log_signed_records_total", Counter, "Records that the newest durable checkpoint is for.", float64(l.Signed))
 	m.Only("egressd_log_refused_records_total", Counter, "Records that could not be written.", float64(l.Refused))
+}
+
+// process writes the usual metrics of the process and of Go. It leaves out values that the kernel does not
+// show.
+func (m *Metrics) process(now time.Time) {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err == nil {
+		cpu := time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		m.Only("process_cpu_seconds_total", Counter, "CPU time, of user and kernel.", cpu.Seconds())
+	}
+	if f := statFields(); f != nil {
+		m.Only("process_virtual_memory_bytes", Gauge, "Virtual memory.", f(23))
+		m.Only("process_resident_memory_bytes", Gauge, "Resident memory.", f(24)*float64(os.Getpagesize()))
+		if age, ok := ageOf(f(22)); ok {
+			m.Only("process_start_time_seconds", Gauge, "Unix time at which the process began.", float64(now.Add(-age).UnixMilli())/1000)
+		}
+	}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		m.Only("process_open_fds", Gauge, "Open file descriptors.", float64(len(open)-1)) // minus the descriptor of the folder itself
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil {
+		m.Only("process_max_fds", Gauge, "File descriptors that may be open.", float64(files.Cur))
+	}
+	m.Family("go_info", Gauge, "The version of Go that it was built with.")
+	m.Sample(1, "version", runtime.Version())
+	m.Only("go_goroutines", Gauge, "Goroutines.", float64(runtime.NumGoroutine()))
+	all := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(all)
+	m.Only("go_memstats_heap_alloc_bytes", Gauge, "Memory of objects that are in use, or not swept yet.", float64(all[0].Value.Uint64()))
+	m.Only("go_memstats_sys_bytes", Gauge, "Memory that the runtime has mapped.", float64(all[1].Value.Uint64()))
+	m.Only("go_gc_cycles_total", Counter, "Collections.", float64(all[2].Value.Uint64()))
+	m.Only("go_memstats_alloc_bytes_total", Counter, "Memory that was allocated for objects.", float64(all[3].Value.Uint64()))
+}
+
+// statFields reads the numbers of /proc/self/stat, counted from 1 as in proc(5).
+func statFields() func(n int) float64 {
+	text, err := os.ReadFile("/proc/self/stat")
+	i := bytes.LastIndexByte(text, ')') // the program name may contain any character
+	if err != nil || i < 0 {
+		return nil
+	}
+	fields := strings.Fields(string(text[i+1:]))
+	if len(fields) < 23 {
+		return nil
+	}
+	return func(n int) float64 {
+		x, _ := strconv.ParseFloat(fields[n-3], 64)
+		return x
+	}
+}
+
+// ageOf returns the time since began, which is in ticks since the system start. The kernel always reports
+// ticks of 10 ms.
+func ageOf(began float64) (time.Duration, bool) {
+	text, err := os.ReadFile("/proc/uptime")
+	first, _, _ := strings.Cut(string(text), " ")
+	up, bad := strconv.ParseFloat(first, 64)
+	if err != nil || bad != nil {
+		return 0, false
+	}
+	return time.Duration((up - began/100) * float64(time.Second)), true
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// longestPoll is how long who follows the questions is kept waiting for one.
+// longestPoll is the maximum time that a request waits for new questions.
 const longestPoll = readTimeout - 2*time.Second
 
-// questions lists what people are asked, with after=VERSION once that has changed.
+// questions lists the pending questions. With after=VERSION it waits until the list differs from that
+// version.
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	q, err := query(r, "after")
 	if err != nil {
@@ -37,13 +38,13 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.Gate.Asks(ctx, after))
 }
 
-// An Answer is what was said to a question, and what is listed of it since.
+// An Answer is the answer to a question and the state of the question afterwards.
 type Answer struct {
-	Answer   string     `json:"answer"` // approve, reject
+	Answer   string     `json:"answer"` // "approve" or "reject"
 	Question egress.Ask `json:"question"`
 }
 
-// answer answers a question: by approve or reject, for=DURATION, and once=true.
+// answer answers a question. The parameters are for=DURATION and once=true.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	const list = "egressd questions"
 	what := r.PathValue("answer")
@@ -58,7 +59,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, egress.ErrNoQuestion.Error(), list)
 		return
 	}
-	if err := s.Gate.NoteOperator(answerNote(r, answered(what, counts, once, &q), &q)); err != nil {
+	if err := s.Gate.NoteOperator(answerNote(r, answerText(what, counts, once, &q), &q)); err != nil {
 		unrecorded(w, err)
 		return
 	}
@@ -67,8 +68,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	} else {
 		err = s.Gate.Reject(id, counts)
 	}
-	if err != nil { // the record before says that it counts
-		s.complainOf(s.Gate.NoteOperator(asking(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
+	if err != nil { // the earlier record says that the answer counts
+		s.reportError(s.Gate.NoteOperator(operatorOf(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
 	}
 	switch {
 	case errors.Is(err, egress.ErrNoQuestion):
@@ -84,7 +85,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, Answer{what, q})
 }
 
-// terms reads what an answer is to be, and for how long.
+// terms parses the answer and its duration.
 func terms(r *http.Request, what string) (counts time.Duration, once bool, err error) {
 	switch what {
 	case "approve":
@@ -116,8 +117,8 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	return counts, once, nil
 }
 
-// answered says what an answer is, and to what.
-func answered(what string, counts time.Duration, once bool, q *egress.Ask) string {
+// answerText describes the answer and the question.
+func answerText(what string, counts time.Duration, once bool, q *egress.Ask) string {
 	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
 	if once {
 		text += ", for the flows that wait now"
@@ -125,10 +126,10 @@ func answered(what string, counts time.Duration, once bool, q *egress.Ask) strin
 	return text + fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
 }
 
-// answerNote is the record of an answer. What the sandbox chose comes behind who has given it,
-// quoted, and is cut: it could name somebody else.
+// answerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
+// shortened, so that it cannot imitate another operator.
 func answerNote(r *http.Request, what string, q *egress.Ask) egress.OperatorNote {
-	note := asking(r).Note(what)
+	note := operatorOf(r).Note(what)
 	if q.Method != "" {
 		note.Note += fmt.Sprintf(", to %q %q", q.Method, q.Path[:min(len(q.Path), 256)])
 	}

@@ -102,10 +102,10 @@ func TestQuestionsAreAnswered(t *testing.T) {
 // TestAPathIsNoName: a path that says who answered is behind who did, and quoted.
 func TestAPathIsNoName(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r = r.WithContext(context.WithValue(r.Context(), visitorKey{}, &visitor{who: Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}}))
+	r = r.WithContext(context.WithValue(r.Context(), connectionKey{}, &connection{who: Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}}))
 	q := egress.Ask{Method: "POST", Path: `/", asked by uid 0, pid 1`}
 	note := answerNote(r, "approve it", &q).Note
-	if want := asking(r).Note("approve it").Note + `, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
+	if want := operatorOf(r).Note("approve it").Note + `, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
 		t.Errorf("it is recorded as %q, not %q", note, want)
 	}
 }

@@ -1,6 +1,5 @@
-// Package certs is the local certificate authority: the key and certificate
-// that egressd signs with where it has to look inside TLS, and the
-// certificates that it shows there.
+// Package certs is the local certificate authority. It holds the CA's key and certificate and signs the
+// certificates that egressd presents inside inspected TLS.
 //
 //	authority, err := certs.Open(dir)
 //	if errors.Is(err, fs.ErrNotExist) {
@@ -10,11 +9,9 @@
 //		return authority.Leaf(host) // the host that was decided, not what the hello says
 //	}}
 //
-// Whether a host may have a certificate is not asked here: an authority signs
-// for every name that can stand in a certificate. It has no name constraints,
-// since any host may get a rule that needs to look at its requests. The
-// authority's key never leaves its folder, and the key of the leaves never
-// leaves the memory of the process.
+// The package signs for every valid name; the caller decides whether a host may have a certificate. The CA
+// has no name constraints, because a later rule may require inspection of any host. The CA's key never
+// leaves its folder. The key of the leaves never leaves the memory of the process.
 package certs
 
 import (
@@ -36,32 +33,30 @@ import (
 
 const (
 	authorityYears = 5
-	// backdate is how far the clock of whoever verifies may be behind.
+	// backdate allows for clients whose clock is slow.
 	backdate = time.Hour
 )
 
-// An Authority signs certificates for the hosts whose tunnels end in egressd.
-// It is made by [Create], [Open] or [Rotate], and safe for concurrent use.
+// An Authority signs certificates for inspected hosts. [Create], [Open] and [Rotate] return one. It is
+// safe for concurrent use.
 type Authority struct {
 	cert    *x509.Certificate
 	key     crypto.Signer
-	leafKey *ecdsa.PrivateKey // of all leaves
+	leafKey *ecdsa.PrivateKey // shared by all leaves
 	leaves  cache
 }
 
-// Certificate returns the authority's own certificate. It is shared, and must
-// not be changed.
+// Certificate returns the CA's certificate. Callers must not modify it.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// PEM returns the authority's certificate, for those who are to trust it. It
-// never holds a key.
+// PEM returns the CA's certificate for clients that must trust it. It contains no key.
 func (a *Authority) PEM() []byte { return encodeCertificate(a.cert.Raw) }
 
 func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// newAuthority returns the authority of a certificate and its key.
+// newAuthority returns an authority with a certificate and its key.
 func newAuthority(cert *x509.Certificate, key *ecdsa.PrivateKey) (*Authority, error) {
 	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -70,7 +65,7 @@ func newAuthority(cert *x509.Certificate, key *ecdsa.PrivateKey) (*Authority, er
 	return &Authority{cert: cert, key: key, leafKey: leafKey}, nil
 }
 
-// generate makes a key and a certificate that it signs itself.
+// generate creates a key and a self-signed certificate.
 func generate(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,20 +92,17 @@ func generate(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	return cert, key, nil
 }
 
-// randomSerial returns a serial number of 128 random bits, which nobody can
-// foresee and no two certificates share (RFC 5280 §4.1.2.2).
+// randomSerial returns an unpredictable serial number of 128 bits (RFC 5280 §4.2.1.2).
 func randomSerial() *big.Int {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
 	return new(big.Int).SetBytes(b[:])
 }
 
-// maxHostInSubject keeps the subject within the 64 characters that a common
-// name may have (RFC 5280 appendix A.1).
+// maxHostInSubject keeps the common name within 64 characters (RFC 5280 appendix A.1).
 const maxHostInSubject = 40
 
-// subject names an authority such that two installations, and two authorities
-// of one, differ.
+// subject returns a name that differs for each installation and each authority.
 func subject() string {
 	name, err := os.Hostname()
 	name = strings.Map(inSubject, name)
@@ -122,7 +114,7 @@ func subject() string {
 	return fmt.Sprintf("egressd CA %s %x", name[:min(len(name), maxHostInSubject)], b)
 }
 
-// inSubject drops what no host name holds.
+// inSubject drops characters that no host name contains.
 func inSubject(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
 		return r
@@ -130,19 +122,16 @@ func inSubject(r rune) rune {
 	return -1
 }
 
-// errNotMinted is what those who wait get where signing panicked.
+// errNotMinted is the error for waiting callers if signing panicked.
 var errNotMinted = errors.New("the certificate was not signed")
 
-// Leaf returns a certificate for host and for nothing else, to be shown to a
-// client that trusts the authority: for the server side of TLS, valid for a
-// week at most and for a day at least, unless the authority's own time is
-// shorter. The chain holds the leaf alone, since a client that trusts the
-// authority has its certificate.
+// Leaf returns a server certificate for exactly one host. Its lifetime is one day to one week, limited by
+// the lifetime of the CA. The chain holds only the leaf, since a client that trusts the CA has its
+// certificate.
 //
-// Host is a canonical name, or the canonical text of an address without
-// brackets; anything else is an error. The result is shared with other
-// callers and must not be changed. However many ask for one host at a time,
-// it is signed once; who asks for another host does not wait for it.
+// Host must be a canonical name or the canonical text of an address without brackets. Callers share the
+// result and must not modify it. Concurrent calls for one host sign one certificate. Calls for other hosts
+// do not wait for it.
 func (a *Authority) Leaf(host string) (*tls.Certificate, error) {
 	name, err := parseName(host)
 	if err != nil {
@@ -154,7 +143,7 @@ func (a *Authority) Leaf(host string) (*tls.Certificate, error) {
 		<-l.minted
 		return l.cert, l.err
 	}
-	defer close(l.minted) // after a panic too, or those who wait would for ever
+	defer close(l.minted) // also after a panic, to release waiting callers
 	l.err = errNotMinted
 	l.cert, l.renew, l.err = a.mint(name, now)
 	return l.cert, l.err

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// maxLeaves bounds the cache: a sandbox that asks for many hosts costs
-// signatures, not memory. A leaf is about 3 KiB.
+// maxLeaves bounds the cache, so that a sandbox with many hosts costs signatures and no memory. A leaf
+// takes about 3 KiB.
 const maxLeaves = 1024
 
-// A cache holds the leaves that were asked for last. The zero value is empty.
+// A cache holds the most recently used leaves. The zero value is empty.
 type cache struct {
-	mu     sync.Mutex // never held over a signature
+	mu     sync.Mutex // never held while signing
 	byHost map[string]*list.Element
-	recent list.List // of *leaf, the last used first
+	recent list.List // of *leaf, most recently used first
 }
 
-// A leaf is the certificate of a host, or what it will be. The last three are
-// set before minted is closed, and not changed after.
+// A leaf is the present or future certificate of a host. The last three fields are set before minted is
+// closed and never change afterwards.
 type leaf struct {
 	host   string
 	minted chan struct{}
 
 	cert  *tls.Certificate
-	renew time.Time // it is not handed out from then on; zero where err is set
+	renew time.Time // time after which it is not used any more; zero if err is set
 	err   error
 }
 
-// claim returns the leaf of host. If mine is true the caller has to mint it;
-// else somebody has, or is about to.
+// claim returns the leaf of host. If mine is true, the caller must mint it.
 func (c *cache) claim(host string, now time.Time) (l *leaf, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,8 +43,7 @@ func (c *cache) claim(host string, now time.Time) (l *leaf, mine bool) {
 	return c.add(host), true
 }
 
-// add puts an empty leaf into the cache, in the place of the one whose last
-// use is the longest ago where there is none. It is called with mu held.
+// add inserts an empty leaf and evicts the least recently used one if the cache is full. It requires mu.
 func (c *cache) add(host string) *leaf {
 	if c.byHost == nil {
 		c.byHost = map[string]*list.Element{}
@@ -58,15 +56,14 @@ func (c *cache) add(host string) *leaf {
 	return l
 }
 
-// remove is called with mu held.
+// remove requires mu.
 func (c *cache) remove(e *list.Element) {
 	delete(c.byHost, e.Value.(*leaf).host)
 	c.recent.Remove(e)
 }
 
-// usable reports whether l may be handed out. One that is being minted may:
-// it is new. One that is not valid yet was minted before the clock was set
-// back.
+// usable reports whether l may be used. A leaf that is being minted is usable. A leaf that is not valid
+// yet was minted before the clock was set back.
 func (l *leaf) usable(now time.Time) bool {
 	select {
 	case <-l.minted:

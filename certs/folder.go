@@ -15,35 +15,31 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// CertificateFile is the name of the authority's certificate in its folder.
-// Everybody may read it.
+// CertificateFile is the name of the CA's certificate in its folder. All users may read it.
 const CertificateFile = "ca.pem"
 
-// The other files of the folder. A pair is put in place by three renames: the
-// new certificate under nextFile, the new key, and the certificate again. The
-// key's is the one that counts: what a crash leaves before it is the old pair,
-// what it leaves after it is the new pair, see settle.
+// Other files of the folder. A new pair is installed by three renames: the certificate as nextFile, the
+// key, and the certificate as CertificateFile. The rename of the key commits. After a crash before it the
+// old pair remains; after it, settle completes the new pair.
 const (
-	keyFile   = "ca-key.pem"  // PKCS #8, for its owner alone
-	nextFile  = "ca-next.pem" // there only while a pair is put in place
-	oldPrefix = "ca-OLD-"     // followed by the serial number: replaced by Rotate
+	keyFile   = "ca-key.pem"  // PKCS #8, readable by its owner only
+	nextFile  = "ca-next.pem" // exists only while a pair is installed
+	oldPrefix = "ca-OLD-"     // followed by the serial number of a replaced certificate
 )
 
-// A Refusal says why the files of an authority are not used, and what to do.
+// A Refusal explains why the files of an authority are unusable.
 type Refusal struct {
 	Problem string // a clause
 	Fix     string // an instruction
 }
 
-// Error is the problem and what to do.
+// Error returns the problem and the fix.
 func (r *Refusal) Error() string { return r.Problem + "; " + r.Fix }
 
 const makeNew = "egressd ca rotate makes a new one, which every sandbox has to be told to trust"
 
-// Create makes an authority in dir, and dir itself where it does not exist,
-// and returns it when it would survive a crash of the machine. It refuses a
-// folder that holds one already with an error that wraps [fs.ErrExist]: of
-// several processes that create one at a time, one succeeds.
+// Create creates an authority in dir and returns it once it is durable. It creates dir if necessary. If
+// dir holds an authority already, the error wraps [fs.ErrExist]. Of several concurrent calls one succeeds.
 func Create(dir string) (a *Authority, err error) {
 	if err := makeFolder(dir); err != nil {
 		return nil, fmt.Errorf("create authority: %w", err)
@@ -65,11 +61,12 @@ func Create(dir string) (a *Authority, err error) {
 	return a, nil
 }
 
-// Open returns the authority in dir. Where there is none the error wraps
-// [fs.ErrNotExist]. A folder or a key of another user than this one or root, a
-// folder that others may write, a key that others may read, a key that is not
-// the certificate's, and a certificate that is malformed or not valid now are
-// refused with a [*Refusal].
+// Open returns the authority in dir. If there is none, the error wraps [fs.ErrNotExist]. Open returns a
+// [*Refusal] for:
+//   - a folder or key that belongs to another user than this one or root,
+//   - a folder that others may write, or a key that others may read,
+//   - a key that does not match the certificate,
+//   - a certificate that is malformed or not valid now.
 func Open(dir string) (a *Authority, err error) {
 	err = locked(dir, func() error {
 		a, err = load(dir)
@@ -81,11 +78,10 @@ func Open(dir string) (a *Authority, err error) {
 	return a, nil
 }
 
-// Rotate replaces the authority in dir, also one that Open refuses, by a new
-// one with a new key. The old certificate stays in the folder until it
-// expires, so that it can be found where it was trusted; the old key does not.
-// An Authority that was opened before goes on with what it has. Where there is
-// none to replace, the error wraps [fs.ErrNotExist].
+// Rotate replaces the authority in dir, even one that Open refuses, by a new one with a new key. The old
+// certificate stays in the folder until it expires, so that it can be found where it was trusted. The old
+// key is removed. An open Authority keeps its old pair. If dir holds no authority, the error wraps
+// [fs.ErrNotExist].
 func Rotate(dir string) (a *Authority, err error) {
 	err = locked(dir, func() error {
 		if err := keepOld(dir); err != nil {
@@ -100,7 +96,7 @@ func Rotate(dir string) (a *Authority, err error) {
 	return a, nil
 }
 
-// makeFolder makes dir such that it is still there after a crash.
+// makeFolder creates dir durably.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -111,14 +107,14 @@ func makeFolder(dir string) error {
 	return durable.SyncFolder(filepath.Dir(dir))
 }
 
-// locked runs do while no other process, and nobody else in this one, uses the
-// authority in dir. What a crash has left half done is completed first.
+// locked calls do while it holds an exclusive lock on dir, against other processes and goroutines. It
+// first completes an installation that a crash interrupted.
 func locked(dir string, do func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close() // and with it the lock
+	defer d.Close() // releases the lock
 	info, err := d.Stat()
 	if err != nil {
 		return err
@@ -138,13 +134,12 @@ func locked(dir string, do func() error) error {
 	return do()
 }
 
-// ours reports whether what belongs to owner belongs to user or to root, who
-// can read and change everything anyway.
+// ours reports whether owner is user or root, who can change everything anyway.
 func ours(owner uint32, user int) bool { return owner == 0 || owner == uint32(user) }
 
 func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 
-// lock waits until it has the folder for itself.
+// lock waits for an exclusive lock.
 func lock(d *os.File) error {
 	for {
 		if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
@@ -153,8 +148,8 @@ func lock(d *os.File) error {
 	}
 }
 
-// settle completes what a crash interrupted: a certificate that waits for its
-// place gets it if the key is its own already, else it never counted.
+// settle completes an interrupted installation: if the key belongs to the certificate in nextFile, that
+// certificate replaces the current one.
 func settle(dir string) error {
 	next, err := os.ReadFile(filepath.Join(dir, nextFile))
 	if err != nil {
@@ -166,12 +161,12 @@ func settle(dir string) error {
 	}
 	key, err := readKey(filepath.Join(dir, keyFile))
 	if err != nil || !key.PublicKey.Equal(cert.PublicKey) {
-		return nil // what is wrong with the key is said by who needs it
+		return nil // callers that need the key report its errors
 	}
 	return rename(dir, nextFile, CertificateFile)
 }
 
-// install makes a new pair and puts it in place.
+// install creates a new pair and installs it.
 func install(dir string) (*Authority, error) {
 	cert, key, err := generate(time.Now())
 	if err != nil {
@@ -193,8 +188,7 @@ func install(dir string) (*Authority, error) {
 	return newAuthority(cert, key)
 }
 
-// keepOld keeps the certificate that is about to be replaced under a name of
-// its own, if there is one in its file, and removes those that have expired.
+// keepOld saves the current certificate under a name of its own and removes expired ones.
 func keepOld(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, CertificateFile))
 	if err != nil {
@@ -233,8 +227,8 @@ func removeExpired(dir string, now time.Time) error {
 	return nil
 }
 
-// write puts text into a file in one step that survives a crash. The folder is
-// locked, so what has the temporary name is left from a crash.
+// write replaces a file atomically and durably. The folder is locked, so an existing temporary file is
+// left from a crash.
 func write(dir, name string, mode fs.FileMode, text []byte) error {
 	temporary := "." + name + ".tmp"
 	path := filepath.Join(dir, temporary)

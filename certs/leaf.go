@@ -13,11 +13,10 @@ import (
 
 const (
 	leafValid   = 7 * 24 * time.Hour
-	renewBefore = 24 * time.Hour // a leaf with less time left is minted again
+	renewBefore = 24 * time.Hour // a leaf with less time left is replaced
 )
 
-// A subjectName is what a leaf is for: a DNS name, or an address where it is
-// valid.
+// A subjectName is the subject of a leaf: a DNS name, or an address if addr is valid.
 type subjectName struct {
 	dns  string
 	addr netip.Addr
@@ -30,8 +29,8 @@ const (
 
 var errNotCanonical = errors.New("it is neither a canonical name nor the canonical text of an address")
 
-// parseName reads a canonical host. It repairs nothing, so that the name in
-// the certificate is byte for byte the one that was decided.
+// parseName parses a canonical host without repairing it. The name in the certificate therefore equals the
+// decided name byte for byte.
 func parseName(host string) (subjectName, error) {
 	if isName(host) {
 		return subjectName{dns: host}, nil
@@ -43,8 +42,8 @@ func parseName(host string) (subjectName, error) {
 	return subjectName{addr: addr}, nil
 }
 
-// isName reports whether host is labels in lower case, the last of which is
-// not a number. A wildcard is none.
+// isName reports whether host consists of lower-case labels, the last of which is not a number. Wildcards
+// are not names.
 func isName(host string) bool {
 	if host == "" || len(host) > maxNameLength {
 		return false
@@ -65,7 +64,7 @@ func isLabel(label string) bool {
 		strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// mint signs a leaf. It is to be minted again from renew on.
+// mint signs a leaf. From renew on it must be replaced.
 func (a *Authority) mint(name subjectName, now time.Time) (cert *tls.Certificate, renew time.Time, err error) {
 	template, err := a.template(name, now)
 	if err != nil {
@@ -80,14 +79,14 @@ func (a *Authority) mint(name subjectName, now time.Time) (cert *tls.Certificate
 		return nil, time.Time{}, fmt.Errorf("read a certificate back: %w", err)
 	}
 	renew = parsed.NotAfter
-	if renew.Before(a.cert.NotAfter) { // else a new one would not live longer
+	if renew.Before(a.cert.NotAfter) { // otherwise a new leaf would not live longer
 		renew = renew.Add(-renewBefore)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey, Leaf: parsed}, renew, nil
 }
 
-// template is an end-entity certificate for a server. Its subject is empty,
-// which makes the subject alternative name critical (RFC 5280 §4.2.1.6).
+// template returns a server certificate with an empty subject, which makes the subject alternative name
+// critical (RFC 5280 §4.2.1.6).
 func (a *Authority) template(name subjectName, now time.Time) (*x509.Certificate, error) {
 	if now.Before(a.cert.NotBefore) || !now.Before(a.cert.NotAfter) {
 		return nil, fmt.Errorf("the authority's certificate is valid from %s to %s, and it is %s",

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// load reads the pair in dir, and checks that it is one and can be used.
+// load reads and checks the pair in dir.
 func load(dir string) (*Authority, error) {
 	certPath, keyPath := filepath.Join(dir, CertificateFile), filepath.Join(dir, keyFile)
 	text, err := os.ReadFile(certPath)
@@ -44,8 +44,8 @@ func load(dir string) (*Authority, error) {
 	return newAuthority(cert, key)
 }
 
-// checkAuthority reports what keeps cert from being an authority that strict
-// clients take: RFC 5280 §4.2.1.2, §4.2.1.3 and §4.2.1.9.
+// checkAuthority returns an error if strict clients would reject cert as a CA: RFC 5280 §4.2.1.2,
+// §4.2.1.3 and §4.2.1.9.
 func checkAuthority(cert *x509.Certificate) error {
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
@@ -71,12 +71,12 @@ func checkTime(path string, cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkPrivate refuses a key that others than this user and root can read.
+// checkPrivate refuses a key that users other than this one and root can read.
 func checkPrivate(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Not passed on: it would read as if there were no authority.
+		// A wrapped fs.ErrNotExist would mean that there is no authority.
 		return &Refusal{path + " is missing", "restore it, or " + makeNew}
 	case err != nil:
 		return err
@@ -88,11 +88,10 @@ func checkPrivate(path string) error {
 	return nil
 }
 
-// maxKeyBytes is more than a key has in PEM.
+// maxKeyBytes exceeds the size of a PEM key.
 const maxKeyBytes = 64 << 10
 
-// readKey reads a P-256 key in PKCS #8. What holds no such key is refused with
-// a [*Refusal].
+// readKey reads a P-256 key in PKCS #8. It returns a [*Refusal] for other contents.
 func readKey(path string) (*ecdsa.PrivateKey, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -126,7 +125,7 @@ func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// parseOne reads PEM that holds one certificate.
+// parseOne parses PEM with exactly one certificate.
 func parseOne(text []byte) (*x509.Certificate, error) {
 	all, err := parseCertificates(text)
 	if err != nil {
@@ -138,8 +137,7 @@ func parseOne(text []byte) (*x509.Certificate, error) {
 	return all[0], nil
 }
 
-// parseCertificates reads PEM that holds certificates, at least one, and
-// nothing else but text around them.
+// parseCertificates parses PEM with at least one certificate and no other blocks.
 func parseCertificates(text []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block

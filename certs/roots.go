@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// bundles returns where distributions keep the authorities that they trust.
+// bundles returns the paths at which distributions keep trusted CA certificates.
 func bundles() []string {
 	return []string{
 		"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Alpine, Arch, Gentoo, NixOS
@@ -21,10 +21,9 @@ func bundles() []string {
 	}
 }
 
-// SystemRoots returns the authorities that the distribution trusts: the first
-// bundle that exists, and its path. The environment has no say, SSL_CERT_FILE
-// included: what a shell trusts, egressd does not have to. Where there is no
-// bundle the error wraps [fs.ErrNotExist].
+// SystemRoots returns the first existing CA bundle of the system and its path. It ignores the environment,
+// including SSL_CERT_FILE, because egressd need not trust what a shell trusts. If there is no bundle, the
+// error wraps [fs.ErrNotExist].
 func SystemRoots() (path string, pem []byte, err error) { return firstBundle(bundles()) }
 
 func firstBundle(paths []string) (string, []byte, error) {
@@ -44,9 +43,8 @@ func firstBundle(paths []string) (string, []byte, error) {
 	return "", nil, fmt.Errorf("system roots: none of %q: %w; install the package ca-certificates", paths, fs.ErrNotExist)
 }
 
-// Pool returns what upstreams are verified against: the system's roots, and
-// those in extra, each of which is PEM with at least one certificate and
-// nothing else. The error says which of extra was refused, counted from 0.
+// Pool returns the roots that verify upstreams: those of the system and extra. Each element of extra is
+// PEM: one or more certificate blocks and nothing else. The error names the index of a refused element.
 func Pool(extra ...[]byte) (*x509.CertPool, error) { return poolFrom(bundles(), extra) }
 
 func poolFrom(paths []string, extra [][]byte) (*x509.CertPool, error) {
@@ -55,7 +53,7 @@ func poolFrom(paths []string, extra [][]byte) (*x509.CertPool, error) {
 		return nil, err
 	}
 	pool := x509.NewCertPool()
-	// Not strict: distributions ship certificates that Go does not take.
+	// Distributions ship certificates that Go rejects; they are skipped.
 	if !pool.AppendCertsFromPEM(system) {
 		return nil, fmt.Errorf("system roots: %s holds no certificate that can be read", path)
 	}

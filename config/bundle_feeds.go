@@ -20,7 +20,7 @@ type Feeds []*Feed
 // A Feed is one of them.
 type Feed struct {
 	*bundle.Feed
-	Offer     *bundle.Arrival    // what is being put in force in place of the last good one; nil for none
+	Offer     *bundle.Update     // what is being put in force in place of the last good one; nil for none
 	Said      string             // what was recorded of it last, while it fails
 	SaidStale bool               // that was recorded
 	Stop      context.CancelFunc // of its polling; nil where it was not begun
@@ -95,7 +95,7 @@ func (c *Config) OpenFeeds(open Feeds) error {
 		if err := f.Private(); err != nil {
 			return hint.Failed(err, "egressd policy status, once that is as it should be")
 		}
-		if slices.ContainsFunc(all, func(other *Feed) bool { return other.Source().Shares(f.Source()) }) {
+		if slices.ContainsFunc(all, func(other *Feed) bool { return other.Source().SameStore(f.Source()) }) {
 			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())
 			return hint.Misused(err, "correct rego in "+c.Path)
 		}

@@ -74,7 +74,7 @@ func (d *Daemon) FollowBundles(ctx context.Context) {
 
 // An arrival is the end of one fetch.
 type arrival struct {
-	*bundle.Arrival
+	*bundle.Update
 	feed  *config.Feed
 	err   error
 	taken chan bool // is told whether it was good
@@ -118,7 +118,7 @@ func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration
 		case <-f.Hurry:
 		}
 		a := arrival{feed: f, taken: make(chan bool, 1)}
-		if a.Arrival, a.err = f.Fetch(ctx); ctx.Err() != nil {
+		if a.Update, a.err = f.Fetch(ctx); ctx.Err() != nil {
 			return
 		}
 		select {
@@ -146,7 +146,7 @@ func (d *Daemon) arrive(ctx context.Context, a arrival) {
 	}
 	err := a.err
 	if err == nil {
-		f.Offer = a.Arrival
+		f.Offer = a.Update
 		if a.Newer {
 			err = d.renew(ctx, f)
 		} else if err := f.Take(); err != nil {

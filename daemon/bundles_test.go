@@ -109,7 +109,7 @@ func fetchedLine(s *bundleServer) string {
 func (w *regoWorld) look(t *testing.T) {
 	t.Helper()
 	a := arrival{feed: w.Config.Feeds[0], taken: make(chan bool, 1)}
-	a.Arrival, a.err = a.feed.Fetch(t.Context())
+	a.Update, a.err = a.feed.Fetch(t.Context())
 	w.arrivals <- a
 	<-a.taken
 	if a.feed.Offer != nil {

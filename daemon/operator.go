@@ -63,7 +63,7 @@ func (d *Daemon) listenForOperator() error {
 	o := &d.operator
 	o.name = name
 	o.server = &admin.Server{
-		Gate: d.Gate, Log: d.Log, Complain: d.Complain,
+		Gate: d.Gate, Log: d.Log, OnError: d.Complain,
 		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d}, Explain: d.explain,
 	}
 	var err error
@@ -226,7 +226,7 @@ func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
 }
 
 // explain answers as egressd check does, by the policy in force.
-func (d *Daemon) explain(q admin.Question) (any, error) {
+func (d *Daemon) explain(q admin.ExplainRequest) (any, error) {
 	now := d.operator.now.Load()
 	if now == nil {
 		return nil, errors.New("no policy is in force")

@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// A clock says what time it is at least: it follows the wall clock, and where that
-// is set back, or stands still with the machine, what has passed since base was
-// true. It never goes back by itself.
+// A clock returns a lower bound of the current time. It follows the wall clock, but never falls behind
+// base plus the elapsed monotonic time.
 type clock struct {
-	base  time.Time // without a monotonic reading
-	since time.Time // when base was true, with one
+	base  time.Time // without monotonic reading
+	since time.Time // time at which base was read, with monotonic reading
 }
 
-// clockFrom returns a clock that begins now, or at the latest time that is known
-// to have been.
+// clockFrom returns a clock that starts at the later of now and latest, the latest time known to have
+// passed.
 func clockFrom(latest time.Time) clock {
 	now := time.Now()
 	if wall := now.Round(0); wall.After(latest) {
@@ -29,7 +28,7 @@ func (c clock) now() time.Time {
 	return c.at(now.Sub(c.since), now.Round(0))
 }
 
-// at is the time where passed has gone by since base, and the wall says wall.
+// at returns the time for an elapsed time since base and a wall clock reading.
 func (c clock) at(passed time.Duration, wall time.Time) time.Time {
 	if counted := c.base.Add(passed); counted.After(wall) {
 		return counted
@@ -37,8 +36,7 @@ func (c clock) at(passed time.Duration, wall time.Time) time.Time {
 	return wall
 }
 
-// stale returns why a state no longer counts at now, without naming any host; ""
-// while it does.
+// stale returns why a state is no longer valid, without naming a host. It returns "" for a valid state.
 func (s *State) stale(now time.Time, maxAge time.Duration) string {
 	switch {
 	case s.Content == "":
@@ -53,7 +51,7 @@ func (s *State) stale(now time.Time, maxAge time.Duration) string {
 	return ""
 }
 
-// lapse returns when a state that counts will do so no longer.
+// lapse returns the time at which the state becomes stale.
 func (s *State) lapse(maxAge time.Duration) time.Time {
 	at := s.Heard.Add(maxAge)
 	if !s.Expires.IsZero() && s.Expires.Before(at) {
@@ -67,8 +65,8 @@ const (
 	minWait    = time.Second
 )
 
-// wait returns how long to wait for the next fetch, after that many failures in a
-// row and with left until the bundle is stale. random is from 0 to 1.
+// wait returns the wait before the next fetch after consecutive failures. The argument left is the time
+// until the bundle is stale; random is between 0 and 1.
 func (s *Source) wait(failures int, left time.Duration, random float64) time.Duration {
 	w := s.Refresh
 	for range failures - 1 {
@@ -79,14 +77,13 @@ func (s *Source) wait(failures int, left time.Duration, random float64) time.Dur
 	}
 	w += time.Duration(float64(w) * (random - 0.5) / 5)
 	if left > 0 {
-		w = min(w, left/2) // it is asked again before
+		w = min(w, left/2) // leaves time for another attempt
 	}
 	return max(w, minWait)
 }
 
-// Wait returns how long to wait for the next fetch after that many failures in a
-// row: about the source's Refresh, longer after failures, and never so long that
-// the bundle is stale before.
+// Wait returns the wait before the next fetch after consecutive failures. It is about Refresh, longer
+// after failures, and ends before the bundle is stale.
 func (f *Feed) Wait(failures int) time.Duration {
 	return f.source.wait(failures, time.Until(f.Lapse()), rand.Float64())
 }

@@ -23,7 +23,7 @@ func aged(t *testing.T, valid time.Duration) *Feed {
 	tarball := key.sign(t, "one", time.Now(), valid)
 	b, err := rego.ReadBundle(tarball, &from.Key, time.Now())
 	must(t, err)
-	must(t, f.Accept(&Arrival{Bundle: b, Newer: true, content: tarball}))
+	must(t, f.Accept(&Update{Bundle: b, Newer: true, content: tarball}))
 	return f
 }
 
@@ -41,7 +41,7 @@ func TestABundleIsStaleWhenItsServerWasNotHeardForMaxAge(t *testing.T) {
 		}
 		good, err := f.Good()
 		must(t, err)
-		must(t, f.Accept(&Arrival{Bundle: good}))
+		must(t, f.Accept(&Update{Bundle: good}))
 		if why := f.Stale(); why != "" {
 			t.Errorf("heard again: %q", why)
 		}
@@ -58,7 +58,7 @@ func TestABundleIsStaleWhenItExpires(t *testing.T) {
 		time.Sleep(time.Second)
 		good, err := f.Good()
 		must(t, err)
-		must(t, f.Accept(&Arrival{Bundle: good})) // the server has nothing newer
+		must(t, f.Accept(&Update{Bundle: good})) // the server has nothing newer
 		if why := f.Stale(); !strings.Contains(why, "it expired at ") {
 			t.Errorf("after: %q", why)
 		}

@@ -1,3 +1,14 @@
+// Package bundle fetches signed policy bundles from the operator's server. It keeps the last good bundle
+// on disk and decides when that bundle is too old. [rego.ReadBundle] verifies and parses a bundle.
+//
+// A fetch depends only on its source. It ignores the environment, cookies and redirects to other servers,
+// and nothing sent by a sandbox influences it. After any failure the last good bundle stays in force until
+// it is stale. Then [Feed.Guard] denies all requests.
+//
+//	feed, err := bundle.Open(folder, owner, source) // with the last good bundle, if there is one
+//	update, err := feed.Fetch(ctx)                  // changes nothing
+//	…                                               // compile update.Bundle, and put it in force
+//	err = feed.Accept(update)                       // from now on it is the last good one
 package bundle
 
 import (
@@ -17,31 +28,29 @@ import (
 var (
 	// ErrNone is wrapped by the error of a feed that never had a good bundle.
 	ErrNone = errors.New("no good bundle has been fetched yet")
-	// ErrOlder is wrapped by the error that refuses a bundle which was issued before
-	// the last good one.
+	// ErrOlder is wrapped by the error for a bundle issued before the last good one.
 	ErrOlder = errors.New("it was issued before the last good one")
 )
 
-// A Feed is one source and what is known of it. It is safe for concurrent use.
+// A Feed is a source and its state. It is safe for concurrent use.
 type Feed struct {
 	source Source
 	url    *url.URL
 	client *http.Client
 	store  store
 
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the following fields
 	state   State
-	good    *rego.Bundle // the last good one, or nil
-	damage  error        // why it is nil
+	good    *rego.Bundle // last good bundle, or nil
+	damage  error        // reason why good is nil
 	clock   clock
-	written State  // as it is on disk
-	unkept  []byte // the last good bundle, while it is not
+	written State  // state on disk
+	unkept  []byte // last good bundle if it could not be stored
 }
 
-// An Arrival is what a fetch brought.
-type Arrival struct {
-	// Bundle is the bundle that the server has, and Newer whether it is another than
-	// the last good one.
+// An Update is the result of a fetch.
+type Update struct {
+	// Bundle is the server's bundle. Newer reports whether it differs from the last good one.
 	Bundle *rego.Bundle
 	Newer  bool
 
@@ -49,10 +58,9 @@ type Arrival struct {
 	etag    string
 }
 
-// Open returns the feed of a source with what folder keeps of it from before, for
-// the daemon that owner stands for. It asks no server and writes nothing. A bundle
-// that was damaged on disk is as one that is not there: see [Feed.Good]. Who lets it
-// decide asks [Feed.Private] first.
+// Open returns the feed of a source for the daemon that owner identifies, with the state stored in folder.
+// It contacts no server and writes nothing. A damaged bundle counts as missing, see [Feed.Good]. Callers
+// that use the stored bundle must first check [Feed.Private].
 func Open(folder, owner string, s Source) (*Feed, error) {
 	u, err := s.check()
 	if err != nil {
@@ -72,8 +80,8 @@ func Open(folder, owner string, s Source) (*Feed, error) {
 	return f, nil
 }
 
-// load reads what is kept on disk. The signature is looked at once more, as of
-// when the bundle came: whether it counts still is a question of its age.
+// load reads the stored state. It verifies the signature as of the time when the bundle was fetched; its
+// age is checked separately.
 func (f *Feed) load() {
 	state, content, err := f.store.read()
 	f.written = state
@@ -90,8 +98,8 @@ func (f *Feed) load() {
 	f.state, f.clock = state, clockFrom(state.Seen)
 }
 
-// Private returns why what was kept on disk may be another's than that of egressd's
-// user: the folder, or the one around it, is, or others can write there.
+// Private returns an error if another user may have written the stored state: the folder or its parent
+// belongs to another user or is writable by others.
 func (f *Feed) Private() error {
 	if err := f.store.check(); err != nil {
 		return fmt.Errorf("bundle %s: %w", f.source.Label(), err)
@@ -99,18 +107,18 @@ func (f *Feed) Private() error {
 	return nil
 }
 
-// Source is what the feed was opened for.
+// Source returns the source of the feed.
 func (f *Feed) Source() *Source { return &f.source }
 
-// State is what is known now.
+// State returns the current state.
 func (f *Feed) State() State {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.state
 }
 
-// Good returns the last good bundle, stale or not. The error wraps [ErrNone], or
-// says why the one on disk cannot be read.
+// Good returns the last good bundle, even if it is stale. The error wraps [ErrNone] or explains why the
+// stored bundle is unreadable.
 func (f *Feed) Good() (*rego.Bundle, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -123,16 +131,15 @@ func (f *Feed) Good() (*rego.Bundle, error) {
 	return nil, ErrNone
 }
 
-// Stale says why the last good bundle does not count any more, in words that name
-// no host; "" while it does.
+// Stale returns why the last good bundle is no longer valid, without naming a host. It returns "" for a
+// valid bundle.
 func (f *Feed) Stale() string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.state.stale(f.clock.now(), f.source.MaxAge)
 }
 
-// Lapse returns when the last good bundle will be stale, unless its server is
-// heard again before. It is in the past where it is stale.
+// Lapse returns the time at which the last good bundle becomes stale without another successful fetch.
 func (f *Feed) Lapse() time.Time {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -142,15 +149,15 @@ func (f *Feed) Lapse() time.Time {
 	return time.Now().Add(f.state.lapse(f.source.MaxAge).Sub(f.clock.now()))
 }
 
-// Fetch asks the server what it has, within 30 seconds, and changes nothing: what
-// it brings is good for [Feed.Accept], an error for [Feed.Fail]. No error quotes
-// what the server sent at length, or the token.
-func (f *Feed) Fetch(ctx context.Context) (*Arrival, error) {
+// Fetch asks the server for a bundle, within 30 seconds. It changes no state: the caller passes its result
+// to [Feed.Accept] and an error to [Feed.Fail]. An error never contains the token or long text of the
+// server.
+func (f *Feed) Fetch(ctx context.Context) (*Update, error) {
 	a, err := f.fetch(ctx)
 	return a, shorten(err)
 }
 
-func (f *Feed) fetch(ctx context.Context) (*Arrival, error) {
+func (f *Feed) fetch(ctx context.Context) (*Update, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchWithin)
 	defer cancel()
 	token, err := f.source.token()
@@ -167,24 +174,23 @@ func (f *Feed) fetch(ctx context.Context) (*Arrival, error) {
 	got, err := ask(ctx, f.client, f.url, state.ETag, token)
 	switch {
 	case errors.Is(err, errUnchanged):
-		return &Arrival{Bundle: good, etag: state.ETag}, nil
+		return &Update{Bundle: good, etag: state.ETag}, nil
 	case err != nil:
 		return nil, err
 	case sumOf(got.body) == state.Content:
-		return &Arrival{Bundle: good, etag: got.etag}, nil
+		return &Update{Bundle: good, etag: got.etag}, nil
 	}
 	return f.judge(got, &state)
 }
 
-// tooEarly is how far the clock of who signs may be ahead of ours.
+// tooEarly is the tolerated difference between the signer's clock and ours.
 const tooEarly = 10 * time.Minute
 
-// maxRevision bounds what a bundle calls itself, in bytes: it is kept, recorded and
-// shown.
+// maxRevision bounds the revision in bytes, since it is stored, recorded and shown.
 const maxRevision = 1 << 10
 
-// judge says whether what was fetched may follow the bundle of state.
-func (f *Feed) judge(got *fetched, state *State) (*Arrival, error) {
+// judge checks whether a fetched bundle may replace that of state.
+func (f *Feed) judge(got *fetched, state *State) (*Update, error) {
 	now := time.Now()
 	b, err := rego.ReadBundle(got.body, &f.source.Key, now)
 	switch {
@@ -197,7 +203,7 @@ func (f *Feed) judge(got *fetched, state *State) (*Arrival, error) {
 	case len(b.Revision) > maxRevision:
 		return nil, fmt.Errorf("its revision has more than %d bytes", maxRevision)
 	}
-	return &Arrival{Bundle: b, Newer: true, content: got.body, etag: got.etag}, nil
+	return &Update{Bundle: b, Newer: true, content: got.body, etag: got.etag}, nil
 }
 
 func olderError(b *rego.Bundle, state *State) error {
@@ -208,12 +214,12 @@ func olderError(b *rego.Bundle, state *State) error {
 	return fmt.Errorf("%w: %s, and that at %s", ErrOlder, issued, state.Issued.UTC().Format(time.RFC3339))
 }
 
-// Accept makes what arrived the last good bundle, and keeps it on disk. With an
-// error it is the last good one too, until this process ends.
-func (f *Feed) Accept(a *Arrival) error {
+// Accept makes the update the last good bundle and stores it. If storing fails, the update is still the
+// last good bundle of this process.
+func (f *Feed) Accept(a *Update) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.clock = clockFrom(time.Time{}) // the server was heard just now, whatever was known before
+	f.clock = clockFrom(time.Time{}) // a successful fetch proves the current time
 	now := f.clock.base
 	if a.Newer {
 		f.good, f.damage, f.unkept = a.Bundle, nil, a.content
@@ -224,7 +230,7 @@ func (f *Feed) Accept(a *Arrival) error {
 	return f.keep()
 }
 
-// Fail notes why an attempt brought nothing good.
+// Fail records the error of an attempt.
 func (f *Feed) Fail(why error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,10 +238,10 @@ func (f *Feed) Fail(why error) error {
 	return f.keep()
 }
 
-// writeAtLeast is how old times on disk may be where nothing else has changed.
+// writeAtLeast is the maximum age of the times on disk if nothing else has changed.
 const writeAtLeast = 30 * time.Second
 
-// keep writes the state where it says something else than the one on disk.
+// keep stores the state if it differs from the stored one.
 func (f *Feed) keep() error {
 	now, before := f.state, f.written
 	if f.unkept == nil && now.Error == before.Error && now.ETag == before.ETag && now.Seen.Sub(before.Seen).Abs() < writeAtLeast {
@@ -248,8 +254,7 @@ func (f *Feed) keep() error {
 	return nil
 }
 
-// Guard returns the opinion that a bundle which is stale denies everything, asked
-// for each decision. It has none while the bundle counts.
+// Guard returns an evaluator that denies all requests while the bundle is stale, and otherwise abstains.
 func (f *Feed) Guard() policy.Evaluator { return guard{f} }
 
 type guard struct{ feed *Feed }

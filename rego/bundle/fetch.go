@@ -21,19 +21,17 @@ const (
 	maxETag        = 1 << 10
 )
 
-// errUnchanged says that the server has nothing else than what it was told that
-// we have.
+// errUnchanged says that the server has the version that we already have.
 var errUnchanged = errors.New("the server has nothing newer")
 
-// A fetched is what a server sent.
+// A fetched is a server's response.
 type fetched struct {
 	body []byte
-	etag string // by which the server knows it; may be empty
+	etag string // entity tag or digest; may be empty
 }
 
-// newClient returns a client that goes to the servers that it is told, and to no
-// other: it knows no proxy, keeps no cookie, and follows a redirect only where it
-// leads back to the same server.
+// newClient returns a client that connects only to the given servers. It uses no proxy and no cookies, and
+// follows redirects only to the same server.
 func newClient(ca []byte) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(ca) > 0 {
@@ -69,7 +67,7 @@ func sameServer(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// download gets what is at u now, unless its ETag is still known.
+// download gets the bundle at u, unless its ETag is known.
 func download(ctx context.Context, client *http.Client, u *url.URL, known, token string) (*fetched, error) {
 	header := http.Header{}
 	if known != "" {
@@ -110,30 +108,30 @@ func get(ctx context.Context, client *http.Client, u *url.URL, header http.Heade
 	r.Header = header
 	reply, err := client.Do(r)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	return reply, nil
 }
 
-// content reads the body of a good answer, whole or not at all.
-func content(reply *http.Response, most int64) ([]byte, error) {
+// content reads the complete body of a successful response.
+func content(reply *http.Response, limit int64) ([]byte, error) {
 	switch coding := reply.Header.Get("Content-Encoding"); {
 	case reply.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the server answered with status %d", reply.StatusCode)
 	case coding != "" && !strings.EqualFold(coding, "identity"):
 		return nil, fmt.Errorf("the server answered in the encoding %.20q, which was not asked for", coding)
 	}
-	body, err := io.ReadAll(io.LimitReader(reply.Body, most+1))
+	body, err := io.ReadAll(io.LimitReader(reply.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the answer ended before it was whole: %w", plain(err))
-	case int64(len(body)) > most:
-		return nil, fmt.Errorf("the answer is larger than %d KiB", most>>10)
+		return nil, fmt.Errorf("the answer ended before it was whole: %w", withoutURL(err))
+	case int64(len(body)) > limit:
+		return nil, fmt.Errorf("the answer is larger than %d KiB", limit>>10)
 	}
 	return body, nil
 }
 
-// etagOf returns the entity tag of an answer, if it can be sent back.
+// etagOf returns the entity tag of a response if it can be sent back, else "".
 func etagOf(reply *http.Response) string {
 	etag := reply.Header.Get("ETag")
 	if len(etag) > maxETag || len(reply.Header.Values("ETag")) > 1 {
@@ -142,28 +140,26 @@ func etagOf(reply *http.Response) string {
 	return etag
 }
 
-// plain takes from an error of the network what is another each time, and what is
-// in the query of a URL, and keeps what went wrong.
-func plain(err error) error {
-	var asked *url.Error
+// withoutURL removes the variable parts of a network error and the URL, whose query may hold a secret.
+func withoutURL(err error) error {
+	var wrapped *url.Error
 	var op *net.OpError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the server did not answer within %s", fetchWithin)
 	case errors.As(err, &op):
 		return fmt.Errorf("%s: %w", op.Op, op.Err)
-	case errors.As(err, &asked):
-		return asked.Err
+	case errors.As(err, &wrapped):
+		return wrapped.Err
 	}
 	return err
 }
 
-// maxErrorText bounds what is said of a failure, in bytes. Errors of tar, TLS and
-// HTTP quote what they do not like, as long as it is; the state that one is kept in
-// has to be read again, or the last good bundle would be forgotten by it.
+// maxErrorText bounds an error text in bytes. Errors of tar, TLS and HTTP quote their input, and a state
+// with a long error could not be read again.
 const maxErrorText = 1 << 10
 
-// A shortened error says the beginning of what another one does.
+// A shortened error has the beginning of another error's text.
 type shortened struct{ error }
 
 func (s shortened) Error() string { return clip(s.error.Error()) }

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// Media types and bounds of what a registry serves (OCI image and distribution
-// specifications, v1.1). The layer's is the one under which OPA looks for a bundle.
+// Media types and limits for registries (OCI image and distribution specifications, v1.1). OPA looks for
+// bundles in layers of this type.
 const (
 	manifestType     = "application/vnd.oci.image.manifest.v1+json"
 	layerType        = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -25,9 +25,9 @@ const (
 
 // A reference names a bundle in a registry.
 type reference struct {
-	registry   url.URL // https and the host
+	registry   url.URL // scheme https and host
 	repository string
-	version    string // a tag, or a digest as "sha256:…"
+	version    string // tag or digest "sha256:…"
 }
 
 var (
@@ -36,14 +36,14 @@ var (
 	digestForm     = pattern(`^sha256:[a-f0-9]{64}$`)
 )
 
-// pattern compiles a regular expression when it is needed first: every start of the
-// command would wait for it.
+// pattern compiles a regular expression on first use, so that it does not delay the start of every
+// command.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
 
-// parseReference reads oci://host[:port]/repository, and behind it :tag or
-// @sha256:…; without either, the tag is "latest".
+// parseReference parses oci://host[:port]/repository, optionally with :tag or @sha256:…. The default tag
+// is "latest".
 func parseReference(u *url.URL) (*reference, error) {
 	path := strings.TrimPrefix(u.Path, "/")
 	r := &reference{registry: url.URL{Scheme: "https", Host: u.Host}, version: "latest"}
@@ -65,7 +65,7 @@ func (r *reference) at(kind, name string) *url.URL {
 	return r.registry.JoinPath("v2", r.repository, kind, name)
 }
 
-// A manifest is what a bundle consists of, as far as it matters here.
+// A manifest lists the layers of a bundle.
 type manifest struct {
 	MediaType string       `json:"mediaType"`
 	Layers    []descriptor `json:"layers"`
@@ -77,16 +77,15 @@ type descriptor struct {
 	Size      int64  `json:"size"`
 }
 
-// A registry is asked for one bundle. What it grants for that is forgotten after.
+// A registry fetches one bundle. Its grant is discarded afterwards.
 type registry struct {
 	*reference
 	client *http.Client
-	token  string // the operator's
-	grant  string // the registry's own, for this repository
+	token  string // the operator's token
+	grant  string // the registry's token for this repository
 }
 
-// pull gets the bundle that the reference names now, unless its manifest is
-// still known, by its digest.
+// pull gets the bundle of a reference, unless the digest of its manifest is known.
 func pull(ctx context.Context, client *http.Client, u *url.URL, known, token string) (*fetched, error) {
 	ref, err := parseReference(u)
 	if err != nil {
@@ -123,7 +122,7 @@ func digestOf(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// layerOf returns the one layer of a manifest that is a bundle.
+// layerOf returns the only layer of a manifest that is a bundle.
 func layerOf(text []byte) (found *descriptor, err error) {
 	var m manifest
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -150,9 +149,8 @@ func layerOf(text []byte) (found *descriptor, err error) {
 	return found, nil
 }
 
-// get asks for what is at u, and where the registry wants a token of its own, once
-// more with that.
-func (r *registry) get(ctx context.Context, u *url.URL, accept string, most int64) ([]byte, error) {
+// get gets u. If the registry requires its own token, get obtains one and tries again.
+func (r *registry) get(ctx context.Context, u *url.URL, accept string, limit int64) ([]byte, error) {
 	reply, err := r.ask(ctx, u, accept)
 	if err != nil {
 		return nil, err
@@ -167,7 +165,7 @@ func (r *registry) get(ctx context.Context, u *url.URL, accept string, most int6
 		}
 	}
 	defer reply.Body.Close()
-	return content(reply, most)
+	return content(reply, limit)
 }
 
 func (r *registry) ask(ctx context.Context, u *url.URL, accept string) (*http.Response, error) {
@@ -178,9 +176,9 @@ func (r *registry) ask(ctx context.Context, u *url.URL, accept string) (*http.Re
 
 var challengeParameter = pattern(`([a-z_]+)="([^"\\]*)"`)
 
-// obtain answers a challenge of the registry, as the distribution project's token
-// authentication has it: the realm is asked for a token to pull this repository.
-// The operator's token goes with that, so the realm has to be on the same server.
+// obtain answers a challenge with the token authentication of the distribution project: it asks the realm
+// for a token to pull this repository. The request carries the operator's token, so the realm must be on
+// the same server.
 func (r *registry) obtain(ctx context.Context, challenge string) error {
 	scheme, parameters, _ := strings.Cut(challenge, " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -14,30 +14,29 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// A Source says where a bundle is fetched and when it counts.
+// A Source configures where a bundle comes from and how long it is valid.
 type Source struct {
-	// URL is https://host/path, http://host/path or oci://host/repository:tag,
-	// without userinfo and fragment.
+	// URL is https://host/path, http://host/path or oci://host/repository:tag, without userinfo and
+	// fragment.
 	URL string
 
-	// Key is what the bundle has to be signed with. It has to be given.
+	// Key is the required key of the bundle's signature.
 	Key rego.BundleKey
 
-	// CA are authorities that the server's certificate may come from, in PEM. The
-	// system's where it is empty.
+	// CA holds PEM certificates of authorities for the server. If it is empty, those of the system are
+	// used.
 	CA []byte
 
-	// TokenFile holds what the server is told as a Bearer token. It is read for each
-	// fetch, and sent over TLS alone. Empty: nothing is told.
+	// TokenFile holds the Bearer token for the server. It is read for each fetch and sent over TLS only.
+	// If it is empty, no token is sent.
 	TokenFile string
 
-	// Refresh is the time between two fetches, and MaxAge how long the last good
-	// bundle counts after the server was last heard to have nothing newer.
+	// Refresh is the time between two fetches. MaxAge is how long a bundle stays valid after the last
+	// successful contact with the server.
 	Refresh, MaxAge time.Duration
 }
 
-// Label names the source for a person: its URL without the parts in which there may
-// be a secret.
+// Label returns the URL without the parts that may hold a secret.
 func (s *Source) Label() string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -47,15 +46,15 @@ func (s *Source) Label() string {
 	return u.String()
 }
 
-// Shares reports whether s and other are kept in one place. Two feeds of them would
-// each remove what the other has.
-func (s *Source) Shares(other *Source) bool { return s.identity("") == other.identity("") }
+// SameStore reports whether two sources are stored in the same folder. Their feeds would remove each
+// other's bundles.
+func (s *Source) SameStore(other *Source) bool { return s.identity("") == other.identity("") }
 
-// Same reports whether a feed of s can go on as one of other.
+// Same reports whether a feed of s can continue as a feed of other.
 func (s *Source) Same(other *Source) bool { return reflect.DeepEqual(s, other) }
 
-// identity tells the source of one daemon from all others: what was signed with
-// another key, or came from elsewhere, is not the last good bundle of this one.
+// identity identifies the source of one daemon. A bundle with another key or from elsewhere is never its
+// last good bundle.
 func (s *Source) identity(owner string) string {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(owner), []byte(s.URL), s.Key.PEM, []byte(s.Key.Algorithm), []byte(s.Key.Scope)} {
@@ -64,12 +63,12 @@ func (s *Source) identity(owner string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// check returns the parsed URL of a source from which something can be fetched.
+// check parses the URL and checks the source.
 func (s *Source) check() (*url.URL, error) {
 	u, err := url.Parse(s.URL)
 	switch {
 	case err != nil:
-		return nil, errors.New("its URL cannot be read") // what the parser says quotes it
+		return nil, errors.New("its URL cannot be read") // the parser's error quotes the URL
 	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "oci":
 		return nil, fmt.Errorf("%s is neither https, http nor oci", u.Scheme)
 	case u.Hostname() == "" || u.User != nil || u.Fragment != "":
@@ -82,11 +81,10 @@ func (s *Source) check() (*url.URL, error) {
 	return u, nil
 }
 
-// maxTokenBytes bounds what is read of a token file.
+// maxTokenBytes is the maximum size of a token file.
 const maxTokenBytes = 8 << 10
 
-// token reads the token of the source; "" where it has none. No error holds a
-// part of it.
+// token reads the token, or returns "" if the source has none. An error never contains part of the token.
 func (s *Source) token() (string, error) {
 	if s.TokenFile == "" {
 		return "", nil

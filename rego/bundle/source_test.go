@@ -20,7 +20,7 @@ func TestSourcesThatDifferHaveNoFeedInCommon(t *testing.T) {
 		if s.Same(typicalSource()) {
 			t.Errorf("a feed goes on with another %s", name)
 		}
-		if s.Shares(typicalSource()) != kept[name] {
+		if s.SameStore(typicalSource()) != kept[name] {
 			t.Errorf("with another %s, shares is %t", name, !kept[name])
 		}
 	}

@@ -16,36 +16,35 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// A State is what is known of a bundle, as it is kept on disk.
+// A State is the stored state of a feed.
 type State struct {
-	// Source is where the bundle comes from, as [Source.Label] has it.
+	// Source is the label of the source, see [Source.Label].
 	Source string `json:"source"`
 
-	// Content is the SHA-256 of the last good bundle, which is in the file of that
-	// name; empty before there was one. ETag is how the server knows it.
+	// Content is the SHA-256 of the last good bundle, which is stored in the file of that name. It is
+	// empty if there is none. ETag is the server's tag of that bundle.
 	Content string `json:"content,omitempty"`
 	ETag    string `json:"etag,omitempty"`
 
-	// Revision, Issued and Expires are what the last good bundle says of itself.
+	// Revision, Issued and Expires come from the last good bundle.
 	Revision string    `json:"revision,omitempty"`
 	Issued   time.Time `json:"issued,omitzero"`
 	Expires  time.Time `json:"expires,omitzero"`
 
-	// Fetched is when the last good bundle came, Heard when the server was last heard
-	// to have nothing newer, Tried when it was last asked.
+	// Fetched is when the last good bundle was fetched, Heard the last successful contact with the server,
+	// and Tried the last attempt.
 	Fetched time.Time `json:"fetched,omitzero"`
 	Heard   time.Time `json:"heard,omitzero"`
 	Tried   time.Time `json:"tried,omitzero"`
 
-	// Seen is the latest that it was known to be. A clock that is set back makes
-	// nothing younger.
+	// Seen is the latest known time. It prevents a clock that is set back from making a bundle younger.
 	Seen time.Time `json:"seen,omitzero"`
 
-	// Error is why the last attempt brought nothing good; empty where it did.
+	// Error is the error of the last attempt, or "".
 	Error string `json:"error,omitempty"`
 }
 
-// A store keeps one source's state and last good bundle in a folder of its own.
+// A store keeps the state and last good bundle of one source in its own folder.
 type store struct{ folder string }
 
 const (
@@ -54,8 +53,8 @@ const (
 	maxStateBytes = 64 << 10
 )
 
-// check refuses a folder, or one around it, in which others may have put an older
-// state: what is there counts before any server was asked.
+// check refuses a folder that other users may have written to, or whose parent is such a folder. They
+// could have stored an older bundle, which is used before any server is contacted.
 func (s store) check() error {
 	for _, folder := range []string{filepath.Dir(s.folder), s.folder} {
 		info, err := os.Stat(folder)
@@ -76,8 +75,8 @@ func (s store) check() error {
 	return nil
 }
 
-// read returns what is kept; a zero state where nothing is. A bundle that is not
-// what was stored is an error, and comes with the state all the same.
+// read returns the stored state, or a zero state if there is none. If the stored bundle is damaged, read
+// returns the state with an error.
 func (s store) read() (state State, content []byte, err error) {
 	text, err := durable.Read(filepath.Join(s.folder, stateName), maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,9 +107,8 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// write keeps a state and, where it is not nil, the content that the state names.
-// That is written first, and what it replaces removed last: whenever this ends, the
-// state on disk names a bundle that is whole.
+// write stores a state and, unless it is nil, the bundle that the state names. It writes the bundle first
+// and removes the old one last, so the state always names a complete bundle.
 func (s store) write(state *State, content []byte) error {
 	text, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
@@ -133,8 +131,7 @@ func (s store) write(state *State, content []byte) error {
 	return s.sweep(state.Content + contentSuffix)
 }
 
-// sweep removes the bundles but the one of that name, and what an end in the
-// middle of a write has left.
+// sweep removes all bundles except kept, and temporary files left from a crash.
 func (s store) sweep(kept string) error {
 	entries, err := os.ReadDir(s.folder)
 	if err != nil {

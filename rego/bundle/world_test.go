@@ -130,7 +130,7 @@ func open(t *testing.T, folder string, s Source) *Feed {
 }
 
 // take fetches and accepts what the server has.
-func take(t *testing.T, f *Feed) *Arrival {
+func take(t *testing.T, f *Feed) *Update {
 	t.Helper()
 	a, err := f.Fetch(t.Context())
 	if err == nil {

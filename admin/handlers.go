@@ -17,13 +17,13 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// Pages of flows.
+// Sizes of a page of flows.
 const (
 	pageUsual = 100
 	pageMost  = 1000
 )
 
-// A Failure is what the answer to a request says that failed.
+// A Failure is the body of an error response.
 type Failure struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
@@ -43,12 +43,12 @@ func write(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// healthz says that the process answers.
+// healthz reports that the process is alive.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// Readiness is whether egressd can do its work, and why not.
+// Readiness tells whether egressd is ready, and if not, why.
 type Readiness struct {
 	Ready bool     `json:"ready"`
 	Why   []string `json:"why,omitempty"`
@@ -70,11 +70,11 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	write(w, status, all)
 }
 
-// A Page is some of the flows that are open.
+// A Page is a part of the open flows.
 type Page struct {
-	Open  int               `json:"open"` // all of them
+	Open  int               `json:"open"` // number of all open flows
 	Flows []egress.OpenFlow `json:"flows"`
-	Next  string            `json:"next,omitempty"` // is asked for by after; where there are more
+	Next  string            `json:"next,omitempty"` // value of after for the next page; empty on the last one
 }
 
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
@@ -108,9 +108,8 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, p)
 }
 
-// query reads the parameters of a request, each of which is known and there once at most.
-// What is passed over, as net/url does what it cannot read, would be an answer to
-// something else: an approval for all and not for once.
+// query parses the parameters of a request. Unknown, repeated and malformed parameters are errors, since
+// ignoring one could turn an approval for one flow into an approval for all.
 func query(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -153,7 +152,7 @@ func (s *Server) policy(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	const hint = `curl -H 'Content-Type: application/json' -d '{"request":"https://example.com/"}'`
-	var q Question
+	var q ExplainRequest
 	if !decode(w, r, &q, "question", hint) {
 		return
 	}
@@ -169,8 +168,8 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, a)
 }
 
-// decode reads the body of a request, which is one JSON object, strictly. What it reports as
-// false has been answered; what is what the body is called.
+// decode parses the body, which must be exactly one JSON object with known fields. If it returns false, it
+// has answered the request. The text what names the body in errors.
 func decode(w http.ResponseWriter, r *http.Request, into any, what, hint string) bool {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType, "the "+what+" is not application/json", hint)
@@ -204,7 +203,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout + writeTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
 	defer cancel()
-	told, err := s.Reload(ctx, "asked by "+asking(r).String())
+	told, err := s.Reload(ctx, "asked by "+operatorOf(r).String())
 	if other := (*Unavailable)(nil); errors.As(err, &other) {
 		fail(w, other.Status, other.Why, other.Hint)
 		return

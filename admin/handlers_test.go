@@ -140,7 +140,7 @@ func TestAReloadSaysWhatCameOfIt(t *testing.T) {
 
 func TestQuestionsAreReadStrictly(t *testing.T) {
 	w := newWorld(t)
-	w.Explain = func(q Question) (any, error) {
+	w.Explain = func(q ExplainRequest) (any, error) {
 		if q.Request == "" {
 			return nil, errors.New("nothing is asked")
 		}
