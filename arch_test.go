@@ -33,23 +33,24 @@ var floors = map[string]int{
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6,
-	"sandbox/environ": 2, "sandbox/exits": 3, "daemon/hostpaths": 6, "daemon/doctor": 8,
+	"sandbox/environ": 2, "sandbox/exits": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"bench":       10, "packaging": 10,
 
 	"cmd/egressd/internal/cli": 7, "cmd/egressd/internal/clitest": 8,
-	"cmd/egressd/internal/runcmd": 10, "cmd/egressd/internal/cmd": 11,
+	"cmd/egressd/internal/cmd":       11,
 	"cmd/egressd/internal/cmd/start": 10, "cmd/egressd/internal/cmd/sandboxes": 10, "cmd/egressd/internal/cmd/daemoncmd": 10, "cmd/egressd/internal/cmd/answers": 10,
 	"cmd/egressd/internal/cmd/policycmd": 10, "cmd/egressd/internal/cmd/logcmd": 10, "cmd/egressd/internal/cmd/other": 10,
 }
 
 // stairs are imports within one floor, each for a reason.
 var stairs = map[string]string{
-	"daemon/confine proxy":            "how many connections fit into the descriptors of a process",
-	"internal/ahead internal/threads": "the first process is started with the threads' help",
-	"internal/stage internal/ahead":   "the inside of a jail says that it is there",
-	"internal/stage internal/threads": "the same",
+	"daemon/confine proxy":             "how many connections fit into the descriptors of a process",
+	"internal/ahead internal/threads":  "the first process is started with the threads' help",
+	"internal/stage internal/ahead":    "the inside of a jail says that it is there",
+	"internal/stage internal/threads":  "the same",
+	"internal/hint internal/printable": "what hint writes, a sandbox may have chosen",
 }
 
 // owners says which one package imports each third-party module; what belongs to

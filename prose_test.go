@@ -44,7 +44,7 @@ var unclear = map[string]int{
 	"cmd/egressd/internal/cmd/sandboxes": 3,
 	"cmd/egressd/internal/cmd/start":     5,
 	"daemon/doctor":                      3,
-	"cmd/egressd/internal/runcmd":        8,
+	"daemon/run":                         8,
 	"config":                             16,
 	"daemon":                             20,
 	"docs/audit-format.md":               15,

@@ -1,10 +1,17 @@
 // Package hint has the error that tells a person what to type next.
 //
-// Libraries return it where they know the way out; package cli of the command prints it as
-// two lines, "egressd: error: …" and "egressd: hint: …".
+// A library returns it if it knows what helps. The command prints it as two lines, "egressd: error: …" and
+// "egressd: hint: …".
 package hint
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/egressd/egressd/internal/printable"
+)
 
 // An Error is an error with a hint.
 type Error struct {
@@ -40,4 +47,16 @@ func Unsure(err error) error {
 		unsure.Err, unsure.Hint = known.Err, known.Hint
 	}
 	return unsure
+}
+
+// Write writes err and what to type next, each on lines of its own. A sandbox may have chosen words of err, so
+// Write makes the lines printable.
+func Write(w io.Writer, err error, next string) {
+	if next == "" {
+		next = "egressd help"
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(w, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))
+	}
+	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(next))
 }

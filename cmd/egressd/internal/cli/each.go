@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // An Each sends one request for each of several ids, and decodes each response into a T.
@@ -28,7 +29,7 @@ func (e *Each[T]) Run(ctx context.Context, w, talk io.Writer, ids []string) erro
 		status, err := e.Client.Ask(ctx, e.Method, e.Path(id), &done)
 		switch {
 		case err != nil && (status == http.StatusNotFound || status == http.StatusConflict):
-			Explain(talk, fmt.Errorf("%s: %w", id, err), e.List)
+			hint.Write(talk, fmt.Errorf("%s: %w", id, err), e.List)
 			failed = true
 		case err != nil:
 			return err

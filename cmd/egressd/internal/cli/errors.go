@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/printable"
 )
 
 // Exit codes that more than one command uses. A command whose answer is its
@@ -36,18 +34,6 @@ func Report(w io.Writer, err error) int {
 	}
 	f := &hint.Error{Code: ExitFailed, Err: err}
 	errors.As(err, &f)
-	Explain(w, err, f.Hint)
+	hint.Write(w, err, f.Hint)
 	return f.Code
-}
-
-// Explain writes an error and what to type next, each on lines of its own.
-// The error may quote what a sandbox wrote, so it is made printable.
-func Explain(w io.Writer, err error, next string) {
-	if next == "" {
-		next = "egressd help"
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))
-	}
-	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(next))
 }

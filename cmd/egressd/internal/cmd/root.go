@@ -18,7 +18,6 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/policycmd"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/sandboxes"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/start"
-	"github.com/egressd/egressd/cmd/egressd/internal/runcmd"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/internal/version"
@@ -39,7 +38,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 func rootFor(args []string) *cobra.Command {
 	if len(args) > 0 && args[0] == "run" {
 		root := newRoot()
-		root.AddCommand(runcmd.New())
+		root.AddCommand(start.NewRun())
 		return root
 	}
 	return Tree()
@@ -52,7 +51,7 @@ func Tree() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"start", "Start:", append([]*cobra.Command{runcmd.New()}, start.Commands()...)},
+		{"start", "Start:", start.Commands()},
 		{"sandboxes", "Sandboxes that something else makes:", sandboxes.Commands()},
 		{"daemon", "A running egressd serve:", daemoncmd.Commands()},
 		{"answers", "Answers:", answers.Commands()},

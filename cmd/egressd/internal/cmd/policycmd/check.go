@@ -85,7 +85,7 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	for _, arg := range args {
 		a, err := explain.Check(p, config.EntryOf(who).Sandbox(), o.method, arg)
 		if err != nil {
-			cli.Explain(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
+			hint.Write(stderr, fmt.Errorf("%s: %w", arg, err), "egressd check https://example.com/ or egressd check example.com:443")
 			code = stricter(code, cli.ExitUnsure)
 			continue
 		}

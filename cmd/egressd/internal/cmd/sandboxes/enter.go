@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/talk"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -91,7 +92,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 		return hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", o.name), "egressd enter --name web -- COMMAND")
 	}
 	if o.quiet {
-		stderr = &cli.HeldTalk{To: stderr, Quiet: true}
+		stderr = &talk.Held{To: stderr, Quiet: true}
 	}
 	runtime.LockOSThread() // privileges belong to a thread
 	network, err := sandbox.Ready(ownAddresses())

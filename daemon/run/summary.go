@@ -1,13 +1,10 @@
-package runcmd
+package run
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -39,11 +36,4 @@ func summary(c egress.Counts, took time.Duration) string {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("%s %d denied: %s.", text, all, strings.Join(names, ", "))
-}
-
-// newRunID names a run, so that names sort by time.
-func newRunID(now time.Time) string {
-	var b [3]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return now.UTC().Format(config.RunTime) + "-" + hex.EncodeToString(b[:])
 }

@@ -1,4 +1,4 @@
-package runcmd
+package run
 
 import (
 	"context"
@@ -15,15 +15,16 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/talk"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
@@ -34,67 +35,84 @@ import (
 // A runner is one program and the daemon that is there for it.
 type runner struct {
 	*daemon.Daemon
-	options
-	argv       []string
-	talk       *cli.HeldTalk
-	name       string
-	folder     string // of this run
-	jail       *sandbox.Jail
-	sockets    *sandbox.Sockets
-	program    sandbox.Program // as outline has it
-	tried      []sandbox.Attempt
-	unready    error // why the program cannot be started, once the sandbox stands
-	ready      bool  // the last two say what came of it
-	names      *dns.Server
-	tally      egress.Tally
-	hidden     []string
-	ports      ports
-	inside     []publishedPort
-	given      []uint16 // ports of the host
-	apart      *sandbox.Apart
-	cut        []string // names of variables that the program does not get
-	digest     string
-	index      runIndex
-	waysOut    func() []string // of the machine, which are hidden; prepare begins to look
-	privileges func() error    // gives them up; once
-	signals    func() *signals // that are caught; prepare begins to catch them
-	beside     *otherDaemon    // the daemon that has the network; nil: this process is one
-	serving    sync.WaitGroup
+	options     Options
+	argv        []string
+	talk        *talk.Held
+	name        string
+	folder      string // of this run
+	jail        *sandbox.Jail
+	sockets     *sandbox.Sockets
+	program     sandbox.Program // as outline has it
+	tried       []sandbox.Attempt
+	unready     error // why the program cannot be started, once the sandbox stands
+	ready       bool  // the last two say what came of it
+	names       *dns.Server
+	tally       egress.Tally
+	hidden      []string
+	ports       ports
+	inside      []publishedPort
+	given       []uint16 // ports of the host
+	apart       *sandbox.Apart
+	cut         []string // names of variables that the program does not get
+	digest      string
+	index       runs.Index
+	hostSockets func() []string // of the machine, which are hidden; prepare begins to look
+	privileges  func() error    // gives them up; once
+	signals     func() *signals // that are caught; prepare begins to catch them
+	beside      *otherDaemon    // the daemon that has the network; nil: this process is one
+	serving     sync.WaitGroup
 }
 
 // jailListener is what the jail's sockets are called: whoever comes by them is
 // its sandbox.
 const jailListener = "run"
 
-func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) error {
+// Options say how [Run] runs a program.
+type Options struct {
+	Config      string   // path of the policy file; empty for the usual one
+	Name        string   // of the sandbox; empty for the name of the working directory
+	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
+	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
+	HostSockets []string // host sockets that the program may use
+	Hide        []string // files and folders that the program must not see
+	Apart       bool     // the program gets a file system of its own, but for the working directory
+	Nested      bool     // the program may make mount namespaces
+	Alone       bool     // use no egressd serve, even if one answers
+	Learn       bool     // let pass what no rule speaks of
+	Redirect    bool     // capture by NAT even if the kernel has tproxy
+	FailOnDeny  bool     // return [exits.Denied] if the program succeeds and something was denied
+	Quiet       bool     // write only errors to stderr
+}
+
+// Run runs a program in a jail, and returns its exit code when the program has ended. With an error it returns no
+// exit code; [exits.AsSandbox] gives the error one. The program has the standard streams of this process; egressd
+// writes its own messages to stderr before the program starts and after it ends.
+func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code int, err error) {
 	if len(argv) == 0 {
-		return hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
-	}
-	if o.policy != "" {
-		o.config = o.policy
+		return 0, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	inside, err := parsePublished(o.publish)
+	inside, err := parsePublished(o.Publish)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	given, err := parseHostPorts(o.hostPorts, inside)
+	given, err := parseHostPorts(o.HostPorts, inside)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	apart, err := o.fileSystem()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r := &runner{options: *o, argv: argv, talk: &cli.HeldTalk{To: stderr, Quiet: o.quiet}, inside: inside, given: given, apart: apart}
+	r := &runner{options: o, argv: argv, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
-	r.waysOut = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.doors) })
+	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
 	if err := r.prepare(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	defer r.close()
 	signals := r.signals()                                  // of which none ends this process from now on
@@ -104,7 +122,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 		if r.beside == nil {
 			r.stop("the program could not be started")
 		}
-		return err
+		return 0, err
 	}
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
@@ -112,9 +130,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	if r.beside == nil {
 		r.serving.Go(func() { r.FollowBundles(following) })
 		r.serving.Go(func() { r.tidy(following) })
-		r.index.early.Go(func() { _ = r.index.vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
+		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
-	code, err := r.wait(signals)
+	code, err = r.wait(signals)
 	takeTerminals(terminals)
 	unfollow()
 	switch {
@@ -125,9 +143,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer, argv []string) erro
 	}
 	r.talk.Release()
 	if err != nil {
-		return hint.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
+		return 0, hint.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
 	}
-	return r.conclude(code, time.Since(began))
+	return r.conclude(code, time.Since(began)), nil
 }
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
@@ -135,7 +153,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	synthetic := egress.DefaultSynthetic()
 	own4, own6 := synthetic.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.doors)}); err != nil {
+	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -147,8 +165,8 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err := confine.Guard(); err != nil {
 		return err
 	}
-	r.serving.Go(func() { r.waysOut(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.config(), daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
+	r.serving.Go(func() { r.hostSockets(); r.signals() })
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
 	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
 	}
@@ -201,7 +219,7 @@ func (r *runner) furnish(mayInspect bool) (err error) {
 // keepIndex opens the index of runs, and makes the key that it vouches for, beside the
 // jail's work.
 func (r *runner) keepIndex() {
-	r.index.hold()
+	r.index.Hold()
 	r.serving.Go(func() { r.Log.Origin() })
 }
 
@@ -227,21 +245,19 @@ func (r *runner) prepared() ([]sandbox.Attempt, error) {
 	return tried, nil
 }
 
-func (r *runner) config() string { return r.options.config }
-
 // change makes a policy file that of one program: it has one sandbox, no
 // listener, and a log of its own.
 func (r *runner) change(c *config.Config) error {
-	name, err := sandboxName(c, r.options.name)
+	name, err := sandboxName(c, r.options.Name)
 	if err != nil {
 		return err
 	}
 	r.name = name
-	runs, err := c.RunsDir()
+	folder, err := c.RunsDir()
 	if err != nil {
 		return err
 	}
-	if err := r.hideFiles(c, runs); err != nil {
+	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
 	beside := r.findDaemon(c)
@@ -255,7 +271,7 @@ func (r *runner) change(c *config.Config) error {
 		c.File.Sandboxes = []policy.SandboxRules{{Name: name}}
 	}
 	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
-	c.Learn = r.learn
+	c.Learn = r.options.Learn
 	own := c.OperatorAt()
 	c.Operator = func() []netip.AddrPort { return append(config.OperatorsNow(), own...) }
 	if err := allowHostPorts(c.File, name, r.given); err != nil {
@@ -267,8 +283,8 @@ func (r *runner) change(c *config.Config) error {
 	}
 	c.Who = []sandbox.Entry{{Name: name, Listener: jailListener}}
 	if r.folder == "" {
-		r.index.run = newRunID(time.Now())
-		r.folder = filepath.Join(runs, r.index.run)
+		r.index.Run = runs.NewID(time.Now())
+		r.folder = filepath.Join(folder, r.index.Run)
 	}
 	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
 	return r.anchorIndex(c)
@@ -311,7 +327,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.waysOut(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)
@@ -347,7 +363,7 @@ func (r *runner) exec() error {
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}
-	if r.learn {
+	if r.options.Learn {
 		fmt.Fprintln(r.talk, "egressd: warning: learning: what no rule speaks of is let pass")
 	}
 	if err := r.jail.Exec(); err != nil {

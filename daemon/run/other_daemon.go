@@ -1,4 +1,4 @@
-package runcmd
+package run
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/hostpaths"
@@ -38,7 +37,7 @@ type otherDaemon struct {
 // findDaemon looks whether a daemon of this user takes networks in at a socket that the
 // configuration names for everybody.
 func (r *runner) findDaemon(c *config.Config) bool {
-	if r.alone || r.Daemon != nil || r.beside != nil {
+	if r.options.Alone || r.Daemon != nil || r.beside != nil {
 		return false
 	}
 	for _, name := range c.File.Listen.Enter {
@@ -151,35 +150,32 @@ func (b *otherDaemon) close() {
 }
 
 // endBeside is stop and conclude for a program whose network another egressd had.
-func (r *runner) endBeside(code int, took time.Duration) error {
+func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 	r.ports.stop()
 	c, err := r.beside.leave()
 	r.beside.stop = nil
 	r.talk.Release()
 	if err != nil {
 		next := "egressd log sandbox:" + r.name
-		if code == 0 && r.failOnDeny {
-			return hint.Failed(err, next)
+		if code == 0 && r.options.FailOnDeny {
+			return 0, hint.Failed(err, next)
 		}
-		cli.Explain(r.talk, err, next)
+		hint.Write(r.talk, err, next)
 	} else {
 		fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
 		if len(c.Denied) > 0 {
 			fmt.Fprintf(r.talk, "egressd: hint: egressd log sandbox:%s\n", r.name)
 		}
 	}
-	return r.exitStatus(code, c)
+	return r.exitCode(code, c), nil
 }
 
-// exitStatus is the error that stands for what a program came to.
-func (r *runner) exitStatus(code int, c egress.Counts) error {
-	if code == 0 && r.failOnDeny && len(c.Denied) > 0 {
+// exitCode returns the exit code of the run, for the exit code of its program.
+func (r *runner) exitCode(code int, c egress.Counts) int {
+	if code == 0 && r.options.FailOnDeny && len(c.Denied) > 0 {
 		code = exits.Denied
 	}
-	if code != 0 {
-		return cli.Status(code)
-	}
-	return nil
+	return code
 }
 
 // hideDoors hides the sockets at which networks are handed in: a program that reached one

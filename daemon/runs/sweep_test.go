@@ -1,4 +1,4 @@
-package runcmd
+package runs
 
 import (
 	"fmt"
@@ -12,13 +12,12 @@ import (
 	"github.com/egressd/egressd/config"
 )
 
-// room is for few.
-var room = runRoom{newest: 3, age: 24 * time.Hour, most: 20, swept: 50}
+var few = retention{newest: 3, age: 24 * time.Hour, most: 20, swept: 50}
 
 // makeRun makes the folder of a run that began at a time.
 func makeRun(t *testing.T, runs string, began time.Time, files ...string) string {
 	t.Helper()
-	dir := filepath.Join(runs, newRunID(began))
+	dir := filepath.Join(runs, NewID(began))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +31,7 @@ func makeRun(t *testing.T, runs string, began time.Time, files ...string) string
 
 func TestLogsOfOldRunsAreRemoved(t *testing.T) {
 	runs, now := t.TempDir(), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	old := now.Add(-room.age - time.Hour)
+	old := now.Add(-few.age - time.Hour)
 	foreign := filepath.Join(runs, "20200101-000000.000-mine")
 	if err := os.MkdirAll(foreign, 0o700); err != nil {
 		t.Fatal(err)
@@ -56,18 +55,18 @@ func TestLogsOfOldRunsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := makeRun(t, t.TempDir(), old)
-	if err := os.Symlink(elsewhere, filepath.Join(runs, newRunID(old))); err != nil {
+	if err := os.Symlink(elsewhere, filepath.Join(runs, NewID(old))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(runs, newRunID(old)), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(runs, NewID(old)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	gone := []string{makeRun(t, runs, old), makeRun(t, runs, old, "00000001.torn")}
-	stays := []string{foreign, elsewhere, inUse, odd, linked, makeRun(t, runs, now.Add(-room.age+time.Hour))}
-	for i := range room.newest {
+	stays := []string{foreign, elsewhere, inUse, odd, linked, makeRun(t, runs, now.Add(-few.age+time.Hour))}
+	for i := range few.newest {
 		stays = append(stays, makeRun(t, runs, now.Add(-time.Duration(i)*time.Minute)))
 	}
-	if err := room.sweep(runs, now); err != nil {
+	if err := few.sweep(runs, now); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range gone {
@@ -85,13 +84,13 @@ func TestLogsOfOldRunsAreRemoved(t *testing.T) {
 // TestFewRunsAreKeptWhateverTheirAge: the last ones are what somebody asks for.
 func TestFewRunsAreKeptWhateverTheirAge(t *testing.T) {
 	runs, now := t.TempDir(), time.Now()
-	for i := range room.newest {
-		makeRun(t, runs, now.Add(-10*room.age-time.Duration(i)*time.Second))
+	for i := range few.newest {
+		makeRun(t, runs, now.Add(-10*few.age-time.Duration(i)*time.Second))
 	}
-	if err := room.sweep(runs, now); err != nil {
+	if err := few.sweep(runs, now); err != nil {
 		t.Fatal(err)
 	}
-	if entries, _ := os.ReadDir(runs); len(entries) != room.newest {
+	if entries, _ := os.ReadDir(runs); len(entries) != few.newest {
 		t.Errorf("%d are left", len(entries))
 	}
 }
@@ -99,23 +98,23 @@ func TestFewRunsAreKeptWhateverTheirAge(t *testing.T) {
 // TestManyRunsAreTooMany whatever their age.
 func TestManyRunsAreTooMany(t *testing.T) {
 	runs, now := t.TempDir(), time.Now()
-	for i := range room.most {
+	for i := range few.most {
 		if err := os.Mkdir(filepath.Join(runs, fmt.Sprintf("%s-%06x", now.UTC().Format(config.RunTime), i)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	oldest := makeRun(t, runs, now.Add(-time.Hour))
-	if err := room.sweep(runs, now); err != nil {
+	if err := few.sweep(runs, now); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(runs)
-	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(oldest) }) || len(entries) != room.most {
+	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(oldest) }) || len(entries) != few.most {
 		t.Errorf("%d are left, %v", len(entries), err)
 	}
 }
 
 func TestRunsAreKnownByTheirNames(t *testing.T) {
-	if name := newRunID(time.Now()); !isRunName(name) {
+	if name := NewID(time.Now()); !isRunName(name) {
 		t.Errorf("%s is not", name)
 	}
 	for _, name := range []string{
@@ -131,16 +130,16 @@ func TestRunsAreKnownByTheirNames(t *testing.T) {
 // TestWhatIsNoRunEndsNoSweep has more files and links with the names of old runs than are removed at a time.
 func TestWhatIsNoRunEndsNoSweep(t *testing.T) {
 	runs, now := t.TempDir(), time.Now()
-	for range room.swept + 5 {
-		if err := os.WriteFile(filepath.Join(runs, newRunID(now.Add(-3*room.age))), nil, 0o600); err != nil {
+	for range few.swept + 5 {
+		if err := os.WriteFile(filepath.Join(runs, NewID(now.Add(-3*few.age))), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	old := makeRun(t, runs, now.Add(-2*room.age))
-	for range room.newest {
+	old := makeRun(t, runs, now.Add(-2*few.age))
+	for range few.newest {
 		makeRun(t, runs, now)
 	}
-	if err := room.sweep(runs, now); err != nil {
+	if err := few.sweep(runs, now); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(old); err == nil {

@@ -1,4 +1,4 @@
-package runcmd
+package run
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/daemon"
+	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/record"
 )
 
@@ -34,11 +36,11 @@ func (r *runner) stop(why string) {
 func (r *runner) tidy(over context.Context) {
 	select {
 	case <-over.Done():
-		if !strings.HasSuffix(r.index.run, "0") {
+		if !strings.HasSuffix(r.index.Run, "0") {
 			return
 		}
-	case <-time.After(indexHeld):
-		if err := r.index.lastAwhile(r.Log); err != nil {
+	case <-time.After(runs.HeldFor):
+		if err := r.index.KeepGoing(r.Log); err != nil {
 			r.Complain(err)
 		}
 	}
@@ -47,7 +49,7 @@ func (r *runner) tidy(over context.Context) {
 
 // sweep removes the logs of old runs.
 func (r *runner) sweep() {
-	if err := ordinaryRoom.sweep(filepath.Dir(r.folder), time.Now()); err != nil {
+	if err := runs.Sweep(filepath.Dir(r.folder), time.Now()); err != nil {
 		r.Complain(fmt.Errorf("remove the logs of old runs: %w", err))
 	}
 }
@@ -63,18 +65,18 @@ func (r *runner) close() {
 	}
 	recorded := r.Log != nil
 	if recorded {
-		r.index.hold()
+		r.index.Hold()
 	}
 	go r.jail.TakeDown() // while the log is synced
 	r.Daemon.Close()
 	if recorded {
 		r.attestRun()
 	}
-	r.index.stopAnchors()
+	r.index.StopAnchors(daemon.AnchorsDrain)
 }
 
-// conclude says what the run came to and returns its exit code as an error.
-func (r *runner) conclude(code int, took time.Duration) error {
+// conclude prints the summary of the run, and returns its exit code.
+func (r *runner) conclude(code int, took time.Duration) int {
 	c := r.tally.Counts()
 	fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
 	switch {
@@ -83,5 +85,5 @@ func (r *runner) conclude(code int, took time.Duration) error {
 	case len(c.Denied) > 0:
 		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
 	}
-	return r.exitStatus(code, c)
+	return r.exitCode(code, c)
 }

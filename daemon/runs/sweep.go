@@ -1,6 +1,8 @@
-package runcmd
+package runs
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,21 +16,21 @@ import (
 	"github.com/egressd/egressd/config"
 )
 
-// A runRoom is what is kept of the logs of runs.
-type runRoom struct {
-	newest int           // of any age
-	age    time.Duration // of all others
-	most   int           // of any age, however many are made
-	swept  int           // are removed at a time, so that nobody waits
+// A retention says which logs of runs [Sweep] keeps.
+type retention struct {
+	newest int           // logs that are kept at any age
+	age    time.Duration // of the other logs
+	most   int           // logs that are kept at all
+	swept  int           // logs that one call removes at most, so that the user does not wait
 }
 
-var ordinaryRoom = runRoom{newest: 100, age: 30 * 24 * time.Hour, most: 10_000, swept: 200}
+var usual = retention{newest: 100, age: 30 * 24 * time.Hour, most: 10_000, swept: 200}
 
-// runFileName is compiled when it is needed first: every start of the command would wait for it.
+// runFileName matches the files of a log. It is compiled on first use, because each start would wait for it.
 var runFileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{8}\.(log|torn|ckpt|tree)$`) })
 
-// isRunName reports whether a folder is called as a run is. There may be thousands of
-// them, for which a regular expression takes as long as a start.
+// isRunName reports whether a folder has the name of a run. It uses no regular expression, because there may be
+// thousands of folders.
 func isRunName(name string) bool {
 	const like = "00000000-000000.000-xxxxxx"
 	if len(name) != len(like) {
@@ -55,24 +57,26 @@ func isRunName(name string) bool {
 	return true
 }
 
-// lockName is the file by which a log is held while somebody writes it.
+// lockName is the file that the writer of a log locks.
 const lockName = "lock"
 
-// sweep removes the logs of old runs. It leaves alone what is in use, what is not
-// named as a run is, and folders that have anything in them but a log.
-func (room runRoom) sweep(runs string, now time.Time) error {
+// Sweep removes the logs of old runs from the folder runs. It keeps logs that are in use, and folders that are not
+// named like a run or hold other files.
+func Sweep(runs string, now time.Time) error { return usual.sweep(runs, now) }
+
+func (keep retention) sweep(runs string, now time.Time) error {
 	names, err := namesIn(runs)
 	if err != nil {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !isRunName(name) })
 	slices.Sort(names) // the oldest first
-	young := now.Add(-room.age).UTC().Format(config.RunTime)
+	young := now.Add(-keep.age).UTC().Format(config.RunTime)
 	var problems []error
 	swept := 0
 	for i, name := range names {
 		left := len(names) - i
-		if left <= room.newest || swept == room.swept || left <= room.most && name >= young {
+		if left <= keep.newest || swept == keep.swept || left <= keep.most && name >= young {
 			break
 		}
 		if _, err := time.Parse(config.RunTime, name[:len(config.RunTime)]); err != nil {
@@ -97,18 +101,18 @@ func namesIn(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// removeRun removes the folder of a run that has ended.
+// removeRun removes the log of a run that has ended.
 func removeRun(dir string) error {
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is just being made, or is none of ours
+		return nil // the run is just starting, or the folder is not one of ours
 	}
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return nil // somebody writes it, or reads it
+		return nil // the log is being written or read
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -131,4 +135,11 @@ func removeRun(dir string) error {
 		return err
 	}
 	return os.Remove(dir)
+}
+
+// NewID returns a name for a run that begins at now. Names sort by time.
+func NewID(now time.Time) string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return now.UTC().Format(config.RunTime) + "-" + hex.EncodeToString(b[:])
 }

@@ -1,4 +1,4 @@
-package runcmd
+package run
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 var hostServices = []string{sshAgent, "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
 
 // fileSystem is the one that --fs asks for, or nil.
-func (o *options) fileSystem() (*sandbox.Apart, error) {
-	if !o.apart {
+func (o *Options) fileSystem() (*sandbox.Apart, error) {
+	if !o.Apart {
 		return nil, nil
 	}
 	work, err := os.Getwd()
@@ -43,8 +43,8 @@ func (o *options) fileSystem() (*sandbox.Apart, error) {
 // what egressd keeps in folders that it can write, and with --fs that is the
 // working directory alone. The last element of a path need not exist.
 func (r *runner) mayNest(kept []string) bool {
-	if r.nested || r.apart == nil {
-		return r.nested
+	if r.options.Nested || r.apart == nil {
+		return r.options.Nested
 	}
 	return !slices.ContainsFunc(kept, func(path string) bool { return hostpaths.Within(hostpaths.Real(path), r.apart.Work) })
 }

@@ -1,4 +1,4 @@
-package runcmd
+package run
 
 import (
 	"fmt"
@@ -64,7 +64,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 // hideNamed hides what --hide names, which has to be there: what is made later could be
 // seen.
 func (r *runner) hideNamed() error {
-	for _, name := range r.options.hide {
+	for _, name := range r.options.Hide {
 		path, err := filepath.Abs(name)
 		if err == nil {
 			_, err = os.Stat(path)

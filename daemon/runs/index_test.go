@@ -1,4 +1,4 @@
-package runcmd
+package runs
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 // An indexedRun is the index of runs, held for one that has just begun.
 type indexedRun struct {
-	*runIndex
+	*Index
 	log     *audit.Log // of the run
 	segment string     // of the index
 	refused error      // to hold it
@@ -20,19 +20,19 @@ type indexedRun struct {
 func newIndexedRun(t *testing.T, before func(segment string)) *indexedRun {
 	t.Helper()
 	dir := t.TempDir()
-	x := &runIndex{dir: filepath.Join(dir, "index"), keys: filepath.Join(dir, "keys"), run: "earlier"}
-	l, err := audit.Create(filepath.Join(dir, "log"), audit.Options{Keys: x.keys})
+	x := &Index{Dir: filepath.Join(dir, "index"), Keys: filepath.Join(dir, "keys"), Run: "earlier"}
+	l, err := audit.Create(filepath.Join(dir, "log"), audit.Options{Keys: x.Keys})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	if err := x.vouch("a.test", "key"); err != nil { // so that there is an index
+	if err := x.Vouch("a.test", "key"); err != nil { // so that there is an index
 		t.Fatal(err)
 	}
-	x = &runIndex{dir: x.dir, keys: x.keys, run: "this"}
-	r := &indexedRun{runIndex: x, log: l, segment: filepath.Join(x.dir, "00000001.log")}
+	x = &Index{Dir: x.Dir, Keys: x.Keys, Run: "this"}
+	r := &indexedRun{Index: x, log: l, segment: filepath.Join(x.Dir, "00000001.log")}
 	before(r.segment)
-	x.hold()
+	x.Hold()
 	x.turn.Lock() // until it is opened, or is not
 	defer x.turn.Unlock()
 	r.refused = x.failed
@@ -51,7 +51,7 @@ func (r *indexedRun) vouched(t *testing.T) int {
 
 func TestTheIndexVouchesForARunThatLasts(t *testing.T) {
 	r := newIndexedRun(t, func(string) {})
-	if err := r.lastAwhile(r.log); err != nil || r.vouched(t) != 1 {
+	if err := r.KeepGoing(r.log); err != nil || r.vouched(t) != 1 {
 		t.Errorf("%d records, %v", r.vouched(t), err)
 	}
 	if r.held.Load() {
@@ -78,7 +78,7 @@ func TestTheIndexIsAskedAgain(t *testing.T) {
 	if err := os.WriteFile(r.segment, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.lastAwhile(r.log); err != nil || r.vouched(t) != 1 {
+	if err := r.KeepGoing(r.log); err != nil || r.vouched(t) != 1 {
 		t.Errorf("%d records, %v", r.vouched(t), err)
 	}
 	if err := r.end("a checkpoint"); err != nil {
@@ -96,7 +96,7 @@ func TestAnIndexThatIsLostVouchesForNothing(t *testing.T) {
 	if err := os.Remove(r.segment); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.lastAwhile(r.log); err == nil && r.vouched(t) == 0 {
+	if err := r.KeepGoing(r.log); err == nil && r.vouched(t) == 0 {
 		t.Error("it is taken for done")
 	}
 }
