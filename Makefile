@@ -12,7 +12,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The linker fills a file page by page, and so it lies in memory until it is read from the disk again. A copy lies there in
-# larger pieces, which are mapped with less work: run starts 2 ms sooner (decision 47).
+# larger pieces, which are mapped with less work: run starts 2 ms sooner.
 build: ## build build/egressd, one static binary
 	CGO_ENABLED=0 go build -trimpath -o $(BIN).linked ./cmd/egressd
 	@cmp -s $(BIN).linked $(BIN) || { cp $(BIN).linked $(BIN).$$$$ && mv -f $(BIN).$$$$ $(BIN); }

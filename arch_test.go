@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path"
@@ -47,9 +46,6 @@ var floors = map[string]int{
 // stairs are imports within one floor, each for a reason.
 var stairs = map[string]string{
 	"daemon/confine proxy":             "how many connections fit into the descriptors of a process",
-	"internal/ahead internal/threads":  "the first process is started with the threads' help",
-	"internal/stage internal/ahead":    "the inside of a jail says that it is there",
-	"internal/stage internal/threads":  "the same",
 	"internal/hint internal/printable": "what hint writes, a sandbox may have chosen",
 }
 
@@ -86,16 +82,7 @@ var guests = map[string]string{
 	"internal/lab/witness golang.org/x/mod/sumdb/note": "a witness for tests, which shares no code with package audit",
 	"internal/lab/witness golang.org/x/mod/sumdb/tlog": "the same",
 	"internal/confined golang.org/x/sys/unix":          "numbers of system calls and capabilities",
-	"internal/stage golang.org/x/sys/unix":             "the inside of a jail, which is initialised without the rest of package sandbox",
-}
-
-// light says of packages that are to be initialised early what they may import, and
-// nothing else. TestTheInsideOfAJailWaitsForNothing of cmd/egressd has what that is for.
-var light = map[string][]string{
-	"internal/ahead":   {"os", "runtime", "strconv", "syscall", module + "internal/threads"},
-	"internal/threads": {"runtime", "strconv", "sync/atomic", "syscall", "unsafe"},
-	"internal/stage": {"bufio", "bytes", "cmp", "encoding/binary", "encoding/json", "errors", "fmt", "io", "maps", "os", "path", "runtime", "slices", "strconv", "strings", "syscall", "unsafe",
-		"golang.org/x/sys/unix", module + "internal/ahead", module + "internal/threads"},
+	"internal/jailinit golang.org/x/sys/unix":          "the part of a jail that runs inside of it",
 }
 
 // dialers are the names by which the standard library opens connections or
@@ -242,13 +229,9 @@ func TestEachRowIsAboutAPackageThatIsThere(t *testing.T) {
 			t.Errorf("floors: there is no package in %s", room)
 		}
 	}
-	for name, rows := range map[string][]string{
-		"light": slices.Collect(maps.Keys(light)), "mayDial": slices.Collect(maps.Keys(mayDial)),
-	} {
-		for _, pkg := range rows {
-			if !is(pkg) {
-				t.Errorf("%s: there is no package %s", name, pkg)
-			}
+	for pkg := range mayDial {
+		if !is(pkg) {
+			t.Errorf("mayDial: there is no package %s", pkg)
 		}
 	}
 }
@@ -286,17 +269,6 @@ func TestTheArchitectureHasEachPackageOnce(t *testing.T) {
 	for name := range listed {
 		if name != "package" && !strings.HasPrefix(name, "---") && !seen[name] {
 			t.Errorf("ARCHITECTURE.md lists %s, which is not there", name)
-		}
-	}
-}
-
-func TestWhatIsInitialisedFirstImportsNextToNothing(t *testing.T) {
-	for _, s := range sources(t) {
-		allowed, isLight := light[s.pkg]
-		for _, p := range s.imports() {
-			if isLight && !slices.Contains(allowed, p) {
-				t.Errorf("%s imports %s, which is initialised before it", s.path, p)
-			}
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
-	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -286,7 +285,7 @@ func commandOutput(ctx context.Context, command []string) ([]byte, error) {
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	err := threads.Awake(cmd.Start)
+	err := cmd.Start()
 	if err == nil {
 		err = cmd.Wait()
 	}

@@ -12,7 +12,6 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/daemon/confine"
-	"github.com/egressd/egressd/internal/threads"
 )
 
 // sinksDrain is how long sinks may go on after the last record. What they do not
@@ -35,7 +34,6 @@ func Serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 	if err := confine.Process(talk); err != nil {
 		return err
 	}
-	threads.Doze() // which spares up to a fifth of the CPU of what waits for the disk
 	if err := confine.Daemon(talk); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // An Arrival is an offer that is in order, and who made it.
@@ -35,7 +35,7 @@ type Arrival struct {
 func readOffer(c *net.UnixConn) (text []byte, fds []int, err error) {
 	b, rights := make([]byte, offerBytes+1), make([]byte, unix.CmsgSpace(rightsMost*4))
 	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
-	fds = stage.Descriptors(rights[:oob])
+	fds = jailinit.Descriptors(rights[:oob])
 	switch {
 	case err != nil:
 		return nil, fds, err

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // ownDialers are n of each family, for the network that the test is in.
@@ -20,7 +20,7 @@ func ownDialers(t *testing.T, n int) *Dialers {
 	d := new(Dialers)
 	for range n {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			fd, err := (&stage.Socket{Kind: stage.Dial4, Family: family, Sort: unix.SOCK_STREAM, Inside: true}).Open()
+			fd, err := (&jailinit.Socket{Kind: jailinit.Dial4, Family: family, Sort: unix.SOCK_STREAM, Inside: true}).Open()
 			if err != nil {
 				t.Fatal(err)
 			}

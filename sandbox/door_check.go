@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // networkOf returns the number that the kernel gives the network of a socket
@@ -41,7 +41,7 @@ func ownNetwork() (uint64, error) {
 // checkSockets refuses descriptors that are not what plans say, all of one network
 // that is none of others, and returns its number. Nothing of a descriptor but
 // options of sockets is looked at: whatever else it is may keep who asks waiting.
-func checkSockets(fds []int, plans []stage.Socket, own uint64) (network uint64, err error) {
+func checkSockets(fds []int, plans []jailinit.Socket, own uint64) (network uint64, err error) {
 	if len(fds) != len(plans) {
 		return 0, fmt.Errorf("%d descriptors, where %d belong to the message", len(fds), len(plans))
 	}
@@ -61,7 +61,7 @@ func checkSockets(fds []int, plans []stage.Socket, own uint64) (network uint64, 
 }
 
 // checkSocket compares a socket with the plan, and returns the number of its network.
-func checkSocket(p *stage.Socket, fd int) (network uint64, err error) {
+func checkSocket(p *jailinit.Socket, fd int) (network uint64, err error) {
 	listens := 0
 	if p.Sort == unix.SOCK_STREAM {
 		listens = 1
@@ -88,7 +88,7 @@ func checkSocket(p *stage.Socket, fd int) (network uint64, err error) {
 }
 
 // checkPlace refuses a socket that is bound elsewhere, or is connected.
-func checkPlace(p *stage.Socket, fd int) error {
+func checkPlace(p *jailinit.Socket, fd int) error {
 	bound, err := unix.Getsockname(fd)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func checkPlace(p *stage.Socket, fd int) error {
 	return nil
 }
 
-func protocolNumber(p *stage.Socket) int {
+func protocolNumber(p *jailinit.Socket) int {
 	switch {
 	case p.Sort == unix.SOCK_STREAM:
 		return unix.IPPROTO_TCP

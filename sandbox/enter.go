@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // A network that has a way out besides egressd is none that it can hold a program
@@ -122,7 +122,7 @@ func (l *link) leadsNowhere() bool {
 
 // mayAdminister reports whether this thread has CAP_NET_ADMIN over its network.
 func mayAdminister() bool {
-	return stage.LoopbackUp() == nil
+	return jailinit.LoopbackUp() == nil
 }
 
 // readyProxy opens what programs find by variables. The loopback has to be up, as
@@ -152,13 +152,13 @@ func readyCapture(own Addresses) (*Readied, error) {
 	if taken() {
 		return nil, ErrHandedIn
 	}
-	plan := stage.Plan{IPv4: own.IPv4.AsSlice(), IPv6: own.IPv6.AsSlice(), Again: true}
-	ipv6, err := stage.MakeNetwork(plan)
+	plan := jailinit.Plan{IPv4: own.IPv4.AsSlice(), IPv6: own.IPv6.AsSlice(), Again: true}
+	ipv6, err := jailinit.MakeNetwork(plan)
 	if err != nil {
 		return nil, err
 	}
 	redirected := false
-	if err := stage.Capture(plan, ipv6, &redirected); err != nil {
+	if err := jailinit.Capture(plan, ipv6, &redirected); err != nil {
 		return nil, &SetupError{Step: "packet filter", Err: err}
 	}
 	o := Offer{Kind: OfferEnter, Mode: Transparent, IPv6: ipv6}
@@ -177,7 +177,7 @@ func readyCapture(own Addresses) (*Readied, error) {
 
 // taken reports whether somebody waits for what is captured.
 func taken() bool {
-	p := stage.Socket{Kind: stage.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: CapturePort, Inside: true}
+	p := jailinit.Socket{Kind: jailinit.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: CapturePort, Inside: true}
 	fd, err := p.Open()
 	if err == nil {
 		unix.Close(fd)
@@ -185,7 +185,7 @@ func taken() bool {
 	return errors.Is(err, unix.EADDRINUSE)
 }
 
-func openSockets(plans []stage.Socket) (fds []int, err error) {
+func openSockets(plans []jailinit.Socket) (fds []int, err error) {
 	for _, p := range plans {
 		fd, err := p.Open()
 		if err != nil {
@@ -219,11 +219,11 @@ func (r *Readied) Close() {
 // becomes the program. It returns only where it could not: with an [*ExecError] where
 // that is the program's fault. left says what could not be given up.
 func Become(argv, env []string, left func(string)) error {
-	path, err := stage.Find(Program{Argv: argv, Env: env})
+	path, err := jailinit.Find(Program{Argv: argv, Env: env})
 	if err != nil {
 		return err
 	}
-	if err := stage.CloseDoors(); err != nil {
+	if err := jailinit.CloseDoors(); err != nil {
 		return &SetupError{Step: "close what leads out", Err: err}
 	}
 	if err := giveUpCapabilities(); err != nil {
@@ -232,7 +232,7 @@ func Become(argv, env []string, left func(string)) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &SetupError{Step: "no new privileges", Err: err}
 	}
-	if err := stage.FilterCalls(true); err != nil { // whatever made the sandbox keeps its files
+	if err := jailinit.FilterCalls(true); err != nil { // whatever made the sandbox keeps its files
 		left("the filter of system calls: " + err.Error())
 	}
 	err = unix.Exec(path, argv, env)
@@ -276,7 +276,7 @@ func giveUpCapabilities() error {
 // Resolvers are the name servers of this mount namespace that are not its own
 // loopback.
 func Resolvers() (elsewhere []string) {
-	text, err := os.ReadFile(stage.ResolvConf)
+	text, err := os.ReadFile(jailinit.ResolvConf)
 	if err != nil {
 		return nil
 	}

@@ -14,8 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/ahead"
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // A Jail is a program in a network of its own, in which every address leads to
@@ -37,15 +36,19 @@ import (
 //
 // The methods are for one goroutine, but for Signal.
 type Jail struct {
-	pid     int
 	control *os.File
 	rest    *os.File // a pipe at whose end all that is left in its PID namespace is killed
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
 	stood   *standing
-	begun   bool // the program was sent
+	begun   bool   // the program was sent
+	release func() // lets the thread end that started the jail
+
+	planned   chan struct{} // closed when pid and unplanned are set
+	unplanned error         // a *SetupError: jail init has no plan
 
 	life   sync.Mutex // guards what follows
+	pid    int        // of jail init, which becomes the program; 0 until it is known
 	reaped bool       // so that its number may be another process's
 }
 
@@ -96,49 +99,44 @@ type Sockets struct {
 
 // What is said to the inside of a jail, and what it says.
 type (
-	Program    = stage.Program
-	Apart      = stage.Apart
-	Private    = stage.Private
-	Attempt    = stage.Attempt
-	SetupError = stage.SetupError
-	ExecError  = stage.ExecError
+	Program    = jailinit.Program
+	Apart      = jailinit.Apart
+	Private    = jailinit.Private
+	Attempt    = jailinit.Attempt
+	SetupError = jailinit.SetupError
+	ExecError  = jailinit.ExecError
 )
 
 // IsAttempted reports whether a jail sends to an address by itself: where
 // Program.Packets is set.
 func IsAttempted(to netip.AddrPort) bool {
 	a := to.Addr().Unmap()
-	return to.Port() == stage.AttemptedPort && (a == netip.AddrFrom4(stage.Attempted4) || a == netip.AddrFrom16(stage.Attempted6))
+	return to.Port() == jailinit.AttemptedPort && (a == netip.AddrFrom4(jailinit.Attempted4) || a == netip.AddrFrom16(jailinit.Attempted6))
 }
 
-// NewJail begins to make a jail. That goes on beside the caller's own work until
-// Sockets is called; in a program that was started as "run" it has begun already.
+// NewJail begins to make a jail, which goes on beside the caller's own work until Sockets is
+// called. The processes have this one's limits and can be looked at by its user, so NewJail comes
+// before this process gives up either.
 func NewJail(o JailOptions) (*Jail, error) {
-	p, err := ahead.Start()
-	if err != nil {
-		return nil, &SetupError{Step: "user namespace", Err: err}
-	}
-	j := &Jail{pid: p.PID, control: os.NewFile(uintptr(p.Control), "jail"), rest: os.NewFile(uintptr(p.Life), "life")}
-	if err := j.send(&stage.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices}); err != nil {
-		j.Close()
-		return nil, &SetupError{Step: "control socket", Err: err}
-	}
-	return j, nil
+	return startDivider(&jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices})
 }
 
-func (j *Jail) send(message stage.Message) error {
-	return stage.Send(int(j.control.Fd()), stage.Pack(message))
+func (j *Jail) send(message jailinit.Message) error {
+	return jailinit.Send(int(j.control.Fd()), jailinit.Pack(message))
 }
 
 // stands waits until the jail stands.
-func (j *Jail) stands() (report stage.Report, fds []int, err error) {
-	text, fds, err := stage.Receive(int(j.control.Fd()))
+func (j *Jail) stands() (report jailinit.Report, fds []int, err error) {
+	if <-j.planned; j.unplanned != nil {
+		return report, nil, j.unplanned
+	}
+	text, fds, err := jailinit.Receive(int(j.control.Fd()))
 	switch {
 	case err != nil:
 		err = &SetupError{Step: "control socket", Err: err}
 	case len(text) == 0:
 		err = &SetupError{Step: "namespaces", Err: errors.New("the process that makes them ended")}
-	case stage.Unpack(text, &report) != nil:
+	case jailinit.Unpack(text, &report) != nil:
 		err = &SetupError{Step: "control socket", Err: errors.New("a report that cannot be read")}
 	case report.Err != "":
 		err = &SetupError{Step: report.Step, Err: errors.New(report.Err)}
@@ -150,7 +148,7 @@ func (j *Jail) stands() (report stage.Report, fds []int, err error) {
 
 // taken returns the descriptors of a report: those that came with it, or that the inside has
 // held for this process to take.
-func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
+func (j *Jail) taken(report jailinit.Report, fds []int) ([]int, error) {
 	if len(report.Held) > 0 {
 		there, err := unix.PidfdOpen(j.pid, 0)
 		if err != nil {
@@ -160,14 +158,14 @@ func (j *Jail) taken(report stage.Report, fds []int) ([]int, error) {
 		for _, fd := range report.Held {
 			got, err := unix.PidfdGetfd(there, int(fd), 0)
 			if err != nil {
-				stage.CloseAll(fds)
+				jailinit.CloseAll(fds)
 				return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
 			}
 			fds = append(fds, got)
 		}
 	}
 	if len(report.Sockets) != len(fds) {
-		stage.CloseAll(fds)
+		jailinit.CloseAll(fds)
 		return nil, &SetupError{Step: "control socket", Err: errors.New("a report without its sockets")}
 	}
 	return fds, nil
@@ -211,7 +209,7 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 // Exec starts what was prepared. Its errors are those of Prepare.
 func (j *Jail) Exec() error {
 	j.mounts, _ = os.Open("/proc/" + strconv.Itoa(j.pid) + "/ns/mnt")
-	goOn := stage.Word(true)
+	goOn := jailinit.Word(true)
 	if err := j.send(&goOn); err != nil {
 		return &SetupError{Step: "start the program", Err: err}
 	}
@@ -221,16 +219,16 @@ func (j *Jail) Exec() error {
 
 // answer waits for what the inside says of a step: nil where it has closed the
 // socket.
-func (j *Jail) answer(step string) (*stage.Failure, error) {
-	text, _, err := stage.Receive(int(j.control.Fd()))
+func (j *Jail) answer(step string) (*jailinit.Failure, error) {
+	text, _, err := jailinit.Receive(int(j.control.Fd()))
 	switch {
 	case err != nil:
 		return nil, &SetupError{Step: step, Err: err}
 	case len(text) == 0:
 		return nil, nil
 	}
-	var f stage.Failure
-	if err := stage.Unpack(text, &f); err != nil {
+	var f jailinit.Failure
+	if err := jailinit.Unpack(text, &f); err != nil {
 		return nil, &SetupError{Step: step, Err: err}
 	}
 	switch {
@@ -246,7 +244,7 @@ func (j *Jail) answer(step string) (*stage.Failure, error) {
 func (j *Jail) Signal(s syscall.Signal) {
 	j.life.Lock()
 	defer j.life.Unlock()
-	if !j.reaped {
+	if !j.reaped && j.pid != 0 {
 		_ = syscall.Kill(j.pid, s)
 	}
 }
@@ -351,6 +349,7 @@ func (j *Jail) watchStops(stopped func()) (done func()) {
 // mounts. Wait does not do so: the kernel takes longer for it than for the end itself.
 func (j *Jail) TakeDown() {
 	j.rest.Close()
+	j.release()
 	if j.mounts != nil {
 		j.mounts.Close()
 	}
@@ -369,13 +368,16 @@ func (j *Jail) Stopped() bool {
 
 // Close ends the jail's program, if it runs, and waits for its end.
 func (j *Jail) Close() {
+	<-j.planned
 	j.control.Close()
 	if j.stood != nil {
-		stage.CloseAll(j.stood.fds)
+		jailinit.CloseAll(j.stood.fds)
 		j.stood.sockets.Close()
 		j.stood = nil
 	}
-	j.Signal(syscall.SIGKILL)
-	_, _ = j.Wait(nil)
+	if j.pid != 0 {
+		j.Signal(syscall.SIGKILL)
+		_, _ = j.Wait(nil)
+	}
 	j.TakeDown()
 }

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // A Captured jail is one whose sockets are yet to be handed in.
@@ -22,13 +22,13 @@ func (j *Jail) Captured() (*Captured, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := Offer{Kind: OfferRun, Mode: Transparent, IPv6: slices.Contains(report.Sockets, stage.TCP6)}
+	o := Offer{Kind: OfferRun, Mode: Transparent, IPv6: slices.Contains(report.Sockets, jailinit.TCP6)}
 	if report.Redirected {
 		o.Mode = Redirected
 	}
 	n := len(o.plans()) // they come first
 	c := &Captured{Readied: Readied{o, slices.Clone(fds[:n])}}
-	if c.Rest, err = j.socketsOf(&standing{stage.Report{Sockets: report.Sockets[n:]}, fds[n:], Sockets{Redirected: report.Redirected}}); err != nil {
+	if c.Rest, err = j.socketsOf(&standing{jailinit.Report{Sockets: report.Sockets[n:]}, fds[n:], Sockets{Redirected: report.Redirected}}); err != nil {
 		c.Close()
 		return nil, err
 	}

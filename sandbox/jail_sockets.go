@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // CapturePort is where captured connections and datagrams are taken in, on the
 // jail's loopback. No program in it can have a port below 1024.
-const CapturePort = stage.CapturePort
+const CapturePort = jailinit.CapturePort
 
 // Stand waits until the jail stands. The error is a [*SetupError].
 func (j *Jail) Stand() error {
@@ -23,12 +23,12 @@ func (j *Jail) Stand() error {
 		return err
 	}
 	st := &standing{report, fds, Sockets{Redirected: report.Redirected}}
-	if i := slices.Index(report.Sockets, stage.Diag); i >= 0 { // for which the inside has to be there
-		err = st.sockets.add(stage.Diag, fds[i], j.pid)
+	if i := slices.Index(report.Sockets, jailinit.Diag); i >= 0 { // for which the inside has to be there
+		err = st.sockets.add(jailinit.Diag, fds[i], j.pid)
 		st.fds[i] = -1
 	}
 	if err != nil {
-		stage.CloseAll(st.fds)
+		jailinit.CloseAll(st.fds)
 		return &SetupError{Step: "sockets", Err: err}
 	}
 	j.stood = st
@@ -37,7 +37,7 @@ func (j *Jail) Stand() error {
 
 // A standing jail has handed out descriptors.
 type standing struct {
-	report  stage.Report
+	report  jailinit.Report
 	fds     []int // those that sockets have are -1
 	sockets Sockets
 }
@@ -68,41 +68,41 @@ func (j *Jail) socketsOf(st *standing) (*Sockets, error) {
 }
 
 // add takes a socket that came out of the jail of a process.
-func (s *Sockets) add(kind stage.SocketKind, fd, pid int) (err error) {
+func (s *Sockets) add(kind jailinit.SocketKind, fd, pid int) (err error) {
 	switch kind {
-	case stage.Diag:
+	case jailinit.Diag:
 		s.Programs, err = newPrograms(fd, pid)
 		if err != nil {
 			unix.Close(fd)
 		}
 		return err
-	case stage.Dial4:
+	case jailinit.Dial4:
 		s.addDialer(unix.AF_INET, fd)
 		return nil
-	case stage.Dial6:
+	case jailinit.Dial6:
 		s.addDialer(unix.AF_INET6, fd)
 		return nil
 	}
 	f := os.NewFile(uintptr(fd), string(kind))
 	switch kind {
-	case stage.Raw4, stage.Raw6:
+	case jailinit.Raw4, jailinit.Raw6:
 		s.UDP[len(s.UDP)-1].answers = f
 		return nil
 	}
 	defer f.Close()
-	if port, ok := strings.CutPrefix(string(kind), string(stage.HostPort)+":"); ok {
+	if port, ok := strings.CutPrefix(string(kind), string(jailinit.HostPort)+":"); ok {
 		return s.addHostPort(port, f)
 	}
 	switch kind {
-	case stage.Proxy:
+	case jailinit.Proxy:
 		s.Proxy, err = net.FileListener(f)
 		return err
-	case stage.TCP4, stage.TCP6, stage.DNSStream4, stage.DNSStream6:
+	case jailinit.TCP4, jailinit.TCP6, jailinit.DNSStream4, jailinit.DNSStream6:
 		l, err := net.FileListener(f)
 		if err != nil {
 			return err
 		}
-		if kind == stage.TCP4 || kind == stage.TCP6 {
+		if kind == jailinit.TCP4 || kind == jailinit.TCP6 {
 			s.TCP = append(s.TCP, l)
 		} else {
 			s.DNSStreams = append(s.DNSStreams, l)
@@ -112,7 +112,7 @@ func (s *Sockets) add(kind stage.SocketKind, fd, pid int) (err error) {
 		if err != nil {
 			return err
 		}
-		if kind == stage.DNS4 || kind == stage.DNS6 {
+		if kind == jailinit.DNS4 || kind == jailinit.DNS6 {
 			s.DNS = append(s.DNS, c)
 			return nil
 		}

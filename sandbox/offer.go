@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // A Mode is how a network that is handed in leads to the daemon.
@@ -88,7 +88,7 @@ func (o *Offer) check() error {
 }
 
 // kinds are the sockets that come with the offer, in their order.
-func (o *Offer) kinds() (all []stage.SocketKind) {
+func (o *Offer) kinds() (all []jailinit.SocketKind) {
 	for _, p := range o.plans() {
 		all = append(all, p.Kind)
 	}
@@ -96,11 +96,11 @@ func (o *Offer) kinds() (all []stage.SocketKind) {
 }
 
 // plans say what the sockets are.
-func (o *Offer) plans() []stage.Socket {
+func (o *Offer) plans() []jailinit.Socket {
 	if o.Mode == ByProxy {
 		return proxySockets(o.Names)
 	}
-	return stage.CaptureSockets(o.IPv6, o.Mode == Transparent)
+	return jailinit.CaptureSockets(o.IPv6, o.Mode == Transparent)
 }
 
 // descriptors is how many come with the offer.
@@ -117,12 +117,12 @@ func (o *Offer) descriptors() int {
 const ProxyPort = 3128
 
 // proxySockets are for a network that cannot be captured.
-func proxySockets(names bool) []stage.Socket {
-	all := []stage.Socket{{Kind: stage.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Inside: true}}
+func proxySockets(names bool) []jailinit.Socket {
+	all := []jailinit.Socket{{Kind: jailinit.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Inside: true}}
 	if names {
 		all = append(all,
-			stage.Socket{Kind: stage.DNS4, Family: unix.AF_INET, Sort: unix.SOCK_DGRAM, Port: stage.DNSPort, Inside: true},
-			stage.Socket{Kind: stage.DNSStream4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: stage.DNSPort, Inside: true})
+			jailinit.Socket{Kind: jailinit.DNS4, Family: unix.AF_INET, Sort: unix.SOCK_DGRAM, Port: jailinit.DNSPort, Inside: true},
+			jailinit.Socket{Kind: jailinit.DNSStream4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: jailinit.DNSPort, Inside: true})
 	}
 	return all
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // A Pod is what rules for a network that egressd shares with other programs say:
@@ -33,14 +33,14 @@ func (p Pod) Enforce() error {
 	}
 	for _, message := range tables {
 		name := textOf(attribute(attributes(message, nfgenmsgSize), unix.NFTA_TABLE_NAME))
-		if name != stage.Table || message[0] != unix.NFPROTO_INET {
+		if name != jailinit.Table || message[0] != unix.NFPROTO_INET {
 			return fmt.Errorf("%w: table %s", ErrForeignRules, name)
 		}
 	}
 	if hasLegacyRules() {
 		return fmt.Errorf("%w: those of iptables-legacy", ErrForeignRules)
 	}
-	if err := stage.Shared(p).Enforce(); err != nil {
+	if err := jailinit.Shared(p).Enforce(); err != nil {
 		return fmt.Errorf("load the rules: %w", err)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/stage"
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // inherited are options that a connection has of the listener that it was accepted at, and
@@ -105,7 +105,7 @@ func empty(fd, depth int) {
 		if err != nil || n == 0 || sort == unix.SOCK_STREAM && got == 0 {
 			return
 		}
-		for _, inner := range append(stage.Descriptors(control[:n]), processesIn(control[:n])...) {
+		for _, inner := range append(jailinit.Descriptors(control[:n]), processesIn(control[:n])...) {
 			discardNested(inner, depth+1)
 		}
 	}

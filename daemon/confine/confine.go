@@ -12,7 +12,6 @@ import (
 
 	"github.com/egressd/egressd/internal/confined"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/threads"
 	"github.com/egressd/egressd/proxy"
 )
 
@@ -45,7 +44,7 @@ func Privileges(talk io.Writer) error {
 		fmt.Fprintln(talk, "egressd: warning: this build uses cgo and can still gain privileges from a program with set-user-ID; build it with CGO_ENABLED=0")
 		return nil
 	}
-	if few, ok := errors.AsType[*threads.FewSignals](err); ok {
+	if few, ok := errors.AsType[*confined.FewSignals](err); ok {
 		return hint.Failed(fmt.Errorf("confine egressd: no new privileges: %w", few), few.Hint)
 	}
 	if err != nil {
@@ -100,7 +99,7 @@ func Memory() error {
 // privileges by execve(2).
 func gainNothing() error {
 	const noNewPrivs = 38 // PR_SET_NO_NEW_PRIVS; it belongs to a thread, not to the process
-	return threads.Each(syscall.SYS_PRCTL, noNewPrivs, 1)
+	return confined.Each(syscall.SYS_PRCTL, noNewPrivs, 1)
 }
 
 // WarnRoot speaks up where a flaw in egressd would be root's.

@@ -119,6 +119,7 @@ Environment=XDG_STATE_HOME=/var/lib
 UMask=0077
 LimitNOFILE=65536
 LimitCORE=0
+TimerSlackNSec=500000
 
 CapabilityBoundingSet=
 AmbientCapabilities=

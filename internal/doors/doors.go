@@ -1,6 +1,6 @@
 // Package doors finds what of a machine leads out of a sandbox that shares its files:
 // sockets behind which somebody starts programs, connects or asks for names on behalf
-// of who asks. It opens none of them. (Devices are left to package stage.)
+// of who asks. It opens none of them. (Devices are left to package jailinit.)
 //
 //	for _, path := range doors.Of(os.Getuid(), os.Environ(), kept) {
 //		… hide it …

@@ -1,0 +1,147 @@
+package jailinit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	slash "path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// anchor keeps the folders above what is hidden or fixed, and above the symbolic links
+// that lead there, from being renamed: that would go with them, and something else
+// could be put under its path. A folder stays where it is once it is a mount of
+// itself, which costs renames and hard links across its edge (EXDEV). So does a link.
+// Paths that do not exist are passed over.
+func anchor(paths []string) error {
+	var trails []string
+	seen := plain{}
+	for _, path := range paths {
+		way, err := seen.trail(path)
+		if err != nil {
+			continue
+		}
+		for _, link := range way[:len(way)-1] {
+			if unix.Access(slash.Dir(link), unix.W_OK) != nil || slices.Contains(trails, link) {
+				continue
+			}
+			if err := keepLink(link); err != nil {
+				return fmt.Errorf("keep the link %s as it is: %w", link, err)
+			}
+		}
+		trails = append(trails, way...)
+	}
+	for _, folder := range foldersAbove(trails) {
+		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("keep %s where it is: %w", folder, err)
+		}
+	}
+	return nil
+}
+
+// keepLink makes a symbolic link a mount of itself: it is followed as before, and can be
+// neither removed nor replaced.
+func keepLink(path string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return os.NewSyscallError("open_tree", err)
+	}
+	defer unix.Close(tree)
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// linksMost is how many symbolic links the kernel follows in one path.
+const linksMost = 40
+
+// plain are paths that are there and no symbolic links, as far as was looked: most paths
+// of one call begin with the same folders.
+type plain map[string]bool
+
+// trail returns the symbolic links that path leads through, each by a path without
+// any other, and behind them what it leads to.
+func trail(path string) (way []string, err error) { return plain{}.trail(path) }
+
+func (p plain) trail(path string) (way []string, err error) {
+	if !slash.IsAbs(path) {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		path = dir + "/" + path
+	}
+	at, rest := "/", path
+	for len(way) <= linksMost {
+		rest = strings.TrimLeft(rest, "/")
+		if rest == "" {
+			return append(way, at), nil
+		}
+		name, more, _ := strings.Cut(rest, "/")
+		next := slash.Join(at, name) // at has no links, so that .. is what it says
+		if p[next] {
+			at, rest = next, more
+			continue
+		}
+		info, err := os.Lstat(next)
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			p[next] = true
+			at, rest = next, more
+			continue
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return nil, err
+		}
+		if way = append(way, next); slash.IsAbs(target) {
+			at = "/"
+		}
+		rest = target + "/" + more
+	}
+	return nil, unix.ELOOP
+}
+
+// reenter has the working directory be what its path leads to now: else renames
+// from there would cross the mounts that paths lead through, and it would lead past
+// them where it is in a folder that is hidden. One that was removed leads nowhere,
+// and stays.
+func reenter(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.Chdir(dir); err != nil {
+		return fmt.Errorf("the working directory is egressd's own: %w", err)
+	}
+	return nil
+}
+
+// workingDirectory is empty for one that was removed.
+func workingDirectory() (string, error) {
+	dir, err := os.Getwd()
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return dir, err
+}
+
+// foldersAbove are the folders above the paths that the user may rename, the outermost
+// first, so that each is a mount within the ones above it.
+//
+// The paths lead through no links.
+func foldersAbove(paths []string) []string {
+	found := map[string]bool{}
+	for _, path := range paths {
+		for folder := slash.Dir(path); folder != slash.Dir(folder) && !found[folder]; folder = slash.Dir(folder) {
+			if unix.Access(slash.Dir(folder), unix.W_OK) == nil {
+				found[folder] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+}

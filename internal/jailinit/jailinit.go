@@ -1,0 +1,287 @@
+// Package jailinit is the part of a jail that runs inside of it: the processes that package
+// sandbox starts there, and the messages between them and that package. They are this same
+// program, started with [Argument]; main calls [Run] before anything else.
+//
+// Three processes take part, see divide:
+//
+//	divider   makes the PID namespace, starts the other two, and ends
+//	reaper    is process 1 of the PID namespace, and ends with egressd
+//	jail init makes the network and the mounts, gives up its privileges, and becomes the program
+package jailinit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Argument is the first argument of each process of this package. The second says which of
+// them it is, and the others are numbers of descriptors.
+const Argument = "jail-init"
+
+// Values of the second argument.
+const (
+	Divider  = "divide" // the control socket, and the pipe at whose end the reaper ends
+	reaper   = "reap"
+	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
+)
+
+// Run returns at once unless package sandbox started this process inside of a jail. There, it
+// does not return.
+func Run() {
+	if len(os.Args) < 2 || os.Args[1] != Argument {
+		return
+	}
+	runtime.LockOSThread() // capabilities, filters and namespaces belong to a thread
+	switch args := os.Args[2:]; {
+	case len(args) == 3 && args[0] == Divider:
+		divide(controlSocket(args[1]), descriptor(args[2]))
+	case len(args) == 3 && args[0] == jailInit:
+		setUp(controlSocket(args[1]), descriptor(args[2]))
+	case len(args) == 1 && args[0] == reaper:
+		reap()
+	}
+	os.Exit(exitSetup)
+}
+
+const exitSetup = 125
+
+// descriptor returns the descriptor that an argument names, which is closed on execve from now on.
+func descriptor(argument string) int {
+	fd, err := strconv.Atoi(argument)
+	if err != nil {
+		os.Exit(exitSetup)
+	}
+	unix.CloseOnExec(fd)
+	return fd
+}
+
+// controlSocket is descriptor for the control socket. A user who types the argument has no such
+// socket and is in no jail: the process ends.
+func controlSocket(argument string) int {
+	control := descriptor(argument)
+	if kind, err := unix.GetsockoptInt(control, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+		os.Exit(exitSetup)
+	}
+	return control
+}
+
+// noReaper is in the place of the reaper's pipe where there is no PID namespace.
+const noReaper = -1
+
+// setUp makes the network, hands its sockets out, gives up every privilege, and becomes the program.
+// It does not return.
+func setUp(control, reaperReady int) {
+	s := &inside{control: control, reaperReady: reaperReady}
+	s.tell(s.run())
+	os.Exit(exitSetup)
+}
+
+type inside struct {
+	control     int
+	reaperReady int   // a pipe that ends when the reaper is ready, or noReaper
+	begun       bool  // the jail stands
+	held        []int // what the other end takes, see handOut
+	mounts      *mountTable
+}
+
+// run returns only where the program could not be started.
+func (s *inside) run() error {
+	if err := ownProc(); err != nil {
+		return &SetupError{"/proc", err}
+	}
+	var plan Plan
+	if err := s.receive(&plan); err != nil {
+		return err
+	}
+	report, fds, err := build(plan)
+	if err != nil {
+		return err
+	}
+	if err := s.handOut(report, fds); err != nil {
+		return &SetupError{"hand the sockets out", err}
+	}
+	s.begun = true
+	s.mounts = openMounts() // which is read again where others came in between
+	var program Program
+	if err := s.receive(&program); err != nil {
+		return err
+	}
+	CloseAll(s.held)
+	program.devices = append(plan.Devices, terminals()...)
+	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
+	if err := s.rearrange(plan, &program); err != nil {
+		return err
+	}
+	path, err := Find(program)
+	if err != nil {
+		return err
+	}
+	if err := confine(s.control, kept, program); err != nil {
+		return err
+	}
+	if err := s.report(attempts(program)); err != nil {
+		return err
+	}
+	if err := s.awaitReaper(); err != nil {
+		return err
+	}
+	err = syscall.Exec(path, program.Argv, program.Env)
+	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
+}
+
+// awaitReaper waits until the reaper is out of the program's reach.
+func (s *inside) awaitReaper() error {
+	if s.reaperReady == noReaper {
+		return nil
+	}
+	for {
+		_, err := unix.Read(s.reaperReady, make([]byte, 1))
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("wait for the first process of the PID namespace", err)
+		}
+	}
+}
+
+// build makes the network, its sockets, and what else does not depend on the program.
+func build(plan Plan) (report Report, fds []int, err error) {
+	ipv6, err := MakeNetwork(plan)
+	if err != nil {
+		return report, nil, err
+	}
+	report.Redirected = plan.Redirect
+	if err := Capture(plan, ipv6, &report.Redirected); err != nil {
+		return report, nil, &SetupError{"packet filter", err}
+	}
+	for _, p := range jailSockets(plan, ipv6, !report.Redirected) {
+		fd, err := p.Open()
+		if err != nil {
+			return report, nil, &SetupError{"socket " + string(p.Kind), err}
+		}
+		report.Sockets, fds = append(report.Sockets, p.Kind), append(fds, fd)
+	}
+	if err := closeDevices(plan.Devices, terminals()); err != nil {
+		return report, nil, &SetupError{"devices", err}
+	}
+	return report, fds, hideHelpers()
+}
+
+func (s *inside) receive(into Message) error {
+	text, _, err := Receive(s.control)
+	if err != nil || len(text) == 0 {
+		os.Exit(exitSetup) // whoever wanted the jail is gone
+	}
+	return Unpack(text, into)
+}
+
+// handOut sends the report with the sockets, and keeps none but where others of this user
+// have as many descriptors under way as may be (ETOOMANYREFS; unix(7)), such as a program in another
+// jail: then the other end takes the sockets from here.
+func (s *inside) handOut(report Report, fds []int) error {
+	err := syscall.Sendmsg(s.control, append([]byte{0}, Pack(&report)...), syscall.UnixRights(fds...), nil, 0)
+	if errors.Is(err, syscall.ETOOMANYREFS) {
+		s.held = fds
+		for _, fd := range fds {
+			report.Held = append(report.Held, uint32(fd))
+		}
+		return Send(s.control, Pack(&report))
+	}
+	CloseAll(fds)
+	return err
+}
+
+// CloseAll closes descriptors.
+func CloseAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// report sends what was tried, and waits for the word to go on.
+func (s *inside) report(all []Attempt) error {
+	if err := Send(s.control, Pack(&Failure{Attempts: all})); err != nil {
+		return err
+	}
+	var goOn Word
+	return s.receive(&goOn)
+}
+
+// tell says what went wrong, in the words that the other end waits for.
+func (s *inside) tell(err error) {
+	var setup *SetupError
+	var program *ExecError
+	var message Message
+	switch {
+	case errors.As(err, &program):
+		message = &Failure{Problem: program.Problem, Missing: program.Missing}
+	case s.begun:
+		message = &Failure{Problem: err.Error(), Setup: true}
+	case errors.As(err, &setup):
+		message = &Report{Step: setup.Step, Err: setup.Err.Error()}
+	default:
+		message = &Report{Step: "namespaces", Err: err.Error()}
+	}
+	_ = Send(s.control, Pack(message))
+}
+
+// confine gives up, for good, what could undo the jail: privileges, those that a
+// program with set-user-ID would have, descriptors that lead out, and the system
+// calls that reach beyond a network namespace.
+//
+// Where p is apart, descriptors must not lead to the host's folders either.
+func confine(control int, kept keptFiles, p Program) error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"close what leads out", func() error { return closeDoors(control, kept) }},
+		{"close inherited folders", func() error { return closeFolders(p.Apart != nil) }},
+		{"capabilities", dropCapabilities},
+		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
+		{"scope of signals", scopeSignals},
+		{"signals of others", limitSignals},
+		{"filter of system calls", func() error { return FilterCalls(p.Nested) }},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("confine the program: %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// limitSignals has the program not raise again how many signals it may queue, which are half of those that
+// its user may (see startDivider of package sandbox).
+func limitSignals() error {
+	var may unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &may); err != nil {
+		return err
+	}
+	may.Max = may.Cur
+	return unix.Setrlimit(unix.RLIMIT_SIGPENDING, &may)
+}
+
+// dropCapabilities leaves the thread, and what it executes, without any, also
+// where its user is root.
+func dropCapabilities() error {
+	for c := uintptr(0); ; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // the kernel knows no more
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	none := [2]unix.CapUserData{}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+}

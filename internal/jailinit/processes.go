@@ -1,0 +1,179 @@
+package jailinit
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// divide makes the PID namespace of a jail and starts two processes in it: the reaper, and the
+// jail init, which becomes the program. Jail init is a child of egressd's own process, so the kernel
+// tells egressd how the program stopped and ended. divide sends egressd its pid.
+//
+// If the kernel would refuse a second /proc, there is no such namespace, and this process goes
+// on as jail init.
+func divide(control, life int) {
+	if !mayMountProc(openMounts().all) {
+		// The program is to be killed with egressd. What the starter set belongs to the first
+		// thread, and execve keeps what is set for its caller.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			os.Exit(exitSetup)
+		}
+		say(control, 0)
+		unix.Close(life)
+		setUp(control, noReaper)
+	}
+	pid, err := startJailInit(control, life)
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		pid = -int(errno)
+	}
+	say(control, pid)
+	os.Exit(0)
+}
+
+func say(control, pid int) {
+	if err := Send(control, []byte(strconv.Itoa(pid))); err != nil {
+		os.Exit(exitSetup) // whoever wanted the jail is gone
+	}
+}
+
+// startJailInit starts the reaper and then jail init, and returns the pid of jail init outside of the
+// namespace.
+func startJailInit(control, life int) (pid int, err error) {
+	var ready [2]int
+	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
+		return 0, err
+	}
+	namespace, err := startReaper(life, ready[1])
+	if err != nil {
+		return 0, err
+	}
+	unix.Close(ready[1])
+	if err := unix.Setns(namespace, unix.CLONE_NEWPID); err != nil {
+		return 0, err
+	}
+	for _, fd := range []int{control, ready[0]} {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			return 0, err
+		}
+	}
+	argv := []string{os.Args[0], Argument, jailInit, strconv.Itoa(control), strconv.Itoa(ready[0])}
+	return syscall.ForkExec(self, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}})
+}
+
+const self = "/proc/self/exe"
+
+// startReaper makes a PID namespace, starts the reaper in it, and returns a descriptor of the
+// namespace. A thread of its own first gives up all that the program gives up, so the reaper
+// never has any privilege. The thread ends with its goroutine.
+func startReaper(life, ready int) (namespace int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		for _, step := range []func() error{
+			func() error { return unix.Unshare(unix.CLONE_NEWPID) },
+			dropCapabilities,
+			func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+			func() error { return FilterCalls(false) },
+		} {
+			if err = step(); err != nil {
+				return
+			}
+		}
+		attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(life), uintptr(ready)}, Sys: &syscall.SysProcAttr{Setsid: true}} // so that the terminal sends it no signals
+		if _, err = syscall.ForkExec(self, []string{os.Args[0], Argument, reaper}, attr); err == nil {
+			namespace, err = unix.Open("/proc/thread-self/ns/pid_for_children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+	}()
+	<-done
+	return namespace, err
+}
+
+// reap is the first process of the PID namespace. The kernel makes it the parent of processes
+// that have lost theirs, and kills all others when it ends. It ends with egressd, by the pipe that is its
+// standard input. Its standard output is the pipe that jail init waits at.
+func reap() {
+	if os.Getpid() != 1 {
+		os.Exit(exitSetup)
+	}
+	inOrder(
+		func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }, // so that the program cannot trace it
+		func() error { return unix.Chdir("/") },
+		ignoreChildren,
+		closeInherited,
+	)
+	for {
+		if _, err := unix.Read(0, make([]byte, 1)); err != unix.EINTR {
+			os.Exit(0)
+		}
+	}
+}
+
+// inOrder ends this process where a step fails.
+func inOrder(steps ...func() error) {
+	for _, step := range steps {
+		if step() != nil {
+			os.Exit(exitSetup)
+		}
+	}
+}
+
+// closeInherited closes what this process was given but its standard input. What Go's runtime
+// has opened is closed on execve, and stays.
+func closeInherited() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		fd, _ := strconv.Atoi(e.Name())
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); fd > 0 && err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return err
+}
+
+// ignoreChildren has the kernel reap this process's children.
+func ignoreChildren() error {
+	const setSize = 8
+	ignored := struct{ handler, flags, restorer, mask uintptr }{handler: 1} // SIG_IGN
+	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&ignored)), 0, setSize, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// emptyInProc are folders that are there to be mounted on, and always empty.
+var emptyInProc = [...]string{"/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd", "/proc/xen", "/proc/openprom"}
+
+// mayMountProc reports whether a user namespace with these mounts may mount a /proc. The kernel
+// refuses that where a part of the one outside is hidden, as in most containers, or all of it is
+// read-only (mount_too_revealing of fs/namespace.c).
+func mayMountProc(mounts []mounted) bool {
+	found := false
+	for _, m := range mounts {
+		switch {
+		case m.point == "/proc":
+			found = m.kind == "proc" && m.root == "/" && !m.readOnly
+		case strings.HasPrefix(m.point, "/proc/") && !slices.Contains(emptyInProc[:], m.point):
+			return false
+		}
+	}
+	return found
+}
+
+// ownProc mounts a /proc that shows the processes of the jail alone, where it has a PID
+// namespace: nobody in there is the parent of this process.
+func ownProc() error {
+	if os.Getppid() != 0 {
+		return nil
+	}
+	return os.NewSyscallError("mount", unix.Mount("proc", "/proc", "proc", bare, ""))
+}

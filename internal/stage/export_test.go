@@ -1,3 +1,0 @@
-package stage
-
-var Usual = usual
