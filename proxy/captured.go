@@ -21,18 +21,15 @@ import (
 // An Original tells where a captured connection, a descriptor, was going.
 type Original func(fd int) (netip.AddrPort, error)
 
-// ServeTransparent is Serve for a listener at which connections arrive that were
-// going elsewhere. A connection to the listener itself, at whatever address of
-// the host, is refused: it would lead in a circle. What was going to another port
-// of the host is decided as that address, and nothing that it claims to be counts.
+// ServeTransparent is Serve for a listener that receives redirected connections. A connection to the listener
+// itself, at any address of the host, is refused: it would lead in a circle. A connection to another port of
+// the host is decided as that address, whatever name it claims.
 //
-// The name that a connection is for is the one that its address stands for
-// ([egress.Gate.Assigned]), or what its first bytes claim: a server name of TLS
-// or a Host of HTTP. A claim is no more than that: the gate decides it as
-// any other name, resolves it by itself and dials its own answer. On ports that are
-// not the web's, where the policy does not let the address itself be reached, it is
-// the name that the sandbox was told the address of ([egress.Gate.Answered]), before
-// any bytes are there. Without a name the address is what is asked for.
+// The name of a connection is the one that its address stands for ([egress.Gate.Assigned]), or the one that
+// its first bytes claim: a server name of TLS or a Host of HTTP. A claim is not trusted: the gate decides that
+// name, resolves it and dials its own answer. On other ports than 443 and 80, if the policy does not allow the
+// address itself, the name is the one that the sandbox got the address for ([egress.Gate.Answered]). Without a
+// name, the address is decided.
 func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
 	return s.serve(l, name, how)
 }
@@ -52,7 +49,7 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
-// takeCaptured is take for a connection that was going elsewhere.
+// beginCaptured is take for a connection that was going elsewhere.
 func (s *Server) beginCaptured(in *listener, o *setup) {
 	o.replier, o.captured = capturedReplier{}, new(capture)
 	c := &conn{loop: in.loop, setup: o}
@@ -166,9 +163,8 @@ func (c *conn) foresee() {
 	})
 }
 
-// byAnswer goes on with the one name that the sandbox was told to have the address.
-// Without one, the first bytes have to show a name, which they never do where the
-// server speaks first.
+// byAnswer asks for the one name that the name server gave the sandbox for the address. Without such a name,
+// the client's first bytes have to show one. Clients of a server that speaks first never show any.
 func (c *conn) byAnswer() {
 	to := c.captured.to
 	c.captured.name = c.server.Gate.Answered(c.peer, to.Addr())
@@ -369,7 +365,7 @@ func (c *conn) reset() {
 	c.drop()
 }
 
-// transparentDoor answers captured connections, which wait for no answer.
+// capturedReplier answers captured connections, which wait for no answer.
 type capturedReplier struct{}
 
 func (capturedReplier) via() policy.Via { return policy.ViaTransparent }

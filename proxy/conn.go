@@ -31,7 +31,7 @@ type conn struct {
 	closed         bool // the client's descriptor is no longer this connection's
 }
 
-// An opening is what a connection needs until it is a tunnel.
+// A setup is what a connection needs until it is a tunnel.
 type setup struct {
 	admission  admission
 	fd         int
@@ -54,7 +54,7 @@ type setup struct {
 	resume func(first []byte) (relay.Judgement, []byte)
 }
 
-// A door renders the two answers that a tunnel's way in can give.
+// A replier renders the two answers that a tunnel's way in can give.
 type replier interface {
 	via() policy.Via
 	established() []byte
@@ -316,7 +316,7 @@ func (c *conn) Ended(e relay.End) {
 	c.release()
 }
 
-// toGoroutine hands the client, and what it has sent, to a goroutine, and
+// onGoroutine hands the client, and what it has sent, to a goroutine, and
 // reports whether it could.
 func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
 	c.closed = true

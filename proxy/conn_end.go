@@ -70,7 +70,7 @@ func (c *conn) admit(s *Server) (ok bool) {
 	return ok
 }
 
-// leave gives back the place of c.
+// release gives back the place of c.
 func (c *conn) release() {
 	if c.setup == nil {
 		c.server.connections.releaseHeld(c.connHolder)
@@ -79,7 +79,7 @@ func (c *conn) release() {
 	c.server.connections.release(&c.admission)
 }
 
-// lose implements [loser].
+// evict implements [loser].
 func (c *conn) evict() {
 	c.loop.Post(func() {
 		switch {
@@ -95,7 +95,7 @@ func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
 	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
 }
 
-// gone ends a connection whose client left while its request was decided or
+// clientGone ends a connection whose client left while its request was decided or
 // dialled.
 func (c *conn) clientGone() {
 	c.closeFlow(string(relay.FirstEnded))

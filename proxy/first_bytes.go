@@ -49,9 +49,9 @@ func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	}
 }
 
-// detect says what first begins, for a port. Plain HTTP has no place on 443.
-// On ports that are not the web's, the words of another protocol could pass
-// for a request, so there the whole request line has to be one.
+// detect returns the protocol that first begins, for a port. Plain HTTP is not accepted on port 443. On ports
+// other than 443 and 80, the words of another protocol could look like a request, so the whole request line
+// must be valid.
 func detect(first []byte, port uint16) sniff.Protocol {
 	p := sniff.Detect(first)
 	if p != sniff.HTTP1 || port == 80 {
@@ -217,15 +217,15 @@ func (c *conn) takeTLS(first []byte, offered []string) {
 	}
 }
 
-// A retry is what is kept of a ClientHello while the client may send another one, because
-// the server asks for it. That one has to claim the same, which not every server looks at:
-// one with another server name would open what was never decided (decision 40).
+// A helloWatch keeps a ClientHello while the server may ask the client for a second one. The second must make
+// the same claim, and not every server compares them: a different server name would reach a host that was
+// never decided (decision 40).
 type helloWatch struct {
 	sniff.Retry
 	claim *policy.ClientHello
 }
 
-// passWatched passes a hello and goes on looking for a second one. behind is what the client
+// passWatchingHello passes a hello and goes on looking for a second one. behind is what the client
 // sent after the first.
 func (c *conn) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
 	c.helloWatch = &helloWatch{claim: claim}
@@ -276,23 +276,22 @@ func sameClaim(a, b *policy.ClientHello) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// A word is the few bytes with which a client began, and after which it sent nothing more,
-// such as JDWP-Handshake: they may begin a request of HTTP or a ClientHello, and may be all that the
-// client says before it is answered. Where the rules let any protocol pass, they go on after a
-// pause. What follows is held again as soon as it tells what they began, and judged together with them: they are
-// too few for a server to act on as either.
+// A preamble is the few bytes that a client sends first and then falls silent, such as JDWP-Handshake. They
+// may begin HTTP or a ClientHello, or they may be all that the client sends before the server answers. If the
+// rules allow any protocol, they pass after a pause. Later bytes are held again as soon as the protocol can be
+// told, and judged together with the preamble, which alone is too short for a server to act on.
 //
-// A nil word is none.
+// A nil preamble is none.
 type preamble struct {
 	pause  *relay.Timer
 	paused bool   // the pause is
 	sent   []byte // went to the upstream
 }
 
-// wordPause is how long a client may say nothing before what it has begun with is a word.
+// preamblePause is the time without a byte after which the client's first bytes count as a preamble.
 const preamblePause = time.Second
 
-// heardWord judges first bytes that are too few to tell what they begin.
+// awaitPreamble judges first bytes that are too few to tell what they begin.
 func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 	switch {
 	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
@@ -315,7 +314,7 @@ func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 	})
 }
 
-// followWord lets what follows a word pass for as long as that tells nothing more.
+// followPreamble lets what follows a word pass for as long as that tells nothing more.
 func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
 	if !up {
 		return relay.Follow
@@ -328,7 +327,7 @@ func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
 	return relay.Follow
 }
 
-// before returns all that the client has sent, of which b has not passed.
+// with returns all that the client has sent, of which b has not passed.
 func (w *preamble) with(b []byte) []byte {
 	if !w.passed() {
 		return b
@@ -347,7 +346,7 @@ func (w *preamble) size() int64 {
 	return int64(len(w.sent))
 }
 
-// forget is for when the client's first bytes have been judged.
+// stop is for when the client's first bytes have been judged.
 func (w *preamble) stop(loop *relay.Loop) {
 	if w != nil {
 		loop.Stop(w.pause)

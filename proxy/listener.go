@@ -123,10 +123,9 @@ func closeAll(all []*listener) {
 	}
 }
 
-// ServeGiven is Serve, or, where how is given, ServeTransparent, for a listener
-// that is not egressd's own: who made its socket may have it still, and change it
-// at any time. Nothing but the goroutine of the caller waits for it. It returns when l
-// is closed, and then all that has arrived by then was at least begun.
+// ServeGiven is Serve, or ServeTransparent if how is set, for a listener that another process made. That
+// process may still have the socket and change it at any time, so no event loop accepts from it: the caller's
+// goroutine does. ServeGiven returns when l is closed, after it has begun every connection that had arrived.
 func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 	defer l.Close()
 	s.start.Do(s.prepare)
@@ -165,8 +164,8 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 	}
 }
 
-// acceptGiven hands a connection to its loop, as a descriptor that nobody else
-// has, and of which nothing is left that who gave the listener has set.
+// acceptGiven hands a connection to its loop as a fresh descriptor, without the options that the owner of the
+// listener has set.
 func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	defer c.Close()
 	socket, ok := c.(*net.TCPConn)

@@ -71,7 +71,7 @@ func (s *Server) registerAccepting(l net.Listener) bool {
 	return !s.stopping
 }
 
-// front serves one connection of a TLS listener on a goroutine of its own.
+// serveTLSClient serves one connection of a TLS listener on a goroutine of its own.
 func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
 	f := &tlsClient{server: s, raw: c}
 	peer := sandbox.Peer{Listener: name}
@@ -90,7 +90,7 @@ func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
 	}()
 }
 
-// host is what handshakes are counted by: one that has an IPv6 address has a
+// handshakeSource is what handshakes are counted by: one that has an IPv6 address has a
 // whole network of them.
 func handshakeSource(p sandbox.Peer) netip.Addr {
 	addr := p.Addr.Addr()
@@ -119,9 +119,8 @@ func (s *Server) registerTLSClient(f *tlsClient, p *sandbox.Peer) bool {
 	return true
 }
 
-// makeRoom breaks off one handshake where there are too many: the oldest of an
-// address that has the most. A host may have more addresses than it takes to have all
-// of them, and nobody else is to be kept out by it. It is called with mu held.
+// evictHandshake breaks off one handshake if there are too many: the oldest one of the address with the most.
+// One host may have enough addresses to take every handshake, and may not keep other hosts out. s.mu is held.
 func (s *Server) evictHandshake() {
 	all := 0
 	var busiest netip.Addr
@@ -138,14 +137,14 @@ func (s *Server) evictHandshake() {
 	}
 }
 
-// shaken notes the end of a handshake.
+// handshakeDone notes the end of a handshake.
 func (s *Server) handshakeDone(from netip.Addr, f *tlsClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeHandshake(from, f)
 }
 
-// calm takes f from the handshakes under way, where it is among them. It is called
+// removeHandshake takes f from the handshakes under way, where it is among them. It is called
 // with mu held.
 func (s *Server) removeHandshake(from netip.Addr, f *tlsClient) {
 	left := slices.DeleteFunc(s.handshakes[from], func(other *tlsClient) bool { return other == f })
@@ -163,7 +162,7 @@ func (s *Server) forgetTLSClient(f *tlsClient) {
 	s.tlsServing.Done()
 }
 
-// closeFronts ends the fronts, whose served ends are closed already.
+// closeTLSClients ends the fronts, whose served ends are closed already.
 func (s *Server) closeTLSClients() {
 	s.mu.Lock()
 	for f := range s.tlsClients {
@@ -253,9 +252,9 @@ func (l *TLSListener) config() *tls.Config {
 	return c
 }
 
-// certificate is for the name that the client wants where that is the
-// listener's, and else for the address that it came to: it sees that it is in
-// the wrong place.
+// certificate returns the leaf for the name that the client asks for, if that name is one of the listener's.
+// For any other name it returns the leaf for the local address, so that the client sees that it is in the
+// wrong place.
 func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if name, err := policy.ParseName(hello.ServerName); err == nil && slices.Contains(l.Names, name) {
 		return l.Authority.Leaf(name)
@@ -267,8 +266,8 @@ func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	return l.Authority.Leaf(at.AddrPort().Addr().Unmap().WithZone("").String())
 }
 
-// A heard connection notes whether its other end has said anything, and whether
-// it has closed: crypto/tls takes that for an orderly end.
+// A handshakeConn notes whether the client has sent a byte and whether it has closed. crypto/tls takes a close
+// without close_notify for an orderly end.
 type handshakeConn struct {
 	net.Conn
 	spoke, closed bool // for who reads
@@ -285,10 +284,9 @@ func (c *handshakeConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A front is one connection of a TLS listener. What is inside of its TLS goes
-// through a socket pair, at whose other end it is served like any connection:
-// a descriptor that holds plain bytes, whose buffer is what keeps a fast side
-// waiting for a slow one.
+// A tlsClient is one connection of a TLS listener. A goroutine decrypts it into one end of a socket pair. An
+// event loop serves the other end like any plain connection. The buffer of the pair makes a fast side wait for
+// a slow one.
 type tlsClient struct {
 	server    *Server
 	raw       net.Conn       // the client
@@ -308,7 +306,7 @@ const (
 	wasCut            // and what is on its way does not matter
 )
 
-// broken notes that the connection does not end in an orderly way. A nil front
+// noteEnding notes that the connection does not end in an orderly way. A nil front
 // is none.
 func (f *tlsClient) noteEnding(how uint32) {
 	if f != nil {
@@ -316,7 +314,7 @@ func (f *tlsClient) noteEnding(how uint32) {
 	}
 }
 
-// behind returns the served end as a connection whose abort the front notices.
+// wrapInner returns the served end as a connection whose abort the front notices.
 func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
 	if unix, ok := c.(*net.UnixConn); ok && f != nil {
 		return innerConn{unix, f}
@@ -324,7 +322,7 @@ func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
 	return c
 }
 
-// A fronted connection is the served end of a front, for a goroutine.
+// An innerConn connection is the served end of a front, for a goroutine.
 type innerConn struct {
 	*net.UnixConn
 	client *tlsClient
@@ -336,7 +334,7 @@ func (c innerConn) SetLinger(int) error {
 	return nil
 }
 
-// A frontKeeper tells a front how its tunnel ended.
+// A tlsTunnelKeeper tells a front how its tunnel ended.
 type tlsTunnelKeeper struct {
 	*conn
 	client *tlsClient
@@ -361,7 +359,7 @@ func (c *conn) keeper() relay.Keeper {
 	return c
 }
 
-// join hands the inside of f to a loop, as the connection of p.
+// joinLoop hands the inside of f to a loop, as the connection of p.
 func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -387,7 +385,7 @@ func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 	return nil
 }
 
-// hold makes fd, which it closes either way, the near end.
+// setInner makes fd, which it closes either way, the near end.
 func (f *tlsClient) setInner(fd int) error {
 	c, err := netConn(fd)
 	if err != nil {
@@ -420,7 +418,7 @@ func (f *tlsClient) Ready(e relay.Events) {
 // proxy ended the connection.
 const farewellTime = 30 * time.Second
 
-// leave stops reading from the client, and gives it d to take what is left.
+// stopReading stops reading from the client, and gives it d to take what is left.
 func (f *tlsClient) stopReading(d time.Duration) {
 	f.raw.SetReadDeadline(time.Now())
 	f.raw.SetWriteDeadline(time.Now().Add(d))
@@ -447,8 +445,8 @@ func (f *tlsClient) pump() {
 	}
 }
 
-// pumpUp carries from the client. One that goes without a word (RFC 8446 §6.1)
-// may have had more to say, so its side is not ended but broken.
+// pumpUp carries bytes from the client. A client that closes without close_notify (RFC 8446 §6.1) may have had
+// more to say, so its direction is broken off and not ended.
 func (f *tlsClient) pumpUp() {
 	writing, reading := f.copy(f.inner, f.tls)
 	switch {
@@ -461,7 +459,7 @@ func (f *tlsClient) pumpUp() {
 	}
 }
 
-// part ends both halves of the near end. Closing it would not: there is
+// closeInner ends both halves of the near end. Closing it would not: there is
 // another descriptor for it.
 func (f *tlsClient) closeInner() {
 	f.inner.CloseWrite()
@@ -483,7 +481,7 @@ func (f *tlsClient) pumpDown() {
 	}
 }
 
-// settle waits until the loop has said all about an end that can be seen.
+// settleLoop waits until the loop has said all about an end that can be seen.
 func (f *tlsClient) settleLoop() {
 	said := make(chan struct{})
 	if f.loop.Post(func() { close(said) }) {

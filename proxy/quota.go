@@ -6,13 +6,13 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// places are the connections that may be open at a time. Nobody gets one more where it
-// has as many as are free: one that takes all it can has half of them, two have a third
-// each, and somebody who has none is let in at any time.
+// A connQuota bounds the connections that may be open at a time. A holder may open another connection only
+// while it has fewer open than are still free: one greedy holder ends with half of them, two with a third
+// each, and a holder without connections always gets one.
 //
-// Who has a connection may only be known by its credentials. Until they are there it is
-// counted with where it comes from, which others may have in common with it, so there the
-// oldest of those that have shown nothing gives way to a new one.
+// Some sandboxes are only known by their credentials. Before those arrive, a connection counts with its source
+// address, which other sandboxes may share. If that address has used up its part, its oldest unproven
+// connection is evicted.
 type connQuota struct {
 	server *Server
 	most   int
@@ -23,7 +23,7 @@ type connQuota struct {
 	swept   int // shares that were left when those of nobody were last removed
 }
 
-// A share is what one holder has.
+// A connHolder is what one holder has.
 type connHolder struct {
 	server    *Server // final
 	isSandbox bool    // final: the holder is a sandbox
@@ -32,7 +32,7 @@ type connHolder struct {
 	first, last *admission // that may have to give way, the oldest first
 }
 
-// A place is that of one connection. Its zero value holds none.
+// An admission is that of one connection. Its zero value holds none.
 type admission struct {
 	holder     *connHolder // nil: none
 	evicted    bool        // it has given way
@@ -40,12 +40,12 @@ type admission struct {
 	prev, next *admission // of the share
 }
 
-// A evicted is told that its place is gone. It may not wait.
+// An evictable is told that its place is gone. It may not wait.
 type evictable interface{ evict() }
 
 const sweptMost = 64
 
-// of returns what a holder has. p.mu is held.
+// holderLocked returns what a holder has. p.mu is held.
 func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 	if s := p.holders[h]; s != nil {
 		return s
@@ -63,7 +63,7 @@ func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 	return s
 }
 
-// take gives a place to a connection of h, or reports that there is none for it. Somebody
+// acquire gives a place to a connection of h, or reports that there is none for it. Somebody
 // else of h may have to give way.
 func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *connHolder, ok bool) {
 	p.mu.Lock()
@@ -117,8 +117,8 @@ func (p *connQuota) move(from *connHolder, h sandbox.Holder) (s *connHolder, ok 
 	return s, true
 }
 
-// prove counts a place with the sandbox whose it has turned out to be, and reports whether
-// that may have it. A place that was lost is not to be had back.
+// assign counts an admission with the sandbox that turned out to have the connection. It returns false if the
+// admission was evicted, or if that sandbox has used up its quota.
 func (p *connQuota) assign(at *admission, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +139,8 @@ func (p *connQuota) assign(at *admission, name string) bool {
 	return true
 }
 
-// pass has to be what from was, for somebody else to be told of its loss, and reports whether
-// there is anything to pass on.
+// handOver moves an admission from one value to another with a new owner. It returns false if from was
+// evicted.
 func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +156,7 @@ func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 	return true
 }
 
-// beside gives to one more place of the same sandbox, for as long as a connection changes hands.
+// acquireBeside gives to one more place of the same sandbox, for as long as a connection changes hands.
 func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,14 +168,14 @@ func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	return &connHolder{server: p.server}
 }
 
-// leave gives a place back, where it is still held.
+// release gives a place back, where it is still held.
 func (p *connQuota) release(at *admission) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.releaseLocked(at)
 }
 
-// leaveFor gives back a place of s that nothing else is known of any more.
+// releaseHeld gives back a place of s that nothing else is known of any more.
 func (p *connQuota) releaseHeld(s *connHolder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *connQuota) releaseHeld(s *connHolder) {
 	s.held--
 }
 
-// free is leave where p.mu is held.
+// releaseLocked is leave where p.mu is held.
 func (p *connQuota) releaseLocked(at *admission) {
 	s := at.holder
 	if s == nil {
@@ -197,7 +197,7 @@ func (p *connQuota) releaseLocked(at *admission) {
 	at.holder = nil
 }
 
-// holds reports whether a place is held: it was given, and has been neither given back
+// admitted reports whether a place is held: it was given, and has been neither given back
 // nor lost.
 func (p *connQuota) admitted(at *admission) bool {
 	p.mu.Lock()

@@ -1,12 +1,9 @@
-// Package proxy is the way in for programs that know of a proxy: HTTP with
-// absolute targets, CONNECT, and SOCKS5, all on the same port or unix socket.
-// The first byte says which. It is that for programs that know of none, too,
-// where their connections are captured: see [Server.ServeTransparent].
+// Package proxy is the ways in of egressd: HTTP with absolute targets, CONNECT and SOCKS5 on one port
+// or Unix socket, told apart by their first byte, and captured TCP connections of programs that know no proxy
+// ([Server.ServeTransparent]).
 //
-// It parses and renders; it decides, resolves, dials and records nothing. All
-// of that is behind the [egress.Gate] that it is given. With an [Inspection] it
-// also ends the TLS of tunnels whose requests have to be decided, and makes its
-// own with their upstreams.
+// The package parses requests and renders replies. The [egress.Gate] decides, resolves, dials and records.
+// Package forward forwards HTTP/1 requests. Package inspect serves the inside of TLS.
 //
 //	s := &proxy.Server{Gate: gate, Sandboxes: directory}
 //	go s.Serve(listener, "127.0.0.1:3128")
@@ -117,7 +114,7 @@ type tunnelLimits struct {
 	web, other relay.Limits // web: to 443 and 80, where the client speaks first
 }
 
-// metered returns the limits of a tunnel whose bytes m counts.
+// limitsFor returns the limits of a tunnel whose bytes m counts.
 func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
@@ -139,7 +136,7 @@ func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 	return &l.other
 }
 
-// admit has the listeners of one socket begin, unless the server stops. All of them count
+// register has the listeners of one socket begin, unless the server stops. All of them count
 // before one can end: who ends last says what still waits.
 func (s *Server) register(all []*listener) bool {
 	s.mu.Lock()
@@ -186,7 +183,7 @@ func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
 	s.begin(in.loop, o)
 }
 
-// take begins to serve a connection. It runs on the loop.
+// begin begins to serve a connection. It runs on the loop.
 func (s *Server) begin(loop *relay.Loop, o *setup) {
 	c := &conn{loop: loop, setup: o}
 	if !c.admit(s) {
@@ -225,7 +222,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the loops have done what they were given to do until now.
+// settleLoops waits until the loops have done what they were given to do until now.
 func (s *Server) settleLoops() {
 	for _, l := range s.loops {
 		done := make(chan struct{})
@@ -250,7 +247,7 @@ func (s *Server) stopAccepting() {
 	}
 }
 
-// host keeps track of a connection that a goroutine serves.
+// onGoroutine keeps track of a connection that a goroutine serves.
 func (s *Server) onGoroutine(c net.Conn, at *admission, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,9 +53,9 @@ func leaveToLoops(l net.Listener) {
 	}
 }
 
-// noDelay has a connection send at once what is written (TCP_NODELAY). Connections inherit that of
-// their listener, but not those that wait already, and a listener of MPTCP has it from Linux 5.17 on
-// only. It is nothing to a unix socket.
+// noDelay sets TCP_NODELAY, which sends each write at once. Accepted connections inherit the option from their
+// listener. The exceptions are connections that were waiting before it was set, and MPTCP before Linux 5.17.
+// The option does nothing on a Unix socket.
 func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
 
 // accept takes one connection off the queue of fd, without waiting.
@@ -175,18 +175,17 @@ func boundTo(l net.Listener) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// What a server has to leave of the descriptors of its process, and what a connection may
-// take: a tunnel has two, one whose upstream does not answer up to five, and no sandbox has
-// more than half of the connections.
+// Descriptors that the server leaves to the rest of the process, and those of one connection. A tunnel has
+// two, a connection whose upstream does not answer up to five, and a sandbox has at most half of the
+// connections.
 const (
 	descriptorsLeft  = 64
 	descriptorsOfOne = 3
 	connectionsLeast = 4
 )
 
-// ConnectionsWithin is how many connections, most at the most, a process may have that may
-// have so many descriptors. With more, one sandbox could have all descriptors, and then
-// nobody is accepted, and nothing is dialled.
+// ConnectionsWithin returns how many connections fit into a process with so many descriptors, at most most.
+// With more connections, one sandbox could use up the descriptors, and egressd could neither accept nor dial.
 func ConnectionsWithin(most int, descriptors uint64) int {
 	if descriptors > 1<<30 { // unlimited
 		return most

@@ -72,7 +72,7 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 	return ctx, nil, nil
 }
 
-// A socksVisit is one client on its way to a tunnel.
+// A socksHandshake is one client on its way to a tunnel.
 type socksHandshake struct {
 	*hosted
 	greeting []byte // its first bytes, which hold no password

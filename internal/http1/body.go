@@ -37,8 +37,8 @@ func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
 	return b
 }
 
-// Read implements io.Reader. It returns as many chunks as there are and have room, so that
-// who sends many small ones does not have each of them passed on by itself.
+// Read implements [io.Reader]. It returns as many buffered chunks as fit into p, so that small chunks are not
+// passed on one by one.
 func (b *BodyReader) Read(p []byte) (n int, err error) {
 	n, err = b.read(p)
 	for err == nil && n > 0 && n < len(p) && b.left == 0 && b.begun() {

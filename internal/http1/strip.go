@@ -50,11 +50,9 @@ func isHopByHop(name string) bool {
 	})
 }
 
-// StripClaims returns the fields of a request without those that say who or
-// where its client is, and without those by which some servers take another
-// method, path or host than the request's own, which are the ones that were
-// decided. An underscore counts as a hyphen, as servers that pass fields on in
-// their environment have it. It reuses f.
+// StripClaims removes the fields of a request that claim who or where its client is, and those by which some
+// servers replace the method, path or host that was decided. An underscore counts as a hyphen, because servers
+// that pass fields in their environment confuse the two. It reuses f.
 func StripClaims(f Fields) Fields {
 	return slices.DeleteFunc(f, func(field Field) bool {
 		name := strings.ReplaceAll(field.Name, "_", "-")

@@ -39,8 +39,8 @@ func (t *Tunnel) fits(n int) bool {
 // mayTake reports whether n more bytes of s may be read to be passed on.
 func (t *Tunnel) mayTake(s *stream, n int) bool { return s != &t.up || t.fits(n) }
 
-// room returns how many bytes of s may be read at once, of most that could. Where
-// none may, it is one, so that it is seen whether there are more.
+// room returns how many bytes of s may be read at once, at most most. It returns 1 instead of 0, so that a
+// byte over the budget is noticed.
 func (t *Tunnel) room(s *stream, most int) int {
 	if s != &t.up || t.limits.Up == 0 {
 		return most

@@ -67,8 +67,8 @@ func isReset(fd int) bool {
 	return errno == 0 && info[0] == tcpClose
 }
 
-// Read reads what is there into b: n is 0 at the end of the stream, and
-// again is true where nothing is there yet.
+// Read reads the available bytes into b. n is 0 at the end of the stream; again is true if no byte is
+// available yet.
 func Read(fd int, b []byte) (n int, again bool, err error) {
 	n, errno := readFD(fd, b)
 	switch errno {

@@ -59,8 +59,8 @@ func (e Events) Broken() bool {
 	return e&(syscall.EPOLLHUP|syscall.EPOLLERR) != 0
 }
 
-// A watched descriptor's events carry the generation of its registration: one
-// that was meant for an earlier owner of the same number is not passed on.
+// A watched descriptor's events carry the generation of its registration. The loop drops an event of an
+// earlier registration of the same number.
 type watched struct {
 	handler    Handler
 	generation int32
@@ -103,8 +103,7 @@ func (l *tunnelList) remove(t *Tunnel) {
 	t.next, t.prev = nil, nil
 }
 
-// A Loop waits for descriptors and runs what is to be done about them, on the
-// one goroutine that calls Run.
+// A Loop waits for events of descriptors and calls their handlers, on the goroutine that calls Run.
 type Loop struct {
 	epoll, wake int
 	idle        *os.File        // epoll once more, for Go's poller to wait for; nil once there was a connection
@@ -313,8 +312,7 @@ func (l *Loop) runPosted() (closed bool) {
 	return closed
 }
 
-// runBusy gives busy tunnels their turns, one after the other, until they have moved what may
-// be moved before others are looked after again.
+// runBusy gives each busy tunnel a turn, until busyTurn bytes have moved in this round of the loop.
 func (l *Loop) runBusy() {
 	l.share, l.moved = busyShare, 0
 	for l.had < len(l.busy) && l.moved < busyTurn {

@@ -2,9 +2,9 @@ package relay
 
 import "syscall"
 
-// How many bytes may move before others have their turn. What is done for a connection takes
-// a few rounds of the loop, each of which waits for all that the round before has let move:
-// so that is little, whatever the number of busy tunnels.
+// Bytes that may move before other streams have a turn. Work for a new connection takes a few rounds of the
+// loop, and each round waits for the bytes of the round before. The bounds are therefore small, whatever the
+// number of busy tunnels.
 const (
 	eventShare = bufferSize // of one stream, when it becomes ready; then it is busy
 	busyShare  = 1 << 20    // of one busy stream in a turn

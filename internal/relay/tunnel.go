@@ -114,9 +114,8 @@ func (s *stream) keep(b []byte) {
 	}
 }
 
-// A Tunnel carries bytes between two descriptors, which it owns. It is part of
-// a larger struct, its keeper: thousands of them wait, and each word of one
-// counts. What is rare is behind a pointer.
+// A Tunnel carries bytes between two descriptors, which it owns. It is part of a larger struct, its keeper.
+// Thousands of tunnels are idle at a time, so each word counts: rarely used fields are behind a pointer.
 type Tunnel struct {
 	loop             *Loop
 	keeper           Keeper
@@ -150,8 +149,8 @@ func (l *Loop) Carry(t *Tunnel, client, upstream int, first []byte, keeper Keepe
 	}
 }
 
-// side is a descriptor as far as it is known: who watched it may have been told of bytes or an
-// end and not have read them, and of what nobody was told an event is still to come.
+// side returns the known state of a descriptor. An earlier handler may have received an event for bytes or an
+// end without reading them; events that no handler received are still to come.
 func (l *Loop) side(fd int) side {
 	seen := l.at(fd).seen
 	return side{fd: int32(fd), readable: seen.Readable(), writable: true, hangup: seen.hangup()}
@@ -399,10 +398,10 @@ func (t *Tunnel) finish(why Why) {
 	t.keeper.Ended(End{Up: t.up.count, Down: t.down.count, Why: why})
 }
 
-// brokenOff reports whether the upstream is to see a reset: where the client's first bytes, or
-// those that were followed, did not go to it, and where the client broke off, or had ended both
-// ways when something broke. An orderly end would keep the local port from the next
-// connection to the same place for a minute (TIME-WAIT), at no cost to the client.
+// brokenOff reports whether the upstream gets a reset instead of an orderly end. It does if the client's first
+// or followed bytes did not reach it, if the client broke off, or if the client had ended both directions when
+// an error occurred. An orderly end would keep the local port from the next connection to the same address for
+// a minute (TIME-WAIT).
 func (t *Tunnel) brokenOff(why Why) bool {
 	switch why {
 	case FirstEnded, FirstLate, Refused:

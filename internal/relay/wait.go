@@ -33,9 +33,8 @@ func (l *Loop) look(events []syscall.EpollEvent) int {
 	return int(n)
 }
 
-// rest waits as wait does, until there is the first connection: by Go's poller, so that a
-// loop for which nothing ever comes takes no thread. To make one, and to end it, is a tenth
-// of what egressd takes to begin a short run.
+// rest waits like wait until the first connection arrives, but in Go's poller, so that an unused loop occupies
+// no thread. Creating and ending that thread would cost a tenth of the start of a short run.
 func (l *Loop) rest(events []syscall.EpollEvent) (n int) {
 	var until time.Time
 	if wait := l.timers.waitFor(time.Now()); wait >= 0 {
@@ -74,9 +73,8 @@ func polled(epoll int) (*os.File, syscall.RawConn) {
 	return f, raw
 }
 
-// endRest has the loop rest no more. Its epoll must not stay in the one of Go's poller:
-// whatever is added to an epoll that is itself waited for takes a lock that the whole
-// machine has one of, and any program can hold that for milliseconds.
+// endRest ends the use of Go's poller. The loop's epoll must not stay in the poller's epoll: adding a
+// descriptor to a nested epoll takes a lock of the whole machine, which any program can hold for milliseconds.
 func (l *Loop) endRest() {
 	if l.idle != nil {
 		l.idle.Close()

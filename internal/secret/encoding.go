@@ -29,10 +29,9 @@ func encodings(text string) []string {
 	return slices.Compact(all)
 }
 
-// decoded returns what the text is base64 of, where a server may be expected to
-// read it and is able to write it: Basic credentials (RFC 7617), their password,
-// or anything else that is printable. What is short is left out: it would be
-// found by accident.
+// decoded returns the decoded text if the secret is base64 and a server is likely to decode and repeat it:
+// Basic credentials (RFC 7617), their password, or other printable text. Short text is left out, because it
+// would match by accident.
 func decoded(template, text string) (inner []string) {
 	whole, ok := decode(text)
 	switch scheme, _, _ := strings.Cut(template, slot); {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// What the client may write beside a placeholder. With more of it, it could
-// choose where a server that repeats a value cuts that off, and with that
-// which part of the text shows.
+// Bounds of the text that the client may write beside a placeholder. Longer text would let the client choose
+// where a server cuts a value that it repeats, and so which part of the secret shows.
 const (
 	maxScheme = 16
 	maxUser   = 64

@@ -118,9 +118,9 @@ func (m *matcher) step(n int32, c byte) int32 {
 	return m.root[c]
 }
 
-// next reads b from i on, being at node n, up to the end of the next occurrence
-// of a pattern. It returns the index behind what it has read, the node that it is
-// at, and the length of the longest pattern that ends there: 0 at the end of b.
+// next reads b from index i and node n up to the end of the next occurrence of a pattern. It returns the index
+// after the bytes read, the new node, and the length of the longest pattern that ends there. The length is 0
+// at the end of b.
 func (m *matcher) next(b []byte, i int, n int32) (end int, at int32, length int) {
 	for i < len(b) {
 		if n == 0 {

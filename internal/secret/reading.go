@@ -21,9 +21,8 @@ type reading struct {
 // what is held back.
 const breaksMost = 4
 
-// brokenLeast is how many characters have to begin a form for them to be held back
-// at the end of a line. Otherwise every line that happens to end as a form begins would
-// wait for the next one, which may come much later.
+// brokenLeast is the number of characters of a form that the redactor holds back at the end of a line. Shorter
+// beginnings would make ordinary lines wait for the next line, which may come much later.
 const brokenLeast = 4
 
 func newReading(m *matcher, begins byte) reading {

@@ -16,9 +16,13 @@ import (
 //   - base64 of anything that holds the text. Characters that the text shares with its
 //     surroundings stay.
 //
-// If the text is base64 itself, the redactor also looks for the other alphabet and for the
-// decoded text, if that is printable or Basic credentials, and for the password of
-// those. Each form has at least 8 bytes.
+// If the text is base64 itself, the redactor also looks for:
+//
+//   - the same bytes in the other alphabet;
+//   - the decoded text, if it is printable;
+//   - the password, if the decoded text is Basic credentials.
+//
+// Each form has at least 8 bytes.
 //
 // Any characters of a form may be percent-encoded, or any escaped as in JSON. Up to four
 // line breaks may stand between two characters. The redactor does not find a form that is
@@ -40,7 +44,7 @@ type Redactor struct {
 	sent int
 
 	// The last run of marks, as indexes that count from the first byte held
-	// back. What lies before it counts as 0.
+	// back. Earlier bytes count as 0.
 	from, to int
 }
 

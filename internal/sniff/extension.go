@@ -24,9 +24,8 @@ const (
 	extESNI                 = 0xffce
 )
 
-// parseExtension reads what h keeps. What it does not keep it checks as far as
-// crypto/tls does, so that no server sees a hello where this package sees none
-// or the other way round. Unknown extensions are not looked into.
+// parseExtension reads the extensions that h keeps. It checks the others as far as crypto/tls does, so that
+// both see a hello in the same bytes. Unknown extensions are skipped.
 func (h *Hello) parseExtension(t uint16, r reader) (problem string) {
 	switch t {
 	case extServerName:

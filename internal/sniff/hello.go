@@ -130,9 +130,9 @@ func firstRecord(b []byte) (r record, problem string) {
 	return r, ""
 }
 
-// checkMessage judges the handshake header as soon as it is there. What comes
-// after the hello in its last record is refused: in TLS 1.3 a server has to
-// (RFC 8446, section 5.1), and in older versions no client sends it.
+// checkMessage judges the handshake header as soon as it has arrived. It refuses bytes after the hello in its
+// last record: TLS 1.3 servers must refuse them (RFC 8446, section 5.1), and clients of older versions never
+// send them.
 func (a *Assembler) checkMessage(r record) string {
 	header, n := a.messageHeader(r.payload)
 	if n > 0 && header[0] != typeClientHello {

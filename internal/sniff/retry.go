@@ -2,10 +2,9 @@ package sniff
 
 import "errors"
 
-// A Retry watches a connection from its first ClientHello on for a second one. A
-// server of TLS 1.3 can ask for that (HelloRetryRequest, RFC 8446, section 4.1.4); that
-// both name the same host it has to check by itself, and OpenSSL does not. Its zero
-// value is ready. It is not safe for concurrent use.
+// A Retry watches a connection from its first ClientHello on for a second one. A TLS 1.3 server can ask for
+// one (HelloRetryRequest, RFC 8446, section 4.1.4). The server has to check that both name the same host, and
+// OpenSSL does not. The zero value is ready. It is not safe for concurrent use.
 type Retry struct {
 	client, server records
 	answer         []byte // of the server: as much of its first message as tells what that is
@@ -122,8 +121,8 @@ type records struct {
 	begun  int // records
 }
 
-// next takes from b as much as is of one record, and returns what of that is payload. begins
-// says that it is the first of its record, which may be empty.
+// next takes the bytes of one record from b and returns their payload. begins is true for the first payload of
+// a record, which may be empty.
 func (s *records) next(b []byte) (kind int, payload []byte, begins bool, rest []byte) {
 	if s.left == 0 {
 		if s.n == recordHeader {

@@ -3,7 +3,7 @@
 //
 // It opens nothing, waits for nothing and repairs nothing. Names come out as
 // they stood on the wire; whoever decides on one makes it canonical first.
-// What this package accepts, crypto/tls accepts too and reads the same way;
+// crypto/tls accepts every hello that this package accepts, and reads it the same way;
 // the reverse does not hold, and is not meant to.
 //
 //	b, err := br.Peek(br.Buffered())
@@ -44,13 +44,12 @@ const (
 	sshBanner    = "SSH-"
 )
 
-// Detect reports what b, the bytes that a client sent so far, begins. An
-// answer other than Undecided does not change when more bytes arrive.
+// Detect returns the protocol that b begins; b holds the bytes that a client has sent so far. A result other
+// than Undecided does not change when more bytes arrive.
 //
-// HTTP1 is told from other protocols of words by its target: after a method
-// of RFC 9110 and one space anything is HTTP1 (and malformed, if it is), after
-// any other token only "/", "*" or a scheme with "//" is. Empty lines before a
-// request line, which some servers skip, make it Other.
+// The request target tells HTTP/1 from other text protocols. After a method of RFC 9110 and one space, every
+// target is HTTP1, even a malformed one. After another token, only "/", "*" or a scheme with "//" is HTTP1.
+// Some servers skip empty lines before a request line; Detect returns Other for them.
 func Detect(b []byte) Protocol {
 	if len(b) == 0 {
 		return Undecided
@@ -78,8 +77,8 @@ func Detect(b []byte) Protocol {
 	return Other
 }
 
-// detectTLS is as lax as any server is: crypto/tls takes a hello of other versions of
-// records, and passes over warnings in front of it. What others do not, parsing refuses.
+// detectTLS is as lax as the laxest server: crypto/tls accepts a hello in records of other versions, and skips
+// warnings before it. The parser refuses those that other servers do not accept.
 func detectTLS(b []byte) Protocol {
 	const versions = 0x10 // crypto/tls takes more for another protocol
 	warning := b[0] == recordAlert

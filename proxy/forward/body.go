@@ -22,7 +22,7 @@ func (u *upload) run(v *h1Conn, x *exchange) {
 	u.err = v.sendBody(x)
 }
 
-// over reports whether the body is out, or is so within d.
+// doneWithin reports whether the body is out, or is so within d.
 func (u *upload) doneWithin(d time.Duration) bool {
 	if u == nil {
 		return true
@@ -45,7 +45,7 @@ func (u *upload) doneWithin(d time.Duration) bool {
 	}
 }
 
-// whole reports whether the body went out to its last byte, within d: only
+// complete reports whether the body went out to its last byte, within d: only
 // then does the client's next request begin where the connection stands.
 func (u *upload) complete(d time.Duration) bool {
 	return u == nil || u.doneWithin(d) && u.err == nil
@@ -73,7 +73,7 @@ func bodyError(received, sent error) error {
 	return received
 }
 
-// cutShort is a body that its sender did not finish.
+// incompleteBody is a body that its sender did not finish.
 type incompleteBody struct{ error }
 
 func (e incompleteBody) Unwrap() error { return e.error }
@@ -194,7 +194,7 @@ func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, 
 	return bw.Flush()
 }
 
-// mayGoUp counts n more bytes of the request's body, or of the WebSocket that it
+// allowUp counts n more bytes of the request's body, or of the WebSocket that it
 // became, before they are sent. Beyond the budget the error is a [*egress.Refusal],
 // and none of them may go.
 func (x *exchange) allowUp(n int) error {
@@ -211,7 +211,7 @@ func (x *exchange) countDown(n int) error {
 	return nil
 }
 
-// wentDown counts what went to the client.
+// addDown counts what went to the client.
 func (x *exchange) addDown(n int64) {
 	x.end.Down += n
 	x.meter.Down.Add(n)

@@ -19,7 +19,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A client is a client connection that a goroutine serves.
+// A Client is a client connection that a goroutine serves.
 type Client struct {
 	Forwarder *Forwarder
 	Raw       net.Conn // the client's connection
@@ -46,10 +46,10 @@ func (h *Client) Read(b []byte) (int, error) {
 	return h.Conn.Read(b)
 }
 
-// deadline gives the client d for what comes next.
+// Deadline gives the client d for what comes next.
 func (h *Client) Deadline(d time.Duration) { h.Conn.SetDeadline(time.Now().Add(d)) }
 
-// lastWord sends the last answer and leaves the client a moment to take it.
+// writeLast sends the last answer and leaves the client a moment to take it.
 func (h *Client) writeLast(answer []byte) {
 	const moment = time.Second
 	h.Deadline(moment)
@@ -112,7 +112,7 @@ func readNow(c net.Conn, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// A farConn is the connection below the TLS with an upstream. While it is
+// An UpstreamConn is the connection below the TLS with an upstream. While it is
 // hasty, reads do not wait for bytes.
 type UpstreamConn struct {
 	net.Conn
@@ -133,7 +133,7 @@ func (c *UpstreamConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A prefixed is a connection with what was read of it put back in front.
+// A Prefixed is a connection with what was read of it put back in front.
 type Prefixed struct {
 	net.Conn
 	First []byte
@@ -148,7 +148,7 @@ func (c *Prefixed) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// abort breaks c off, so that its other end cannot take what came for all.
+// Abort breaks c off, so that its other end cannot take what came for all.
 func Abort(c net.Conn) {
 	if tls, ok := c.(*tls.Conn); ok {
 		c = tls.NetConn()
@@ -165,7 +165,7 @@ func Abort(c net.Conn) {
 	c.Close()
 }
 
-// A presence is a context that is cancelled when the client disconnects, for goroutines that wait
+// A clientContext is a context that is cancelled when the client disconnects, for goroutines that wait
 // while nobody reads from the connection. It looks at the connection four times a second once
 // somebody has called Done, and whenever somebody calls Err. A client that sends no more (FIN)
 // counts as gone: egressd cannot tell it from a client that still reads.
@@ -184,12 +184,12 @@ type clientContext struct {
 // lookEvery is the time between two looks at the connection.
 const pollEvery = 250 * time.Millisecond
 
-// present returns the client's presence. The caller has to call release.
+// Context returns the client's presence. The caller has to call release.
 func (h *Client) Context() *clientContext {
 	return &clientContext{Context: context.Background(), raw: h.Raw}
 }
 
-// release ends the presence's goroutine and waits for it.
+// Release ends the presence's goroutine and waits for it.
 func (p *clientContext) Release() {
 	p.mu.Lock()
 	over := p.stop
@@ -246,7 +246,7 @@ func (p *clientContext) poll(over <-chan struct{}) {
 	}
 }
 
-// hasLeft reports whether a peer has ended its connection, whatever it sent before.
+// disconnected reports whether a peer has ended its connection, whatever it sent before.
 func disconnected(c net.Conn) (left bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {

@@ -84,10 +84,9 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 	return nil
 }
 
-// quiet reports whether the upstream of a tunnel has said nothing since its
-// last response, not even an end: what it said unasked must not become the
-// answer to the next request. Records that say nothing to us, such as new
-// tickets, are read and do not count. It does not wait.
+// quiet reports whether the upstream has sent nothing since its last response, not even an end. Bytes that an
+// upstream sends unasked must not become the answer to the next request. TLS records without application data,
+// such as new session tickets, do not count.
 func (u *h1Upstream) quiet() bool {
 	secure, ok := u.conn.(*tls.Conn)
 	if !ok || u.in.Buffered() > 0 {
@@ -104,8 +103,8 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// abrupt reports whether the upstream of a tunnel has closed its connection
-// without the end that TLS has for that, as anybody on the way can.
+// abrupt reports whether the upstream closed the connection without TLS's close_notify, as anybody on the
+// network path can.
 func (u *h1Upstream) abrupt() bool {
 	secure, ok := u.conn.(*tls.Conn)
 	if !ok {
@@ -309,8 +308,8 @@ func reserved(name string) bool {
 	return false
 }
 
-// answer sends head and body to the client. What is there already goes out in
-// one piece with the head.
+// answer sends the head and the body to the client. Buffered bytes of the body go out in one write with the
+// head.
 func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
 	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
 	if whole && x.redaction == nil {

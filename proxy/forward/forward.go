@@ -1,3 +1,6 @@
+// Package forward forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
+// scans requests for canaries, redacts credentials from responses, and renders the replies to refused requests.
+// It opens no connection: it dials by a [egress.Flow] only.
 package forward
 
 import (
@@ -45,7 +48,7 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
-// A forwarder holds what the connections of one server share: the gate, the limits, the buffers, and
+// A Forwarder holds what the connections of one server share: the gate, the limits, the buffers, and
 // the quotas of memory and of scanning. It is safe for concurrent use.
 type Forwarder struct {
 	Gate      *egress.Gate
@@ -63,7 +66,7 @@ type Forwarder struct {
 	cutOnce      sync.Once
 }
 
-// prepare fills in what is not set yet.
+// Prepare fills in what is not set yet.
 func (s *Forwarder) Prepare(gate *egress.Gate, sandboxes *sandbox.Directory, limits Limits) {
 	s.Gate, s.Sandboxes, s.Limits = gate, sandboxes, limits.filled()
 	s.Heads = http1.Limits{Bytes: s.Limits.HeadBytes, Fields: s.Limits.HeadFields}
@@ -77,10 +80,10 @@ func (s *Forwarder) Prepare(gate *egress.Gate, sandboxes *sandbox.Directory, lim
 	s.ScanPatience = min(s.ScanPatience, s.Limits.Idle/2) // a longer wait would count as an idle network
 }
 
-// cut ends every pause.
+// Cut ends every pause.
 func (s *Forwarder) Cut() { s.cutOnce.Do(func() { close(s.cutting) }) }
 
-// pause waits for d, or until Shutdown cuts what is left.
+// Pause waits for d, or until Shutdown cuts what is left.
 func (s *Forwarder) Pause(d time.Duration) {
 	if d <= 0 {
 		return
@@ -93,7 +96,7 @@ func (s *Forwarder) Pause(d time.Duration) {
 	}
 }
 
-// penalty returns how long a refusal has to wait: one for wrong credentials does.
+// Penalty returns how long a refusal has to wait: one for wrong credentials does.
 func (s *Forwarder) Penalty(p sandbox.Peer, r *egress.Refusal) time.Duration {
 	if r.Decision.Class != policy.UnknownSandbox || !p.HasCredentials {
 		return 0

@@ -7,14 +7,13 @@ import (
 	"reflect"
 )
 
-// What somebody proves who they are with is held for as long as their connection stands, and
-// with the sessions that may follow it. crypto/tls takes 256 KiB of certificates, which
-// parsed can be seventy times as much, of which a chain needs none: thousands of connections of one
-// sandbox would hold tens of gigabytes (decision 49).
+// The certificates of a peer stay in memory while its connection stands, and with its sessions. crypto/tls
+// accepts 256 KiB of them. Parsed, they can take seventy times as much, while a chain needs a few KiB.
+// Thousands of connections of one sandbox could hold tens of gigabytes (decision 49).
 const (
 	handshakeMost = 64 << 10  // bytes that one end may send in a handshake
 	chainMost     = 256 << 10 // bytes of memory that its certificates may take
-	parsedMost    = 64        // times as much as it came in is a certificate in memory, but for one of empty URIs (72)
+	parsedMost    = 64        // a parsed certificate takes at most so many times its bytes; one of empty URIs takes 72 times
 )
 
 var (
@@ -22,13 +21,13 @@ var (
 	ErrLargeChain    = errors.New("certificates that take more than 256 KiB of memory")
 )
 
-// A handshakeBound counts what the other end sends until the handshake is over.
+// A HandshakeBound counts what the other end sends until the handshake is over.
 type HandshakeBound struct {
 	seen int
 	Over bool
 }
 
-// came notes n more bytes. The error stays.
+// Came notes n more bytes. The error stays.
 func (b *HandshakeBound) Came(n int) error {
 	if b.Over {
 		return nil
@@ -39,7 +38,7 @@ func (b *HandshakeBound) Came(n int) error {
 	return nil
 }
 
-// smallChain refuses certificates that would take much memory for as long as the
+// SmallChain refuses certificates that would take much memory for as long as the
 // connection stands. It is for [tls.Config.VerifyConnection].
 func SmallChain(state tls.ConnectionState) error {
 	came, sum := 0, 0

@@ -22,10 +22,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A webVisit is one client that speaks HTTP/1, in clear or inside an inspected
-// tunnel, for as many requests as it likes. Every request is decided on its
-// own; only the connection to an upstream may be used again, by the next
-// request that goes to the same place.
+// An h1Conn is one client connection that speaks HTTP/1, in clear or in an inspected tunnel. The policy
+// decides each request. An upstream connection is kept for the client's next request, and used again if that
+// request has the same destination.
 type h1Conn struct {
 	*Client
 	tunnel Tunnel // nil in clear
@@ -44,7 +43,7 @@ type h1Conn struct {
 	ended      bool        // it has ended, and its connections are its own no longer
 }
 
-// An h1Tunnel is the inspected tunnel in which a client speaks HTTP/1. Its errors are of type
+// A Tunnel is the inspected tunnel in which a client speaks HTTP/1. Its errors are of type
 // [*egress.Refusal].
 type Tunnel interface {
 	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
@@ -69,10 +68,10 @@ type h1Upstream struct {
 	kept *egress.Kept // while no request uses it
 }
 
-// serveH1 serves requests in clear until the client or a refusal ends the connection.
+// ServeH1 serves requests in clear until the client or a refusal ends the connection.
 func (h *Client) ServeH1() { h.ServeTunnel(nil, nil) }
 
-// serveH1In serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
+// ServeTunnel serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
 // is nil if that handshake failed.
 func (h *Client) ServeTunnel(t Tunnel, upstream *tls.Conn) {
 	v := &h1Conn{Client: h, tunnel: t, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
@@ -90,10 +89,10 @@ func (h *Client) ServeTunnel(t Tunnel, upstream *tls.Conn) {
 	}
 }
 
-// search is the turns of what an exchange sends.
+// scanTurn is the turns of what an exchange sends.
 func (v *h1Conn) scanTurn(x *exchange) scanTurn { return v.Forwarder.ScanTurn(v.ctx, x.flow) }
 
-// forget closes what is kept for a next request.
+// closeUpstream closes what is kept for a next request.
 func (v *h1Conn) closeUpstream() {
 	v.up.kept.Close()
 	if v.tunnel != nil && v.up.conn != nil {
@@ -194,7 +193,7 @@ func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
 	return v.tunnel.Request(ctx, r.HTTP)
 }
 
-// unread ends a client whose request could not be read.
+// unreadable ends a client whose request could not be read.
 func (v *h1Conn) unreadable(err error) {
 	raw, _ := v.in.Peek(v.in.Buffered())
 	switch {
@@ -314,7 +313,7 @@ func (v *h1Conn) named(target string, whole bool, host string) (policy.Destinati
 	return named, err
 }
 
-// leads reports whether the tunnel, or the captured connection, leads to the server that a
+// leadsTo reports whether the tunnel, or the captured connection, leads to the server that a
 // request names. A Host field in a tunnel may have any port.
 func (v *h1Conn) leadsTo(named policy.Destination, whole bool) bool {
 	switch {
@@ -346,7 +345,7 @@ func (v *h1Conn) request(x *exchange) policy.Request {
 	return policy.Request{Via: v.Via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
 }
 
-// headerOf is what a policy sees of the fields that go up. Host is none of it: it is
+// HeaderOf is what a policy sees of the fields that go up. Host is none of it: it is
 // judged as the destination.
 func HeaderOf(fields http1.Fields) map[string][]string {
 	header := make(map[string][]string, len(fields))
@@ -373,7 +372,7 @@ func (v *h1Conn) finish(x *exchange) {
 	}
 }
 
-// A spoilt exchange cannot be answered any more: part of a response is out.
+// An unanswerable exchange cannot be answered any more: part of a response is out.
 type unanswerable struct{ error }
 
 // failed ends an exchange that did not come about.
@@ -414,7 +413,7 @@ func (v *h1Conn) failed(x *exchange, err error) {
 	v.answerRefusal(refusal, AnswerTo(refusal.Decision.Class), x)
 }
 
-// authority is what a request inside the tunnel names as its server, for the
+// Authority is what a request inside the tunnel names as its server, for the
 // policy to compare: canonical, or what no destination equals.
 func Authority(host string) string {
 	dst, err := policy.ParseDestination(host)

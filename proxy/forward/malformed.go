@@ -24,7 +24,7 @@ var (
 	ErrOtherHost   = errors.New("the Host field names another host than the tunnel was opened to")
 )
 
-// connectTarget is where a CONNECT wants to go. A Host field beside it is
+// ConnectTarget is where a CONNECT wants to go. A Host field beside it is
 // only looked at for being one.
 func ConnectTarget(req *http1.Request) (policy.Destination, error) {
 	target, err := http1.ParseTarget(req.Method, req.Target)
@@ -47,7 +47,7 @@ func isHost(value string) bool {
 	return err == nil
 }
 
-// credentials reads Proxy-Authorization (RFC 7617). None is fine, two are not.
+// Credentials reads Proxy-Authorization (RFC 7617). None is fine, two are not.
 func Credentials(f http1.Fields) (user, password string, given bool, err error) {
 	values := f.Values("Proxy-Authorization")
 	if len(values) == 0 {
@@ -68,7 +68,7 @@ func Credentials(f http1.Fields) (user, password string, given bool, err error) 
 	return user, password, true, nil
 }
 
-// refuseMalformed has the gate record bytes that are no acceptable request.
+// RefuseMalformed has the gate record bytes that are no acceptable request.
 func RefuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw []byte, err error) *egress.Refusal {
 	class, why := policy.MalformedRequest, err.Error()
 	var destination *policy.DestinationError
@@ -90,9 +90,8 @@ const (
 	redacted  = "[redacted]"
 )
 
-// redact cuts out of raw what a record may never hold: userinfo, queries and
-// fragments, and the values of all fields but those that say where a message
-// goes and how long it is.
+// redact removes from raw what a record may never hold: userinfo, queries, fragments, and the values of most
+// fields. It keeps the values of fields that name the destination or frame the message.
 func redact(raw []byte) []byte {
 	raw = raw[:min(len(raw), rawLooked)]
 	if len(raw) > 0 && raw[0] == 5 {
@@ -165,7 +164,7 @@ func redactSOCKS(raw []byte) []byte {
 	return slices.Concat(raw[:nameAt], []byte(redacted), raw[at:])
 }
 
-// asRefusal returns err as what a gate or flow always returns.
+// AsRefusal returns err as what a gate or flow always returns.
 func AsRefusal(err error) *egress.Refusal {
 	var refusal *egress.Refusal
 	if errors.As(err, &refusal) {

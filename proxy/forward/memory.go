@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A room bounds the memory that one sandbox can have egressd hold for it: one that takes all
+// A MemoryQuota bounds the memory that one sandbox can have egressd hold for it: one that takes all
 // of its flows must not take the machine. It is safe for concurrent use.
 type MemoryQuota struct {
 	mu   sync.Mutex // guards what follows, and all in leases that is not final
@@ -16,7 +16,7 @@ type MemoryQuota struct {
 // bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
 const bodyMemoryOfSandbox = 128 << 20
 
-// A lease is what one connection or body has of a room. It is given back once end was called
+// A Reservation is what one connection or body has of a room. It is given back once end was called
 // for it, and for each share.
 type Reservation struct {
 	quota   *MemoryQuota // final
@@ -25,7 +25,7 @@ type Reservation struct {
 	users   int
 }
 
-// fill gives each sandbox so much, unless that was said before.
+// SetDefault gives each sandbox so much, unless that was said before.
 func (r *MemoryQuota) SetDefault(most int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,12 +49,13 @@ func (r *MemoryQuota) Held() (bytes int64, sandboxes int) {
 	return bytes, len(r.held)
 }
 
-// lease returns one of nothing yet.
+// Reserve returns one of nothing yet.
 func (r *MemoryQuota) Reserve(sandbox string) *Reservation {
 	return &Reservation{quota: r, sandbox: sandbox, users: 1}
 }
 
-// more takes n bytes, or reports that there are not so many left, or that it has ended.
+// grow reserves n more bytes. It returns false if the sandbox has not so many left, or if the reservation was
+// released.
 func (l *Reservation) grow(n int64) bool {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
@@ -65,8 +66,8 @@ func (l *Reservation) grow(n int64) bool {
 	return true
 }
 
-// part takes an eighth of what is left, but at most most and at least least, and returns what
-// it has taken. It is called once.
+// GrowFair reserves one eighth of the bytes that the sandbox has left, clamped to [least, most]. It returns
+// how many bytes it has reserved. Call it once.
 func (l *Reservation) GrowFair(most, least int64) int64 {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
@@ -75,7 +76,7 @@ func (l *Reservation) GrowFair(most, least int64) int64 {
 	return n
 }
 
-// take is called with l.of.mu held.
+// addLocked is called with l.of.mu held.
 func (l *Reservation) addLocked(n int64) {
 	if l.quota.held == nil {
 		l.quota.held = map[string]int64{}
@@ -84,7 +85,7 @@ func (l *Reservation) addLocked(n int64) {
 	l.held += n
 }
 
-// share has the lease wait for one more end, or reports that it has ended.
+// Retain has the lease wait for one more end, or reports that it has ended.
 func (l *Reservation) Retain() bool {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
@@ -95,14 +96,14 @@ func (l *Reservation) Retain() bool {
 	return true
 }
 
-// free gives back what the lease has; it may take more later.
+// clear gives back what the lease has; it may take more later.
 func (l *Reservation) clear() {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
 	l.clearLocked()
 }
 
-// end gives the lease back, the last time. A nil lease has nothing to give.
+// Release gives the lease back, the last time. A nil lease has nothing to give.
 func (l *Reservation) Release() {
 	if l == nil {
 		return
@@ -114,7 +115,7 @@ func (l *Reservation) Release() {
 	}
 }
 
-// giveBack is called with l.of.mu held.
+// clearLocked is called with l.of.mu held.
 func (l *Reservation) clearLocked() {
 	left := l.quota.held[l.sandbox] - l.held
 	if l.held = 0; left > 0 {

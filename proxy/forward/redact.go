@@ -27,7 +27,7 @@ func (v *h1Conn) addCredential(x *exchange) (err error) {
 	return err
 }
 
-// withCredential returns the fields of a request without those that would have the
+// WithCredential returns the fields of a request without those that would have the
 // response come back in a form that cannot be searched for a credential: compressed, or in
 // pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
 // still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
@@ -47,7 +47,7 @@ func WithCredential(f http1.Fields, s *secret.Secret) http1.Fields {
 	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 
-// searchable returns a refusal where a response could hold the credential in a
+// redactable returns a refusal where a response could hold the credential in a
 // form in which it would not be found.
 func (x *exchange) redactable(f http1.Fields) error {
 	if x.redaction == nil || InOnePiece(x.end.Status, f.Values) {
@@ -56,7 +56,7 @@ func (x *exchange) redactable(f http1.Fields) error {
 	return x.flow.Failed(policy.ResponseRefused, "")
 }
 
-// inOnePiece reports whether a response with these fields is neither coded nor
+// InOnePiece reports whether a response with these fields is neither coded nor
 // a part of something (RFC 9110 §15.3.7, RFC 3229 §10.4.1): what the sandbox
 // may have a server cut, it may have it cut inside the credential.
 func InOnePiece(status int, values func(name string) []string) bool {
@@ -70,7 +70,7 @@ func plainCoding(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(strings.TrimSpace(v), "identity") })
 }
 
-// shown are the fields of a response that pass.
+// responseFields are the fields of a response that pass.
 func (x *exchange) responseFields(f http1.Fields) http1.Fields {
 	var s *BodyFilter
 	if x.redaction != nil {
@@ -79,7 +79,7 @@ func (x *exchange) responseFields(f http1.Fields) http1.Fields {
 	return s.fields(f)
 }
 
-// redactor returns what strikes the host's credentials out of the response, or nil.
+// responseFilter returns what strikes the host's credentials out of the response, or nil.
 func (x *exchange) responseFilter() *BodyFilter {
 	if x.redaction == nil {
 		return nil
@@ -87,8 +87,8 @@ func (x *exchange) responseFilter() *BodyFilter {
 	return NewBodyFilter(x.redaction, &x.end)
 }
 
-// A striker strikes credentials out of what a sandbox would read, and notes
-// in the flow's end that it had to. A nil striker passes everything on.
+// A BodyFilter redacts the credentials of a host from a response, or scans a request for canaries. It notes in
+// the flow's end that a credential was redacted. A nil BodyFilter passes everything.
 type BodyFilter struct {
 	redaction *secret.Redaction // of the fields; nil for a request
 	redactor  *secret.Redactor  // nil where it only strikes fields
@@ -101,13 +101,13 @@ func NewBodyFilter(n *secret.Redaction, end *egress.End) *BodyFilter {
 	return &BodyFilter{redaction: n, redactor: n.NewRedactor(), end: end}
 }
 
-// withoutTrailer is for the body of a request: fields that come behind it were not
-// judged, and could name one again that was, or the one with the credential.
+// requestFilter returns the filter for the body of a request. It drops trailer fields, which the policy has
+// not judged: a trailer field could repeat a judged field, or the credential.
 func (x *exchange) requestFilter(packed *Reservation, turns scanTurn) *BodyFilter {
 	return &BodyFilter{noTrailer: true, end: &x.end, scanner: NewBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
 }
 
-// part returns what may be passed on now that b has come.
+// Redact returns what may be passed on now that b has come.
 func (s *BodyFilter) Redact(b []byte) []byte {
 	if s == nil || s.redactor == nil {
 		return b
@@ -119,7 +119,7 @@ func (s *BodyFilter) Redact(b []byte) []byte {
 	return out
 }
 
-// last returns part and what was held back.
+// RedactLast returns part and what was held back.
 func (s *BodyFilter) RedactLast(part []byte) []byte {
 	if s == nil || s.redactor == nil {
 		return part
@@ -153,7 +153,7 @@ func (s *BodyFilter) fields(f http1.Fields) http1.Fields {
 	return out
 }
 
-// named reports whether a field's name holds a credential. There are no names
+// inName reports whether a field's name holds a credential. There are no names
 // that it could be struck out of.
 func (s *BodyFilter) inName(name string) bool {
 	hit := s != nil && s.redaction.InName(name)
@@ -167,7 +167,7 @@ func (s *BodyFilter) note() {
 	s.end.Note = "the response held a credential of this host; it was struck out"
 }
 
-// header strikes the fields of an HTTP/2 message in place.
+// Header strikes the fields of an HTTP/2 message in place.
 func (s *BodyFilter) Header(h http.Header) {
 	for name, values := range h {
 		if reserved(name) || s.inName(name) {

@@ -8,11 +8,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// An arrivingMessages strikes the credentials of a host out of what it sends in a
-// WebSocket (RFC 6455 §5.2). Each message is searched as a whole, whatever frames it
-// comes in and whatever control frames come in between. What may begin the credential
-// is held back until the message ends at the latest: who waits for its end is not kept
-// waiting for the next one. What cannot be read so is refused, as no client may take it.
+// A messageRedactor redacts the credentials of a host from the messages that the upstream sends in a WebSocket
+// (RFC 6455 §5.2). It searches each message as a whole, across frames and across control frames in between.
+// Text that may begin a credential is held back until its message ends at the latest, so the reader of a
+// message never waits for the next message. Malformed frames are refused; RFC 6455 forbids clients to accept
+// them.
 type messageRedactor struct {
 	flow    *egress.Flow
 	note    func()
@@ -31,7 +31,7 @@ type piece struct {
 	owed  int
 }
 
-// messagesArriving returns what looks at the messages of an exchange, or nil where its host
+// messageFilter returns what looks at the messages of an exchange, or nil where its host
 // has no credential.
 func (x *exchange) messageFilter() *BodyFilter {
 	if x.redaction == nil {
@@ -77,7 +77,7 @@ func (m *messageRedactor) flush() ([]byte, error) {
 	return m.out, nil
 }
 
-// taken implements [leaving]: what is held is short.
+// sent implements [leaving]: what is held is short.
 func (m *messageRedactor) sent() {}
 
 // begin passes the head of a frame on.
@@ -112,7 +112,7 @@ func (m *messageRedactor) end() {
 	}
 }
 
-// pass has bytes go on as they are, in their turn.
+// emit has bytes go on as they are, in their turn.
 func (m *messageRedactor) emit(p []byte) {
 	last := len(m.queue) - 1
 	switch {

@@ -27,7 +27,7 @@ const (
 	SOCKSNoMethod   = 0xff
 )
 
-// An answer is how one class of refusal looks in each protocol. Policy is
+// An Answer is how one class of refusal looks in each protocol. Policy is
 // always 403, and 5xx always the network or egressd itself.
 type Answer struct {
 	Status int
@@ -129,14 +129,14 @@ func hintFor(err error) string {
 // waits reports whether a person has still to say whether it may pass.
 func (a Answer) waits() bool { return a.Status == 403 && a.retry }
 
-// A reader is who reads a reply, as far as its form depends on that.
+// A Reader is who reads a reply, as far as its form depends on that.
 type Reader struct{ Agent, Accept string }
 
 func ReaderOf(f http1.Fields) Reader {
 	return Reader{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
-// httpReply renders a refusal as a whole HTTP response after which the
+// HTTPReply renders a refusal as a whole HTTP response after which the
 // connection is closed.
 func HTTPReply(r *egress.Refusal, to Reader) []byte {
 	return HTTPReplyAs(r, AnswerTo(r.Decision.Class), to)
@@ -149,7 +149,7 @@ func HTTPReplyAs(r *egress.Refusal, a Answer, to Reader) []byte {
 	return append(b, body...)
 }
 
-// replyParts renders a refusal for any version of HTTP.
+// ReplyParts renders a refusal for any version of HTTP.
 func ReplyParts(r *egress.Refusal, a Answer, to Reader) (fields http1.Fields, body []byte) {
 	kind, body := replyBody(r, a, to)
 	class := r.Decision.Class
@@ -158,7 +158,7 @@ func ReplyParts(r *egress.Refusal, a Answer, to Reader) (fields http1.Fields, bo
 	add("Content-Type", kind)
 	add("Content-Length", strconv.Itoa(len(body)))
 	add("X-Content-Type-Options", "nosniff")
-	if kind == htmlType { // it stands in the origin of the host that was asked for, and is no part of it
+	if kind == htmlType { // the browser counts the page to the origin of the requested host
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
 	}
 	add("Proxy-Status", "egressd; error="+proxyError(a, class)+`; details="`+string(class)+"; "+r.ID.String()+`"`)
@@ -179,7 +179,7 @@ func ReplyParts(r *egress.Refusal, a Answer, to Reader) (fields http1.Fields, bo
 	return fields, body
 }
 
-// reasonPhrase is all that many clients show of a refused CONNECT.
+// ReasonPhrase is all that many clients show of a refused CONNECT.
 func ReasonPhrase(r *egress.Refusal, a Answer) string {
 	const most = 120
 	lead, where := "Blocked by egressd: ", ""
@@ -294,9 +294,8 @@ func problem(r *egress.Refusal, a Answer) []byte {
 	return append(body, '\n')
 }
 
-// fix is the command that would open the way, where offering it is right: not
-// for private addresses, and not against a rule that somebody wrote. What a person has to
-// say is said by a command, too.
+// fix returns the command that opens the way, or "". It offers no command for a private address and none
+// against a written rule. A pending question is answered by a command, too.
 func fix(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
 		return "egressd approve " + r.Decision.Question
@@ -311,7 +310,7 @@ func fix(r *egress.Refusal) string {
 	return "egressd allow " + host + " --from " + r.ID.String()
 }
 
-// malformedReply renders what could not be parsed, with the status that its
+// MalformedReply renders what could not be parsed, with the status that its
 // problem has.
 func MalformedReply(r *egress.Refusal, err error) []byte {
 	a := AnswerTo(r.Decision.Class)
@@ -336,7 +335,7 @@ func statusText(status int) string {
 	return "Status " + strconv.Itoa(status)
 }
 
-// answerInside is the answer to a refused request inside a tunnel. A request
+// TunnelAnswer is the answer to a refused request inside a tunnel. A request
 // for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
 func TunnelAnswer(class policy.Class) Answer {
 	if class == policy.NameMismatch {

@@ -17,7 +17,7 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// A leaving looks at what goes to an upstream and holds back what may begin a canary.
+// A Scanner looks at what goes to an upstream and holds back what may begin a canary.
 // An error is a [*egress.Refusal], and then nothing more may go.
 type Scanner interface {
 	// part takes the next bytes, and returns those that may go, valid until the next
@@ -29,7 +29,7 @@ type Scanner interface {
 	sent()
 }
 
-// leave returns what may go on of a part that goes up. Of what goes down, or where
+// scan returns what may go on of a part that goes up. Of what goes down, or where
 // there are no canaries, that is all of it.
 func (s *BodyFilter) scan(part []byte, last bool) ([]byte, error) {
 	if s == nil || s.scanner == nil {
@@ -53,7 +53,7 @@ func withRest(l Scanner, part []byte) ([]byte, error) {
 	return append(last, rest...), err
 }
 
-// taken is told that what leave returned has gone on.
+// sent is told that what leave returned has gone on.
 func (s *BodyFilter) sent() {
 	if s != nil && s.scanner != nil {
 		s.scanner.sent()
@@ -65,7 +65,7 @@ const (
 	decodedMost    = 16 << 20 // of what it says that is searched
 )
 
-// A leavingBody is the body of a request. One that is compressed is held back until
+// A bodyScanner is the body of a request. One that is compressed is held back until
 // it is complete, or longer than is searched.
 type bodyScanner struct {
 	flow       *egress.Flow
@@ -78,7 +78,7 @@ type bodyScanner struct {
 	handedOut  bool   // whole was returned, and not yet taken
 }
 
-// leavingBody returns what looks at the body of a request of a flow, or nil where
+// NewBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding, and room is what a
 // body that is held back takes; whoever calls it ends that.
 func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
@@ -137,7 +137,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
 }
 
-// taken implements [leaving]. A body that was held back counts until then: how long its
+// sent implements [leaving]. A body that was held back counts until then: how long its
 // upstream leaves it waiting is not for egressd to say.
 func (l *bodyScanner) sent() {
 	if l.handedOut {
@@ -146,8 +146,8 @@ func (l *bodyScanner) sent() {
 	}
 }
 
-// unpack searches what a compressed body says, and lets it go on. What cannot be
-// unpacked says nothing to whoever gets it either.
+// unpack scans the decoded text of a compressed body and releases the body. A body that cannot be decoded is
+// as unreadable to the upstream.
 func (l *bodyScanner) unpack() ([]byte, error) {
 	l.compressed = false
 	if err := l.turn.begin(); err != nil {
@@ -188,7 +188,7 @@ func (l *bodyScanner) searchUnpacked() error {
 	return nil
 }
 
-// An unpacking is what a decompressor reads, in turns: it may say nothing for long.
+// A compressedReader is what a decompressor reads, in turns: it may say nothing for long.
 type compressedReader struct {
 	whole []byte // what is left of it
 	turn  *scanTurn
@@ -215,7 +215,7 @@ func (u *compressedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A searcher searches what is written to it, which is short.
+// A decodedScanner searches what is written to it, which is short.
 type decodedScanner struct {
 	guard *egress.Guard
 	turn  *scanTurn
@@ -229,7 +229,7 @@ func (s *decodedScanner) Write(p []byte) (int, error) {
 	return len(p), s.err
 }
 
-// A guardedBody is the body of a request on HTTP/2, up to the first canary in it. Its
+// A ScannedBody is the body of a request on HTTP/2, up to the first canary in it. Its
 // reader may be left waiting after the request is over: see drop.
 type ScannedBody struct {
 	io.ReadCloser
@@ -280,7 +280,7 @@ func (b *ScannedBody) read(p []byte, err error) {
 	b.ready, b.err = part, err
 }
 
-// drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
+// Drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
 func (b *ScannedBody) Drop() {
 	if b == nil {
 		return

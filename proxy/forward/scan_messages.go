@@ -7,7 +7,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A leavingMessages searches what a client sends in a WebSocket for canaries: its
+// A messageScanner searches what a client sends in a WebSocket for canaries: its
 // messages as one stream, its control frames as another, and all its bytes as a third,
 // for upstreams that do not care for frames. It refuses frames that no client may send.
 type messageScanner struct {
@@ -30,7 +30,7 @@ type mark struct{ said, at int64 }
 // marksMost bounds them: any number of bytes that do not count may stand in a canary.
 const marksMost = 4096
 
-// messagesLeaving returns what looks at the messages of a flow, or nil where there are
+// newMessageScanner returns what looks at the messages of a flow, or nil where there are
 // no canaries.
 func newMessageScanner(flow *egress.Flow, turns scanTurn) Scanner {
 	plain := flow.Guard("message")
@@ -74,10 +74,10 @@ func (l *messageScanner) flush() ([]byte, error) {
 	return rest, nil
 }
 
-// taken implements [leaving]: what is held is short.
+// sent implements [leaving]: what is held is short.
 func (l *messageScanner) sent() {}
 
-// free is up to where the stream may go on as far as what it says is concerned.
+// free returns the offset in the stream up to which the payload may go on.
 func (l *messageScanner) free() int64 {
 	said := l.plain.Free()
 	if said == l.plain.Seen() {

@@ -9,10 +9,9 @@ import (
 	"github.com/egressd/egressd/internal/turns"
 )
 
-// What goes up is searched for canaries at some 50 to 200 MB a second, and compressed
-// bodies make 16 MiB of a few KiB: one sandbox could keep every processor at it, and the
-// requests of all others waiting. So searches take turns by sandbox, and leave one
-// processor to all else where there are several.
+// Requests are scanned for canaries at 50 to 200 MB a second, and a compressed body of a few KiB decodes to 16
+// MiB. One sandbox could keep every processor busy with scans. Scans therefore take turns by sandbox and leave
+// one processor free on a machine with several.
 const (
 	scannedPerTurn = 32 << 10    // in one turn
 	scanPatience   = time.Minute // for a part of a body, or all of one that is compressed
@@ -22,7 +21,7 @@ const (
 	unpackWork = 32
 )
 
-// A search is the turns of what one flow sends. It is for one goroutine at a time.
+// A scanTurn is the turns of what one flow sends. It is for one goroutine at a time.
 type scanTurn struct {
 	turns    *turns.Turns
 	patience time.Duration
@@ -44,8 +43,8 @@ func (s *scanTurn) begin() error {
 	return s.take()
 }
 
-// spend is called before work is done that is so much, in bytes that are searched. It has
-// others take a turn, where they wait, before there is more of it than fits in one.
+// spend is called before each piece of work, measured in scanned bytes. When the work of one turn is done and
+// another sandbox waits, spend gives the turn up and waits for the next one.
 func (s *scanTurn) spend(work int) error {
 	if s.work+work > scannedPerTurn {
 		if err := s.next(); err != nil {

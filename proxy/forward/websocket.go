@@ -30,8 +30,9 @@ const (
 	webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11" // RFC 6455 §1.3
 )
 
-// switchesToWebSocket reports whether a response agrees to the WebSocket that req opens: it
-// says so of that one, as what merely repeats fields, or a status that it is told, cannot.
+// switchesToWebSocket reports whether a response opens the WebSocket that req asks for. The accept value
+// proves that the server understood the request: a server that repeats fields, or a status that it was sent,
+// cannot compute it.
 func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 	accepts := resp.Fields.Values("Sec-WebSocket-Accept")
 	sum := sha1.Sum([]byte(strings.TrimSpace(req.Fields.Get(webSocketKey)) + webSocketGUID))
@@ -39,9 +40,9 @@ func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 		len(accepts) == 1 && strings.TrimSpace(accepts[0]) == base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// agrees reports whether a response may make a WebSocket of x: it agrees to the one that
-// was asked for, and to no extensions unless some were (RFC 6455 §4.1). Those that were
-// taken out of the request would have the messages come so that they cannot be searched.
+// acceptsWebSocket reports whether a response opens the WebSocket that the request asked for, with no
+// extension that the request did not offer (RFC 6455 §4.1). The forwarder removes offered extensions if the
+// messages have to be scanned, because a compressed message cannot be scanned.
 func (x *exchange) acceptsWebSocket(resp *http1.Response) bool {
 	const extensions = "Sec-WebSocket-Extensions"
 	return x.upgrade && switchesToWebSocket(&x.req, resp) &&

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// A countdown calls a function, on a goroutine of its own, once its time is over. It is safe for
-// concurrent use.
+// A countdown calls a function on its own goroutine when its time is over. It is safe for concurrent use.
 //
-// A running timer keeps everything in memory that its function refers to. A connection
-// therefore ends its countdowns when it closes. After that, begin does nothing.
+// A running timer keeps everything in memory that its function refers to. A connection therefore ends its
+// countdowns when it closes. After that, begin does nothing.
 type countdown struct {
 	time  time.Duration
 	mu    sync.Mutex // guards what follows

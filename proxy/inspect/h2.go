@@ -22,7 +22,7 @@ import (
 	"github.com/egressd/egressd/proxy/forward"
 )
 
-// Bounds of one inspected HTTP/2 connection. What carries nothing has its own, see emptyFrames.
+// Bounds of one inspected HTTP/2 connection. emptyFrameLimit bounds frames that carry nothing.
 const (
 	streamsMost   = 128
 	frameMost     = 16 << 10
@@ -36,8 +36,8 @@ const (
 // gets leastWindow.
 const h2MemoryOfSandbox = 256 << 20
 
-// An h2Conn is one client that speaks HTTP/2 in an inspected tunnel. Each of
-// its streams is decided on its own and goes to the one upstream of the tunnel.
+// An h2Conn is one client connection that speaks HTTP/2 in an inspected tunnel. The policy decides each
+// stream. All streams go to the tunnel's one upstream.
 type h2Conn struct {
 	*tunnel
 	forward  *httputil.ReverseProxy
@@ -56,9 +56,8 @@ type h2Conn struct {
 	complaints complaints
 }
 
-// complaints counts what the library says to an operator when it ends a
-// connection for what the client sent: in some places it counts no error. Of
-// the rest that it says, such as that a client takes its leave, nothing counts.
+// complaints counts the connection errors that the HTTP/2 library logs for what the client sent: CountError
+// misses some of them. Other messages of the library, such as that a client has left, do not count.
 type complaints struct{ atomic.Int64 }
 
 // brokenRules is how the library begins to say so; that it still does is under
@@ -130,7 +129,7 @@ func endIdle(h2s *http2.Server, base *http.Server, d time.Duration) *countdown {
 	return idle
 }
 
-// end waits for the streams whose connection is gone.
+// wait waits for the streams whose connection is gone.
 func (v *h2Conn) wait() {
 	v.state.Lock()
 	v.ended = true
@@ -158,7 +157,7 @@ func (v *h2Conn) hasEnded() bool {
 // ended: what a client had sent before it knew.
 const lateData = "stream_STREAM_CLOSED_closed"
 
-// unreadable records what the library refused before it was a request.
+// countMalformed records what the library refused before it was a request.
 func (v *h2Conn) countMalformed(kind string) {
 	if kind == lateData {
 		return
@@ -185,7 +184,7 @@ func (v *h2Conn) headLate() {
 	v.breakOff(string(policy.MalformedRequest))
 }
 
-// explain records that the library ended the connection for what the client
+// recordComplaint records that the library ended the connection for what the client
 // sent, where nothing else says so.
 func (v *h2Conn) recordComplaint() {
 	v.state.Lock()
@@ -205,15 +204,15 @@ func (v *h2Conn) Put(b []byte) {
 	}
 }
 
-// What an upstream may send before a client takes it: it is held in memory, and
-// less where the sandbox has many connections. Streams that nobody reads share the
-// connection's part, so that is more than a few of them can use up.
+// Bytes that an upstream may send before the client takes them. They are held in memory; a sandbox with many
+// connections gets less. Unread streams share the connection's window, which therefore has room for more than
+// a few of them.
 const (
 	downloadBuffer  = 8 << 20
 	downloadStreams = 16 // that use it up
 )
 
-// speak begins HTTP/2 with the upstream.
+// startUpstream begins HTTP/2 with the upstream.
 func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
@@ -240,9 +239,8 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	return err
 }
 
-// RoundTrip implements [http.RoundTripper] on the tunnel's one upstream. A
-// request that may be sent twice is, where the upstream was about to close the
-// connection that it went to.
+// RoundTrip implements [http.RoundTripper] on the tunnel's upstream. It sends an idempotent request without a
+// body twice if the upstream was about to close the connection.
 func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
 	conn, err := v.reserveUpstream(r.Context())
 	if err != nil {
@@ -263,7 +261,7 @@ func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
 	return conn.RoundTrip(r)
 }
 
-// upstream returns the connection, made anew where the last one takes no more
+// reserveUpstream returns the connection, made anew where the last one takes no more
 // requests. The caller has to send a request on it.
 func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error) {
 	select {
@@ -291,9 +289,9 @@ func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error)
 	return v.conn, nil
 }
 
-// goesOver notes the windows of the connection that a stream uses. What came on it is held
-// until the stream ends, also when the connection has. Where that has closed meanwhile, it
-// reports that the stream cannot go over it.
+// holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
+// connection closes before. It returns false if the connection has closed already; the stream cannot use it
+// then.
 func (st *stream) holdWindow(windows *forward.Reservation) bool {
 	if !windows.Retain() {
 		return false
@@ -306,8 +304,8 @@ func (st *stream) holdWindow(windows *forward.Reservation) bool {
 // oldMost bounds the connections of one tunnel that take no more requests.
 const oldMost = 4
 
-// retire puts the connection aside: streams that began on it may end there,
-// unless there are more such connections than are kept.
+// retire puts the connection aside. Its streams may finish there, unless more than oldMost connections are
+// retired.
 func (v *h2Conn) retire() {
 	if v.conn != nil {
 		v.conn.SetDoNotReuse() // the library closes it when its last stream has ended
@@ -321,8 +319,8 @@ func (v *h2Conn) retire() {
 	}
 }
 
-// closeIdle closes connections that take no more requests and have none. An
-// upstream that has said so may keep them open for as long as it likes.
+// closeIdle closes retired connections without streams. An upstream that has sent GOAWAY may otherwise keep
+// them open for any time.
 func (v *h2Conn) closeIdle() {
 	v.retired = slices.DeleteFunc(v.retired, func(cc *http2.ClientConn) bool {
 		state := cc.State()
@@ -345,7 +343,7 @@ func (v *h2Conn) streamEnded() {
 	}
 }
 
-// hangUp closes every connection to the upstream, once nobody makes one.
+// closeUpstreams closes every connection to the upstream, once nobody makes one.
 func (v *h2Conn) closeUpstreams() {
 	v.closeUpstream() // also ends a handshake under way
 	v.dialling <- struct{}{}

@@ -12,11 +12,10 @@ import (
 	"github.com/egressd/egressd/internal/tokens"
 )
 
-// What one end of a connection of HTTP/2 may send that carries neither a request, nor an
-// answer, nor any of a body: as much as a connection needs, and more for each frame that it
-// was sent and may answer so. The library takes any number, and many of them cost a
-// hundred times what their bytes cost to send (CVE-2019-9512, -9515, -9518). What comes on a
-// stream that is over carries nothing either.
+// Bounds of frames that carry neither a head nor a part of a body, in one direction of a connection. Each
+// frame that the other end receives earns more of them, since it may answer so. The HTTP/2 library accepts any
+// number, and each costs a hundred times what its bytes cost to send (CVE-2019-9512, -9515, -9518). Frames on
+// a stream that has ended count as empty, too.
 const (
 	emptyAtOnce  = 1000
 	emptyRate    = 20 // a second
@@ -28,7 +27,7 @@ const (
 
 var errEmptyFrames = errors.New("too many frames that carry nothing")
 
-// emptyFrames counts such frames of one end. Its methods are for who reads, but for sends.
+// emptyFrameLimit counts such frames of one end. Its methods are for who reads, but for sends.
 type emptyFrameLimit struct {
 	heads    bool // those that the end sends count too; it is an upstream, and opens no streams
 	streams  *openStreams
@@ -45,7 +44,7 @@ func newEmptyFrameLimit(heads bool) *emptyFrameLimit {
 // preface is where a walk begins along what a client sends (RFC 9113 §3.4).
 var preface = frameWalk{have: frameHeadSize, left: len(http2.ClientPreface)}
 
-// came is given everything that the end sends, and returns [errEmptyFrames] once that was
+// received is given everything that the end sends, and returns [errEmptyFrames] once that was
 // too much.
 func (e *emptyFrameLimit) received(b []byte) error {
 	e.from.see(b, func(f frameSeen) {
@@ -62,7 +61,7 @@ func (e *emptyFrameLimit) received(b []byte) error {
 	return nil
 }
 
-// free reports whether a frame that the end sends is none of those that count.
+// carries reports whether a frame that the end sends is none of those that count.
 func (e *emptyFrameLimit) carries(f frameSeen) bool {
 	switch f.kind {
 	case http2.FrameData:
@@ -76,7 +75,7 @@ func (e *emptyFrameLimit) carries(f frameSeen) bool {
 	return false
 }
 
-// freeHead is free for the head of a request, of an answer, or a trailer.
+// headCarries is free for the head of a request, of an answer, or a trailer.
 func (e *emptyFrameLimit) headCarries(f frameSeen) bool {
 	trailer := f.ends() && e.streams.end(f.stream)
 	if e.heads {
@@ -100,7 +99,7 @@ func (e *emptyFrameLimit) takeEarned() bool {
 	return false
 }
 
-// sends is given everything that the end is sent, before it is. It is for who writes.
+// sent is given everything that the end is sent, before it is. It is for who writes.
 func (e *emptyFrameLimit) sent(b []byte) {
 	e.to.see(b, func(f frameSeen) {
 		switch f.kind {
@@ -212,11 +211,10 @@ func (w *frameWalk) seen() frameSeen {
 	return f
 }
 
-// openStreams are the streams on which one end of a connection of HTTP/2 may send parts of a
-// body: until it has ended them itself, and where the other end has, until it must have
-// read so. By then it may have sent as much as flow control had granted it for the whole
-// connection. Who uses more has read what was granted later, and the reset before it (RFC
-// 9113 §5.1, §6.9). The methods are safe for concurrent use.
+// openStreams holds the streams on which one end may send parts of a body. An end may send on a stream until
+// it has ended the stream itself. If the other end ends the stream, bytes may still be under way: as many as
+// flow control had granted for the whole connection by then. An end that sends more has read a later grant,
+// and therefore the reset before it (RFC 9113 §5.1, §6.9). The methods are safe for concurrent use.
 type openStreams struct {
 	mu      sync.Mutex
 	newest  uint32
@@ -257,7 +255,7 @@ func (o *openStreams) begin(id uint32) bool {
 	return true
 }
 
-// end notes that the end that sends has ended a stream, and reports whether it could.
+// end notes that the sending end has ended a stream. It reports whether that stream was open.
 func (o *openStreams) end(id uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,8 +289,8 @@ func (o *openStreams) leave(final uint32) {
 	}
 }
 
-// keep has a stream be late. No end has more that it holds for open than there may be at a
-// time, so that only the latest count.
+// keep counts a stream as late. The number of open streams is bounded, so only the latest late streams are
+// kept.
 func (o *openStreams) keep(id uint32, granted int64) {
 	if len(o.order) < lateMost {
 		o.order = append(o.order, id)

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// Traps: the library resets streams for fields that RFC 9113 §8.2 forbids,
+// headWatch: the library resets streams for fields that RFC 9113 §8.2 forbids,
 // answers 400 for those that concern a connection and 431 for too many, and
 // tells nobody. A headWatch reads along what the client sends, changes nothing
 // of it, and reports those heads, one problem for each.
@@ -250,8 +250,8 @@ func (h *h2Head) field(f hpack.HeaderField) (problem string) {
 	return ""
 }
 
-// validField is as strict as the library. What it lets pass at the ends of a
-// value, open refuses.
+// validField is as strict as the library. Whitespace at the ends of a value passes here; the stream's open
+// refuses it.
 func validField(name, value string) bool {
 	return http1.Field{Name: name, Value: strings.Trim(value, " \t")}.Valid()
 }
@@ -297,8 +297,8 @@ func (h *h2Head) ofConnection(f hpack.HeaderField) (problem string) {
 	return ""
 }
 
-// silent returns what the library refuses the head for without saying so.
-// What else it finds wrong with it, it counts.
+// silent returns why the library refuses the head without counting an error. The library counts the other
+// problems.
 func (h *h2Head) silent() (problem string) {
 	switch {
 	case h.invalid != "":

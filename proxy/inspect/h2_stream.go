@@ -327,7 +327,7 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	v.refuse(w, r, refusal)
 }
 
-// own is a refusal of the stream's flow in place of one of the tunnel's, so
+// ownRefusal is a refusal of the stream's flow in place of one of the tunnel's, so
 // that who is told of it finds the request in the log.
 func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
 	own := st.flow.Failed(refusal.Decision.Class, "")
@@ -356,7 +356,7 @@ func (st *stream) countHead(r *http.Request, fields http1.Fields) {
 	st.writer.meter.Up.Add(st.headBytes)
 }
 
-// mayGoUp is that of an exchange, for a stream of HTTP/2.
+// allowUp is that of an exchange, for a stream of HTTP/2.
 func (st *stream) allowUp(n int) error {
 	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
 		st.exceeded.Store(true)
@@ -411,7 +411,7 @@ func (b emptyBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A struckBody is a response's body without the credential that its request
+// A redactedBody is a response's body without the credential that its request
 // carried. When it is over, its trailer is struck as well.
 type redactedBody struct {
 	io.ReadCloser

@@ -12,13 +12,11 @@ import (
 	"github.com/egressd/egressd/proxy/forward"
 )
 
-// A streamAnswer is what goes to the client on one stream, counted. It ends
-// the stream when it is cut, or when nothing has moved on it for the idle time.
-// Interim responses are hints that nobody has to give, and are not passed on;
-// too many of them end the stream.
+// A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
+// policy cuts it, or if no byte moves for the idle time. It drops interim responses; too many of them end the
+// stream.
 //
-// The methods of [http.ResponseWriter] are for the handler, the others for
-// anybody.
+// The handler calls the methods of [http.ResponseWriter]. Any goroutine may call the others.
 type streamWriter struct {
 	http.ResponseWriter
 	end      *egress.End
@@ -46,7 +44,7 @@ var errInterim = errors.New("too many interim responses")
 
 func hinted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errInterim) }
 
-// newStreamAnswer returns the answer that w takes. It has to be finished.
+// newStreamWriter returns the answer that w takes. It has to be finished.
 func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
 	a := &streamWriter{ResponseWriter: w, end: end, idleTime: idle, cancel: cancel, breakOff: sever}
 	a.mu.Lock()
@@ -82,8 +80,8 @@ func (a *streamWriter) cut() {
 	a.reset("cut")
 }
 
-// tooIdle ends the stream as cut does. Where there is no response yet the
-// handler still has one to give, for which it gets the idle time once more.
+// tooIdle ends the stream as cut does. If the response has not begun, the handler still has to write a
+// refusal, and the stream gets the idle time once more.
 func (a *streamWriter) tooIdle() {
 	a.mu.Lock()
 	begun := a.begun

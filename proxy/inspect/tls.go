@@ -17,7 +17,7 @@ import (
 
 const newAuthority = "egressd ca rotate makes a new one, which egressd serve takes at SIGHUP"
 
-// handshakeFar makes TLS with the upstream, for the host that was asked for.
+// handshakeUpstream makes TLS with the upstream, for the host that was asked for.
 // It closes raw where that fails, or ctx is done before.
 func (i *tunnel) handshakeUpstream(ctx context.Context, raw net.Conn, protos []string) (*tls.Conn, error) {
 	config := &tls.Config{
@@ -44,7 +44,7 @@ func (i *tunnel) handshakeUpstream(ctx context.Context, raw net.Conn, protos []s
 	return c, nil
 }
 
-// verifyFar refuses what is wrong with an upstream's certificates although they are verified.
+// verifyUpstream refuses what is wrong with an upstream's certificates although they are verified.
 func verifyUpstream(state tls.ConnectionState) error {
 	if err := longKeys(state); err != nil {
 		return err
@@ -113,7 +113,7 @@ func reasonOf(err error) string {
 	return "the destination's TLS handshake failed"
 }
 
-// handshakeNear makes TLS with the client, in the protocol that the upstream
+// handshakeClient makes TLS with the client, in the protocol that the upstream
 // chose. upstream is nil where there is none: then any protocol will do to say
 // so.
 func (i *tunnel) handshakeClient(leaf *tls.Certificate, upstream *tls.Conn) (*tls.Conn, error) {
@@ -124,8 +124,7 @@ func (i *tunnel) handshakeClient(leaf *tls.Certificate, upstream *tls.Conn) (*tl
 		// The client is on this machine: what is recorded here for later
 		// decryption is not worth the keys of ML-KEM, a tenth of a connection.
 		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384},
-		// A ticket could be used by whoever gets hold of it, for a connection
-		// that was decided for somebody else.
+		// Another sandbox could use a stolen session ticket for a connection that was decided for this one.
 		SessionTicketsDisabled: true,
 	}
 	switch {

@@ -1,3 +1,5 @@
+// Package inspect serves the inside of TLS: it makes TLS with the upstream and with the client, and has each
+// request decided, over HTTP/1 by package forward and over HTTP/2 here. It knows no listener.
 package inspect
 
 import (
@@ -34,14 +36,14 @@ type Inspection struct {
 	Redaction func(dst policy.Destination) *secret.Redaction
 }
 
-// An inspector serves inspected tunnels. It is safe for concurrent use.
+// An Inspector serves inspected tunnels. It is safe for concurrent use.
 type Inspector struct {
 	forwarder  *forward.Forwarder
 	inspection atomic.Pointer[inspection]
 	H2Memory   forward.MemoryQuota // of the windows of HTTP/2
 }
 
-// prepare begins to use a forwarder, and has it redact the responses in clear, too.
+// Prepare begins to use a forwarder, and has it redact the responses in clear, too.
 func (s *Inspector) Prepare(f *forward.Forwarder) {
 	s.forwarder = f
 	s.H2Memory.SetDefault(h2MemoryOfSandbox)
@@ -86,7 +88,7 @@ func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
 	return cache
 }
 
-// An inside is an inspected tunnel: the client's TLS ends here, and another
+// A tunnel is an inspected tunnel: the client's TLS ends here, and another
 // begins towards the upstream. Its requests are flows of their own.
 type tunnel struct {
 	*forward.Client
@@ -112,7 +114,7 @@ const (
 	h10 = "http/1.0"
 )
 
-// serveInside serves an inspected tunnel whose first bytes h holds.
+// ServeTunnel serves an inspected tunnel whose first bytes h holds.
 func (s *Inspector) ServeTunnel(h *forward.Client, flow *egress.Flow, far net.Conn, offered []string) {
 	i := &tunnel{Client: h, inspector: s, inspection: s.inspection.Load(), flow: flow, dst: *h.TunnelTo, upstream: far}
 	for _, p := range offered {
@@ -144,7 +146,7 @@ func (i *tunnel) breakOff(outcome string) {
 	forward.Abort(i.upstream)
 }
 
-// outcome is how the tunnel ended: by itself, or broken off.
+// Outcome is how the tunnel ended: by itself, or broken off.
 func (i *tunnel) Outcome(byItself string) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -195,7 +197,7 @@ func (i *tunnel) serve() egress.End {
 	return end
 }
 
-// again connects to the upstream once more, for a next request: it closes its
+// redial connects to the upstream once more, for a next request: it closes its
 // connections sooner than clients do theirs. The error is a [*egress.Refusal].
 func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
 	raw, err := i.flow.Dial(ctx)
@@ -220,8 +222,8 @@ func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
 	return c, nil
 }
 
-// replaceFar makes raw the connection to the upstream. The one before is
-// closed, but for HTTP/2, where streams may still be under way on it.
+// replaceUpstream makes raw the connection to the upstream and closes the one before. HTTP/2 keeps the old
+// connection, because it may still carry streams.
 func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -277,8 +279,8 @@ func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction 
 	return added, i.inspection.redaction(i.dst, added), nil
 }
 
-// refusalFor is the refusal of a tunnel as that of a request in it, whose reply
-// has to name the request.
+// refusalFor turns a tunnel's refusal into a refusal of one of its requests, so that the reply names the
+// request.
 func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
 	r := request.Failed(tunnel.Decision.Class, "")
 	r.Decision = tunnel.Decision
@@ -312,7 +314,7 @@ func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n 
 	return n
 }
 
-// page returns a function that answers the first request inside a client's TLS with a refusal, or nil if
+// Page returns a function that answers the first request inside a client's TLS with a refusal, or nil if
 // nothing can be inspected.
 func (s *Inspector) Page(refusal *egress.Refusal) func(*forward.Client) {
 	with := s.inspection.Load()
