@@ -13,35 +13,34 @@ import (
 	"github.com/egressd/egressd/rego/bundle"
 )
 
-// Feeds are the bundles that a policy has fetched. They belong to the goroutine
-// that reloads.
+// Feeds are the fetched bundles of a policy. They belong to the goroutine that reloads.
 type Feeds []*Feed
 
-// A Feed is one of them.
+// A Feed is a fetched bundle and its state in the daemon.
 type Feed struct {
 	*bundle.Feed
-	Offer     *bundle.Update     // what is being put in force in place of the last good one; nil for none
-	Said      string             // what was recorded of it last, while it fails
-	SaidStale bool               // that was recorded
-	Stop      context.CancelFunc // of its polling; nil where it was not begun
-	Hurry     chan struct{}      // has it be asked for now
+	Pending       *bundle.Update     // update that is being put in force; nil for none
+	Reported      string             // last recorded error while the feed fails
+	ReportedStale bool               // the record of the stale bundle was written
+	Stop          context.CancelFunc // ends polling; nil if polling has not begun
+	Hurry         chan struct{}      // requests a fetch now
 }
 
-// Bundle is what the policy is to be made of.
+// Bundle returns the bundle to compile: the pending update or the last good one.
 func (f *Feed) Bundle() (*rego.Bundle, error) {
-	if f.Offer != nil {
-		return f.Offer.Bundle, nil
+	if f.Pending != nil {
+		return f.Pending.Bundle, nil
 	}
 	return f.Good()
 }
 
-// Take makes what was offered the last good one.
+// Take makes the pending update the last good bundle.
 func (f *Feed) Take() error {
-	offer := f.Offer
-	if f.Offer = nil; offer == nil {
+	pending := f.Pending
+	if f.Pending = nil; pending == nil {
 		return nil
 	}
-	return f.Accept(offer)
+	return f.Accept(pending)
 }
 
 func (all Feeds) find(s *bundle.Source) *Feed {
@@ -53,8 +52,7 @@ func (all Feeds) find(s *bundle.Source) *Feed {
 	return nil
 }
 
-// Feed returns the feed of a bundle: that of the daemon, or what one has left on
-// disk.
+// Feed returns the daemon's feed of a bundle, or one opened from the stored state.
 func (c *Config) Feed(s *policy.RegoSource) (*Feed, error) {
 	from, err := c.bundleSource(s)
 	if err != nil {
@@ -67,7 +65,7 @@ func (c *Config) Feed(s *policy.RegoSource) (*Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, err := c.AuditDir() // which no two daemons share
+	owner, err := c.AuditDir() // unique for each daemon
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func (c *Config) Feed(s *policy.RegoSource) (*Feed, error) {
 	return &Feed{Feed: f, Hurry: make(chan struct{}, 1)}, err
 }
 
-// OpenFeeds opens what the configuration has fetched, where it is not open yet.
+// OpenFeeds opens the feeds of the configuration. It reuses those in open.
 func (c *Config) OpenFeeds(open Feeds) error {
 	c.Feeds = open
 	var all Feeds
@@ -105,8 +103,7 @@ func (c *Config) OpenFeeds(open Feeds) error {
 	return nil
 }
 
-// Fetch has each of the feeds that are wanted offer what its server has, all at a
-// time.
+// Fetch fetches the wanted feeds concurrently. Each result becomes the Pending update of its feed.
 func (c *Config) Fetch(ctx context.Context, wanted func(*Feed) bool) error {
 	failures := make([]error, len(c.Feeds))
 	var fetching sync.WaitGroup
@@ -115,7 +112,7 @@ func (c *Config) Fetch(ctx context.Context, wanted func(*Feed) bool) error {
 			continue
 		}
 		fetching.Go(func() {
-			if f.Offer, failures[i] = f.Fetch(ctx); failures[i] != nil {
+			if f.Pending, failures[i] = f.Fetch(ctx); failures[i] != nil {
 				failures[i] = errors.Join(fmt.Errorf("bundle %s: %w", f.Source().Label(), failures[i]), f.Fail(failures[i]))
 			}
 		})
@@ -127,8 +124,7 @@ func (c *Config) Fetch(ctx context.Context, wanted func(*Feed) bool) error {
 	return nil
 }
 
-// InForce reports whether a feed decides. What is in shadow is not looked at for its
-// age: the bundle there is whatever came last.
+// InForce reports whether a feed decides. The shadow policy uses the last bundle regardless of its age.
 func (c *Config) InForce(f *Feed) bool {
 	sources, _ := c.Sources()
 	return slices.ContainsFunc(sources, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })

@@ -19,8 +19,8 @@ import (
 	"github.com/egressd/egressd/rego/bundle"
 )
 
-// readBundle reads the bundle of a part: the file or the folder, or the last good
-// one of what is fetched. It asks no server.
+// readBundle reads the bundle of a part: the file, the folder, or the last good fetched one. It contacts
+// no server.
 func (c *Config) readBundle(p *RegoPart, enter func(folder string)) error {
 	s := &p.Source
 	if enter != nil && s.Key != "" {
@@ -65,7 +65,7 @@ func (c *Config) LocalBundle(s *policy.RegoSource, enter func(folder string)) (*
 	return b, nil
 }
 
-// holds takes the sources of a bundle, under names that say where they are from.
+// holds sets the sources of p to those of b. Their names begin with from.
 func (p *RegoPart) holds(b *rego.Bundle, from string) {
 	p.Sources = nil
 	for _, s := range b.Sources {
@@ -90,14 +90,14 @@ func (c *Config) readFetched(p *RegoPart) error {
 	return nil
 }
 
-// readPins has a part hold what the operator has of a bundle that is fetched.
+// readPins sets the sources of p to the operator's key and CA of a fetched bundle.
 func (c *Config) readPins(p *RegoPart) error {
 	s, err := c.bundleSource(&p.Source)
 	p.Sources = []rego.Source{{Name: "key", Text: s.Key.PEM}, {Name: "ca", Text: s.CA}}
 	return err
 }
 
-// bundleSource is a bundle of the policy file as it is fetched.
+// bundleSource returns the source of a fetched bundle.
 func (c *Config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
 	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
 	if s.Key != "" {
@@ -116,8 +116,7 @@ func (c *Config) bundleSource(s *policy.RegoSource) (from bundle.Source, err err
 	return from, nil
 }
 
-// readTarball reads a bundle that is a file, or a folder with the files that
-// would be in one.
+// readTarball reads a bundle file, or packs a folder with the files of a bundle.
 func readTarball(path string, enter func(folder string)) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -131,11 +130,10 @@ func readTarball(path string, enter func(folder string)) ([]byte, error) {
 	return durable.Read(path, MaxBundleBytes)
 }
 
-// bundleNames are the files of a bundle that are hidden ones.
+// bundleNames are the hidden files of a bundle.
 var bundleNames = map[string]bool{".manifest": true, ".signatures.json": true}
 
-// IsBundleFile reports whether a file of that name may be a bundle, a part of one,
-// or what it is signed with.
+// IsBundleFile reports whether a file of that name may be a bundle, part of a bundle, or a key.
 func IsBundleFile(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".gz", ".tgz", ".pem", ".pub":
@@ -144,7 +142,7 @@ func IsBundleFile(name string) bool {
 	return bundleNames[name]
 }
 
-// packFolder makes a bundle of the files of a folder that belong in one.
+// packFolder packs the bundle files of a folder.
 func packFolder(folder string, enter func(folder string)) ([]byte, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -172,8 +170,7 @@ func packFolder(folder string, enter func(folder string)) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// packFile adds a file. A link to a folder is refused: in it there may be a rule that
-// denies.
+// packFile adds a file. A link to a folder is an error, because skipping it could lose a rule that denies.
 func packFile(w *tar.Writer, folder, path string, left *int64) error {
 	info, err := os.Stat(path)
 	switch {
@@ -201,15 +198,15 @@ func packFile(w *tar.Writer, folder, path string, left *int64) error {
 	return err
 }
 
-// A Lapse is the end of a bundle that is a file, which its signature says. It is
-// the opinion that everything is denied from then on.
+// A Lapse is the expiry of a bundle file, as its signature states. As an evaluator it denies all requests
+// after the expiry.
 type Lapse struct {
-	Label     string
-	At        time.Time
-	SaidStale bool // that was recorded
+	Label         string
+	At            time.Time
+	ReportedStale bool // the record of the expiry was written
 }
 
-// Evaluate denies everything once the bundle has expired.
+// Evaluate denies all requests once the bundle has expired.
 func (l *Lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, error) {
 	if time.Now().Before(l.At) {
 		return policy.Decision{Verdict: policy.Abstain}, nil
@@ -217,10 +214,10 @@ func (l *Lapse) Evaluate(context.Context, *policy.Request) (policy.Decision, err
 	return policy.Decision{Class: policy.PolicyError, Rule: "bundle", Layer: policy.Organisation, Reason: "the policy's bundle is stale: " + l.Why()}, nil
 }
 
-// Why says when it expired, or expires.
+// Why states the time of expiry.
 func (l *Lapse) Why() string { return "it expired at " + l.At.UTC().Format(time.RFC3339) }
 
-// What is read of a key and of a bundle, at most.
+// Maximum sizes of a key and a bundle.
 const (
 	MaxKeyBytes    = 64 << 10
 	MaxBundleBytes = 16 << 20

@@ -1,8 +1,7 @@
-// Package config finds and reads the configuration: the policy file, the organisation's
-// above it, what they name under rego, the projects of sandboxes and what somebody
-// trusted of them. It says where the log, the keys and the rest are, who listens and who
-// asks, and compiles the policy. It opens no listener and asks no server but those of
-// bundles, and that only where it is told to ([Config.Fetch]).
+// Package config finds and reads the configuration: the policy file, the organisation's file, their Rego,
+// and the trusted projects of sandboxes. It determines the paths of the log and keys, the listeners and
+// the sandboxes, and compiles the policy. It opens no listener and contacts only the servers of bundles,
+// in [Config.Fetch].
 package config
 
 import (
@@ -11,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -19,50 +19,49 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// FileName is the file's name in each of the folders where it is looked for.
+// FileName is the name of the policy file in each folder of the search path.
 const FileName = "egressd.yaml"
 
-// A Config is a policy file as it was found, with its variables expanded.
+// A Config is a policy file with expanded variables.
 type Config struct {
 	Path string
-	Text []byte // as it was read
+	Text []byte // as read
 	File *policy.File
 
-	Who []sandbox.Entry // in place of those that the file lists; nil: those
+	Who []sandbox.Entry // replaces the sandboxes of the file unless nil
 
-	Learn bool // what no rule speaks of passes
+	Learn bool // let pass what no rule mentions
 
-	// Operator returns where the operator's listener is; nil: where the file says.
+	// Operator returns the addresses of the operator's listener. If it is nil, those of the file apply.
 	Operator func() []netip.AddrPort
 
-	Organisation *Config    // the organisation's file; nil where there is none
-	Projects     []*Project // of its sandboxes; nil before they are read
+	Organisation *Config    // the organisation's file, or nil
+	Projects     []*Project // projects of the sandboxes; nil until they are read
 
-	Feeds     Feeds    // the bundles that are fetched; none outside of the daemon
-	Lapses    []*Lapse // of the bundles that are files, once they are compiled
-	unfetched bool     // leave out what was fetched
+	Feeds     Feeds    // fetched bundles; nil outside the daemon
+	Lapses    []*Lapse // expiries of bundle files; set by compilation
+	unfetched bool     // leave out fetched bundles
 
-	Rules []*rego.Evaluator // what the file names under rego, in force; none before it is compiled, and where it names nothing
-	Parts []RegoPart        // what each of rules is made of
+	Rules []*rego.Evaluator // Rego in force; set by compilation
+	Parts []RegoPart        // sources of Rules, index by index
 
-	env  *policy.Environment // of which the policy was compiled; nil before
-	read []RegoPart          // that it was compiled of, those in shadow too
-	kept []RegoPart          // compile these, and read only what was fetched; nil: read all
+	env  *policy.Environment // compiled environment; nil before
+	read []RegoPart          // compiled parts, including shadow
+	kept []RegoPart          // compile these parts and read only fetched bundles; nil to read all
 }
 
-// A NotFoundError says that there is no policy file in any of the places.
-type NotFoundError struct{ places []string }
+// A NotFoundError says that no path of the search path has a policy file.
+type NotFoundError struct{ paths []string }
 
 func (e *NotFoundError) Error() string {
-	return "there is no policy file; looked for " + strings.Join(e.places, ", ")
+	return "there is no policy file; looked for " + strings.Join(e.paths, ", ")
 }
 
-// Load reads the policy file at path, or where path is empty the first
-// that exists of the places where it belongs, and the organisation's wherever it
-// exists. Every error says what to type next, and ends the command with exit code 2.
+// Load reads the policy file at path. If path is empty, it reads the first existing file of the search
+// path. It also reads the organisation's file if that exists. Every error has a hint and exit code 2.
 func Load(path string) (*Config, error) { return LoadUnder(path, OrganisationPath) }
 
-// LoadUnder is [Load] with the organisation's file at another path.
+// LoadUnder is like [Load] with another path of the organisation's file.
 func LoadUnder(path, organisation string) (*Config, error) {
 	found, err := Find(path)
 	if err != nil {
@@ -75,7 +74,7 @@ func LoadUnder(path, organisation string) (*Config, error) {
 	return New(found, text, organisation)
 }
 
-// New is what text at path comes to, under the organisation's file.
+// New parses text as the policy file at path, under the organisation's file.
 func New(path string, text []byte, organisation string) (*Config, error) {
 	c, err := parseConfig(path, text, policy.ParseFile)
 	if err != nil {
@@ -96,16 +95,15 @@ func parseConfig(path string, text []byte, parse func(string, []byte) (*policy.F
 	return &Config{Path: path, Text: text, File: file}, nil
 }
 
-// maxConfigBytes is more than a policy file may have.
+// maxConfigBytes is the maximum size of a policy file.
 const maxConfigBytes = 2 << 20
 
-// Read reads a policy file whole, or not at all.
+// Read reads a complete policy file.
 func Read(path string) ([]byte, error) {
 	return durable.Read(path, maxConfigBytes)
 }
 
-// Compile makes the policy of this configuration as far as it can be known
-// without the daemon: its listeners are those of the file. A red test in the
+// Compile compiles the policy without a daemon; the listeners are those of the file. A failing test of the
 // file is an error.
 func (c *Config) Compile() (*policy.Policy, error) {
 	self, err := HostAddresses()
@@ -116,8 +114,7 @@ func (c *Config) Compile() (*policy.Policy, error) {
 	return c.CompileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
 }
 
-// CompileWith makes the policy, where self and listeners are as in
-// [policy.Environment].
+// CompileWith compiles the policy. The functions self and listeners are those of [policy.Environment].
 func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.AddrPort) (*policy.Policy, error) {
 	env, err := c.Environment(self, listeners)
 	if err != nil {
@@ -131,17 +128,16 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 	return p, nil
 }
 
-// Renewed returns a copy of a configuration that has been compiled, to be compiled with the
-// bundles that its feeds have now. It reads no file again: a sandbox may have changed one.
+// Renewed returns a copy of a compiled configuration that is compiled with the current bundles of its
+// feeds. It reads no other file again, since a sandbox may have changed one.
 func (c *Config) Renewed() *Config {
 	next := *c
 	next.kept = c.read
 	return &next
 }
 
-// Granting makes the policy of a configuration that has been compiled once more, with lines
-// that count beside those of its file for a while. It reads nothing: what has changed on disk
-// since is not in it.
+// Granting compiles the policy again with temporary rules beside those of the file. It reads no file. The
+// configuration must be compiled.
 func (c *Config) Granting(grants []policy.Grant) (*policy.Policy, error) {
 	if c.env == nil {
 		return nil, errors.New("the policy has not been compiled")
@@ -149,4 +145,11 @@ func (c *Config) Granting(grants []policy.Grant) (*policy.Policy, error) {
 	env := *c.env
 	env.Grants = grants
 	return c.File.Compile(env)
+}
+
+// A Rejection is the last policy change that was refused, as commands and the operator's API show it.
+type Rejection struct {
+	Time    time.Time `json:"time"`
+	Reason  string    `json:"reason"`
+	Current bool      `json:"current"` // no later change was put in force
 }

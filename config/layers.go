@@ -14,13 +14,12 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// OrganisationPath is the file of whoever answers for the machine. It counts
-// wherever it exists, and nothing turns it off.
+// OrganisationPath is the file of the organisation that is responsible for the machine. It applies
+// whenever it exists; no setting disables it.
 const OrganisationPath = "/etc/egressd/organisation.yaml"
 
-// loadOrganisation reads the organisation's file at path, or returns nil where
-// nothing is there. What is there and cannot be read is an error, a link that leads
-// nowhere too.
+// loadOrganisation reads the organisation's file, or returns nil if none exists. An unreadable file or a
+// broken link is an error.
 func loadOrganisation(path string) (*Config, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -38,8 +37,7 @@ func loadOrganisation(path string) (*Config, error) {
 	return c, nil
 }
 
-// anchor makes the paths of what the file names under rego absolute: others read it
-// as if it stood elsewhere.
+// anchor makes the Rego paths of the file absolute, because other configurations use them.
 func (c *Config) anchor() {
 	file := *c.File
 	file.Rego = slices.Clone(file.Rego)
@@ -55,8 +53,7 @@ func (c *Config) anchor() {
 	c.File = &file
 }
 
-// absolute is a path that is relative to the folder of the configuration; none stays
-// none.
+// absolute resolves a path against the folder of the configuration. An empty path stays empty.
 func (c *Config) absolute(path string) string {
 	if path == "" {
 		return ""
@@ -67,7 +64,7 @@ func (c *Config) absolute(path string) string {
 	return c.Relative(path)
 }
 
-// Sources are all entries of Rego that may be bundles, and where each stands.
+// Sources returns all Rego entries that may be bundles, with their positions.
 func (c *Config) Sources() (all []policy.RegoSource, at []string) {
 	for _, list := range c.regoLists() {
 		for i, s := range list.entries {
@@ -77,7 +74,7 @@ func (c *Config) Sources() (all []policy.RegoSource, at []string) {
 	return all, at
 }
 
-// layer fills in the files of the other layers.
+// layer adds the files of the other layers to l.
 func (c *Config) layer(l *policy.Layers) {
 	l.Narrowing = map[string][]policy.Narrowing{}
 	l.Projects = map[string]policy.WorkingTree{}
@@ -91,7 +88,7 @@ func (c *Config) layer(l *policy.Layers) {
 	}
 }
 
-// files are all of which the policy is made, the one that c is named after first.
+// files returns all files of the policy, the main file first.
 func (c *Config) files() []*policy.File {
 	all := []*policy.File{c.File}
 	if c.Organisation != nil {
@@ -105,7 +102,7 @@ func (c *Config) files() []*policy.File {
 	return all
 }
 
-// Doubts are the warnings of all files.
+// Doubts returns the warnings of all files.
 func (c *Config) Doubts() (all []policy.Problem) {
 	files := c.files()
 	for i, f := range files {
@@ -118,8 +115,7 @@ func (c *Config) Doubts() (all []policy.Problem) {
 	return all
 }
 
-// Warnings are what is to be said at every start. The configuration has been
-// compiled.
+// Warnings returns the warnings for each start. The configuration must be compiled.
 func (c *Config) Warnings() (said []string) {
 	for _, p := range c.Doubts() {
 		said = append(said, p.String())
@@ -127,7 +123,7 @@ func (c *Config) Warnings() (said []string) {
 	return said
 }
 
-// fileOf names the file that an error is about: path, where it does not say.
+// fileOf returns the file that an error names, or else path.
 func fileOf(err error, path string) string {
 	var problems policy.FileError
 	if errors.As(err, &problems) {
@@ -136,9 +132,8 @@ func fileOf(err error, path string) string {
 	return path
 }
 
-// StateOf tells one state of all files of the policy from another. It is what changes
-// when there is something to reload. enter is called for each folder in which that may
-// happen; it may be nil.
+// StateOf returns a digest of all files of the policy. A change means that a reload is due. If enter is
+// not nil, it is called with each folder where a change can happen.
 func StateOf(path, organisation string, enter func(folder string)) [sha256.Size]byte {
 	enterNearest(enter, filepath.Dir(organisation))
 	h := sha256.New()
@@ -150,7 +145,7 @@ func StateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 	}
 	if c, err := LoadUnder(path, organisation); err == nil {
 		c.enterTrust(enter)
-		c.unfetched = true // that comes and goes by itself
+		c.unfetched = true // fetched bundles change independently
 		parts, err := c.RegoParts(enter)
 		part(fmt.Append(nil, err))
 		for _, p := range parts {
@@ -165,8 +160,8 @@ func StateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// enterNearest enters the nearest folder to path that exists, and again where one came
-// to be meanwhile.
+// enterNearest calls enter with the nearest existing folder to path. It repeats this if a nearer folder
+// appeared meanwhile.
 func enterNearest(enter func(folder string), path string) {
 	if enter == nil {
 		return
@@ -181,8 +176,7 @@ func enterNearest(enter func(folder string), path string) {
 	}
 }
 
-// nearestFolder is path, or the nearest folder above it that exists: what is to come
-// begins there.
+// nearestFolder returns path or its nearest existing parent. A missing path appears below that folder.
 func nearestFolder(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
@@ -192,7 +186,7 @@ func nearestFolder(path string) string {
 	}
 }
 
-// Lines are the rules of all files.
+// Lines returns the rules of all files.
 func (c *Config) Lines() (all []policy.Line, err error) {
 	for _, f := range c.files() {
 		lines, err := f.Lines()
@@ -204,7 +198,7 @@ func (c *Config) Lines() (all []policy.Line, err error) {
 	return all, nil
 }
 
-// PartBy returns the part that an opinion is of, or nil.
+// PartBy returns the part that an evaluator belongs to, or nil.
 func (c *Config) PartBy(by policy.Evaluator) *RegoPart {
 	for i, rules := range c.Rules {
 		if by == policy.Evaluator(rules) || by != nil && by == policy.Evaluator(rules.Ceiling()) {
@@ -214,7 +208,7 @@ func (c *Config) PartBy(by policy.Evaluator) *RegoPart {
 	return nil
 }
 
-// PartName tells the lists of an organisation's file from those of the user's.
+// PartName distinguishes the organisation's lists from those of the user.
 func PartName(o *policy.Opinion) string {
 	if o.Layer == policy.Organisation && (o.Part == policy.PartFile || o.Part == policy.PartPresets) {
 		return string(o.Layer) + " " + string(o.Part)
@@ -222,8 +216,7 @@ func PartName(o *policy.Opinion) string {
 	return string(o.Part)
 }
 
-// Inspects reports whether a rule of the file, or of its Rego, may need to look
-// inside TLS. The configuration has been compiled.
+// Inspects reports whether a rule may require inspection of TLS. The configuration must be compiled.
 func (c *Config) Inspects() bool {
 	for _, f := range c.files() {
 		if looksAtRequests(f) {
@@ -233,8 +226,8 @@ func (c *Config) Inspects() bool {
 	return slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 
-// MayInspect is Inspects for a configuration that is not compiled yet: what it says under
-// rego and of projects, which is not read, may look at requests.
+// MayInspect is like [Config.Inspects] before compilation. It assumes that Rego and projects may require
+// inspection.
 func (c *Config) MayInspect() bool {
 	sources, _ := c.Sources()
 	unread := func(s policy.SandboxRules) bool { return s.Project != "" }

@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Listeners are the TCP listeners that the file names by address.
+// Listeners returns the TCP listeners that the file lists by address.
 func (c *Config) Listeners() []netip.AddrPort {
 	texts := slices.Concat(c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent)
 	for _, s := range c.File.Sandboxes {
@@ -27,8 +27,7 @@ func (c *Config) Listeners() []netip.AddrPort {
 	return all
 }
 
-// OperatorAt is where the operator's listener is over TCP, by the file; nothing where it is
-// elsewhere.
+// OperatorAt returns the TCP address of the operator's listener in the file, if any.
 func (c *Config) OperatorAt() (all []netip.AddrPort) {
 	if a, err := netip.ParseAddrPort(c.File.Listen.Admin); err == nil {
 		all = append(all, a)
@@ -36,7 +35,7 @@ func (c *Config) OperatorAt() (all []netip.AddrPort) {
 	return all
 }
 
-// OperatorSocket is the path of the operator's listener, or "" where it is no Unix socket.
+// OperatorSocket returns the path of the operator's Unix socket, or "".
 func (c *Config) OperatorSocket() string {
 	path, unix := strings.CutPrefix(c.File.Listen.Admin, policy.UnixListener)
 	if !unix {
@@ -45,7 +44,7 @@ func (c *Config) OperatorSocket() string {
 	return path
 }
 
-// HostAddresses are the addresses that this host has now.
+// HostAddresses returns the current addresses of this host.
 func HostAddresses() ([]netip.Addr, error) {
 	w, err := hostaddr.Watch()
 	if err != nil {
@@ -55,7 +54,7 @@ func HostAddresses() ([]netip.Addr, error) {
 	return w.Addrs(), nil
 }
 
-// AllListeners are the proxy's listeners, shared ones first.
+// AllListeners returns the proxy listeners, shared ones first.
 func (c *Config) AllListeners() []string {
 	all := slices.Clone(c.File.Listen.Proxy)
 	for i := range c.File.Sandboxes {
@@ -66,14 +65,14 @@ func (c *Config) AllListeners() []string {
 	return all
 }
 
-// listenerOf returns the listener by which a sandbox can come: its own, or the
-// first that has what it is told by, and "" where there is none.
+// listenerOf returns the listener that a sandbox can use: its own, or the first shared one that can
+// identify it. It returns "" if there is none.
 func (c *Config) listenerOf(s *policy.SandboxRules) string {
 	if s.Listen != "" {
 		return s.Listen
 	}
 	if s.Enter != "" && s.TokenFile == "" && len(s.UIDs) == 0 && len(s.Sources) == 0 && s.Certificate == "" {
-		return "" // it hands its network in
+		return "" // the sandbox only attaches its network
 	}
 	fits := func(l string) bool {
 		unix, tls := strings.HasPrefix(l, policy.UnixListener), strings.HasPrefix(l, policy.TLSListener)
@@ -85,8 +84,7 @@ func (c *Config) listenerOf(s *policy.SandboxRules) string {
 	return ""
 }
 
-// AsksForUsers reports whether a socket is one that sandboxes with users come
-// by: their own, or a shared one.
+// AsksForUsers reports whether sandboxes with user ids connect at the socket.
 func (c *Config) AsksForUsers(socket string) bool {
 	return slices.ContainsFunc(c.File.Sandboxes, func(s policy.SandboxRules) bool {
 		shared := s.Listen == "" && slices.Contains(c.File.Listen.Proxy, socket)
@@ -94,10 +92,10 @@ func (c *Config) AsksForUsers(socket string) bool {
 	})
 }
 
-// SamePlaces refuses a change of listeners, which are opened at the start only.
-// A socket that was one sandbox's must not become everybody's.
-func (c *Config) SamePlaces(before *Config) error {
-	if !slices.Equal(c.places(), before.places()) {
+// SameListeners returns an error if the listeners changed, since they are opened only at start. A socket
+// of one sandbox must not become shared.
+func (c *Config) SameListeners(before *Config) error {
+	if !slices.Equal(c.owners(), before.owners()) {
 		return errors.New("the listeners changed; restart egressd to change them")
 	}
 	if before.File.AsksDocker() && c.File.AsksDocker() && c.EngineSocket() != before.EngineSocket() {
@@ -106,8 +104,8 @@ func (c *Config) SamePlaces(before *Config) error {
 	return nil
 }
 
-// places are the listeners and whose they are.
-func (c *Config) places() []string {
+// owners returns the listeners with the sandboxes that own them.
+func (c *Config) owners() []string {
 	all := slices.Clone(c.File.Listen.Proxy)
 	for _, name := range c.File.Listen.Transparent {
 		all = append(all, "transparent "+name)
@@ -123,10 +121,10 @@ func (c *Config) places() []string {
 	if c.File.Listen.Admin != "" {
 		all = append(all, "admin "+c.File.Listen.Admin)
 	}
-	return append(all, c.enterPlaces()...)
+	return append(all, c.enterOwners()...)
 }
 
-// EnterNames are the sockets at which networks are handed in, shared ones first.
+// EnterNames returns the sockets at which networks are attached, shared ones first.
 func (c *Config) EnterNames() []string {
 	all := slices.Clone(c.File.Listen.Enter)
 	for _, s := range c.File.Sandboxes {
@@ -137,8 +135,8 @@ func (c *Config) EnterNames() []string {
 	return all
 }
 
-// enterPlaces are those and whose they are.
-func (c *Config) enterPlaces() (all []string) {
+// enterOwners returns these sockets with the sandboxes that own them.
+func (c *Config) enterOwners() (all []string) {
 	for _, name := range c.File.Listen.Enter {
 		all = append(all, "enter "+name)
 	}
@@ -150,8 +148,7 @@ func (c *Config) enterPlaces() (all []string) {
 	return all
 }
 
-// AsksWhoEnters reports whether a socket is one that sandboxes with users, or containers, hand
-// their network in at.
+// AsksWhoEnters reports whether sandboxes with user ids or containers attach their network at the socket.
 func (c *Config) AsksWhoEnters(socket string) bool {
 	return slices.ContainsFunc(c.File.Sandboxes, func(s policy.SandboxRules) bool {
 		known := len(s.UIDs) > 0 || s.Docker.Given()
@@ -162,21 +159,20 @@ func (c *Config) AsksWhoEnters(socket string) bool {
 	})
 }
 
-// CaptureAt reads an entry of listen.transparent: its address, and whether what leads
-// there is tproxy instead of NAT.
+// CaptureAt parses an entry of listen.transparent: its address, and whether it uses tproxy instead of NAT.
 func CaptureAt(name string) (at netip.AddrPort, tproxy bool, err error) {
 	text, tproxy := strings.CutPrefix(name, policy.TProxyListener)
 	at, err = netip.ParseAddrPort(text)
 	return at, tproxy, err
 }
 
-// FolderOfSocket is the folder in which a socket of the policy file lies.
+// FolderOfSocket returns the folder of a socket in the policy file.
 func FolderOfSocket(name string) string {
 	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, policy.UnixListener)))
 }
 
-// DoorFolders are those in which the sockets lie at which networks are handed in.
-func (c *Config) DoorFolders() (all []string) {
+// EnterFolders returns the folders of the sockets at which networks are attached.
+func (c *Config) EnterFolders() (all []string) {
 	for _, name := range c.EnterNames() {
 		all = append(all, FolderOfSocket(name))
 	}
@@ -184,7 +180,7 @@ func (c *Config) DoorFolders() (all []string) {
 	return slices.Compact(all)
 }
 
-// EngineSocket is the path of the socket of the engine whose containers are sandboxes.
+// EngineSocket returns the path of the container engine's socket.
 func (c *Config) EngineSocket() string {
 	return strings.TrimPrefix(cmp.Or(c.File.Docker.Socket, policy.DefaultDocker), policy.UnixListener)
 }

@@ -15,30 +15,29 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// A ProjectState says how a working tree stands to what was trusted of it.
+// A ProjectState compares a working tree with its trusted copy.
 type ProjectState string
 
 const (
-	projectNone      ProjectState = "none"      // it has no project file, and never had one
+	projectNone      ProjectState = "none"      // no project file and no trusted copy
 	ProjectUntrusted ProjectState = "untrusted" // nobody has trusted it
-	ProjectTrusted   ProjectState = "trusted"   // it is what was trusted
-	ProjectChanged   ProjectState = "changed"   // it is something else than what was trusted
+	ProjectTrusted   ProjectState = "trusted"   // equal to the trusted copy
+	ProjectChanged   ProjectState = "changed"   // differs from the trusted copy
 )
 
-// A Project is the working tree of one sandbox. What counts of it is never read
-// from the tree itself but from the copy of what was trusted, so that the sandbox
-// changes nothing by changing the tree, except that it opens nothing any more.
+// A Project is the working tree of a sandbox. Its policy comes from the trusted copy and never from the
+// tree. A sandbox that changes the tree only loses what the project opened.
 type Project struct {
 	Sandbox string
 	Dir     string
 	State   ProjectState
-	why     error        // why it is changed, where it could not be read
-	Pin     *Pin         // what was trusted; nil where nothing was
-	File    *policy.File // of the pin
+	why     error        // error that prevented the comparison
+	Pin     *Pin         // trusted copy, or nil
+	File    *policy.File // parsed from the trusted copy
 }
 
-// ProjectsEvery is how often the daemon looks at the working trees: whoever is in them
-// could make any number of events.
+// ProjectsEvery is the interval at which the daemon checks working trees. File events would let the
+// sandbox flood the daemon.
 const ProjectsEvery = 2 * time.Second
 
 // ReadProjects reads the working trees of all sandboxes, once.
@@ -61,8 +60,8 @@ func (c *Config) ReadProjects() ([]*Project, error) {
 	return all, nil
 }
 
-// projectDir is a working tree by its absolute path. Links in it stay: what they lead
-// to may be up to the sandbox.
+// projectDir returns the absolute path of a working tree. It keeps links, since the sandbox may control
+// their targets.
 func (c *Config) projectDir(dir string) string {
 	return filepath.Clean(c.absolute(dir))
 }
@@ -87,7 +86,7 @@ func readProject(sandbox, dir string) (*Project, error) {
 	return p, nil
 }
 
-// Now compares the tree with what was trusted.
+// Now compares the tree with the trusted copy.
 func (p *Project) Now() (ProjectState, error) {
 	if p.Pin == nil {
 		if _, err := os.Lstat(filepath.Join(p.Dir, TreeFolder, TreeFile)); errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +101,7 @@ func (p *Project) Now() (ProjectState, error) {
 	return ProjectTrusted, nil
 }
 
-// parts is the Rego of the project.
+// parts returns the Rego of the project.
 func (p *Project) parts() []RegoPart {
 	if p.File == nil || len(p.File.Rego) == 0 {
 		return nil
@@ -120,8 +119,8 @@ func (p *Project) parts() []RegoPart {
 	return []RegoPart{part}
 }
 
-// ProjectWarnings say which projects open nothing, and what to type. The
-// configuration has been compiled.
+// ProjectWarnings lists the projects that open nothing, with the command to type. The configuration must
+// be compiled.
 func (c *Config) ProjectWarnings() (said []string) {
 	for _, p := range c.Projects {
 		if text := p.Warning(c); text != "" {
@@ -131,17 +130,17 @@ func (c *Config) ProjectWarnings() (said []string) {
 	return said
 }
 
-// WarningsFor are those about the projects of one sandbox.
+// WarningsFor returns the warnings about the projects of one sandbox.
 func (c *Config) WarningsFor(sandbox string) (said []string) {
 	only := *c
 	only.Projects = slices.DeleteFunc(slices.Clone(c.Projects), func(p *Project) bool { return p.Sandbox != sandbox })
 	return only.ProjectWarnings()
 }
 
-// Path is that of the project's file.
+// Path returns the path of the project file.
 func (p *Project) Path() string { return filepath.Join(p.Dir, TreeFolder, TreeFile) }
 
-// Warning says what is to be known about the project, or "".
+// Warning returns a warning about the project, or "".
 func (p *Project) Warning(c *Config) string {
 	again := "egressd trust " + shell.Word(p.Dir)
 	switch {
@@ -159,7 +158,7 @@ func (p *Project) Warning(c *Config) string {
 	return ""
 }
 
-// Ceiled reports whether there is a ceiling. The configuration has been compiled.
+// Ceiled reports whether there is a ceiling. The configuration must be compiled.
 func (c *Config) Ceiled() bool {
 	for _, f := range c.files() {
 		if f.Ceiled {
@@ -174,8 +173,7 @@ func (c *Config) Ceiled() bool {
 	return false
 }
 
-// ProjectsMoved reports whether a working tree has come to be, or to be no longer,
-// what was trusted.
+// ProjectsMoved reports whether the state of a working tree has changed.
 func (c *Config) ProjectsMoved() bool {
 	for _, p := range c.Projects {
 		if state, _ := p.Now(); state != p.State {
@@ -185,7 +183,7 @@ func (c *Config) ProjectsMoved() bool {
 	return false
 }
 
-// enterTrust enters the folder in which something may be trusted.
+// enterTrust calls enter with the folder of the trust store.
 func (c *Config) enterTrust(enter func(folder string)) {
 	named := func(s policy.SandboxRules) bool { return s.Project != "" }
 	if store, err := OpenTrustStore(); err == nil && slices.ContainsFunc(c.File.Sandboxes, named) {
@@ -193,7 +191,7 @@ func (c *Config) enterTrust(enter func(folder string)) {
 	}
 }
 
-// projectStates passes on what of the projects the policy depends on.
+// projectStates passes all project state that the policy depends on to part.
 func (c *Config) projectStates(part func([]byte)) {
 	for _, p := range c.Projects {
 		digest := ""
@@ -204,8 +202,7 @@ func (c *Config) projectStates(part func([]byte)) {
 	}
 }
 
-// TreesAt returns the working tree that a person means by its name in the
-// configuration, and the sandboxes whose it is.
+// TreesAt returns the working tree that arg refers to, as the configuration names it, and its sandboxes.
 func (c *Config) TreesAt(arg string) (dir string, sandboxes []string) {
 	dir = arg
 	if absolute, err := filepath.Abs(arg); err == nil {

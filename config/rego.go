@@ -13,30 +13,30 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// What a policy in Rego may be at most.
+// Limits of a Rego policy.
 const (
 	maxRegoBytes = 64 << 20
 	maxRegoFiles = 10000
 )
 
-// IsRegoFile reports whether a file of that name in a folder belongs to a policy:
-// a module, its tests, or data. One whose ending is not in lower case does as well,
-// and is an error of the policy: somebody meant it to decide.
+// IsRegoFile reports whether a file of that name in a folder belongs to a policy: a module, its tests, or
+// data. The extension may have upper case, which is an error later, because somebody meant the file to
+// decide.
 func IsRegoFile(name string) bool {
 	return slices.Contains([]string{".rego", ".json", ".yaml", ".yml"}, strings.ToLower(filepath.Ext(name))) && !strings.HasPrefix(name, ".")
 }
 
-// A regoReader reads the files of a policy in Rego. Files are read in the order of
-// their names, folders with all that is below them but hidden files.
+// A regoReader reads the files of a Rego policy in order of their names. Folders include everything below
+// except hidden files.
 type regoReader struct {
-	except  []string            // files that are no part of it
-	enter   func(folder string) // called before a folder is listed; nil for nothing
+	except  []string            // files to skip
+	enter   func(folder string) // called before a folder is listed; may be nil
 	sources []rego.Source
 	bytes   int
 }
 
-// ReadRego reads the files and folders at paths, of which none is a policy file:
-// it would be taken for data.
+// ReadRego reads the files and folders at paths. A policy file among them is an error, because it would
+// count as data.
 func ReadRego(paths []string) ([]rego.Source, error) {
 	for _, p := range paths {
 		if filepath.Base(p) == FileName {
@@ -48,21 +48,21 @@ func ReadRego(paths []string) ([]rego.Source, error) {
 	return r.sources, err
 }
 
-// all reads each path, where place says it is. A path at which there is no file of
-// a policy is an error: somebody meant one to be there.
-func (r *regoReader) all(paths []string, place func(string) string) error {
+// all reads each path after resolve. A path without a policy file is an error, since somebody meant one to
+// be there.
+func (r *regoReader) all(paths []string, resolve func(string) string) error {
 	for _, p := range paths {
 		before := len(r.sources)
-		info, err := os.Stat(place(p))
+		info, err := os.Stat(resolve(p))
 		switch {
 		case err != nil:
 		case info.IsDir():
-			err = r.folder(place(p))
+			err = r.folder(resolve(p))
 		default:
-			err = r.file(place(p))
+			err = r.file(resolve(p))
 		}
 		if err == nil && len(r.sources) == before {
-			err = fmt.Errorf("%s holds no file that ends in .rego, .json, .yaml or .yml", place(p))
+			err = fmt.Errorf("%s holds no file that ends in .rego, .json, .yaml or .yml", resolve(p))
 		}
 		if err != nil {
 			return fmt.Errorf("read rego: %w", err)
@@ -90,8 +90,8 @@ func (r *regoReader) folder(path string) error {
 	return nil
 }
 
-// entry reads what stands in a folder. A link to a folder could lead around in
-// circles, and passing over it could lose a rule that denies.
+// entry reads an entry of a folder. A link to a folder is an error: following it could loop, and skipping
+// it could lose a rule that denies.
 func (r *regoReader) entry(path string, e os.DirEntry) error {
 	if e.IsDir() {
 		return r.folder(path)
@@ -138,7 +138,7 @@ func (r *regoReader) file(path string) error {
 	return nil
 }
 
-// RegoError says what it was that failed, where the error names no place.
+// RegoError adds context to an error without a position.
 func RegoError(err error) error {
 	var problems policy.FileError
 	if errors.As(err, &problems) {

@@ -14,26 +14,26 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A RegoPart is what one evaluator is made of. The plain files and folders of one
-// list are a part together; every other entry is a part for itself.
+// A RegoPart holds the sources of one evaluator. The plain files and folders of a list form one part;
+// every other entry is a part of its own.
 type RegoPart struct {
-	At      string            // the entry in the file, as "rego[1]"; of several, the first
-	File    string            // the file that names it
-	Sources []rego.Source     // tests included
-	Options rego.Options      // how it is asked
-	Sandbox string            // whom it is asked about; empty: everybody
-	Source  policy.RegoSource // the entry; of several, the first
-	guard   policy.Evaluator  // denies everything where a bundle is stale; nil where none can be
+	At      string            // position in the file, such as "rego[1]", of the first entry
+	File    string            // the file with the entry
+	Sources []rego.Source     // including tests
+	Options rego.Options      // for loading
+	Sandbox string            // the sandbox it applies to; empty for all
+	Source  policy.RegoSource // the first entry
+	guard   policy.Evaluator  // denies all requests while the bundle is stale; nil if it cannot be
 }
 
 // A regoList is a list of entries of one file.
 type regoList struct {
-	RegoPart // what is the same for all of them
+	RegoPart // values common to all entries
 	entries  []policy.RegoSource
 }
 
-// regoLists are all lists of the configuration but those of projects. The Rego of
-// the file is the organisation's where there is nobody else to have written it.
+// regoLists returns all lists except those of projects. Without an organisation's file, the Rego of the
+// main file has the organisation's layer.
 func (c *Config) regoLists() (all []regoList) {
 	own := rego.Options{Layer: policy.Organisation, Injections: c.injections(), Sandboxes: c.sandboxNames()}
 	if o := c.Organisation; o != nil {
@@ -59,9 +59,8 @@ func (c *Config) sandboxNames() (names []string) {
 	return names
 }
 
-// RegoParts reads what the policy is made of beside its files: what they name under
-// rego, and projects. enter is called for each folder before it is listed; it may be
-// nil. With an error, the parts are those that could be read.
+// RegoParts reads the Rego of all files and projects. If enter is not nil, it is called with each folder
+// before it is listed. After an error it returns the parts read so far.
 func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err error) {
 	r := regoReader{except: []string{filepath.Clean(c.Path)}, enter: enter}
 	if c.Organisation != nil {
@@ -81,7 +80,7 @@ func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err err
 	return parts, err
 }
 
-// parts are what the policy is to be compiled of beside its files.
+// parts returns the parts to compile.
 func (c *Config) parts() (parts []RegoPart, err error) {
 	if c.kept == nil {
 		return c.RegoParts(nil)
@@ -99,10 +98,9 @@ func (c *Config) parts() (parts []RegoPart, err error) {
 	return parts, nil
 }
 
-// partsOf reads the entries of a list. With an error, they are those that could be
-// read.
+// partsOf reads the entries of a list. After an error it returns the parts read so far.
 func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err error) {
-	together := map[bool]int{} // the parts of the plain entries, in force and in shadow, from 1
+	together := map[bool]int{} // index+1 of the part of plain entries, by shadow
 	for i, s := range list.entries {
 		part := list.RegoPart
 		part.At, part.Source, part.Options.Input = fmt.Sprintf("%s[%d]", list.At, i), s, s.Input
@@ -119,7 +117,7 @@ func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err e
 	return parts, nil
 }
 
-// readPart reads what an entry names.
+// readPart reads the sources of an entry.
 func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 	switch {
 	case p.Source.Bundle != "" && p.Source.Input != "egressd":
@@ -131,24 +129,23 @@ func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 	return err
 }
 
-// PlainSource reports whether an entry is a path that is compiled together with the
-// others of its list and mode.
+// PlainSource reports whether an entry is compiled together with the other plain entries of its list and
+// mode.
 func PlainSource(s policy.RegoSource) bool {
 	return s.Bundle == "" && s.Input == "egressd"
 }
 
-// read reads the files at a path that a policy file names. The bounds are those of
-// all that the reader reads.
+// read reads the files at a path of a policy file. The limits cover everything that r reads.
 func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 	if r.enter != nil {
-		r.enter(filepath.Dir(beside(file, path))) // where another file or folder may take its place
+		r.enter(filepath.Dir(beside(file, path))) // another file or folder may replace path there
 	}
 	r.sources = nil
 	err := r.all([]string{path}, func(path string) string { return beside(file, path) })
 	return r.sources, err
 }
 
-// load compiles what decides of a part.
+// load compiles the part.
 func (p *RegoPart) load() (*rego.Evaluator, error) {
 	e, err := rego.Load(p.Deciding(), p.Options)
 	if err != nil {
@@ -157,7 +154,7 @@ func (p *RegoPart) load() (*rego.Evaluator, error) {
 	return e, nil
 }
 
-// regoError says what it was that failed, where the error names no place.
+// regoError adds context to an error without a position.
 func (p *RegoPart) regoError(err error) error {
 	if p.Sandbox != "" && !errors.As(err, new(policy.FileError)) {
 		return fmt.Errorf("%s of %s: %w", p.At, p.File, err)
@@ -165,13 +162,13 @@ func (p *RegoPart) regoError(err error) error {
 	return RegoError(err)
 }
 
-// Deciding are the sources without the tests.
+// Deciding returns the sources without tests.
 func (p *RegoPart) Deciding() []rego.Source {
 	return slices.DeleteFunc(slices.Clone(p.Sources), func(s rego.Source) bool { return !s.Decides() })
 }
 
-// within is a path as seen from the folder of the file that names it, so that a
-// policy is the same wherever it is. What is in a bundle that was fetched is nowhere.
+// within returns a path relative to the folder of the part's file, so that the policy's digest does not
+// depend on its location. Paths in fetched bundles are unchanged.
 func (p *RegoPart) within(path string) string {
 	if strings.Contains(path, "://") {
 		return path
@@ -182,15 +179,15 @@ func (p *RegoPart) within(path string) string {
 	return path
 }
 
-// An assembly is what a policy is made of beside its files.
+// An assembly collects the evaluators and texts of a policy.
 type assembly struct {
 	evaluators *[]policy.Evaluator
 	texts      *[][]byte
 	layers     *policy.Layers
 }
 
-// Environment is what the policy of this configuration is made of beside its
-// file. It loads what the files name under rego into c.Rules and c.Parts.
+// Environment returns the environment in which the file is compiled. It loads all Rego and sets c.Rules
+// and c.Parts.
 func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
 	env := policy.Environment{Self: self, Listeners: listeners, Operator: c.Operator, Inspection: true, Learn: c.Learn}
 	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
@@ -205,7 +202,7 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 	inShadow := assembly{&env.Shadow, &env.ShadowTexts, &env.ShadowLayers}
 	c.layer(inForce.layers)
 	c.Rules, c.Parts, c.Lapses = nil, nil, nil
-	shadowed := map[policy.Layer]bool{} // whose sources in force others stand in for
+	shadowed := map[policy.Layer]bool{} // layers whose sources in force the shadow replaces
 	for _, p := range parts {
 		shadowed[p.Options.Layer] = shadowed[p.Options.Layer] || p.Source.Shadow
 	}
@@ -230,7 +227,7 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 	return env, nil
 }
 
-// holds notes what is in force.
+// holds remembers a part in force.
 func (c *Config) holds(p *RegoPart, rules *rego.Evaluator) {
 	c.Rules, c.Parts = append(c.Rules, rules), append(c.Parts, *p)
 	if l, ok := p.guard.(*Lapse); ok {
@@ -238,7 +235,7 @@ func (c *Config) holds(p *RegoPart, rules *rego.Evaluator) {
 	}
 }
 
-// add adds what a part came to.
+// add adds a part with its evaluator.
 func (a *assembly) add(p *RegoPart, rules *rego.Evaluator) {
 	for _, s := range p.Deciding() {
 		*a.texts = append(*a.texts, []byte(p.within(s.Name)), s.Text)
@@ -274,7 +271,7 @@ func (a *assembly) narrow(sandbox string, rules *rego.Evaluator) {
 	l.Narrowing[sandbox] = append(l.Narrowing[sandbox], policy.Narrowing{Evaluator: rules, Exhaustive: rules.Allows()})
 }
 
-// CheckTests compiles each part together with its tests.
+// CheckTests compiles each part with its tests.
 func CheckTests(parts []RegoPart) error {
 	for _, p := range parts {
 		if err := p.Options.CheckTests(p.Sources); err != nil {
@@ -284,8 +281,7 @@ func CheckTests(parts []RegoPart) error {
 	return nil
 }
 
-// injections are the credentials that a policy in Rego may name: known, even where
-// there are none.
+// injections returns the credentials that Rego may name. It is never nil, so names are always checked.
 func (c *Config) injections() []policy.Injection {
 	return append([]policy.Injection{}, c.File.Injections()...)
 }

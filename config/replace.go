@@ -10,11 +10,9 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// ReplaceFile puts text in the place of old, which the file at path has to hold
-// still, and returns where the file is: a symbolic link is followed. It is done
-// in one step, so that whoever watches the file never reads half of it, and the
-// new file has the mode and the owner of the old one. Access lists and further
-// hard links are not carried over.
+// ReplaceFile atomically replaces the file at path, which must still hold old. It follows symbolic links
+// and returns the path of the file. The new file keeps mode and owner, but not access lists and further
+// hard links.
 func ReplaceFile(path string, old, text []byte) (target string, err error) {
 	if target, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
@@ -27,7 +25,7 @@ func ReplaceFile(path string, old, text []byte) (target string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(f.Name()) // fails once it has been renamed, as it should
+	defer os.Remove(f.Name()) // fails after the rename, as intended
 	_, err = f.Write(text)
 	if err := errors.Join(err, takeAfter(f, info), f.Sync(), f.Close()); err != nil {
 		return "", err
@@ -41,8 +39,8 @@ func ReplaceFile(path string, old, text []byte) (target string, err error) {
 	return target, durable.SyncFolder(filepath.Dir(target))
 }
 
-// takeAfter gives f the owner and the mode of another file. The mode is last:
-// a change of owner clears bits of it.
+// takeAfter gives f the owner and mode of another file. The mode comes last, because a change of owner
+// clears some of its bits.
 func takeAfter(f *os.File, info os.FileInfo) error {
 	mine, err := f.Stat()
 	if err != nil {

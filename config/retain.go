@@ -11,12 +11,12 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// retainMost bounds the default of audit.retain.bytes.
-const retainMost = 10 << 30
+// maxDefaultRetain bounds the default of audit.retain.bytes.
+const maxDefaultRetain = 10 << 30
 
-// Retained returns what egressd serve keeps of its log, and whether the policy leaves that to
-// egressd. The default is a tenth of the file system, at least four segments and at most 10 GiB, or
-// the size of a log that is larger already: a start never removes records for the default.
+// Retained returns the limits of serve's log, and whether they are defaults. The default is a tenth of the
+// file system, at least four segments and at most 10 GiB. It is never below the present size of the log,
+// so a start removes no records because of the default.
 func (c *Config) Retained() (r policy.Retain, byDefault bool, err error) {
 	r = c.File.Audit.Retain
 	if r != (policy.Retain{}) {
@@ -26,10 +26,10 @@ func (c *Config) Retained() (r policy.Retain, byDefault bool, err error) {
 	if err != nil {
 		return r, false, err
 	}
-	r.Bytes = retainMost
+	r.Bytes = maxDefaultRetain
 	switch size, err := sizeOfDisk(dir); {
 	case err == nil:
-		r.Bytes = min(size/10, retainMost)
+		r.Bytes = min(size/10, maxDefaultRetain)
 	case !errors.Is(err, errors.ErrUnsupported):
 		return r, false, err
 	}
@@ -44,7 +44,7 @@ func (c *Config) Retained() (r policy.Retain, byDefault bool, err error) {
 	return r, true, nil
 }
 
-// sizeOfDisk is the size of the file system of dir, or of the folder above that exists.
+// sizeOfDisk returns the size of the file system of dir or its nearest existing parent.
 func sizeOfDisk(dir string) (int64, error) {
 	for {
 		_, size, err := audit.Space(dir)
@@ -56,7 +56,7 @@ func sizeOfDisk(dir string) (int64, error) {
 	}
 }
 
-// sizeOfLog is the size of all segments in dir.
+// sizeOfLog returns the size of all segments in dir.
 func sizeOfLog(dir string) (n int64, err error) {
 	paths, err := audit.Segments(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

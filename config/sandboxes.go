@@ -14,8 +14,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Sandbox returns the sandbox of that name, or a zero one for "" where none
-// are listed.
+// Sandbox returns the sandbox with that name. If the file lists none, it returns the default sandbox for
+// "".
 func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
 	listed := c.File.Sandboxes
 	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
@@ -40,8 +40,8 @@ func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
 	return nil, hint.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
 }
 
-// ProxyAt is [Config.ProxyOf] of the configuration at path, but for the address where
-// listen says that. With listen and no sandbox it needs no configuration.
+// ProxyAt is like [Config.ProxyOf] for the configuration at path. A listen address overrides the result.
+// With listen and without a sandbox no configuration is read.
 func ProxyAt(path, listen, sandbox string) (string, *url.Userinfo, error) {
 	if listen != "" && sandbox == "" {
 		return listen, nil, nil
@@ -60,8 +60,7 @@ func ProxyAt(path, listen, sandbox string) (string, *url.Userinfo, error) {
 	return listener, user, nil
 }
 
-// ProxyOf returns the listener that a sandbox uses, and the token that it has
-// to show there, or nil.
+// ProxyOf returns the listener of a sandbox and its token, or nil if it has no token.
 func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	s, err := c.Sandbox(name)
 	if err != nil {
@@ -81,11 +80,10 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	return listener, url.UserPassword(s.Name, token), nil
 }
 
-// MaxTokenBytes bounds what is read of a token file.
+// MaxTokenBytes is the maximum size of a token file.
 const MaxTokenBytes = 4096
 
-// token reads the secret of a sandbox: the content of its file without the
-// newline at its end.
+// token reads the token of a sandbox: the contents of its file without the final newline.
 func (c *Config) token(s *policy.SandboxRules) (string, error) {
 	path := c.Relative(s.TokenFile)
 	text, err := durable.Read(path, MaxTokenBytes)
@@ -99,8 +97,8 @@ func (c *Config) token(s *policy.SandboxRules) (string, error) {
 	return token, nil
 }
 
-// EntryOf is what tells the sandbox s from the others. Its token is named
-// only, until [config.entries] puts it in.
+// EntryOf returns the entry that identifies the sandbox. Its Token is the file name until [Config.Entries]
+// reads the file.
 func EntryOf(s *policy.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
 		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
@@ -108,11 +106,10 @@ func EntryOf(s *policy.SandboxRules) *sandbox.Entry {
 	}
 }
 
-// overflowUID is the user that the kernel shows in place of each that a user
-// namespace has no number for (user_namespaces(7)).
+// overflowUID is the uid that the kernel shows for users outside the user namespace (user_namespaces(7)).
 const overflowUID = 65534
 
-// checkUsers refuses a user who may be anybody.
+// checkUsers refuses a uid that can stand for any user.
 func (c *Config) checkUsers() error {
 	for i := range c.File.Sandboxes {
 		s := &c.File.Sandboxes[i]
@@ -128,13 +125,12 @@ func (c *Config) checkUsers() error {
 	return nil
 }
 
-// mapsEveryone reports whether a user namespace with that uid_map has a number
-// for each user.
+// mapsEveryone reports whether a user namespace with that uid_map maps every user.
 func mapsEveryone(uidMap string) bool {
 	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
-// Entries are the sandboxes of the file, with the tokens that it points to.
+// Entries returns the sandboxes of the file with their tokens.
 func (c *Config) Entries() ([]sandbox.Entry, error) {
 	if c.Who != nil {
 		return c.Who, nil

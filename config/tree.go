@@ -20,34 +20,34 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// What a project may be at most: it is written by whoever is in the sandbox.
+// Limits of a project, which the sandbox writes.
 const (
 	maxTreeBytes = 4 << 20
 	maxTreeFiles = 500
 	maxTreeDepth = 8
 )
 
-// The folder of a project in its working tree, and its file there.
+// The folder of a project in its working tree, and the project file in it.
 const (
 	TreeFolder = ".egressd"
 	TreeFile   = "project.yaml"
 )
 
-// A Tree is a project as it was read: its file first, then what that names, in order.
+// A Tree holds the files of a project: the project file first, then the files that it names, in order.
 type Tree []TreeText
 
-// A TreeText is one file of a tree, by its path from the folder of the project.
+// A TreeText is a file of a tree.
 type TreeText struct {
-	Name string `json:"name"` // relative to the folder
+	Name string `json:"name"` // path relative to the project's folder
 	Text []byte `json:"text"`
 }
 
-// Equal reports whether both have the same files in the same order.
+// Equal reports whether both trees have equal files in equal order.
 func (t Tree) Equal(other Tree) bool {
 	return slices.EqualFunc(t, other, func(a, b TreeText) bool { return a.Name == b.Name && bytes.Equal(a.Text, b.Text) })
 }
 
-// Text returns the text of a file, or nil.
+// Text returns the contents of a file, or nil.
 func (t Tree) Text(name string) []byte {
 	for _, f := range t {
 		if f.Name == name {
@@ -57,7 +57,7 @@ func (t Tree) Text(name string) []byte {
 	return nil
 }
 
-// Digest covers the names and the texts. Each stands behind its length.
+// Digest returns a digest of names and texts. Each is preceded by its length.
 func (t Tree) Digest() string {
 	h := sha256.New()
 	for _, f := range t {
@@ -66,7 +66,7 @@ func (t Tree) Digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Parse reads the file of a tree. dir is for messages.
+// Parse parses the project file. The argument dir is for messages.
 func (t Tree) Parse(dir string) (*policy.File, error) {
 	name := filepath.Join(dir, TreeFolder, TreeFile)
 	file, err := policy.ParseProject(name, t.Text(TreeFile))
@@ -84,8 +84,8 @@ func (t Tree) Parse(dir string) (*policy.File, error) {
 	return file, nil
 }
 
-// Legible refuses what a person could read otherwise than it is meant: characters
-// that end a line or turn it around, as in [policy.ParseFile], and in names too.
+// Legible returns an error for characters that could deceive a reader, such as line ends and text
+// direction marks. It applies the rules of [policy.ParseFile] to names as well.
 func (t Tree) Legible() error {
 	for _, f := range t {
 		text := strings.ReplaceAll(string(f.Text), "\r\n", "\n")
@@ -99,17 +99,17 @@ func (t Tree) Legible() error {
 	return nil
 }
 
-// A treeReader reads what the sandbox may be writing at the same time: it follows no
-// link, waits for nobody, and stops at the bounds.
+// A treeReader reads a tree that the sandbox may be changing. It follows no link, never blocks, and stops
+// at the limits.
 type treeReader struct {
 	folder *os.Root // .egressd
 	bytes  int
 	found  Tree
 }
 
-// ReadTree reads the project of the working tree dir. Where trusted is given and its
-// file is another one, the rest is not looked at: nobody vouches for what it names.
-// Where there is no project, the error is [fs.ErrNotExist].
+// ReadTree reads the project of a working tree. If its project file differs from that of trusted, ReadTree
+// stops there, because nobody vouches for the files that it names. If there is no project, the error is
+// [fs.ErrNotExist].
 func ReadTree(dir string, trusted Tree) (Tree, error) {
 	r, err := openTree(dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func openTree(dir string) (*treeReader, error) {
 		return nil, err
 	}
 	defer root.Close()
-	if err := plain(root, TreeFolder, fs.ModeDir); err != nil {
+	if err := checkType(root, TreeFolder, fs.ModeDir); err != nil {
 		return nil, err
 	}
 	folder, err := root.OpenRoot(TreeFolder)
@@ -150,9 +150,9 @@ func openTree(dir string) (*treeReader, error) {
 	return &treeReader{folder: folder}, nil
 }
 
-// plain refuses what is not of one type, links above all. What takes its place after
-// that still cannot lead out of root.
-func plain(root *os.Root, name string, mode fs.FileMode) error {
+// checkType returns an error unless name has the given type; links are always errors. A later replacement
+// still cannot lead out of root.
+func checkType(root *os.Root, name string, mode fs.FileMode) error {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func kindOfFile(mode fs.FileMode) string {
 	return "no plain file"
 }
 
-// named reads what an entry of rego names.
+// named reads an entry of the project's rego list.
 func (r *treeReader) named(name string) error {
 	before := len(r.found)
 	info, err := r.folder.Lstat(name)
@@ -197,7 +197,7 @@ func (r *treeReader) below(name string, depth int) error {
 	if depth == maxTreeDepth {
 		return fmt.Errorf("%s lies more than %d folders deep", name, maxTreeDepth)
 	}
-	if err := plain(r.folder, name, fs.ModeDir); err != nil {
+	if err := checkType(r.folder, name, fs.ModeDir); err != nil {
 		return err
 	}
 	entries, err := r.list(name)
@@ -221,7 +221,7 @@ func (r *treeReader) below(name string, depth int) error {
 	return nil
 }
 
-// list returns the entries of a folder, by name.
+// list returns the entries of a folder sorted by name.
 func (r *treeReader) list(name string) ([]fs.DirEntry, error) {
 	f, err := r.open(name)
 	if err != nil {
@@ -239,18 +239,18 @@ func (r *treeReader) list(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// open does not wait for a writer, as the open of a FIFO else does.
+// open does not block on a FIFO.
 func (r *treeReader) open(name string) (*os.File, error) {
 	return r.folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 }
 
-// file adds a file. What it is is looked at before it is opened, since opening alone
-// does something to a device, and again afterwards.
+// file adds a file. It checks the type before opening, since opening a device has effects, and again
+// afterwards.
 func (r *treeReader) file(name string) error {
 	if len(r.found) == maxTreeFiles {
 		return fmt.Errorf("there are more than %d files", maxTreeFiles)
 	}
-	if err := plain(r.folder, name, 0); err != nil {
+	if err := checkType(r.folder, name, 0); err != nil {
 		return err
 	}
 	f, err := r.open(name)

@@ -17,7 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// A Pin is what somebody trusted in a working tree: a copy of it.
+// A Pin is the trusted copy of a working tree.
 type Pin struct {
 	Dir     string    `json:"dir"`
 	Digest  string    `json:"digest"`
@@ -25,20 +25,20 @@ type Pin struct {
 	Files   Tree      `json:"files"`
 }
 
-// A TrustStore is the folder of the pins. Only its owner may read and write it.
+// A TrustStore is the folder of all pins. Only its owner may read and write it.
 type TrustStore string
 
-// OpenTrustStore is where pins are: in the user's state folder, or in the system's
-// for root. It need not exist.
+// OpenTrustStore returns the trust store in the user's state folder, or in the system's for root. The
+// folder may be missing.
 func OpenTrustStore() (TrustStore, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/trust", nil
 	}
-	places := userPlaces("XDG_STATE_HOME", ".local/state", "trust")
-	if len(places) == 0 {
+	paths := userPaths("XDG_STATE_HOME", ".local/state", "trust")
+	if len(paths) == 0 {
 		return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
 	}
-	return TrustStore(places[0]), nil
+	return TrustStore(paths[0]), nil
 }
 
 func (s TrustStore) path(dir string) string {
@@ -46,7 +46,7 @@ func (s TrustStore) path(dir string) string {
 	return filepath.Join(string(s), hex.EncodeToString(sum[:16])+".json")
 }
 
-// Find returns the pin of a working tree, or nil where nobody trusted it.
+// Find returns the pin of a working tree, or nil if there is none.
 func (s TrustStore) Find(dir string) (*Pin, error) {
 	p, err := s.read(s.path(dir))
 	switch {
@@ -61,7 +61,7 @@ func (s TrustStore) Find(dir string) (*Pin, error) {
 	return p, nil
 }
 
-// read refuses a pin that somebody else could have written.
+// read refuses a pin that another user could have written.
 func (s TrustStore) read(path string) (*Pin, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s TrustStore) read(path string) (*Pin, error) {
 	return &p, nil
 }
 
-// Put pins a tree, in one step: whoever reads meanwhile finds the one before.
+// Put stores a pin atomically.
 func (s TrustStore) Put(p *Pin) error {
 	if err := os.MkdirAll(string(s), 0o700); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s TrustStore) Put(p *Pin) error {
 	return durable.Replace(s.path(p.Dir), text, 0o600)
 }
 
-// Remove takes the pin of a working tree away, and reports whether there was one.
+// Remove removes the pin of a working tree and reports whether there was one.
 func (s TrustStore) Remove(dir string) (bool, error) {
 	err := os.Remove(s.path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,7 @@ func (s TrustStore) Remove(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// All returns every pin that can be read, by their names, and what was wrong with the
-// others.
+// All returns all readable pins sorted by file name, and the errors of the others.
 func (s TrustStore) All() (pins []*Pin, err error) {
 	entries, err := os.ReadDir(string(s))
 	if errors.Is(err, fs.ErrNotExist) {

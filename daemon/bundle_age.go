@@ -13,7 +13,7 @@ import (
 func (d *Daemon) age(ctx context.Context) {
 	for _, f := range d.Config.Feeds {
 		if d.Config.InForce(f) {
-			d.turn(ctx, f.Source().Label(), f.Stale(), &f.SaidStale)
+			d.turn(ctx, f.Source().Label(), f.Stale(), &f.ReportedStale)
 		}
 	}
 	for _, l := range d.Config.Lapses {
@@ -21,7 +21,7 @@ func (d *Daemon) age(ctx context.Context) {
 		if !time.Now().Before(l.At) {
 			why = l.Why()
 		}
-		d.turn(ctx, l.Label, why, &l.SaidStale)
+		d.turn(ctx, l.Label, why, &l.ReportedStale)
 	}
 }
 

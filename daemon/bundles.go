@@ -35,7 +35,7 @@ func (d *Daemon) compileAtStart(ctx context.Context) (*policy.Policy, error) {
 	if err == nil || len(d.Config.Feeds) == 0 {
 		return p, err
 	}
-	if d.Config.Fetch(ctx, func(f *config.Feed) bool { return f.Offer == nil }) != nil {
+	if d.Config.Fetch(ctx, func(f *config.Feed) bool { return f.Pending == nil }) != nil {
 		return nil, err
 	}
 	return d.compile(d.Config)
@@ -146,14 +146,14 @@ func (d *Daemon) arrive(ctx context.Context, a arrival) {
 	}
 	err := a.err
 	if err == nil {
-		f.Offer = a.Update
+		f.Pending = a.Update
 		if a.Newer {
 			err = d.renew(ctx, f)
 		} else if err := f.Take(); err != nil {
 			d.Complain(err)
 		}
 	}
-	if f.Offer = nil; err != nil {
+	if f.Pending = nil; err != nil {
 		d.refused(f, err)
 	} else {
 		d.heard(f)
@@ -178,7 +178,7 @@ func (d *Daemon) renew(ctx context.Context, f *config.Feed) (err error) {
 		}
 	}
 	next.keys = d.keys.forPolicy(d.policy.Digest(), next.policy.Digest())
-	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.Offer.Bundle.Revision)
+	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.Pending.Bundle.Revision)
 	return d.enforce(ctx, &next, "renewed "+d.Path, why)
 }
 
@@ -188,20 +188,20 @@ func (d *Daemon) refused(f *config.Feed, why error) {
 		d.Complain(err)
 	}
 	note := fmt.Sprintf("bundle %s refused, the last good one stays: %v", f.Source().Label(), why)
-	if note == f.Said {
+	if note == f.Reported {
 		return
 	}
-	f.Said = note
+	f.Reported = note
 	d.note(note)
 	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable.Text(note))
 }
 
 // heard says that a feed which failed does no longer.
 func (d *Daemon) heard(f *config.Feed) {
-	if f.Said == "" {
+	if f.Reported == "" {
 		return
 	}
-	f.Said = ""
+	f.Reported = ""
 	note := fmt.Sprintf("bundle %s is fetched again", f.Source().Label())
 	d.note(note)
 	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))

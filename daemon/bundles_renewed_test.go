@@ -65,7 +65,7 @@ rego:
 	a.Update, a.err = feed.Fetch(t.Context())
 	d.arrive(t.Context(), a)
 	if !<-a.taken || d.policy.Digest() == p.Digest() {
-		t.Fatalf("the bundle was not renewed: %s", feed.Said)
+		t.Fatalf("the bundle was not renewed: %s", feed.Reported)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "started")); err != nil || string(text) != "x\n" {
 		t.Errorf("the command was started %d times (%v)", strings.Count(string(text), "x"), err)

@@ -112,7 +112,7 @@ func (w *regoWorld) look(t *testing.T) {
 	a.Update, a.err = a.feed.Fetch(t.Context())
 	w.arrivals <- a
 	<-a.taken
-	if a.feed.Offer != nil {
+	if a.feed.Pending != nil {
 		t.Error("what was offered is neither taken nor refused")
 	}
 }

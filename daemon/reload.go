@@ -67,7 +67,7 @@ func (d *Daemon) prepare(ctx context.Context) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.SamePlaces(d.Config); err != nil {
+	if err := c.SameListeners(d.Config); err != nil {
 		return nil, err
 	}
 	if err := d.openBundles(ctx, c); err != nil {

@@ -1,4 +1,4 @@
-// Package configtest makes configurations for tests, and asks them.
+// Package configtest creates configurations for tests and checks their decisions.
 package configtest
 
 import (
@@ -11,8 +11,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Layered reads and compiles the egressd.yaml of a folder, under its
-// organisation.yaml where it has one.
+// Layered loads and compiles the egressd.yaml of a folder, under its organisation.yaml if there is one.
 func Layered(t *testing.T, files map[string]string) (*config.Config, *policy.Policy, error) {
 	t.Helper()
 	dir := testfiles.FilesIn(t, files)
@@ -24,7 +23,7 @@ func Layered(t *testing.T, files map[string]string) (*config.Config, *policy.Pol
 	return c, p, err
 }
 
-// decided says who decides about a destination, as "allow by ID (LAYER)".
+// decided returns the decision about a destination as "allow by ID (LAYER)".
 func decided(t *testing.T, p *policy.Policy, sandbox, subject string) string {
 	t.Helper()
 	r, err := policy.ParseCheck(subject)
@@ -36,10 +35,10 @@ func decided(t *testing.T, p *policy.Policy, sandbox, subject string) string {
 	return d.Verdict.Action() + " by " + printable.Rule(d.Rule, string(d.Layer))
 }
 
-// A Row is a sandbox, a destination, and who decides about it.
+// A Row holds a sandbox, a destination and the expected decision.
 type Row [3]string
 
-// Expect has each of the rows decided.
+// Expect checks the decisions of all rows.
 func Expect(t *testing.T, p *policy.Policy, rows []Row) {
 	t.Helper()
 	for _, row := range rows {
@@ -49,7 +48,7 @@ func Expect(t *testing.T, p *policy.Policy, rows []Row) {
 	}
 }
 
-// In writes files into a new folder and reads its egressd.yaml.
+// In writes files into a new folder and loads its egressd.yaml.
 func In(t *testing.T, files map[string]string) *config.Config {
 	t.Helper()
 	c, err := config.Load(filepath.Join(testfiles.FilesIn(t, files), config.FileName))

@@ -59,7 +59,7 @@ func OwnProgram() []string {
 // PolicyFolders returns the folders in which egressd looks for a policy file. A sandbox must not write
 // there, because the next run would read its file. PolicyFolders makes those of the user if they are missing.
 func PolicyFolders() (folders []string) {
-	for _, file := range config.Places() {
+	for _, file := range config.SearchPath() {
 		folder := filepath.Dir(file)
 		if !IsOrHolds("/etc", folder) {
 			_ = os.MkdirAll(folder, 0o700) // if this user cannot make it, neither can the sandbox

@@ -182,7 +182,7 @@ func (r *runner) exitCode(code int, c egress.Counts) int {
 // could be another sandbox. It is their folders that are hidden, since a daemon that is
 // started anew makes its sockets anew.
 func (r *runner) hideDoors(c *config.Config) error {
-	for _, folder := range c.DoorFolders() {
+	for _, folder := range c.EnterFolders() {
 		if holdsOthers(folder) {
 			return hint.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),
 				"give them a folder of their own, such as unix:${XDG_RUNTIME_DIR}/egressd/enter.sock")

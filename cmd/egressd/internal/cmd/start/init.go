@@ -104,7 +104,7 @@ func (o *initOptions) path() (string, error) {
 	if o.config != "" {
 		return filepath.Abs(o.config)
 	}
-	return config.Places()[0], nil
+	return config.SearchPath()[0], nil
 }
 
 // preview prints what is about to be written.

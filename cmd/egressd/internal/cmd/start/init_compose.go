@@ -174,7 +174,7 @@ func (o *sidecarOptions) policyFolder(project string) (string, error) {
 	if o.folder != "" {
 		return filepath.Abs(o.folder)
 	}
-	return filepath.Join(filepath.Dir(config.Places()[0]), o.kind, project), nil
+	return filepath.Join(filepath.Dir(config.SearchPath()[0]), o.kind, project), nil
 }
 
 // plainWord is text with nothing in it but what a name of Docker can have.

@@ -14,42 +14,40 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 )
 
-// Find returns path, or the first policy file that exists. The working
-// directory is not looked at: a sandbox may be able to write there.
+// Find returns path, or the first existing policy file of the search path. It never looks in the working
+// directory, which a sandbox may be able to write.
 func Find(path string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	places := Places()
-	for _, p := range places {
+	paths := SearchPath()
+	for _, p := range paths {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
-			return p, nil // also one that cannot be read: what follows says so
+			return p, nil // an unreadable file counts; Read reports the error
 		}
 	}
-	return "", hint.Misused(&NotFoundError{places}, "egressd init")
+	return "", hint.Misused(&NotFoundError{paths}, "egressd init")
 }
 
-// Places are the paths of the policy file in the order in which they
-// are looked for.
-func Places() []string {
-	return append(userPlaces("XDG_CONFIG_HOME", ".config", FileName), filepath.Join("/etc/egressd", FileName))
+// SearchPath returns the paths of the policy file in search order.
+func SearchPath() []string {
+	return append(userPaths("XDG_CONFIG_HOME", ".config", FileName), filepath.Join("/etc/egressd", FileName))
 }
 
-// userPlaces are the paths of name in egressd's own folder below one of the
-// XDG base directories. A relative base is ignored, as the XDG specification
-// has it.
-func userPlaces(variable, fallback, name string) []string {
-	var places []string
+// userPaths returns the paths of name in egressd's folder below an XDG base directory. Relative base
+// directories are ignored, as the XDG specification demands.
+func userPaths(variable, fallback, name string) []string {
+	var paths []string
 	if base := os.Getenv(variable); filepath.IsAbs(base) {
-		places = append(places, filepath.Join(base, "egressd", name))
+		paths = append(paths, filepath.Join(base, "egressd", name))
 	}
 	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
-		places = append(places, filepath.Join(home, fallback, "egressd", name))
+		paths = append(paths, filepath.Join(home, fallback, "egressd", name))
 	}
-	return slices.Compact(places)
+	return slices.Compact(paths)
 }
 
-// AuditDir is where the audit log of this configuration is.
+// AuditDir returns the folder of the audit log.
 func (c *Config) AuditDir() (string, error) {
 	if dir := c.File.Audit.Dir; dir != "" {
 		return c.Relative(dir), nil
@@ -57,7 +55,7 @@ func (c *Config) AuditDir() (string, error) {
 	return DefaultAuditDir()
 }
 
-// KeyDir is where the keys are that sign the audit logs of this configuration.
+// KeyDir returns the folder of the keys that sign the audit log.
 func (c *Config) KeyDir() (string, error) {
 	if dir := c.File.Audit.KeyDir; dir != "" {
 		return c.Relative(dir), nil
@@ -65,9 +63,8 @@ func (c *Config) KeyDir() (string, error) {
 	return DefaultKeyDir(c.AuditDir)
 }
 
-// DefaultKeyDir is beside the place where the audit log is by default, even where
-// the log is elsewhere, which a sandbox may be able to see. Where no folder for
-// state is known it is beside the log.
+// DefaultKeyDir returns a folder beside the default audit log, even if the log is elsewhere, because a
+// sandbox may be able to read there. Without a state folder it is beside the log.
 func DefaultKeyDir(log func() (string, error)) (string, error) {
 	beside, err := DefaultAuditDir()
 	if err != nil {
@@ -79,23 +76,23 @@ func DefaultKeyDir(log func() (string, error)) (string, error) {
 	return filepath.Join(filepath.Dir(beside), "log-keys"), nil
 }
 
-// DefaultAuditDir is where the audit log is when no policy says otherwise:
-// in the user's state folder, or in the system's for root.
+// DefaultAuditDir returns the default folder of the audit log: in the user's state folder, or in the
+// system's for root.
 func DefaultAuditDir() (string, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/audit", nil
 	}
-	places := userPlaces("XDG_STATE_HOME", ".local/state", "audit")
-	if len(places) == 0 {
+	paths := userPaths("XDG_STATE_HOME", ".local/state", "audit")
+	if len(paths) == 0 {
 		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
 	}
-	return places[0], nil
+	return paths[0], nil
 }
 
-// Relative reads a path that is relative to the folder of the configuration.
+// Relative resolves a path against the folder of the configuration.
 func (c *Config) Relative(path string) string { return beside(c.Path, path) }
 
-// beside reads a path that is relative to the folder of a file.
+// beside resolves a path against the folder of a file.
 func beside(file, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -103,7 +100,7 @@ func beside(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// CADir is where the certificate authority of this configuration is.
+// CADir returns the folder of the certificate authority.
 func (c *Config) CADir() (string, error) {
 	if dir := c.File.TLS.CADir; dir != "" {
 		return c.Relative(dir), nil
@@ -111,7 +108,7 @@ func (c *Config) CADir() (string, error) {
 	return DefaultCADir()
 }
 
-// DefaultCADir is beside the audit log where no policy says otherwise.
+// DefaultCADir returns the default folder of the CA, beside the audit log.
 func DefaultCADir() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
@@ -120,8 +117,8 @@ func DefaultCADir() (string, error) {
 	return filepath.Join(filepath.Dir(log), "ca"), nil
 }
 
-// OperatorToken is the file of the token of the operator's listener, where that is over TCP.
-// Each address has its own, so that one daemon does not replace another's.
+// OperatorToken returns the token file of the operator's TCP listener. Each address has its own file, so
+// that daemons do not overwrite each other's tokens.
 func (c *Config) OperatorToken() (string, error) {
 	at, err := netip.ParseAddrPort(c.File.Listen.Admin)
 	if err != nil {
@@ -131,9 +128,8 @@ func (c *Config) OperatorToken() (string, error) {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.token", at.Addr(), at.Port())), err
 }
 
-// OperatorTokens is the folder of such files, with nothing else in it: beside the place where
-// the audit log is by default, even where the log is elsewhere, which a sandbox may be
-// able to see.
+// OperatorTokens returns the folder that holds only token files. It is beside the default audit log, even
+// if the log is elsewhere, because a sandbox may be able to read there.
 func OperatorTokens() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
@@ -142,14 +138,14 @@ func OperatorTokens() (string, error) {
 	return filepath.Join(filepath.Dir(log), "admin"), nil
 }
 
-// OperatorsNow are where the operator's listeners of this user are, of any daemon: each that is
-// over TCP has its token in the folder of tokens for as long as it is there.
+// OperatorsNow returns the TCP addresses of the operator's listeners of all daemons of this user. A
+// listener has a token file while it exists.
 func OperatorsNow() (all []netip.AddrPort) {
 	dir, err := OperatorTokens()
 	if err != nil {
 		return nil
 	}
-	files, _ := os.ReadDir(dir) // most often there is none
+	files, _ := os.ReadDir(dir) // the folder rarely exists
 	for _, f := range files {
 		if at, ok := operatorOf(f.Name()); ok {
 			all = append(all, at)
@@ -158,7 +154,7 @@ func OperatorsNow() (all []netip.AddrPort) {
 	return all
 }
 
-// operatorOf is the address that the token in a file of that name is for.
+// operatorOf returns the address in the name of a token file.
 func operatorOf(name string) (netip.AddrPort, bool) {
 	name, ok := strings.CutSuffix(name, ".token")
 	dash := strings.LastIndexByte(name, '-')
@@ -170,8 +166,8 @@ func operatorOf(name string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr, uint16(port)), err == nil && bad == nil
 }
 
-// RunsDir is where the folders of runs are: beside the log of the daemon, which
-// may be writing it.
+// RunsDir returns the folder of all runs. It is beside the daemon's log, since the daemon may be writing
+// that.
 func (c *Config) RunsDir() (string, error) {
 	dir, err := c.AuditDir()
 	if err != nil {
@@ -180,13 +176,13 @@ func (c *Config) RunsDir() (string, error) {
 	return RunsBeside(dir), nil
 }
 
-// RunsBeside is the folder of runs beside the folder of a log.
+// RunsBeside returns the folder of runs beside the folder of a log.
 func RunsBeside(dir string) string { return filepath.Join(filepath.Dir(dir), "runs") }
 
-// RunTime is how the name of a run begins: when it began, in UTC.
+// RunTime is the layout of the start time, in UTC, at the beginning of a run's name.
 const RunTime = "20060102-150405.000"
 
-// RunDir finds the folder of a run: "last", or its id.
+// RunDir returns the folder of a run, by its id or "last".
 func RunDir(runs, id string) (string, error) {
 	entries, err := os.ReadDir(runs)
 	if err != nil || len(entries) == 0 {
@@ -203,17 +199,17 @@ func RunDir(runs, id string) (string, error) {
 	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
 }
 
-// RunsIndexBeside is the folder of the index, beside that of the runs.
+// RunsIndexBeside returns the folder of the index beside that of the runs.
 func RunsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(runs), "runs-index") }
 
-// BundlesDir is where the last good bundles are kept.
+// BundlesDir returns the folder of the last good bundles.
 func BundlesDir() (string, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
 		return "/var/lib/egressd/bundles", nil
 	}
-	places := userPlaces("XDG_STATE_HOME", ".local/state", "bundles")
-	if len(places) == 0 {
+	paths := userPaths("XDG_STATE_HOME", ".local/state", "bundles")
+	if len(paths) == 0 {
 		return "", errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder to keep bundles in")
 	}
-	return places[0], nil
+	return paths[0], nil
 }
