@@ -58,7 +58,7 @@ var unclear = map[string]int{
 	"integrations/sidecar":               4,
 	"integrations/systemd":               2,
 	"internal/dockerrun":                 2,
-	"internal/doors":                     7,
+	"internal/hostsockets":               7,
 	"internal/durable":                   4,
 	"internal/lab":                       3,
 	"internal/lab/engine":                5,

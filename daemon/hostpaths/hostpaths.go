@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/internal/doors"
+	"github.com/egressd/egressd/internal/hostsockets"
 )
 
 // HostSockets returns the sockets and devices of this machine that lead out of a sandbox, for the user and
 // the environment of this process. It leaves out the paths in kept.
-func HostSockets(kept []string) []string { return doors.Of(os.Getuid(), os.Environ(), kept) }
+func HostSockets(kept []string) []string { return hostsockets.Of(os.Getuid(), os.Environ(), kept) }
 
 // Real returns path as an absolute path without symbolic links. If nothing exists there, Real only makes path absolute.
 func Real(path string) string {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/internal/doors"
+	"github.com/egressd/egressd/internal/hostsockets"
 )
 
 // leads reports whether a folder or file of this machine, by its absolute path, is or holds
@@ -21,7 +21,7 @@ func Leads(path, home string) bool {
 	}
 	for _, p := range paths {
 		if strings.HasSuffix(p, ".sock") || strings.HasSuffix(p, ".socket") || Under(p, "/dev") && !Under(p, "/dev/shm") ||
-			Under(p, "/proc") || Under(p, "/sys") || holdsEngine(p) || doors.Leads(p, os.Getuid(), home) {
+			Under(p, "/proc") || Under(p, "/sys") || holdsEngine(p) || hostsockets.Leads(p, os.Getuid(), home) {
 			return true
 		}
 	}

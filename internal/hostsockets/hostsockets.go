@@ -1,11 +1,11 @@
-// Package doors finds what of a machine leads out of a sandbox that shares its files:
-// sockets behind which somebody starts programs, connects or asks for names on behalf
-// of who asks. It opens none of them. (Devices are left to package jailinit.)
+// Package hostsockets finds the host sockets of a machine: Unix sockets that lead out of a sandbox which
+// shares the machine's files. A process behind such a socket starts programs, connects or resolves names
+// for its clients. The package opens none of them. Package jailinit handles devices.
 //
-//	for _, path := range doors.Of(os.Getuid(), os.Environ(), kept) {
+//	for _, path := range hostsockets.Of(os.Getuid(), os.Environ(), kept) {
 //		… hide it …
 //	}
-package doors
+package hostsockets
 
 import (
 	"os"
@@ -93,9 +93,9 @@ var variables = [...]string{
 	"SSH_AUTH_SOCK",
 }
 
-// Of returns the doors of the machine for a user with an environment. Not all of them
+// Of returns the host sockets of the machine for a user with an environment. Not all of them
 // exist. Every socket in this network namespace to which the user may connect is one,
-// except for the harmless ones. A door that is, or holds, one of kept is left out.
+// except for the harmless ones. A host socket that is, or holds, one of kept is left out.
 func Of(uid int, environ, kept []string) []string {
 	home := valueOf(environ, "HOME")
 	all := knownTo(uid, home)
@@ -113,11 +113,11 @@ func Of(uid int, environ, kept []string) []string {
 	})
 }
 
-// Leads reports whether what shares path with a sandbox shares a known door of a
+// Leads reports whether what shares path with a sandbox shares a known host socket of a
 // user's with it: whether path is one, holds one, or lies in one. It need not exist.
 func Leads(path string, uid int, home string) bool {
-	return slices.ContainsFunc(knownTo(uid, home), func(door string) bool {
-		return isOrHolds(path, door) || isOrHolds(door, path)
+	return slices.ContainsFunc(knownTo(uid, home), func(socket string) bool {
+		return isOrHolds(path, socket) || isOrHolds(socket, path)
 	})
 }
 

@@ -1,4 +1,4 @@
-package doors
+package hostsockets
 
 import (
 	"io/fs"

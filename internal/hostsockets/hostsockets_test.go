@@ -1,4 +1,4 @@
-package doors
+package hostsockets
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDoorsThatVariablesName(t *testing.T) {
+func TestHostSocketsThatVariablesName(t *testing.T) {
 	for value, want := range map[string][]string{
 		"unix:path=/run/user/7/bus":           {"/run/user/7/bus"},
 		"unix:path=/a,guid=0123;unix:path=/b": {"/a", "/b"},
@@ -27,7 +27,7 @@ func TestDoorsThatVariablesName(t *testing.T) {
 	}
 }
 
-func TestDoorsButThoseThatAreKept(t *testing.T) {
+func TestHostSocketsButThoseThatAreKept(t *testing.T) {
 	dir := t.TempDir()
 	socket, other := filepath.Join(dir, "docker.sock"), filepath.Join(dir, "other.sock")
 	name := filepath.Join(dir, "name.sock")
