@@ -314,7 +314,7 @@ func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 	})
 }
 
-// followPreamble lets what follows a word pass for as long as that tells nothing more.
+// followPreamble lets bytes after a preamble pass while the protocol is still unknown.
 func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
 	if !up {
 		return relay.Follow

@@ -162,7 +162,7 @@ func (s *Server) forgetTLSClient(f *tlsClient) {
 	s.tlsServing.Done()
 }
 
-// closeTLSClients ends the fronts, whose served ends are closed already.
+// closeTLSClients ends the clients of TLS listeners, whose inner connections are closed already.
 func (s *Server) closeTLSClients() {
 	s.mu.Lock()
 	for f := range s.tlsClients {
@@ -306,7 +306,7 @@ const (
 	wasCut            // and what is on its way does not matter
 )
 
-// noteEnding notes that the connection does not end in an orderly way. A nil front
+// noteEnding notes that the connection does not end in an orderly way. A nil tlsClient
 // is none.
 func (f *tlsClient) noteEnding(how uint32) {
 	if f != nil {
@@ -314,7 +314,7 @@ func (f *tlsClient) noteEnding(how uint32) {
 	}
 }
 
-// wrapInner returns the served end as a connection whose abort the front notices.
+// wrapInner returns the served end as a connection whose abort the tlsClient notices.
 func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
 	if unix, ok := c.(*net.UnixConn); ok && f != nil {
 		return innerConn{unix, f}
@@ -322,7 +322,7 @@ func (f *tlsClient) wrapInner(c net.Conn) net.Conn {
 	return c
 }
 
-// An innerConn connection is the served end of a front, for a goroutine.
+// An innerConn is the served end of a tlsClient, for a goroutine.
 type innerConn struct {
 	*net.UnixConn
 	client *tlsClient
@@ -334,7 +334,7 @@ func (c innerConn) SetLinger(int) error {
 	return nil
 }
 
-// A tlsTunnelKeeper tells a front how its tunnel ended.
+// A tlsTunnelKeeper tells a tlsClient how its tunnel ended.
 type tlsTunnelKeeper struct {
 	*conn
 	client *tlsClient
@@ -385,7 +385,7 @@ func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 	return nil
 }
 
-// setInner makes fd, which it closes either way, the near end.
+// setInner makes fd the decrypting end of the socket pair. It closes fd even if it fails.
 func (f *tlsClient) setInner(fd int) error {
 	c, err := netConn(fd)
 	if err != nil {
@@ -459,7 +459,7 @@ func (f *tlsClient) pumpUp() {
 	}
 }
 
-// closeInner ends both halves of the near end. Closing it would not: there is
+// closeInner ends both directions of the inner connection. Closing it would not: there is
 // another descriptor for it.
 func (f *tlsClient) closeInner() {
 	f.inner.CloseWrite()

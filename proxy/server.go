@@ -69,7 +69,7 @@ type Server struct {
 	clients        map[net.Conn]struct{}
 	accepting      []net.Listener // of TLS
 	tlsClients     map[*tlsClient]struct{}
-	tlsServing     sync.WaitGroup              // fronts
+	tlsServing     sync.WaitGroup              // goroutines of tlsClients
 	handshakes     map[netip.Addr][]*tlsClient // TLS handshakes under way, by source, the oldest first
 }
 

@@ -32,7 +32,7 @@ type h1Conn struct {
 	out    []byte // scratch for heads
 	up     h1Upstream
 	served int
-	abrupt bool // the last response was ended by a connection that ended without a word
+	abrupt bool // the last response was ended by a connection that closed without close_notify
 
 	ctx    context.Context // until what the client sends is not
 	cancel context.CancelFunc

@@ -16,8 +16,7 @@ type MemoryQuota struct {
 // bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
 const bodyMemoryOfSandbox = 128 << 20
 
-// A Reservation is what one connection or body has of a room. It is given back once end was called
-// for it, and for each share.
+// A Reservation is the memory that one connection or body has reserved. Its last user frees it with Release.
 type Reservation struct {
 	quota   *MemoryQuota // final
 	sandbox string       // final
@@ -85,7 +84,7 @@ func (l *Reservation) addLocked(n int64) {
 	l.held += n
 }
 
-// Retain has the lease wait for one more end, or reports that it has ended.
+// Retain adds a user. It returns false if the reservation was freed.
 func (l *Reservation) Retain() bool {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
@@ -96,14 +95,14 @@ func (l *Reservation) Retain() bool {
 	return true
 }
 
-// clear gives back what the lease has; it may take more later.
+// clear frees the reserved bytes; the user may reserve more later.
 func (l *Reservation) clear() {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
 	l.clearLocked()
 }
 
-// Release gives the lease back, the last time. A nil lease has nothing to give.
+// Release removes a user, and frees the reservation with the last one. A nil Reservation has nothing to free.
 func (l *Reservation) Release() {
 	if l == nil {
 		return

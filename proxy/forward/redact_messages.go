@@ -77,7 +77,7 @@ func (m *messageRedactor) flush() ([]byte, error) {
 	return m.out, nil
 }
 
-// sent implements [leaving]: what is held is short.
+// sent implements [Scanner]. Few bytes are held, so they do not count.
 func (m *messageRedactor) sent() {}
 
 // begin passes the head of a frame on.

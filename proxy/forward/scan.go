@@ -79,7 +79,7 @@ type bodyScanner struct {
 }
 
 // NewBodyScanner returns what looks at the body of a request of a flow, or nil where
-// there are no canaries. coding are the values of Content-Encoding, and room is what a
+// there are no canaries. coding are the values of Content-Encoding, and memory is what a
 // body that is held back takes; whoever calls it ends that.
 func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
 	guard := flow.Guard("body")
@@ -137,7 +137,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
 }
 
-// sent implements [leaving]. A body that was held back counts until then: how long its
+// sent implements [Scanner]. A body that was held back counts until then: how long its
 // upstream leaves it waiting is not for egressd to say.
 func (l *bodyScanner) sent() {
 	if l.handedOut {

@@ -74,7 +74,7 @@ func (l *messageScanner) flush() ([]byte, error) {
 	return rest, nil
 }
 
-// sent implements [leaving]: what is held is short.
+// sent implements [Scanner]. Few bytes are held, so they do not count.
 func (l *messageScanner) sent() {}
 
 // free returns the offset in the stream up to which the payload may go on.

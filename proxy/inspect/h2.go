@@ -27,7 +27,7 @@ const (
 	streamsMost   = 128
 	frameMost     = 16 << 10
 	malformedMost = 64      // records of what could not be read; then the connection ends
-	uploadBuffer  = 1 << 20 // or less: see room
+	uploadBuffer  = 1 << 20 // at most; see h2MemoryOfSandbox
 	dynamicTable  = 4 << 10
 	leastWindow   = 64 << 10 // of a connection, in each direction
 )
@@ -43,7 +43,7 @@ type h2Conn struct {
 	forward  *httputil.ReverseProxy
 	answered atomic.Bool // the upstream has answered a request
 
-	dialling chan struct{}        // has room for one, who may touch what follows, also while a connection is made
+	dialling chan struct{}        // of capacity 1; its holder may use the next three fields, also while it dials
 	conn     *http2.ClientConn    // to the upstream
 	retired  []*http2.ClientConn  // that take no more requests, and may not be through with all they had
 	window   *forward.Reservation // of conn
