@@ -20,6 +20,10 @@ func PathMatches(path, pattern string) (bool, error) {
 // CanonicalPath reports whether every server reads path in the same way.
 func CanonicalPath(path string) bool { return canonicalPath(path) == nil }
 
+// CanonicalMethod reports whether every server reads method in the same way. Methods are
+// case-sensitive (RFC 9110 section 9.1), and some servers take "post" for POST.
+func CanonicalMethod(method string) bool { return strings.ToUpper(method) == method }
+
 // Registrable returns the part of a canonical name that was registered: the
 // public suffix and one label. It is "" for a public suffix and for a name of one
 // label.

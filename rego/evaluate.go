@@ -39,6 +39,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) {
 		return e.ambiguousPath(), nil
 	}
+	if r.HTTP != nil && e.reads&readsMethod != 0 && !policy.CanonicalMethod(r.HTTP.Method) {
+		return e.ambiguousMethod(), nil
+	}
 	if r.Usage == nil && e.ReadsUsage() {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, errNoUsage)
 	}
@@ -65,6 +68,14 @@ func (e *Evaluator) ambiguousPath() policy.Decision {
 	return policy.Decision{
 		Class: policy.PathDenied, Rule: e.pkg, Layer: e.layer,
 		Reason: "the policy looks at paths, and servers would read this one in different ways",
+	}
+}
+
+// ambiguousMethod denies a method that a rule about POST would miss, such as "post".
+func (e *Evaluator) ambiguousMethod() policy.Decision {
+	return policy.Decision{
+		Class: policy.MethodDenied, Rule: e.pkg, Layer: e.layer,
+		Reason: "the policy looks at methods, and some servers read this one in upper case",
 	}
 }
 

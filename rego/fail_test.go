@@ -233,3 +233,19 @@ func TestWhatTakesTooLongIsTriedOnceMore(t *testing.T) {
 		t.Errorf("it was given up after %v", took)
 	}
 }
+
+// TestAMethodThatServersReadInUpperCaseIsDenied has rules that name a method as it is registered.
+func TestAMethodThatServersReadInUpperCaseIsDenied(t *testing.T) {
+	for _, condition := range []string{`input.http.method == "POST"`, `input.http.method in {"POST", "PUT"}`} {
+		e := load(t, "package egress\nallow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if "+condition)
+		for method, want := range map[string]policy.Class{"GET": "", "POST": policy.RuleDeny, "post": policy.MethodDenied, "Post": policy.MethodDenied} {
+			if d := evaluate(t, e, sends(t, "a.test:443", method, "/")); d.Class != want {
+				t.Errorf("%s with %s: %v %s, want %q", condition, method, d.Verdict, d.Class, want)
+			}
+		}
+	}
+	unread := load(t, "package egress\nallow contains {\"rule\": \"a\"} if path.matches(input.http.path, \"/**\")")
+	if d := evaluate(t, unread, sends(t, "a.test:443", "post", "/")); d.Verdict != policy.Allow {
+		t.Errorf("a policy that reads no method: %v %s", d.Verdict, d.Reason)
+	}
+}
