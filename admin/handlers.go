@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/record"
 )
 
 // Sizes of a page of flows.
@@ -78,7 +79,7 @@ type Page struct {
 }
 
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
-	most, after := pageUsual, egress.ID(0)
+	most, after := pageUsual, record.ID(0)
 	q, err := query(r, "limit", "after")
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error(), "/v1/flows?limit=100")
@@ -93,7 +94,7 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		most = n
 	}
 	if text := q.Get("after"); text != "" {
-		id, ok := egress.ParseID(text)
+		id, ok := record.ParseID(text)
 		if !ok {
 			fail(w, http.StatusBadRequest, "after is the id of a flow", "/v1/flows, whose next is the one to give")
 			return
@@ -127,7 +128,7 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 }
 
 func (s *Server) cut(w http.ResponseWriter, r *http.Request) {
-	id, ok := egress.ParseID(r.PathValue("id"))
+	id, ok := record.ParseID(r.PathValue("id"))
 	if !ok || !s.Gate.IsOpen(id) {
 		fail(w, http.StatusNotFound, "there is no open flow with that id", "egressd ps")
 		return

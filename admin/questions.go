@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/record"
 )
 
 // longestPoll is the maximum time that a request waits for new questions.
@@ -25,7 +27,7 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	}
 	text := q.Get("after")
 	if text == "" {
-		write(w, http.StatusOK, s.Gate.Asks(context.Background(), ^uint64(0)))
+		write(w, http.StatusOK, s.Gate.Approvals.Questions(context.Background(), ^uint64(0)))
 		return
 	}
 	after, err := strconv.ParseUint(text, 10, 64)
@@ -35,13 +37,13 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), longestPoll)
 	defer cancel()
-	write(w, http.StatusOK, s.Gate.Asks(ctx, after))
+	write(w, http.StatusOK, s.Gate.Approvals.Questions(ctx, after))
 }
 
 // An Answer is the answer to a question and the state of the question afterwards.
 type Answer struct {
-	Answer   string     `json:"answer"` // "approve" or "reject"
-	Question egress.Ask `json:"question"`
+	Answer   string          `json:"answer"` // "approve" or "reject"
+	Question egress.Question `json:"question"`
 }
 
 // answer answers a question. The parameters are for=DURATION and once=true.
@@ -53,10 +55,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error(), "egressd approve ID --for 1h, or egressd reject ID")
 		return
 	}
-	id, ok := egress.ParseID(r.PathValue("id"))
-	q, found := s.Gate.Ask(id)
+	id, ok := record.ParseID(r.PathValue("id"))
+	q, found := s.Gate.Approvals.Question(id)
 	if !ok || !found {
-		fail(w, http.StatusNotFound, egress.ErrNoQuestion.Error(), list)
+		fail(w, http.StatusNotFound, approvals.ErrNoQuestion.Error(), list)
 		return
 	}
 	if err := s.Gate.NoteOperator(answerNote(r, answerText(what, counts, once, &q), &q)); err != nil {
@@ -64,22 +66,22 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if what == "approve" {
-		err = s.Gate.Approve(id, counts, once)
+		err = s.Gate.Approvals.Approve(id, counts, once)
 	} else {
-		err = s.Gate.Reject(id, counts)
+		err = s.Gate.Approvals.Reject(id, counts)
 	}
 	if err != nil { // the earlier record says that the answer counts
 		s.reportError(s.Gate.NoteOperator(operatorOf(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
 	}
 	switch {
-	case errors.Is(err, egress.ErrNoQuestion):
+	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
 	case err != nil:
 		fail(w, http.StatusConflict, err.Error(), "egressd approve "+id.String()+" --for 5m")
 		return
 	}
-	if now, found := s.Gate.Ask(id); found {
+	if now, found := s.Gate.Approvals.Question(id); found {
 		q = now
 	}
 	write(w, http.StatusOK, Answer{what, q})
@@ -89,9 +91,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 func terms(r *http.Request, what string) (counts time.Duration, once bool, err error) {
 	switch what {
 	case "approve":
-		counts = egress.ApprovedFor
+		counts = approvals.ApprovedFor
 	case "reject":
-		counts = egress.RejectedFor
+		counts = approvals.RejectedFor
 	default:
 		return 0, false, fmt.Errorf("an answer is approve or reject")
 	}
@@ -104,7 +106,7 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	}
 	if text := q.Get("for"); text != "" {
 		counts, err = time.ParseDuration(text)
-		if err != nil || counts < time.Second || counts > egress.AnswerMost {
+		if err != nil || counts < time.Second || counts > approvals.MaxAnswer {
 			return 0, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
 		}
 	}
@@ -118,7 +120,7 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 }
 
 // answerText describes the answer and the question.
-func answerText(what string, counts time.Duration, once bool, q *egress.Ask) string {
+func answerText(what string, counts time.Duration, once bool, q *egress.Question) string {
 	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
 	if once {
 		text += ", for the flows that wait now"
@@ -128,7 +130,7 @@ func answerText(what string, counts time.Duration, once bool, q *egress.Ask) str
 
 // answerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
 // shortened, so that it cannot imitate another operator.
-func answerNote(r *http.Request, what string, q *egress.Ask) egress.OperatorNote {
+func answerNote(r *http.Request, what string, q *egress.Question) egress.OperatorNote {
 	note := operatorOf(r).Note(what)
 	if q.Method != "" {
 		note.Note += fmt.Sprintf(", to %q %q", q.Method, q.Path[:min(len(q.Path), 256)])

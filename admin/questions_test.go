@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
@@ -26,9 +27,9 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	if err := w.Gate.SetPolicy(t.Context(), policy.New(asks), "test"); err != nil {
 		t.Fatal(err)
 	}
-	w.Gate.AskPeople(true, 0)
+	w.Gate.Approvals.Open(true, 0)
 	w.listen(t)
-	list := func(query string) (a egress.Asks) {
+	list := func(query string) (a egress.Questions) {
 		status, text := w.ask(t, http.MethodGet, "/v1/questions"+query, "", nil)
 		if err := json.Unmarshal([]byte(text), &a); err != nil || status != http.StatusOK {
 			t.Fatalf("%d %s", status, text)
@@ -36,7 +37,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		return a
 	}
 	before := list("")
-	followed := make(chan egress.Asks, 1)
+	followed := make(chan egress.Questions, 1)
 	go func() { followed <- list("?after=" + jsonText(before.Version)) }()
 	dst, _ := policy.ParseDestination("93.184.216.34:443")
 	if _, err := w.Gate.Open(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaConnect, Destination: dst}); err == nil {
@@ -91,7 +92,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			notes = append(notes, r.Note)
 		}
 	}
-	if want := "approve question " + id + " did not count: " + egress.ErrNobodyWaits.Error(); len(failed) != 1 || !strings.HasPrefix(failed[0], want) {
+	if want := "approve question " + id + " did not count: " + approvals.ErrNobodyWaits.Error(); len(failed) != 1 || !strings.HasPrefix(failed[0], want) {
 		t.Errorf("of what did not count the log has %q", failed)
 	}
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "approve question "+id+", for 2h0m0s: sandbox default, 93.184.216.34:443, rule r (user), asked by the token") || !strings.HasPrefix(notes[1], "reject question "+id) {
@@ -103,7 +104,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 func TestAPathIsNoName(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r = r.WithContext(context.WithValue(r.Context(), connectionKey{}, &connection{who: Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}}))
-	q := egress.Ask{Method: "POST", Path: `/", asked by uid 0, pid 1`}
+	q := egress.Question{Method: "POST", Path: `/", asked by uid 0, pid 1`}
 	note := answerNote(r, "approve it", &q).Note
 	if want := operatorOf(r).Note("approve it").Note + `, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
 		t.Errorf("it is recorded as %q, not %q", note, want)

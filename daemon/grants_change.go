@@ -12,10 +12,10 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -77,7 +77,7 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 	if a.lasts = time.Duration(q.Seconds) * time.Second; len(q.Patterns) == 0 || len(q.Patterns) > patternsMost {
 		return nil, refused("egressd allow example.com", "1 to %d hosts are granted at a time", patternsMost)
 	}
-	if _, ok := egress.ParseID(q.From); q.From != "" && !ok {
+	if _, ok := record.ParseID(q.From); q.From != "" && !ok {
 		return nil, refused("egressd log", "what it answers is not the id of a request")
 	}
 	if q.Sandbox != "" && !sandbox.PlainName(q.Sandbox) {

@@ -4,6 +4,6 @@ package daemon
 // answered, until stop is called. How long flows are held is read at the start, as all limits.
 func (d *Daemon) answering() (stop func()) {
 	wait := d.Config.File.Limits.AskWait
-	d.Gate.AskPeople(true, wait)
-	return func() { d.Gate.AskPeople(false, wait) }
+	d.Gate.Approvals.Open(true, wait)
+	return func() { d.Gate.Approvals.Open(false, wait) }
 }

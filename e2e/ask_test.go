@@ -13,18 +13,19 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+
 	"github.com/egressd/egressd/record"
 )
 
 // questions are what egressd questions lists.
-func (d *daemon) questions(t *testing.T) (all []egress.Ask) {
+func (d *daemon) questions(t *testing.T) (all []egress.Question) {
 	t.Helper()
 	e := d.tell(t, nil, "questions", "--json", "--config", d.config)
 	if e.code != 0 {
 		t.Fatalf("egressd questions: exit %d, %s", e.code, e.talk)
 	}
 	for line := range strings.Lines(e.out) {
-		var q egress.Ask
+		var q egress.Question
 		if err := json.Unmarshal([]byte(line), &q); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
@@ -36,11 +37,11 @@ func (d *daemon) questions(t *testing.T) (all []egress.Ask) {
 }
 
 // isAsked waits for a question that nobody has answered.
-func (d *daemon) isAsked(t *testing.T, waiting int, host, path string) egress.Ask {
+func (d *daemon) isAsked(t *testing.T, waiting int, host, path string) egress.Question {
 	t.Helper()
-	var found egress.Ask
+	var found egress.Question
 	there := func() bool {
-		return slices.ContainsFunc(d.questions(t), func(q egress.Ask) bool {
+		return slices.ContainsFunc(d.questions(t), func(q egress.Question) bool {
 			found = q
 			return q.State == "pending" && q.Host == host && q.Path == path && q.Waiting >= waiting
 		})

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"time"
 
 	"github.com/egressd/egressd/policy"
 
@@ -25,15 +24,15 @@ func (f *Flow) takeSlot() (held place, ok bool) {
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	var late time.Time
-	if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
+	a := asking{Flow: f}
+	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 		return f.denied(calm, refusal)
 	}
 	if !f.request.Destination.Addr.IsValid() {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
+		if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 			return f.denied(calm, refusal)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // An Alarm says that a sandbox was about to send a canary: see [Gate.SetCanaries].
 type Alarm struct {
-	ID          ID
+	ID          record.ID
 	Sandbox     string
 	Program     string // path of its file, "" where it is not known
 	Destination string // without the canary, where it was in that
@@ -117,7 +117,7 @@ func (e *encoder) canary(s sighting) {
 
 func (f *Flow) alarmOf(s sighting) Alarm {
 	a := Alarm{ID: f.id, Sandbox: f.request.Sandbox.Name, Canary: s.Name, Where: s.where, Encoding: s.Encoding}
-	a.Destination = f.shown(f.request.Destination.Host)
+	a.Destination = f.gate.withoutCanary(f.request.Destination.Host)
 	if p := f.request.Process; p != nil {
 		a.Program = p.Exe
 	}
@@ -134,9 +134,9 @@ func (f *Flow) sighted() *sighting {
 	return nil
 }
 
-// shown is a name as a record may have it: without the labels that hold a canary.
-func (f *Flow) shown(name string) string {
-	c := f.gate.canaries.Load()
+// withoutCanary returns a name for records: without the labels that hold a canary.
+func (g *Gate) withoutCanary(name string) string {
+	c := g.canaries.Load()
 	if c == nil {
 		return name
 	}

@@ -76,7 +76,7 @@ func (f *Flow) verdict(ctx context.Context, r *policy.Request, opaque, now bool)
 		defer done()
 	}
 	r = f.counted(v.policy, r)
-	d := f.asks(v.policy.Decide(ctx, f.approved(r)), r)
+	d := f.gate.Approvals.classify(v.policy.Decide(ctx, f.gate.Approvals.apply(f.id, r)), r)
 	if f.gate.shut.Load() && !v.policy.Prompt() {
 		d = stopping // or it would be an error of the policy
 	}

@@ -147,14 +147,14 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 func (e *encoder) domain(f *Flow) {
 	if q := f.request.DNS; q != nil {
 		e.Open("dns")
-		e.Text("name", domainOf(f.shown(q.Name)))
+		e.Text("name", domainOf(f.gate.withoutCanary(q.Name)))
 		e.Text("type", q.Type)
 		e.Close()
 		return
 	}
 	if dst := &f.request.Destination; dst.Host != "" {
 		e.Open("dst")
-		e.Text("host", domainOf(f.shown(dst.Host)))
+		e.Text("host", domainOf(f.gate.withoutCanary(dst.Host)))
 		e.Number("port", int64(dst.Port))
 		e.Text("class", f.decision.AddressClass)
 		e.Close()
@@ -195,7 +195,7 @@ func (e *encoder) question(f *Flow) {
 		name, kind = q.Name, q.Type
 	}
 	e.Open("dns")
-	e.Text("name", f.shown(name))
+	e.Text("name", f.gate.withoutCanary(name))
 	e.Text("type", kind)
 	e.Close()
 }
@@ -207,7 +207,7 @@ func (e *encoder) destination(f *Flow) {
 		return
 	}
 	e.Open("dst")
-	e.Text("host", f.shown(dst.Host))
+	e.Text("host", f.gate.withoutCanary(dst.Host))
 	if !asked { // which is about no port
 		e.Number("port", int64(dst.Port))
 	}
@@ -227,7 +227,7 @@ func (e *encoder) tls(f *Flow) {
 	if name == "" {
 		name = h.NoName
 	}
-	e.TextWithin("sni", f.shown(name), record.MaxRaw)
+	e.TextWithin("sni", f.gate.withoutCanary(name), record.MaxRaw)
 	e.List("alpn", h.ALPN)
 	e.Flag("ech", h.ECH)
 	e.Text("ja4", h.JA4)
@@ -244,7 +244,7 @@ func (e *encoder) http(f *Flow, status int) {
 	e.TextWithin("method", h.Method, record.MaxMethod)
 	e.TextWithin("path", h.Path, record.MaxPath)
 	if h.Authority != f.request.Destination.String() {
-		e.TextWithin("authority", f.shown(h.Authority), record.MaxRaw)
+		e.TextWithin("authority", f.gate.withoutCanary(h.Authority), record.MaxRaw)
 	}
 	if status != 0 {
 		e.Number("status", int64(status))

@@ -19,7 +19,7 @@ import (
 // what is left stands close.
 type Flow struct {
 	gate       *Gate
-	id         ID
+	id         record.ID
 	began      time.Duration // since gate.began
 	next, prev *Flow         // guarded by gate.mu
 
@@ -70,12 +70,12 @@ var undecided = new(policy.Decision)
 // in which requests that are shared differ.
 func (f *Flow) asked() *policy.Request {
 	r := *f.request
-	r.Time = f.id.time()
+	r.Time = f.id.Time()
 	return &r
 }
 
 // ID names the flow in replies and records.
-func (f *Flow) ID() ID { return f.id }
+func (f *Flow) ID() record.ID { return f.id }
 
 // Destination is what was asked for, with the addresses that were decided.
 func (f *Flow) Destination() policy.Destination {
@@ -249,7 +249,7 @@ func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 // noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
 // else writes to the flow: what is refused is not decided again.
 func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
-	asked := f.askLater(ctx, r)
+	asked := (&asking{Flow: f}).list(ctx, r)
 	f.noteDenial()
 	if s := f.sighted(); s != nil {
 		f.sight(*s)
@@ -320,7 +320,7 @@ func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return false, f.refusal(*f.decision)
 	}
-	return anew || f.policy != f.gate.policy.Load() || f.lapsed(), nil
+	return anew || f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
 }
 
 // passes reports whether a verdict lets a flow be.
@@ -379,7 +379,7 @@ func (f *Flow) close(end End, by func(record func())) {
 	f.mu.Unlock()
 	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
 	f.gate.remove(f)
-	f.gate.desk.left(f.id)
+	f.gate.Approvals.FlowEnded(f.id)
 	f.slot().ended()
 	if conn != nil {
 		conn.Close()

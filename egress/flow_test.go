@@ -285,7 +285,7 @@ func TestIDsAreUniqueAndSortByTime(t *testing.T) {
 	last := ""
 	for range 1000 {
 		id := s.next(now).String()
-		if id <= last || len(id) != idLength {
+		if id <= last || len(id) != 10 {
 			t.Fatalf("%s follows %s", id, last)
 		}
 		last = id

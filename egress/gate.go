@@ -72,6 +72,8 @@ type Config struct {
 // A Gate decides, dials and records. It refuses everything until SetPolicy
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
+	Approvals Approvals // questions to people
+
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
 	ids      idSource
@@ -81,7 +83,6 @@ type Gate struct {
 	canaries atomic.Pointer[secret.Canaries]
 	counts   counters
 	stays    openStays
-	desk     desk  // what people are asked
 	asker    Asker // the resolver, where it is one and in time; nil else
 	asks     asks
 	crew     crew // of goroutines that are the gate's own
@@ -139,7 +140,7 @@ func New(c Config) *Gate {
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.asker = asker
 	}
-	g.desk.ended = g.lapse
+	g.Approvals.gate, g.Approvals.OnApproval = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }
@@ -213,7 +214,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 	}
 	id := f.id
 	if refusal := f.admit(ctx); refusal != nil {
-		f.gate.desk.left(id)
+		f.gate.Approvals.FlowEnded(id)
 		f.slot().giveBack(held)
 		return refusal
 	}
@@ -267,7 +268,7 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 		return err
 	}
 	g.policy.Store(p)
-	g.review(ctx, p)
+	g.Approvals.review(ctx, p)
 	g.decideOpen(func(f *Flow) *Refusal { return f.current(ctx) })
 	return nil
 }

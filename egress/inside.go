@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -36,9 +35,9 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 		return nil, inner.refuse(tooManyFlows)
 	}
 	id := inner.id
-	f.gate.desk.inherit(f.id, id)
+	f.gate.Approvals.Inherit(f.id, id)
 	if refusal := inner.admitRequest(ctx); refusal != nil {
-		f.gate.desk.left(id)
+		f.gate.Approvals.FlowEnded(id)
 		inner.slot().giveBack(held)
 		return nil, refusal
 	}
@@ -77,8 +76,8 @@ func (f *Flow) Over(tunnel *Flow) {
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	var late time.Time
-	if refusal := f.decideAsking(ctx, f.request, &late); refusal != nil {
+	a := asking{Flow: f}
+	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 		return f.denied(calm, refusal)
 	}
 	f.compare(calm, f.request)

@@ -32,7 +32,7 @@ type OpenFlow struct {
 // OpenFlows returns the flows that are open, oldest first: at most so many of those that
 // began after the one with the ID after, and whether there are more. With the ID of
 // the last, or the zero value at first, the next can be asked for.
-func (g *Gate) OpenFlows(after ID, most int) (page []OpenFlow, more bool) {
+func (g *Gate) OpenFlows(after record.ID, most int) (page []OpenFlow, more bool) {
 	flows := slices.DeleteFunc(g.openFlows(), func(f *Flow) bool { return f.id <= after })
 	slices.SortFunc(flows, func(a, b *Flow) int { return cmp.Compare(a.id, b.id) })
 	if more = len(flows) > most; more {
@@ -50,10 +50,10 @@ func (f *Flow) describe() OpenFlow {
 	defer f.mu.Unlock()
 	r := f.request
 	o := OpenFlow{
-		ID: f.id.String(), Sandbox: r.Sandbox.Name, Via: string(r.Via), Host: f.shown(r.Destination.Host), Port: r.Destination.Port,
+		ID: f.id.String(), Sandbox: r.Sandbox.Name, Via: string(r.Via), Host: f.gate.withoutCanary(r.Destination.Host), Port: r.Destination.Port,
 		Rule: f.decision.Rule, Layer: string(f.decision.Layer),
 		Inspected: r.TLS != nil && r.TLS.Inspected,
-		Began:     f.id.time().UTC(), Seconds: (time.Since(f.gate.began) - f.began).Seconds(),
+		Began:     f.id.Time().UTC(), Seconds: (time.Since(f.gate.began) - f.began).Seconds(),
 	}
 	if at := f.dialled.addrPort(); at.IsValid() {
 		o.Addr = at.Addr().String()
@@ -68,13 +68,13 @@ func (f *Flow) describe() OpenFlow {
 }
 
 // IsOpen reports whether there is an open flow with that ID.
-func (g *Gate) IsOpen(id ID) bool {
+func (g *Gate) IsOpen(id record.ID) bool {
 	return slices.ContainsFunc(g.openFlows(), func(f *Flow) bool { return f.id == id })
 }
 
 // CutFlow cuts an open flow, whose close record then has the outcome "cut", and reports
 // whether there was one. The policy is what it was: the sandbox may begin another.
-func (g *Gate) CutFlow(id ID) bool {
+func (g *Gate) CutFlow(id record.ID) bool {
 	for _, f := range g.openFlows() {
 		if f.id == id {
 			f.cut()
@@ -82,18 +82,6 @@ func (g *Gate) CutFlow(id ID) bool {
 		}
 	}
 	return false
-}
-
-// ParseID reads an ID as String writes it.
-func ParseID(text string) (id ID, ok bool) {
-	for i := range len(text) {
-		n := slices.Index([]byte(crockford), text[i])
-		if n < 0 || len(text) != idLength {
-			return 0, false
-		}
-		id = id<<5 | ID(n)
-	}
-	return id, len(text) == idLength
 }
 
 // An OperatorNote is what an operator asked egressd for, or somebody who is none.

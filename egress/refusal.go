@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Refusal is why something did not pass: by policy, by egressd itself, or
@@ -11,7 +13,7 @@ import (
 // flow, and front ends render it; nothing in it may be hidden from the
 // sandbox except what Decision's documentation says.
 type Refusal struct {
-	ID          ID
+	ID          record.ID
 	Destination policy.Destination // zero where none could be parsed
 	Method      string             // of an HTTP request that was seen
 	Hint        string             // a sentence for the client: what to do instead; constant text

@@ -55,7 +55,7 @@ type repeat struct {
 	by      summedBy
 	began   time.Duration // since gate.began
 	written int           // records of its own since then
-	id      ID            // of the last of them
+	id      record.ID     // of the last of them
 	more    int64         // denials that are in no record yet
 	at      int           // in the key, where id and number go
 	size    int           // of the record in the key; behind it is the canary
@@ -123,7 +123,7 @@ func (g *Gate) repeatsOf(f *Flow) *repeats {
 // count counts a refusal with those before it and returns the id of their record,
 // or one: it is to have a record of its own. Then wrote has to be told, with key,
 // when it is written.
-func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
+func (s *repeats) count(f *Flow, r recordOf) (key string, id record.ID, one bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
@@ -144,7 +144,7 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id ID, one bool) {
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id ID, one, known bool) {
+func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
 	e := encoder{Encoder: record.Encoder{Line: s.room[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
@@ -208,13 +208,13 @@ func (n *summedNames) add(name string, count int64) {
 // named is what f is about, as [RecordNames] has it.
 func (f *Flow) named() string {
 	if q := f.request.DNS; q != nil {
-		return f.shown(q.Name)
+		return f.gate.withoutCanary(q.Name)
 	}
 	dst := &f.request.Destination
 	if dst.Host == "" {
 		return ""
 	}
-	return net.JoinHostPort(f.shown(dst.Host), strconv.Itoa(int(dst.Port)))
+	return net.JoinHostPort(f.gate.withoutCanary(dst.Host), strconv.Itoa(int(dst.Port)))
 }
 
 // domainOf is what stands in a sum for a name: "*." and its registered domain, or "*".
@@ -262,7 +262,7 @@ func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
 
 // wrote notes that a record with the key was written. One that came to nothing
 // before is not waited for.
-func (s *repeats) wrote(key string, id ID) {
+func (s *repeats) wrote(key string, id record.ID) {
 	if key == "" {
 		return
 	}

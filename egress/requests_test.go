@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/internal/fieldtest"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 func typicalRequest() *policy.Request {
@@ -98,7 +99,7 @@ func TestEndpointsAreWhatTheyWereMadeOf(t *testing.T) {
 
 func TestAnIDKnowsItsTime(t *testing.T) {
 	now := time.Now()
-	if d := now.Sub(new(idSource).next(now).time()); d < 0 || d >= idTick {
+	if d := now.Sub(new(idSource).next(now).Time()); d < 0 || d >= record.IDTick {
 		t.Errorf("%v off", d)
 	}
 }

@@ -62,7 +62,7 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	denies := f.decision.Class != "" && !passes(f.decision.Verdict)
-	host := f.shown(f.request.Destination.Host)
+	host := f.gate.withoutCanary(f.request.Destination.Host)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies:
 		t.deny(host, 0)

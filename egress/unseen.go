@@ -30,7 +30,7 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why stri
 
 // summed inserts an id, a number and names into common, which encodes what n denials have in common.
 // It leaves out n if it is 0, and names if they are nil.
-func summed[T []byte | string](common T, at int, id ID, n int64, names *summedNames) []byte {
+func summed[T []byte | string](common T, at int, id record.ID, n int64, names *summedNames) []byte {
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, len(common)+64)}}
 	e.Line = append(e.Line, common[:at]...)
 	e.Text("flow", id.String())

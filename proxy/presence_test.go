@@ -6,23 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
 // asked waits until the gate has a question at which so many flows wait.
-func (w *world) asked(t *testing.T, waiting int) egress.ID {
+func (w *world) asked(t *testing.T, waiting int) record.ID {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); time.Now().Before(late); time.Sleep(time.Millisecond) {
-		for _, q := range w.Gate.Asks(t.Context(), ^uint64(0)).Questions {
+		for _, q := range w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 			if q.Waiting == waiting {
-				id, _ := egress.ParseID(q.ID)
+				id, _ := record.ParseID(q.ID)
 				return id
 			}
 		}
 	}
-	t.Fatalf("nothing is asked: %+v", w.Gate.Asks(t.Context(), ^uint64(0)))
+	t.Fatalf("nothing is asked: %+v", w.Gate.Approvals.Questions(t.Context(), ^uint64(0)))
 	return 0
 }
 
@@ -40,7 +39,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			reached := make(chan struct{}, 8)
 			o := newOrigin(t, func(net.Conn) { reached <- struct{}{} })
 			w := newWorld(t, "version: 1\nask: [\"allowed.test:*\"]\nunsafe_allow: [\"127.0.0.1:*\"]\n", nil)
-			w.Gate.AskPeople(true, time.Minute)
+			w.Gate.Approvals.Open(true, time.Minute)
 			early, late := w.dial(t), w.dial(t)
 			say(early, o.port)
 			w.asked(t, 1)
@@ -50,7 +49,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			id := w.asked(t, 1)
 			late.Close()
 			time.Sleep(25 * time.Millisecond) // for the end to arrive, and for nobody to have looked
-			if err := w.Gate.Approve(id, time.Hour, false); err != nil {
+			if err := w.Gate.Approvals.Approve(id, time.Hour, false); err != nil {
 				t.Fatal(err)
 			}
 			w.settled(t)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
@@ -144,7 +143,7 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 		"an operator cuts it": {outcome: "cut", happens: func(t *testing.T, w *world, _ *testClient, _ *thinker) {
 			open, _ := w.Gate.OpenFlows(0, 10)
 			for _, f := range open {
-				id, _ := egress.ParseID(f.ID)
+				id, _ := record.ParseID(f.ID)
 				w.Gate.CutFlow(id)
 			}
 		}},

@@ -14,14 +14,16 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
 func newApprove() *cobra.Command {
-	o := answerOptions{what: "approve", counts: egress.ApprovedFor}
+	o := answerOptions{what: "approve", counts: approvals.ApprovedFor}
 	cmd := o.command()
 	cmd.Use = "approve ID…"
 	cmd.Short = "Let pass what a rule asks people about"
@@ -66,12 +68,12 @@ func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string
 	if len(ids) == 0 {
 		return hint.Misused(fmt.Errorf("there is nothing to %s", o.what), "egressd questions, then egressd "+o.what+" ID")
 	}
-	if o.counts < time.Second || o.counts > egress.AnswerMost {
+	if o.counts < time.Second || o.counts > approvals.MaxAnswer {
 		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd "+o.what+" "+shell.Word(ids[0])+" --for 8h; a rule in the policy counts for longer")
 	}
 	for i, id := range ids {
 		ids[i] = strings.ToUpper(id)
-		if _, ok := egress.ParseID(ids[i]); !ok {
+		if _, ok := record.ParseID(ids[i]); !ok {
 			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
 		}
 	}
@@ -113,7 +115,7 @@ func (o *answerOptions) complete(ctx context.Context, args []string, prefix stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var all egress.Asks
+	var all egress.Questions
 	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
 		return nil
 	}

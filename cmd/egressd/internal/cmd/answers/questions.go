@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
@@ -59,7 +60,7 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 		return err
 	}
 	o.told, o.turned = map[string]string{}, map[string]int64{}
-	var all egress.Asks
+	var all egress.Questions
 	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 		return err
 	}
 	for {
-		next := egress.Asks{}
+		next := egress.Questions{}
 		_, err := c.Ask(ctx, http.MethodGet, "/v1/questions?after="+strconv.FormatUint(all.Version, 10), &next)
 		switch {
 		case ctx.Err() != nil:
@@ -83,7 +84,7 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 }
 
 // show writes what was not shown yet.
-func (o *questionsOptions) show(w, talk io.Writer, all *egress.Asks, head bool) error {
+func (o *questionsOptions) show(w, talk io.Writer, all *egress.Questions, head bool) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if head && !o.json {
 		fmt.Fprintln(table, "ID\tSTATE\tDESTINATION\tREQUEST\tSANDBOX\tRULE\tWAITING\tPROGRAM")
@@ -109,7 +110,7 @@ func (o *questionsOptions) show(w, talk io.Writer, all *egress.Asks, head bool) 
 	return o.away(w, talk, all.Turned)
 }
 
-func (o *questionsOptions) line(w, table io.Writer, q *egress.Ask) error {
+func (o *questionsOptions) line(w, table io.Writer, q *egress.Question) error {
 	if o.json {
 		return cli.PrintJSON(w, q)
 	}
@@ -119,14 +120,14 @@ func (o *questionsOptions) line(w, table io.Writer, q *egress.Ask) error {
 }
 
 // away says how often there was no room for what a sandbox asked.
-func (o *questionsOptions) away(w, talk io.Writer, all []egress.Turned) error {
+func (o *questionsOptions) away(w, talk io.Writer, all []approvals.Turned) error {
 	for _, t := range all {
 		if o.sandbox != "" && t.Sandbox != o.sandbox || o.turned[t.Sandbox] == t.Count {
 			continue
 		}
 		o.turned[t.Sandbox] = t.Count
 		if o.json {
-			if err := cli.PrintJSON(w, map[string]egress.Turned{"turned_away": t}); err != nil {
+			if err := cli.PrintJSON(w, map[string]approvals.Turned{"turned_away": t}); err != nil {
 				return err
 			}
 			continue
@@ -137,7 +138,7 @@ func (o *questionsOptions) away(w, talk io.Writer, all []egress.Turned) error {
 	return nil
 }
 
-func stateText(q *egress.Ask) string {
+func stateText(q *egress.Question) string {
 	state := printable.Word(q.State)
 	if q.Once {
 		state += " once"
@@ -148,10 +149,10 @@ func stateText(q *egress.Ask) string {
 	return state
 }
 
-func placeOf(q *egress.Ask) string { return net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))) }
+func placeOf(q *egress.Question) string { return net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))) }
 
 // requestOf is the request that is asked about.
-func requestOf(q *egress.Ask) string {
+func requestOf(q *egress.Question) string {
 	if q.Method == "" {
 		return "any"
 	}
@@ -172,7 +173,7 @@ func clip(s string, most int) string {
 }
 
 // programOf is which program asked first, as far as that is known.
-func programOf(q *egress.Ask) string {
+func programOf(q *egress.Question) string {
 	var parts []string
 	if p := q.Process; p != nil && p.Exe != "" {
 		text := p.Exe

@@ -1,12 +1,12 @@
 package answers
 
 import (
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/spf13/cobra"
 )
 
 func newReject() *cobra.Command {
-	o := answerOptions{what: "reject", counts: egress.RejectedFor}
+	o := answerOptions{what: "reject", counts: approvals.RejectedFor}
 	cmd := o.command()
 	cmd.Use = "reject ID…"
 	cmd.Short = "Refuse what a rule asks people about"

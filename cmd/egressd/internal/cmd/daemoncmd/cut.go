@@ -9,8 +9,8 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +42,7 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 		return hint.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
 	}
 	for _, id := range ids {
-		if _, ok := egress.ParseID(id); !ok {
+		if _, ok := record.ParseID(id); !ok {
 			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
@@ -22,7 +23,7 @@ func newAsking(t *testing.T, text string, wait time.Duration) *world {
 		w.zone.addrs[name] = []netip.Addr{netip.MustParseAddr("93.184.216.34")}
 	}
 	w.zone.addrs["home.test"] = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
-	w.AskPeople(true, wait)
+	w.Approvals.Open(true, wait)
 	return w
 }
 
@@ -43,11 +44,11 @@ func (w *world) opens(ctx context.Context, r policy.Request) <-chan opened {
 }
 
 // question waits for a question that holds for, and for so many flows to wait for it.
-func (w *world) question(t *testing.T, waiting int, is func(*Ask) bool) Ask {
+func (w *world) question(t *testing.T, waiting int, is func(*Question) bool) Question {
 	t.Helper()
 	late := time.Now().Add(10 * time.Second)
 	for {
-		all := w.Asks(t.Context(), ^uint64(0))
+		all := w.Approvals.Questions(t.Context(), ^uint64(0))
 		for i := range all.Questions {
 			if q := &all.Questions[i]; is(q) && q.Waiting == waiting {
 				return *q
@@ -60,22 +61,22 @@ func (w *world) question(t *testing.T, waiting int, is func(*Ask) bool) Ask {
 	}
 }
 
-func aboutHost(host string) func(*Ask) bool {
-	return func(q *Ask) bool { return q.Host == host && q.State == "pending" }
+func aboutHost(host string) func(*Question) bool {
+	return func(q *Question) bool { return q.Host == host && q.State == "pending" }
 }
 
-func idOf(t *testing.T, q Ask) ID {
+func idOf(t *testing.T, q Question) record.ID {
 	t.Helper()
-	id, ok := ParseID(q.ID)
+	id, ok := record.ParseID(q.ID)
 	if !ok {
 		t.Fatalf("%q is no id", q.ID)
 	}
 	return id
 }
 
-func (w *world) approves(t *testing.T, q Ask, counts time.Duration, once bool) {
+func (w *world) approves(t *testing.T, q Question, counts time.Duration, once bool) {
 	t.Helper()
-	if err := w.Approve(idOf(t, q), counts, once); err != nil {
+	if err := w.Approvals.Approve(idOf(t, q), counts, once); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,7 +96,7 @@ func TestAFlowIsHeldUntilAPersonApproves(t *testing.T) {
 	if f, wait, err := w.OpenNow(peer, ask(t, "a.test:443")); f != nil || !wait || err != nil {
 		t.Fatalf("an event loop is told %v, %t, %v", f, wait, err)
 	}
-	if n := len(w.records(t, record.KindOpen)); n != 0 || len(w.Asks(t.Context(), 0).Questions) != 0 {
+	if n := len(w.records(t, record.KindOpen)); n != 0 || len(w.Approvals.Questions(t.Context(), 0).Questions) != 0 {
 		t.Fatalf("it has asked, with %d records", n)
 	}
 	one, two := w.opens(t.Context(), ask(t, "a.test:443")), w.opens(t.Context(), ask(t, "a.test:443"))
@@ -103,8 +104,8 @@ func TestAFlowIsHeldUntilAPersonApproves(t *testing.T) {
 	if w.zone.asked.Load() != 0 {
 		t.Error("the name was looked up before anybody had answered")
 	}
-	if len(w.Asks(t.Context(), 0).Questions) != 1 || q.Port != 443 || q.Rule != "ask[0]" || q.Method != "" {
-		t.Errorf("it is asked %+v", w.Asks(t.Context(), 0))
+	if len(w.Approvals.Questions(t.Context(), 0).Questions) != 1 || q.Port != 443 || q.Rule != "ask[0]" || q.Method != "" {
+		t.Errorf("it is asked %+v", w.Approvals.Questions(t.Context(), 0))
 	}
 	w.approves(t, q, time.Hour, false)
 	f := passed(t, <-one)
@@ -133,7 +134,7 @@ func TestAnApprovalIsForNothingElse(t *testing.T) {
 	for _, to := range []string{"a.test:443", "home.test:443"} {
 		refusalOf(t, (<-w.opens(t.Context(), ask(t, to))).err, policy.AskPending)
 	}
-	for _, q := range w.Asks(t.Context(), ^uint64(0)).Questions {
+	for _, q := range w.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 		w.approves(t, q, time.Hour, false)
 	}
 	passed(t, <-w.opens(t.Context(), ask(t, "a.test:443")))
@@ -142,11 +143,11 @@ func TestAnApprovalIsForNothingElse(t *testing.T) {
 	refusalOf(t, (<-w.opens(t.Context(), ask(t, "home.test:443"))).err, policy.AddressDenied)
 	r := ask(t, "a.test:443")
 	r.Sandbox.Name = "other"
-	if w.desk.approvals(0, &r) != nil {
+	if w.Approvals.Of(0, &r) != nil {
 		t.Error("it counts for another sandbox")
 	}
 	r.Sandbox = policy.Sandbox{Name: "default", Stay: 7}
-	if w.desk.approvals(0, &r) != nil {
+	if w.Approvals.Of(0, &r) != nil {
 		t.Error("it counts for another network of that name")
 	}
 }
@@ -155,7 +156,7 @@ func TestWhatIsRejectedIsNotAskedAgain(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
 	one := w.opens(t.Context(), ask(t, "a.test:443"))
 	q := w.question(t, 1, aboutHost("a.test"))
-	if err := w.Reject(idOf(t, q), time.Hour); err != nil {
+	if err := w.Approvals.Reject(idOf(t, q), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	refusalOf(t, (<-one).err, policy.AskRejected)
@@ -163,7 +164,7 @@ func TestWhatIsRejectedIsNotAskedAgain(t *testing.T) {
 	if !strings.Contains(r.Decision.Reason, "a person has rejected that") {
 		t.Errorf("it says %q", r.Decision.Reason)
 	}
-	if n := len(w.Asks(t.Context(), ^uint64(0)).Questions); n != 1 {
+	if n := len(w.Approvals.Questions(t.Context(), ^uint64(0)).Questions); n != 1 {
 		t.Errorf("%d questions", n)
 	}
 	w.approves(t, q, time.Hour, false) // after all
@@ -175,7 +176,7 @@ func TestALateAnswerCounts(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Millisecond)
 	refusalOf(t, (<-w.opens(t.Context(), ask(t, "a.test:443"))).err, policy.AskTimeout)
 	q := w.question(t, 0, aboutHost("a.test"))
-	if err := w.Approve(idOf(t, q), time.Hour, true); err != ErrNobodyWaits {
+	if err := w.Approvals.Approve(idOf(t, q), time.Hour, true); err != approvals.ErrNobodyWaits {
 		t.Errorf("approved once for nobody: %v", err)
 	}
 	w.approves(t, q, time.Hour, false)
@@ -191,7 +192,7 @@ func TestWhereNobodyAnswersAllIsRefusedAtOnce(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
 	one := w.opens(t.Context(), ask(t, "a.test:443"))
 	w.question(t, 1, aboutHost("a.test"))
-	w.AskPeople(false, time.Minute)
+	w.Approvals.Open(false, time.Minute)
 	refusalOf(t, (<-one).err, policy.AskRejected)
 	_, wait, err := w.OpenNow(peer, ask(t, "a.test:443"))
 	r := refusalOf(t, err, policy.AskRejected)
@@ -232,7 +233,7 @@ func awaitCut(t *testing.T, what string, done <-chan struct{}) {
 // TestAFlowEndsWithTheApprovalThatItNeeds: with its time, when it is taken back, and with the rule.
 func TestAFlowEndsWithTheApprovalThatItNeeds(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
-	open := func(counts time.Duration, once bool) (*Flow, Ask) {
+	open := func(counts time.Duration, once bool) (*Flow, Question) {
 		one := w.opens(t.Context(), ask(t, "a.test:443"))
 		q := w.question(t, 1, aboutHost("a.test"))
 		w.approves(t, q, counts, once)
@@ -241,11 +242,11 @@ func TestAFlowEndsWithTheApprovalThatItNeeds(t *testing.T) {
 	f, _ := open(time.Second, false)
 	awaitCut(t, "its time is over", cut(f))
 	f, q := open(time.Hour, false)
-	if err := w.Reject(idOf(t, q), time.Millisecond); err != nil {
+	if err := w.Approvals.Reject(idOf(t, q), time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	awaitCut(t, "it was taken back", cut(f))
-	for len(w.Asks(t.Context(), ^uint64(0)).Questions) > 0 {
+	for len(w.Approvals.Questions(t.Context(), ^uint64(0)).Questions) > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	f, q = open(time.Hour, true)
@@ -267,7 +268,7 @@ func TestAFlowEndsWithTheApprovalThatItNeeds(t *testing.T) {
 	if err := w.SetPolicy(t.Context(), compiled(t, "version: 1\nask: [a.test]\n"), "asked again"); err != nil {
 		t.Fatal(err)
 	}
-	if all := w.Asks(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
+	if all := w.Approvals.Questions(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
 		t.Errorf("these outlived a policy that does not ask them: %+v", all)
 	}
 }
@@ -286,7 +287,7 @@ func TestARequestIsAskedAboutByItself(t *testing.T) {
 	}
 	refusalOf(t, request("a.test", "POST", "/1"), policy.AskPending)
 	refusalOf(t, request("b.test", "POST", "/1"), policy.AskPending)
-	for _, q := range w.Asks(t.Context(), ^uint64(0)).Questions {
+	for _, q := range w.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 		if q.Host == "a.test" && (q.Method != "POST" || q.Path != "/1") || q.Host == "b.test" && q.Method+q.Path != "" {
 			t.Errorf("it is asked %+v", q)
 		}
@@ -318,13 +319,19 @@ func TestARequestInATunnelIsHeld(t *testing.T) {
 		return done
 	}
 	one := post(tunnel)
-	w.approves(t, w.question(t, 1, func(q *Ask) bool { return q.Path == "/x" && q.State == "pending" }), time.Hour, false)
+	w.approves(t, w.question(t, 1, func(q *Question) bool { return q.Path == "/x" && q.State == "pending" }), time.Hour, false)
 	passed(t, <-one)
 	two := w.opens(t.Context(), ask(t, "b.test:443"))
 	w.approves(t, w.question(t, 1, aboutHost("b.test")), time.Hour, true)
 	second := passed(t, <-two)
 	passed(t, <-post(second))
-	if w.desk.answers.Load() != 2 {
-		t.Errorf("%d answers count", w.desk.answers.Load())
+	approved := 0
+	for _, q := range w.Approvals.Questions(t.Context(), 0).Questions {
+		if q.State == "approved" {
+			approved++
+		}
+	}
+	if approved != 2 {
+		t.Errorf("%d answers count", approved)
 	}
 }

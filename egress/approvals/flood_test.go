@@ -1,4 +1,4 @@
-package egress
+package approvals
 
 import (
 	"fmt"
@@ -7,24 +7,26 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
 )
 
-// asks brings one flow of a sandbox to the desk.
-func (d *desk) asks(sandbox, host string, n int) *ticket {
-	k := askKey{sandbox: sandbox, rule: "r", host: host, port: 443}
+// asks brings one flow of a sandbox to the list.
+func (d *List) asks(sandbox, host string, n int) *Waiter {
+	k := Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Destination: policy.Destination{Host: host, Port: 443}}
-	return d.come(k, ID(n), ID(1<<20+n), &r, "", true)
+	return d.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
-// newDesk is for tests whose time is not the machine's.
-func newDesk(wait time.Duration) *desk {
-	d := &desk{ended: func(ID) {}, clock: clockOf(time.Now())}
+// newList is for tests whose time is not the machine's.
+func newList(wait time.Duration) *List {
+	d := &List{OnApproval: func(record.ID) {}, Clock: clockOf(time.Now())}
 	d.open.Store(true)
 	d.wait.Store(int64(wait))
 	return d
 }
 
-// clockOf is a desk's clock for the bubble that the time is of.
+// clockOf is a list's clock for the bubble that the time is of.
 func clockOf(began time.Time) func() time.Duration {
 	return func() time.Duration { return time.Since(began) }
 }
@@ -33,7 +35,7 @@ func clockOf(began time.Time) func() time.Duration {
 // another, those before and those after, are there and can be answered.
 func TestNobodyTakesTheListFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(time.Minute)
+		d := newList(time.Minute)
 		before := d.asks("good", "before.test", 1)
 		version := d.version
 		away := 0
@@ -42,21 +44,21 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 				away++
 			}
 		}
-		if changes := d.version - version; changes > asksOfOne+1 {
+		if changes := d.version - version; changes > maxPendingPerSandbox+1 {
 			t.Errorf("who follows the list is told %d times in a moment", changes)
 		}
 		after := d.asks("good", "after.test", 20_000)
 		if before == nil || after == nil || !before.held || !after.held {
 			t.Fatalf("%v, %v", before, after)
 		}
-		all, turned, _, _ := d.all()
-		if len(all) != asksOfOne+2 || away != 10_000-asksOfOne || turned["bad"].turned != int64(away) || len(turned) != 1 {
+		all, turned, _, _ := d.All()
+		if len(all) != maxPendingPerSandbox+2 || away != 10_000-maxPendingPerSandbox || turned[0].Sandbox != "bad" || turned[0].Count != int64(away) || len(turned) != 1 {
 			t.Errorf("%d questions, %d turned away, %v", len(all), away, turned)
 		}
-		if err := d.answer(after.q.id, true, time.Hour, false); err != nil {
+		if err := d.answer(after.ID, true, time.Hour, false); err != nil {
 			t.Error(err)
 		}
-		if state, _, _, _ := after.look(); state != askApproved {
+		if state, _, _, _ := after.Look(); state != Approved {
 			t.Errorf("it is %s", state)
 		}
 	})
@@ -65,23 +67,23 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 // TestTheWholeListIsShared: sandboxes beyond number have a question each, and who has many gives way.
 func TestTheWholeListIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(0)
-		for i := range asksMost {
-			d.asks(fmt.Sprintf("s%d", i/asksOfOne), fmt.Sprintf("h%d.test", i), 1+i)
+		d := newList(0)
+		for i := range maxPending {
+			d.asks(fmt.Sprintf("s%d", i/maxPendingPerSandbox), fmt.Sprintf("h%d.test", i), 1+i)
 		}
-		for i := range asksMost / asksOfOne * (asksOfOne / 2) {
+		for i := range maxPending / maxPendingPerSandbox * (maxPendingPerSandbox / 2) {
 			if d.asks(fmt.Sprintf("late%d", i), "a.test", 10_000+i) == nil {
 				t.Fatalf("sandbox %d finds no room for one question", i)
 			}
 		}
-		if all, _, _, _ := d.all(); len(all) != asksMost {
+		if all, _, _, _ := d.All(); len(all) != maxPending {
 			t.Errorf("%d questions", len(all))
 		}
 		kept := map[string]int{}
 		for _, q := range d.byID {
-			kept[q.key.sandbox]++
+			kept[q.Subject.Sandbox]++
 		}
-		if kept["s0"] < asksOfOne/2-1 || d.byID[1] == nil {
+		if kept["s0"] < maxPendingPerSandbox/2-1 || d.byID[1] == nil {
 			t.Errorf("sandbox s0 has %d left, its first: %v", kept["s0"], d.byID[1] != nil)
 		}
 	})
@@ -90,32 +92,32 @@ func TestTheWholeListIsShared(t *testing.T) {
 // TestWhoWaitsIsCounted: of one sandbox, and of all.
 func TestWhoWaitsIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(time.Minute)
-		var all []*ticket
+		d := newList(time.Minute)
+		var all []*Waiter
 		come := func(sandbox string, n int) {
 			if c := d.asks(sandbox, "a.test", n); c != nil {
 				all = append(all, c)
 			}
 		}
-		for i := range 10 * heldOfOne {
+		for i := range 10 * maxHeldPerSandbox {
 			come("one", i)
 		}
-		if d.held != heldOfOne {
+		if d.held != maxHeldPerSandbox {
 			t.Errorf("%d of one sandbox are held", d.held)
 		}
-		for i := range 2 * heldMost {
+		for i := range 2 * maxHeld {
 			come(fmt.Sprint(i%100), 10_000+i)
 		}
-		if d.held > heldMost || d.held < heldMost*9/10 {
+		if d.held > maxHeld || d.held < maxHeld*9/10 {
 			t.Errorf("%d of all are held", d.held)
 		}
 		for _, c := range all {
-			c.leave()
+			c.Leave()
 		}
 		if d.held != 0 {
 			t.Errorf("%d are held when all have left", d.held)
 		}
-		for o, of := range d.pending {
+		for o, of := range d.bySandbox {
 			if of.held != 0 {
 				t.Errorf("%v: %d are held when all have left", o, of.held)
 			}
@@ -123,26 +125,26 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 	})
 }
 
-// flowOf brings one flow of a network of a sandbox to the desk.
-func (d *desk) flowOf(sandbox string, stay uint32, host string, n int) *ticket {
+// flowOf brings one flow of a network of a sandbox to the list.
+func (d *List) flowOf(sandbox string, stay uint32, host string, n int) *Waiter {
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Stay: stay}, Destination: policy.Destination{Host: host, Port: 443}}
-	return d.come(askKey{sandbox: sandbox, stay: stay, rule: "r", host: host, port: 443}, ID(n), ID(1<<20+n), &r, "", true)
+	return d.Join(Subject{Sandbox: sandbox, Stay: stay, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and
 // the places of one, and others find theirs.
 func TestWhoEntersAnewIsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(time.Minute)
-		for i := range 2 * asksMost {
-			if c := d.flowOf("bad", uint32(1+i), "a.test", 1+i); (c != nil) != (i < asksOfOne) {
+		d := newList(time.Minute)
+		for i := range 2 * maxPending {
+			if c := d.flowOf("bad", uint32(1+i), "a.test", 1+i); (c != nil) != (i < maxPendingPerSandbox) {
 				t.Fatalf("question %d finds room: %t", i, c != nil)
 			}
 		}
-		for i := range 2 * heldMost {
+		for i := range 2 * maxHeld {
 			d.flowOf("bad", 1, "a.test", 10_000+i)
 		}
-		if d.held != heldOfOne {
+		if d.held != maxHeldPerSandbox {
 			t.Errorf("%d of its flows are held", d.held)
 		}
 		if c := d.flowOf("good", 0, "b.test", 20_000); c == nil || !c.held {
@@ -154,9 +156,9 @@ func TestWhoEntersAnewIsNobodyElse(t *testing.T) {
 // TestTheLastPlacesAreForWhoHasNone: some that take all they get leave others one each.
 func TestTheLastPlacesAreForWhoHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(time.Minute)
-		for i := range 16 * heldOfOne {
-			d.flowOf(fmt.Sprint("greedy", i/heldOfOne), 0, "a.test", 1+i)
+		d := newList(time.Minute)
+		for i := range 16 * maxHeldPerSandbox {
+			d.flowOf(fmt.Sprint("greedy", i/maxHeldPerSandbox), 0, "a.test", 1+i)
 		}
 		for i := range 8 {
 			if c := d.flowOf(fmt.Sprint("late", i), 0, "a.test", 10_000+i); c == nil || !c.held {
@@ -169,22 +171,22 @@ func TestTheLastPlacesAreForWhoHasNone(t *testing.T) {
 // TestQuestionsAreForgotten when nobody asks them any more, as answers when their time is over.
 func TestQuestionsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(0)
-		var ended []ID
-		d.ended = func(id ID) { ended = append(ended, id) }
-		there := func() (ids []ID) {
-			all, _, _, _ := d.all()
+		d := newList(0)
+		var ended []record.ID
+		d.OnApproval = func(id record.ID) { ended = append(ended, id) }
+		there := func() (ids []record.ID) {
+			all, _, _, _ := d.All()
 			for _, q := range all {
-				ids = append(ids, q.id)
+				ids = append(ids, q.ID)
 			}
 			return ids
 		}
 		d.asks("one", "a.test", 1)
 		d.asks("one", "b.test", 2)
-		time.Sleep(askListed - time.Second)
+		time.Sleep(listedFor - time.Second)
 		d.asks("one", "b.test", 3) // comes to the one before
 		time.Sleep(2 * time.Second)
-		if got := there(); fmt.Sprint(got) != "["+ID(2).String()+"]" {
+		if got := there(); fmt.Sprint(got) != "["+record.ID(2).String()+"]" {
 			t.Errorf("there are %v", got)
 		}
 		if err := d.answer(1, true, time.Hour, false); err != ErrNoQuestion {
@@ -195,16 +197,16 @@ func TestQuestionsAreForgotten(t *testing.T) {
 		}
 		r := policy.Request{Sandbox: policy.Sandbox{Name: "one"}, Destination: policy.Destination{Host: "b.test", Port: 443}}
 		time.Sleep(time.Hour - time.Second)
-		if len(d.approvals(9, &r)) != 1 || !d.stand(ID(2).String(), 9) {
+		if len(d.Of(9, &r)) != 1 || !d.AllApply(record.ID(2).String(), 9) {
 			t.Error("it does not count as long as it should")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if d.approvals(9, &r) != nil || d.stand(ID(2).String(), 9) || len(there()) != 0 || len(ended) != 1 {
+		if d.Of(9, &r) != nil || d.AllApply(record.ID(2).String(), 9) || len(there()) != 0 || len(ended) != 1 {
 			t.Errorf("it counts still, or is there: %v; ended %v", there(), ended)
 		}
-		if len(d.byKey)+len(d.places)+len(d.pending) != 0 || d.answers.Load() != 0 {
-			t.Errorf("left behind: %v %v %v %d", d.byKey, d.places, d.pending, d.answers.Load())
+		if len(d.bySubject)+len(d.byDestination)+len(d.bySandbox) != 0 || d.approvals.Load() != 0 {
+			t.Errorf("left behind: %v %v %v %d", d.bySubject, d.byDestination, d.bySandbox, d.approvals.Load())
 		}
 	})
 }

@@ -1,0 +1,111 @@
+package egress
+
+import (
+	"context"
+	"time"
+
+	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/record"
+)
+
+// Approvals are the questions that the policy asks people, as an operator sees and answers them. Open says
+// whether somebody can answer; until then questions are refused.
+type Approvals struct {
+	approvals.List
+	gate *Gate
+}
+
+// A Question is a question to a person. Host is canonical. Method, Path, and the file and arguments of the
+// process are chosen by the sandbox. A policy in Rego can put such text into Reason.
+type Question struct {
+	ID      string `json:"id"`
+	State   string `json:"state"` // pending, approved, rejected
+	Sandbox string `json:"sandbox"`
+	Host    string `json:"host"`
+	Port    uint16 `json:"port"`
+	Method  string `json:"method,omitempty"` // Method and Path are absent if any request is meant
+	Path    string `json:"path,omitempty"`
+	Rule    string `json:"rule"`
+	Layer   string `json:"layer"`
+	Reason  string `json:"reason,omitempty"`
+	Via     string `json:"via"` // Via, Process and Container are those of the first flow
+
+	Process   *record.Process   `json:"process,omitempty"`
+	Container *record.Container `json:"container,omitempty"`
+
+	Asked   int64     `json:"asked"`          // flows that came to the question
+	Waiting int       `json:"waiting"`        // flows that are held now
+	Once    bool      `json:"once,omitempty"` // the approval is limited to the flows that waited for it
+	Began   time.Time `json:"began"`
+	Last    time.Time `json:"last"` // when the last flow came
+	Until   time.Time `json:"until"`
+}
+
+// Questions are all questions, and counts of the flows whose questions found no space.
+type Questions struct {
+	Version   uint64             `json:"version"` // changes with the list
+	Open      bool               `json:"open"`    // somebody can answer
+	Questions []Question         `json:"questions"`
+	Turned    []approvals.Turned `json:"turned_away,omitempty"`
+}
+
+// Questions returns the questions, oldest first. If their version is after, it waits for a change or the
+// end of ctx.
+func (a *Approvals) Questions(ctx context.Context, after uint64) Questions {
+	for {
+		all, turned, version, changed := a.All()
+		if version == after && ctx.Err() == nil {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+			}
+		}
+		list := Questions{Version: version, Open: a.IsOpen(), Questions: make([]Question, 0, len(all)), Turned: turned}
+		for _, q := range all {
+			list.Questions = append(list.Questions, a.show(q))
+		}
+		return list
+	}
+}
+
+// Question returns the question with an ID.
+func (a *Approvals) Question(id record.ID) (Question, bool) {
+	all, _, _, _ := a.All()
+	for _, q := range all {
+		if q.ID == id {
+			return a.show(q), true
+		}
+	}
+	return Question{}, false
+}
+
+func (a *Approvals) show(q *approvals.Question) Question {
+	of := &q.Subject
+	path := []byte(of.Path)
+	a.gate.mask(path)
+	s := Question{
+		ID: q.ID.String(), State: string(q.State), Sandbox: of.Sandbox, Host: a.gate.withoutCanary(of.Host), Port: of.Port,
+		Method: of.Method, Path: string(path), Rule: of.Rule, Layer: string(of.Layer), Reason: q.Reason, Via: string(q.Request.Via),
+		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
+	}
+	if p := q.Request.Process; p != nil {
+		s.Process = &record.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), record.MaxList)]}
+	}
+	if c := q.Request.Sandbox.Container; c != nil {
+		s.Container = &record.Container{ID: c.ID[:min(len(c.ID), containerID)], Name: c.Name, Image: c.Image, Project: c.Project, Service: c.Service}
+	}
+	return s
+}
+
+// lapse cuts the flows that cannot go on without an approval that has ended.
+func (a *Approvals) lapse(record.ID) {
+	for _, f := range a.gate.openFlows() {
+		f.mu.Lock()
+		independent := f.decision.Question == ""
+		f.mu.Unlock()
+		if !independent && f.current(context.Background()) != nil {
+			f.cut()
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package approvals
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
+)
+
+// How long an answer counts.
+const (
+	ApprovedFor = time.Hour        // by default
+	RejectedFor = 10 * time.Minute // by default
+	MaxAnswer   = 24 * time.Hour
+)
+
+// The reasons why an answer is not accepted.
+var (
+	ErrNoQuestion     = errors.New("there is no question with that id, or no longer")
+	ErrNobodyWaits    = errors.New("nobody waits for the answer now, so there is nothing to approve once")
+	ErrTooManyAnswers = errors.New("too many answers count at a time")
+)
+
+// Approve approves a question for a time. With once, the approval applies only to the flows that wait now.
+// The caller has recorded the answer before.
+func (l *List) Approve(id record.ID, counts time.Duration, once bool) error {
+	return l.answer(id, true, counts, once)
+}
+
+// Reject rejects a question for a time, during which it is not asked again, and revokes an approval.
+func (l *List) Reject(id record.ID, counts time.Duration) error {
+	return l.answer(id, false, counts, false)
+}
+
+func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) error {
+	l.mu.Lock()
+	q := l.byID[id]
+	var err error
+	switch {
+	case q == nil:
+		err = ErrNoQuestion
+	case once && q.Held == 0:
+		err = ErrNobodyWaits
+	case q.State == Pending && len(l.byID) >= maxAnswers+maxPending:
+		err = ErrTooManyAnswers
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	was := q.State
+	l.settle(q)
+	l.unapprove(q)
+	q.State, q.once = Rejected, nil
+	if yes {
+		q.State = Approved
+		to := q.Subject.destination()
+		l.byDestination[to] = append(l.byDestination[to], q)
+		l.approvals.Add(1)
+	}
+	if yes && once {
+		q.once = maps.Clone(q.waiting)
+		delete(l.bySubject, q.Subject) // later flows ask again
+	}
+	l.setEnd(q, time.Now().Add(counts))
+	if q.once == nil {
+		l.answerNewer(q)
+	}
+	l.wake(q)
+	l.notify()
+	l.mu.Unlock()
+	if was == Approved {
+		l.OnApproval(id) // flows may depend on the approval before
+	}
+	return nil
+}
+
+// answerNewer gives the answer to q to later flows, too, and to a newer pending question about the same
+// subject. l.mu is held.
+func (l *List) answerNewer(q *Question) {
+	newer := l.bySubject[q.Subject]
+	switch {
+	case newer == nil:
+		l.bySubject[q.Subject] = q
+	case newer != q && newer.State == Pending:
+		l.remove(newer)
+		newer.State, newer.Until, newer.shown, newer.end = q.State, q.Until, q.shown, q.end // for the flows that wait there
+		l.bySubject[q.Subject] = q
+	}
+}
+
+// Remove removes a question that the policy no longer asks, or that could not be recorded.
+func (l *List) Remove(id record.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.byID[id]; q != nil {
+		l.remove(q)
+	}
+}
+
+// Wake has all waiting flows check their question again, and notifies the followers of the list.
+func (l *List) Wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready()
+	l.notify()
+	for _, q := range l.byID {
+		l.wake(q)
+	}
+}
+
+// AllApply reports whether all approvals with these IDs, separated by spaces, apply to a flow.
+func (l *List) AllApply(ids string, flow record.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, text := range strings.Fields(ids) {
+		id, _ := record.ParseID(text)
+		q := l.byID[id]
+		if q == nil || q.State != Approved || l.ended(q) || q.once != nil && !q.once[flow] {
+			return false
+		}
+	}
+	return true
+}
+
+// Of returns the approvals that apply to a request of a flow.
+func (l *List) Of(flow record.ID, r *policy.Request) (all []policy.Approval) {
+	if l.approvals.Load() == 0 || r.DNS != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.byDestination[destinationOf(r)] {
+		if q.Subject.covers(r) && !l.ended(q) && (q.once == nil || q.once[flow]) {
+			all = append(all, policy.Approval{Layer: q.Subject.Layer, Rule: q.Subject.Rule, Question: q.ID.String()})
+		}
+	}
+	return all
+}
+
+// Inherit extends one-time approvals of a tunnel to a request inside it.
+func (l *List) Inherit(tunnel, request record.ID) {
+	l.eachOnce(func(q *Question) {
+		if q.once[tunnel] {
+			q.once[request] = true
+		}
+	})
+}
+
+// FlowEnded forgets a flow.
+func (l *List) FlowEnded(flow record.ID) {
+	l.eachOnce(func(q *Question) { delete(q.once, flow) })
+}
+
+// eachOnce calls do with each one-time approval.
+func (l *List) eachOnce(do func(*Question)) {
+	if l.approvals.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range l.byDestination {
+		for _, q := range all {
+			if q.once != nil {
+				do(q)
+			}
+		}
+	}
+}
+
+// A Turned is how many flows of a sandbox came to a question that found no space.
+type Turned struct {
+	Sandbox string    `json:"sandbox"`
+	Count   int64     `json:"count"`
+	Last    time.Time `json:"last"`
+}
+
+// All returns copies of the questions, oldest first, and the turned flows of the last minutes by sandbox.
+// changed is closed when version changes.
+func (l *List) All() (all []*Question, turned []Turned, version uint64, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready()
+	for name, of := range l.bySandbox {
+		if of.turned > 0 && time.Since(of.last) < listedFor {
+			turned = append(turned, Turned{name, of.turned, of.last.UTC()})
+		}
+	}
+	slices.SortFunc(turned, func(a, b Turned) int { return cmp.Compare(a.Sandbox, b.Sandbox) })
+	for _, q := range l.byID {
+		copied := *q
+		copied.Until = l.endOf(q)
+		all = append(all, &copied)
+	}
+	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.ID, b.ID) })
+	return all, turned, l.version, l.changed
+}
+
+// recorded returns r without the parts that no record has: headers and queries hold secrets.
+func recorded(r *policy.Request) policy.Request {
+	c := *r
+	c.Approved, c.Usage = nil, nil
+	c.Destination.Host = strings.Clone(c.Destination.Host)
+	if r.HTTP != nil {
+		c.HTTP = &policy.HTTPRequest{
+			Method: strings.Clone(r.HTTP.Method), Path: strings.Clone(r.HTTP.Path),
+			BodySize: r.HTTP.BodySize, Authority: strings.Clone(r.HTTP.Authority), Upgrade: r.HTTP.Upgrade,
+		}
+	}
+	return c
+}

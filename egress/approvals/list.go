@@ -1,0 +1,446 @@
+// Package approvals keeps the questions that a policy asks people, the flows that wait for an answer, and
+// the answers that still count. It decides nothing: a policy takes an approval into account when it
+// decides a request.
+//
+// A sandbox chooses what it asks about, so each sandbox has bounds of its own.
+package approvals
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/egressd/egressd/internal/boottime"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
+)
+
+// Bounds of questions and waiting flows.
+const (
+	maxPendingPerSandbox = 16
+	maxPending           = 512
+	maxAnswers           = 1024
+	maxHeldPerSandbox    = 64 // flows that wait
+	maxHeld              = 512
+
+	listedFor = 10 * time.Minute // after the last flow that came to a question
+)
+
+const (
+	answerCheck  = 10 * time.Second // how late the end of an answer may be noticed after the machine slept
+	maxClockSkew = time.Second      // between the two clocks, while the machine does not sleep
+)
+
+// A Subject is what one question is about. All flows with the same subject wait for one answer.
+type Subject struct {
+	Sandbox string
+	Stay    uint32
+	Layer   policy.Layer
+	Rule    string
+	Host    string
+	Port    uint16
+	Method  string // Method and Path are "" if the rule asks regardless of the request
+	Path    string
+}
+
+// covers reports whether an answer about s applies to r.
+func (s *Subject) covers(r *policy.Request) bool {
+	return s.destination() == destinationOf(r) &&
+		(s.Method == "" || r.HTTP != nil && s.Method == r.HTTP.Method && s.Path == r.HTTP.Path)
+}
+
+// clone copies the strings: those of a request are parts of larger buffers.
+func (s Subject) clone() Subject {
+	s.Sandbox, s.Rule, s.Host = strings.Clone(s.Sandbox), strings.Clone(s.Rule), strings.Clone(s.Host)
+	s.Method, s.Path = strings.Clone(s.Method), strings.Clone(s.Path)
+	return s
+}
+
+// A destination is one host and port for one sandbox.
+type destination struct {
+	sandbox string
+	stay    uint32
+	host    string
+	port    uint16
+}
+
+func (s *Subject) destination() destination { return destination{s.Sandbox, s.Stay, s.Host, s.Port} }
+
+func destinationOf(r *policy.Request) destination {
+	return destination{r.Sandbox.Name, r.Sandbox.Stay, r.Destination.Host, r.Destination.Port}
+}
+
+// A State is the state of a question.
+type State string
+
+// The states of a question.
+const (
+	Pending  State = "pending"
+	Approved State = "approved"
+	Rejected State = "rejected"
+	Gone     State = "gone" // no longer in the list
+)
+
+// A Question is a question to a person, with its answer. ID, Subject, Request, Reason and Began never
+// change; the mutex of the List guards the other fields.
+type Question struct {
+	ID      record.ID
+	Subject Subject
+	Request policy.Request // the first request, without the parts that no record has
+	Reason  string
+	Began   time.Time
+
+	State State
+	Asked int64 // flows that came to the question
+	Held  int   // flows that wait
+	Last  time.Time
+	Until time.Time // when the question is forgotten, or its answer ends
+
+	end     time.Duration      // Until on the clock of the List; the earlier one of both counts
+	shown   time.Time          // Until as it was last shown
+	once    map[record.ID]bool // flows that an approval is limited to; nil: no limit
+	waiting map[record.ID]bool // flows
+	changed chan struct{}      // closed when State changes, or waiting flows have to check again
+	timer   *time.Timer
+}
+
+// Once reports whether the approval is limited to the flows that waited for it.
+func (q *Question) Once() bool { return q.once != nil }
+
+// A List has the questions of all sandboxes. In the zero value nobody can answer. It is safe for
+// concurrent use.
+type List struct {
+	Clock      func() time.Duration  // nil: boottime.Now. Set it before first use
+	OnApproval func(ended record.ID) // is called without locks when an approval has ended
+
+	open      atomic.Bool  // somebody can answer
+	approvals atomic.Int64 // without any, no lock is taken
+	wait      atomic.Int64 // how long a flow is held, in nanoseconds
+
+	mu            sync.Mutex // guards the following fields
+	byID          map[record.ID]*Question
+	bySubject     map[Subject]*Question
+	byDestination map[destination][]*Question // approved questions
+	bySandbox     map[string]*perSandbox
+	held          int // flows
+	version       uint64
+	changed       chan struct{} // closed when version changes
+}
+
+// perSandbox counts the questions of one sandbox name. All networks that were attached under the name
+// share it, or each new attachment would have fresh bounds.
+type perSandbox struct {
+	pending, held int
+	turned        int64     // flows whose question found no space
+	last          time.Time // of the last such flow
+	shown         time.Time // when followers were last notified of one
+}
+
+// Open sets whether somebody can answer, and for how long a flow is held until then. For 0 none is held.
+func (l *List) Open(can bool, wait time.Duration) {
+	l.wait.Store(int64(wait))
+	l.open.Store(can)
+	l.Wake()
+}
+
+// IsOpen reports whether somebody can answer.
+func (l *List) IsOpen() bool { return l.open.Load() }
+
+// Wait returns how long a flow is held.
+func (l *List) Wait() time.Duration { return time.Duration(l.wait.Load()) }
+
+// A Waiter is one flow at a question.
+type Waiter struct {
+	*Question
+	New bool // the flow created the question
+
+	list *List
+	flow record.ID
+	held bool // the flow may wait
+}
+
+// Join adds a flow to the question about s. It creates the question under id if there is none. It returns
+// nil if the sandbox may not have another question. The caller calls Leave.
+func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason string, hold bool) *Waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.ready()
+	l.expire(l.bySubject[s])
+	of := l.sandbox(s.Sandbox, now)
+	q := l.bySubject[s]
+	fresh := q == nil
+	if fresh {
+		if !l.mayAdd(of) {
+			of.turned++
+			of.last = now
+			if now.Sub(of.shown) >= time.Second { // a flood must not keep the followers busy
+				of.shown = now
+				l.notify()
+			}
+			return nil
+		}
+		s = s.clone()
+		q = &Question{
+			ID: id, Subject: s, Request: recorded(r), Reason: reason, Began: now, State: Pending,
+			waiting: map[record.ID]bool{}, changed: make(chan struct{}),
+		}
+		l.byID[id], l.bySubject[s] = q, q
+		of.pending++
+		l.notify()
+	}
+	q.Asked++
+	q.Last = now
+	if q.State == Pending {
+		l.setEnd(q, now.Add(listedFor))
+	}
+	w := &Waiter{Question: q, New: fresh, list: l, flow: flow}
+	if hold && q.State == Pending && l.wait.Load() > 0 && l.mayHold(of) && !q.waiting[flow] {
+		w.held = true
+		q.Held++
+		of.held++
+		l.held++
+		q.waiting[flow] = true
+	}
+	return w
+}
+
+// mayHold reports whether another flow of a sandbox may wait. A sandbox with a waiting flow gets at most a
+// quarter of the free slots, so the last ones are for sandboxes without any. l.mu is held.
+func (l *List) mayHold(of *perSandbox) bool {
+	free := maxHeld - l.held
+	return free > 0 && (of.held == 0 || of.held < min(maxHeldPerSandbox, free/4))
+}
+
+// WaitsFor reports whether the flow is held at the pending question about s. w may be nil.
+func (w *Waiter) WaitsFor(s *Subject) bool {
+	if w == nil {
+		return false
+	}
+	w.list.mu.Lock()
+	defer w.list.mu.Unlock()
+	return w.held && w.State == Pending && w.Subject == *s
+}
+
+// Leave ends the wait of the flow. w may be nil.
+func (w *Waiter) Leave() {
+	if w == nil {
+		return
+	}
+	l, q := w.list, w.Question
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.held {
+		return
+	}
+	w.held = false
+	q.Held--
+	l.held--
+	delete(q.waiting, w.flow)
+	l.bySandbox[q.Subject.Sandbox].held--
+	l.dropSandbox(q.Subject.Sandbox)
+}
+
+// Look returns the state of the question, until when it holds, and whether the flow may wait. changed is
+// closed at the next change of these.
+func (w *Waiter) Look() (state State, until time.Time, held bool, changed <-chan struct{}) {
+	w.list.mu.Lock()
+	defer w.list.mu.Unlock()
+	return w.State, w.list.endOf(w.Question), w.held, w.Question.changed
+}
+
+// mayAdd reports whether a sandbox may have another question. In a full list, the newest question of the
+// sandbox with most questions is evicted, unless that would only swap the two. l.mu is held.
+func (l *List) mayAdd(of *perSandbox) bool {
+	if of.pending >= maxPendingPerSandbox {
+		return false
+	}
+	all := 0
+	var most *perSandbox
+	var owner string
+	for name, one := range l.bySandbox {
+		all += one.pending
+		if most == nil || one.pending > most.pending {
+			most, owner = one, name
+		}
+	}
+	if all < maxPending {
+		return true
+	}
+	if most.pending <= of.pending+1 {
+		return false
+	}
+	var newest *Question
+	for _, q := range l.byID {
+		if q.State == Pending && q.Subject.Sandbox == owner && (newest == nil || q.ID > newest.ID) {
+			newest = q
+		}
+	}
+	l.remove(newest)
+	return true
+}
+
+// sandbox returns the counts of a sandbox. l.mu is held.
+func (l *List) sandbox(name string, now time.Time) *perSandbox {
+	of := l.bySandbox[name]
+	if of == nil {
+		if len(l.bySandbox) >= maxPending {
+			for other, counts := range l.bySandbox {
+				if counts.pending == 0 && counts.held == 0 {
+					delete(l.bySandbox, other)
+				}
+			}
+		}
+		of = new(perSandbox)
+		l.bySandbox[name] = of
+	}
+	return of
+}
+
+// dropSandbox removes the counts of a sandbox if all are 0. l.mu is held.
+func (l *List) dropSandbox(name string) {
+	if of := l.bySandbox[name]; of != nil && of.pending == 0 && of.held == 0 && of.turned == 0 {
+		delete(l.bySandbox, name)
+	}
+}
+
+// ready makes the maps. l.mu is held.
+func (l *List) ready() {
+	if l.byID == nil {
+		l.byID, l.bySubject = map[record.ID]*Question{}, map[Subject]*Question{}
+		l.byDestination, l.bySandbox = map[destination][]*Question{}, map[string]*perSandbox{}
+		l.changed = make(chan struct{})
+	}
+}
+
+// notify wakes the followers of the list. l.mu is held.
+func (l *List) notify() {
+	l.version++
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// wake has the flows that wait for q check again. l.mu is held.
+func (l *List) wake(q *Question) {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// now returns the time of a clock that also runs while the machine sleeps.
+func (l *List) now() time.Duration {
+	if l.Clock != nil {
+		return l.Clock()
+	}
+	return boottime.Now()
+}
+
+// ended reports whether the time of q is over. l.mu is held.
+func (l *List) ended(q *Question) bool {
+	return !time.Now().Before(q.Until) || l.now() >= q.end
+}
+
+// endOf returns until when q holds. The result changes only if the machine slept or its clock was set.
+// l.mu is held.
+func (l *List) endOf(q *Question) time.Time {
+	end := time.Now().Add(q.end - l.now())
+	if late := end.Sub(q.Until); late > 0 {
+		end = end.Add(-late) // keeps the present wall-clock reading
+	}
+	if end.Sub(q.shown).Abs() > maxClockSkew || end.Round(0).Sub(q.shown.Round(0)).Abs() > maxClockSkew { // by either clock
+		q.shown = end
+	}
+	return q.shown
+}
+
+// setEnd sets when q is forgotten. l.mu is held.
+func (l *List) setEnd(q *Question, at time.Time) {
+	q.Until, q.shown, q.end = at, at, l.now()+time.Until(at)
+	l.arm(q)
+}
+
+// arm sets the timer of q. Timers stop while the machine sleeps, so an answer is checked at least every
+// answerCheck. l.mu is held.
+func (l *List) arm(q *Question) {
+	wait := time.Until(q.Until)
+	if q.State != Pending {
+		wait = min(wait, answerCheck)
+	}
+	if q.timer != nil {
+		q.timer.Reset(wait)
+		return
+	}
+	q.timer = time.AfterFunc(wait, func() { l.onTimer(q) })
+}
+
+// onTimer removes q if its time is over.
+func (l *List) onTimer(q *Question) {
+	l.mu.Lock()
+	switch {
+	case l.byID[q.ID] != q:
+		l.mu.Unlock()
+		return
+	case q.Held > 0 && q.State == Pending:
+		l.setEnd(q, time.Now().Add(listedFor))
+		l.mu.Unlock()
+		return
+	case !l.ended(q): // the time was extended, or the timer was an interim one
+		l.arm(q)
+		l.mu.Unlock()
+		return
+	}
+	was := q.State
+	l.remove(q)
+	l.mu.Unlock()
+	if was == Approved {
+		l.OnApproval(q.ID)
+	}
+}
+
+// expire removes an answer that is over before its timer does. l.mu is held.
+func (l *List) expire(q *Question) {
+	if q == nil || q.State == Pending || !l.ended(q) {
+		return
+	}
+	was := q.State
+	l.remove(q)
+	if was == Approved {
+		time.AfterFunc(0, func() { l.OnApproval(q.ID) }) // without l.mu
+	}
+}
+
+// remove removes a question. The caller, which holds l.mu, calls OnApproval later if q was approved.
+func (l *List) remove(q *Question) {
+	q.timer.Stop()
+	l.unapprove(q)
+	delete(l.byID, q.ID)
+	if l.bySubject[q.Subject] == q {
+		delete(l.bySubject, q.Subject)
+	}
+	l.settle(q)
+	q.State = Gone
+	l.wake(q)
+	l.notify()
+}
+
+// settle counts q out of the pending questions. l.mu is held.
+func (l *List) settle(q *Question) {
+	if q.State == Pending {
+		l.bySandbox[q.Subject.Sandbox].pending--
+		l.dropSandbox(q.Subject.Sandbox)
+	}
+}
+
+// unapprove removes q from the approvals. l.mu is held.
+func (l *List) unapprove(q *Question) {
+	if q.State != Approved {
+		return
+	}
+	to := q.Subject.destination()
+	l.byDestination[to] = slices.DeleteFunc(l.byDestination[to], func(other *Question) bool { return other == q })
+	if len(l.byDestination[to]) == 0 {
+		delete(l.byDestination, to)
+	}
+	l.approvals.Add(-1)
+}

@@ -1,0 +1,129 @@
+package approvals
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+)
+
+// TestTheTimeOfAnAnswerIsItsTime, also where a flow that waited has not looked yet.
+func TestTheTimeOfAnAnswerIsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		waits := d.asks("one", "a.test", 1)
+		if err := d.answer(1, true, time.Minute, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if all := d.Of(9, &waits.Request); len(all) != 0 || d.approvals.Load() != 0 {
+			t.Errorf("it counts still: %v", all)
+		}
+		waits.Leave()
+		if d.held != 0 || len(d.bySandbox) != 0 {
+			t.Errorf("%d are held, %v", d.held, d.bySandbox)
+		}
+	})
+}
+
+// TestAnAnswerIsToWhoeverAsksTheSame: also at a newer question, brought up since the older was
+// approved once.
+func TestAnAnswerIsToWhoeverAsksTheSame(t *testing.T) {
+	for _, yes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newList(time.Minute)
+			d.asks("one", "a.test", 1).answeredOnce(t)
+			newer := d.asks("one", "a.test", 2)
+			_, _, _, changed := newer.Look()
+			if err := d.answer(1, yes, time.Hour, false); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-changed:
+			default:
+				t.Error("who waits is not told")
+			}
+			if state, _, _, _ := newer.Look(); state != map[bool]State{true: Approved, false: Rejected}[yes] {
+				t.Errorf("who waits is told %s", state)
+			}
+			if len(d.Of(newer.flow, &newer.Request)) == 1 != yes || len(d.byID) != 1 {
+				t.Errorf("approved: %t, of %d questions", !yes, len(d.byID))
+			}
+			newer.Leave()
+			if len(d.bySandbox) != 0 {
+				t.Errorf("left behind: %v", d.bySandbox)
+			}
+		})
+	}
+}
+
+// answeredOnce has the flow of t pass by an approval for it alone.
+func (t *Waiter) answeredOnce(test *testing.T) {
+	test.Helper()
+	if err := t.list.answer(t.ID, true, time.Hour, true); err != nil {
+		test.Fatal(err)
+	}
+	t.Leave()
+}
+
+// TestTheTimeOfAnAnswerIsOne: the clocks are not read at once, and time passes in between.
+func TestTheTimeOfAnAnswerIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		since := d.Clock
+		var read, slept time.Duration
+		d.Clock = func() time.Duration {
+			read += time.Microsecond
+			return since() + read + slept
+		}
+		waits := d.asks("one", "a.test", 1)
+		defer waits.Leave()
+		if err := d.answer(1, true, time.Hour, false); err != nil {
+			t.Fatal(err)
+		}
+		until := func() time.Time {
+			all, _, _, _ := d.All()
+			return all[0].Until
+		}
+		first := until()
+		for range 3 {
+			time.Sleep(answerCheck)
+			if now := until(); now != first {
+				t.Errorf("it counts until %s, and until %s", first, now)
+			}
+		}
+		slept = time.Minute
+		second := until()
+		if early := first.Sub(second).Round(time.Second); early != slept {
+			t.Errorf("it ends %s earlier after a sleep of %s", early, slept)
+		}
+		if now := until(); now != second {
+			t.Errorf("it counts until %s, and until %s", second, now)
+		}
+	})
+}
+
+// TestTheTimeOfAnAnswerIsToldByTheClock as it is now: where that was set, what was told before is of no use.
+func TestTheTimeOfAnAnswerIsToldByTheClock(t *testing.T) {
+	const by = 8 * time.Hour
+	setBack := func(at *time.Time) { *(*uint64)(unsafe.Pointer(at)) -= uint64(by/time.Second) << 30 } // its wall clock alone
+	d := newList(time.Minute)
+	waits := d.asks("one", "a.test", 1)
+	defer waits.Leave()
+	if err := d.answer(1, true, time.Hour, false); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.byID[1]
+	want := d.endOf(q)
+	setBack(&q.Until)
+	setBack(&q.shown)
+	if apart := want.Round(0).Sub(q.shown.Round(0)); apart != by || !q.shown.Equal(want) {
+		t.Fatalf("the clock was set by %s", apart)
+	}
+	if got := d.endOf(q); got.Round(0).Sub(want.Round(0)).Abs() > time.Second {
+		t.Errorf("it is told to end at %s, want %s", got, want)
+	}
+}

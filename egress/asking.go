@@ -1,0 +1,244 @@
+package egress
+
+import (
+	"context"
+	"time"
+
+	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
+)
+
+const (
+	maxQuestionsPerFlow = 4  // that one flow can create
+	maxRulesPerRequest  = 64 // that ask about one request
+)
+
+// asking decides a flow for a caller that can wait, and holds the flow while a person is asked. All waits
+// together end at late, which the first wait sets.
+type asking struct {
+	*Flow
+	late time.Time
+}
+
+// decideOrAsk is decide, and asks a person if the policy does. ctx ends the wait for the person, and nothing
+// else.
+func (a *asking) decideOrAsk(ctx context.Context, r *policy.Request) *Refusal {
+	refusal := a.decide(context.WithoutCancel(ctx), r)
+	switch {
+	case refusal == wouldWait || !a.mayAsk():
+		return refusal
+	case a.hurried:
+		return wouldWait
+	case a.late.IsZero():
+		a.late = time.Now().Add(a.gate.Approvals.Wait())
+	}
+	return a.askAll(ctx, r, refusal)
+}
+
+// mayAsk reports whether a person can make the decision of the flow.
+func (a *asking) mayAsk() bool {
+	return a.decision.Verdict == policy.Ask && a.gate.Approvals.IsOpen()
+}
+
+// askAll asks one question after the other until the policy asks no more. A change of the policy does not
+// count as one of the questions that the flow can create.
+func (a *asking) askAll(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {
+	var w *approvals.Waiter
+	defer func() { w.Leave() }()
+	for n := 0; n < maxQuestionsPerFlow && a.mayAsk(); {
+		var d *policy.Decision
+		if w, d = a.join(ctx, r, w, true); d == nil {
+			d = a.wait(ctx, w)
+		}
+		if d != nil {
+			a.decision = d
+			return a.refusal(*d)
+		}
+		if a.policy == a.gate.policy.Load() || !time.Now().Before(a.late) {
+			n++
+		}
+		refusal = a.decide(context.WithoutCancel(ctx), r)
+	}
+	return refusal
+}
+
+// wait waits for an answer. It returns nil if the policy should decide again, or the refusal.
+func (a *asking) wait(ctx context.Context, w *approvals.Waiter) *policy.Decision {
+	asked := *a.decision
+	asked.Question = w.ID.String()
+	timeout := time.NewTimer(time.Until(a.late))
+	defer timeout.Stop()
+	for {
+		state, until, held, changed := w.Look()
+		switch {
+		case ctx.Err() != nil:
+			return unanswered(asked, policy.AskTimeout, clientLeft)
+		case a.policy != a.gate.policy.Load(), state == approvals.Approved:
+			return nil
+		case state == approvals.Rejected:
+			return unanswered(asked, policy.AskRejected, "; a person has rejected that until "+until.UTC().Format(time.TimeOnly)+" UTC")
+		case !a.gate.Approvals.IsOpen():
+			return unanswered(asked, policy.AskRejected, nobodyAnswers)
+		case state == approvals.Gone || !held:
+			return unanswered(asked, policy.AskPending, "; nobody has answered yet")
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return unanswered(asked, policy.AskTimeout, "; nobody has answered in time")
+		case <-ctx.Done():
+			return unanswered(asked, policy.AskTimeout, clientLeft)
+		case <-a.gate.life.Done():
+			d := stopping
+			d.Policy = asked.Policy
+			return &d
+		}
+	}
+}
+
+// join adds the flow to its question and records a new question. The flow stays at w if that is its
+// question, and leaves it otherwise. The decision is the refusal if the question cannot be asked.
+func (a *asking) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, hold bool) (*approvals.Waiter, *policy.Decision) {
+	calm := context.WithoutCancel(ctx)
+	about := a.subject(calm, r)
+	if w.WaitsFor(&about) {
+		return w, nil
+	}
+	w.Leave()
+	if len(about.Method) > record.MaxMethod || len(about.Path) > record.MaxPath {
+		return nil, unanswered(*a.decision, policy.AskRejected, "; it is too long to be shown to anybody")
+	}
+	list := &a.gate.Approvals
+	w = list.Join(about, a.gate.ids.next(time.Now()), a.id, r, a.decision.Reason, hold)
+	switch {
+	case w == nil:
+		return nil, unanswered(*a.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
+	case w.New && a.recordQuestion(w.ID, r) != nil:
+		w.Leave()
+		list.Remove(w.ID)
+		return nil, &unavailable
+	}
+	if p := a.gate.policy.Load(); w.New && p != a.policy {
+		list.reviewOne(calm, p, w.Question) // the review for p may have missed the new question
+	}
+	return w, nil
+}
+
+// list lists the question of an open tunnel without holding the flow, and returns its refusal. It returns
+// nil if nobody can be asked. A person can answer before the client comes again. The caller has the flow to
+// itself.
+func (a *asking) list(ctx context.Context, r *policy.Request) *policy.Decision {
+	if !a.mayAsk() {
+		return nil
+	}
+	w, d := a.join(ctx, r, nil, false)
+	if d != nil {
+		return d
+	}
+	asked := *a.decision
+	asked.Question = w.ID.String()
+	if state, _, _, _ := w.Look(); state == approvals.Rejected {
+		return unanswered(asked, policy.AskRejected, "; a person has rejected that")
+	}
+	return unanswered(asked, policy.AskPending, "; nobody has answered yet")
+}
+
+// subject returns what the question is about: the request, or only the destination if the rule asks
+// regardless of the request.
+func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subject {
+	s := approvals.Subject{
+		Sandbox: r.Sandbox.Name, Stay: r.Sandbox.Stay, Layer: a.decision.Layer, Rule: a.decision.Rule,
+		Host: r.Destination.Host, Port: r.Destination.Port,
+	}
+	if r.HTTP == nil {
+		return s
+	}
+	any := *a.gate.Approvals.apply(a.id, r)
+	any.HTTP = nil
+	if d := a.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != s.Rule || d.Layer != s.Layer {
+		s.Method, s.Path = r.HTTP.Method, r.HTTP.Path
+	}
+	return s
+}
+
+// recordQuestion records a question under its own ID. The decision after the answer has a later record.
+func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
+	d := *a.decision
+	d.Question = id.String()
+	asked := &Flow{gate: a.gate, id: id, began: a.began, src: a.src, request: r, decision: &d}
+	kind := record.KindOpen
+	if r.HTTP != nil {
+		kind = record.KindRequest
+	}
+	_, err := asked.append(recordOf{kind: kind})
+	return err
+}
+
+// Reasons for refusals of questions without an answer.
+const (
+	clientLeft    = "; the client left before anybody had answered" // an approval after that changes nothing
+	nobodyAnswers = "; nobody can answer: people are asked by egressd serve with a listen.admin"
+)
+
+// unanswered returns d as the refusal of a question without an approval.
+func unanswered(d policy.Decision, class policy.Class, why string) *policy.Decision {
+	d.Class = class
+	d.Reason = clipped(d.Reason, record.MaxReason-len(why)) + why
+	return &d
+}
+
+func clipped(s string, limit int) string { return s[:min(len(s), max(limit, 0))] }
+
+// classify gives d its class if d asks a person.
+func (a *Approvals) classify(d policy.Decision, r *policy.Request) policy.Decision {
+	switch {
+	case d.Verdict != policy.Ask:
+		return d
+	case r.DNS != nil:
+		return *unanswered(d, policy.AskRejected, "; nobody is asked about a name by itself: go through the proxy")
+	case !a.IsOpen():
+		return *unanswered(d, policy.AskRejected, nobodyAnswers)
+	}
+	d.Class = policy.AskPending
+	return d
+}
+
+// apply returns r with its approvals.
+func (a *Approvals) apply(flow record.ID, r *policy.Request) *policy.Request {
+	all := a.Of(flow, r)
+	if all == nil {
+		return r
+	}
+	c := *r
+	c.Approved = all
+	return &c
+}
+
+// review removes the questions that p does not ask, with their answers. Waiting flows ask p again.
+func (a *Approvals) review(ctx context.Context, p *policy.Policy) {
+	all, _, _, _ := a.All()
+	for _, q := range all {
+		a.reviewOne(ctx, p, q)
+	}
+	a.Wake()
+}
+
+// reviewOne removes a question that p does not ask. It assumes an approval for each other rule that asks
+// about the request: the answers that count at present say nothing about q.
+func (a *Approvals) reviewOne(ctx context.Context, p *policy.Policy, q *approvals.Question) {
+	r := q.Request
+	r.Time = time.Now()
+	for range maxRulesPerRequest {
+		d := p.Decide(ctx, &r)
+		switch {
+		case d.Verdict != policy.Ask:
+			a.Remove(q.ID)
+			return
+		case d.Rule == q.Subject.Rule && d.Layer == q.Subject.Layer:
+			return
+		}
+		r.Approved = append(r.Approved, policy.Approval{Layer: d.Layer, Rule: d.Rule, Question: q.ID.String()})
+	}
+	a.Remove(q.ID)
+}
