@@ -34,7 +34,6 @@ var unclear = map[string]int{
 	"CHANGELOG.md":                       11,
 	"SECURITY.md":                        4,
 	"audit":                              54,
-	"bench":                              4,
 	"cmd/egressd/internal/cli":           2,
 	"cmd/egressd/internal/cmd/answers":   3,
 	"cmd/egressd/internal/cmd/daemoncmd": 2,

@@ -61,8 +61,7 @@ type result struct {
 	Reopened int64         `json:"reopened"`        // kept-alive connections that the other side ended
 }
 
-// serveJobs does the jobs that it reads from in, one after another, and
-// writes a result for each.
+// serveJobs reads jobs from in, runs them in order, and writes their results to out.
 func serveJobs(in io.Reader, out io.Writer) error {
 	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var held []client

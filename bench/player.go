@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// A player goes through one script on many connections at once, in one
-// goroutine on epoll. Threads that block would cost a switch for each answer,
-// and make everything look faster beside direct than it is.
+// A player plays one script on many connections concurrently, in one goroutine with epoll. Blocking
+// threads would cost a context switch for each answer. That would hide the cost of the proxies.
 type player struct {
 	script *script
 	epoll  int
@@ -117,8 +116,7 @@ func (p *player) begin(r *playing) {
 	r.waits = false
 }
 
-// fail ends r's connection and counts why. That the other side had ended a
-// connection after an answer, before another was begun, is its right.
+// fail closes r's connection and counts the cause. A server may close a connection between two answers.
 func (p *player) fail(r *playing, err error) {
 	if r.used && r.heard == 0 {
 		p.tally.reopened++

@@ -13,8 +13,8 @@ import (
 // direct is the name of the contender that is no proxy.
 const direct = "direct"
 
-// A row is what the table, or a line of JSON, says of one scenario with one
-// contender: medians over the rounds.
+// A row is the result of one contender in one scenario: medians over the rounds. It becomes a row of the
+// table or a line of JSON.
 type row struct {
 	Scenario string  `json:"scenario"`
 	Proxy    string  `json:"proxy"`
