@@ -8,7 +8,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 )
 
-// boundFinding is about how much of the disk the log in dir may take, and what is free.
+// boundFinding compares the space that the log in dir may take with the free space of its disk.
 func boundFinding(c *config.Config, dir string) Finding {
 	kept, byDefault, err := c.Retained()
 	if err != nil {

@@ -31,8 +31,8 @@ func (r *runner) stop(why string) {
 	}
 }
 
-// tidy does what has time until the program has run for a moment. Where it is over
-// before, nobody waits for the logs of old runs to be removed but in one run of sixteen.
+// tidy releases the index of runs and removes old logs, once the program has run for [runs.HeldFor]. After a shorter
+// run it removes old logs in one run of sixteen, so that most short runs end sooner.
 func (r *runner) tidy(over context.Context) {
 	select {
 	case <-over.Done():

@@ -31,7 +31,7 @@ func (r *runner) hideKeys(c *config.Config, runs string) {
 	}
 }
 
-// attestRun waits until the index has the last checkpoint of the run's log, so that nobody can cut off its end.
+// attestRun waits for the record of the last checkpoint in the index. The checkpoint proves the end of the log.
 func (r *runner) attestRun() {
 	err := r.index.Wait(r.Log)
 	if err != nil {

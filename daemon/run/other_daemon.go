@@ -24,7 +24,7 @@ import (
 // already.
 var errDaemonAnswers = errors.New("a daemon answers")
 
-// An otherDaemon is a daemon that serves a program in the place of one of its own.
+// An otherDaemon is a running egressd serve that decides and records for the program, so that the run needs no daemon.
 type otherDaemon struct {
 	config *config.Config
 	socket string

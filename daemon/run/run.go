@@ -223,8 +223,8 @@ func (r *runner) keepIndex() {
 	r.serving.Go(func() { r.Log.Origin() })
 }
 
-// prepared has the jail be as the program will find it, and returns the ways out that
-// were tried there. What it has to trust is known by now.
+// prepared completes the jail and returns the attempts to get out of it. The policy is in force by now, so prepared
+// knows which authority the program must trust.
 func (r *runner) prepared() ([]sandbox.Attempt, error) {
 	if r.ready {
 		return r.tried, r.unready

@@ -29,9 +29,8 @@ func catchSignals() *signals {
 func (s *signals) release() { signal.Stop(s.arrived) }
 
 // wait waits for the program's end and returns the exit code that it stands for.
-// Whatever happens to egressd in the meantime happens to the program: both are of
-// one process group, so that what the terminal sends reaches them both; what
-// is sent to egressd alone is passed on.
+// egressd and the program are in one process group, so signals of the terminal reach both. wait forwards signals
+// that were sent to egressd alone.
 func (r *runner) wait(s *signals) (int, error) {
 	ended := make(chan struct{})
 	var forwarding sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 //go:embed bubblewrap.sh
 var bubblewrap string
 
-// Bubblewrap returns a script at path that is bwrap, but for the network, which is that
+// Files returns a script at path that is bwrap, but for the network, which is that
 // of a sandbox of egressd: program hands it in at socket. Both are words that a shell reads as
 // they are.
 func Files(path, name, program, socket string) integrations.Set {

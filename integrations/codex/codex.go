@@ -19,7 +19,7 @@ const (
 	setTable    = policyTable + ".set"
 )
 
-// Codex plans for Codex's config.toml at path that the commands it runs are started with
+// Merge plans for Codex's config.toml at path that the commands it runs are started with
 // variables. It gives them no network: that is closed in Codex unless its user
 // opens it. Lines that are there stay as they are. Its errors are those of [Claude].
 func Merge(path string, variables []integrations.Variable) (*integrations.Plan, error) {
@@ -74,8 +74,8 @@ func tomlLines(variables []integrations.Variable) string {
 	return "[" + setTable + "]\n" + assignments(variables)
 }
 
-// withVariables adds lines below the table's header, or the table at the end. What
-// comes of a file that writes its tables otherwise is for onlyVariables to refuse.
+// withVariables adds lines below the header of the table, or adds the table at the end. If the file writes its tables
+// in another form, onlyVariables refuses the result.
 func withVariables(old []byte, hasTable bool, variables []integrations.Variable) []byte {
 	if len(variables) == 0 {
 		return old

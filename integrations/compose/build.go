@@ -137,7 +137,7 @@ func (c *Compose) fed(s *Service) (all []string) {
 	return all
 }
 
-// writes reports whether a service can write a file, or some of a folder, and which of it.
+// writes reports whether a service can write an input file or a file of an input folder, and returns its path.
 func (s *Service) writes(in composeInput) (path string, can bool) {
 	if !in.known {
 		return "", false

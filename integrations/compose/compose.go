@@ -23,7 +23,7 @@ type Compose struct {
 	Variables func(proxy string) ([]integrations.Variable, error)
 }
 
-// selfService is the name of egressd's service, and of the network by which it goes out.
+// Names of egressd's service, of its network to the world, and of the volume with its log.
 const (
 	selfService = "egressd"
 	outside     = "egressd-out"
@@ -96,7 +96,7 @@ func (c *Compose) service(b *strings.Builder, h sidecar.Held) error {
 	if c.inDefault(h.Name) {
 		b.WriteString("      default: {}\n")
 	}
-	// What Docker's own resolver in the container does not know, it asks there.
+	// Docker's resolver in the container forwards unknown names to this address.
 	fmt.Fprintf(b, "    dns: [%q]\n    dns_search: [\".\"]\n    cap_drop: %s\n    environment:\n", h.Self(), sidecar.Inline(sidecar.Dropped))
 	for _, v := range vars {
 		if strings.EqualFold(v.Name, "no_proxy") || v.Name == "npm_config_noproxy" {

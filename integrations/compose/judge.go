@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A composeJudge finds out what of a service is outside of its network. What it does not know is a
-// problem, as with any boundary: a key of a later Compose may lead out.
+// A composeJudge looks for parts of a service that its network does not hold. An unknown key is a problem, because a
+// key of a later Compose may lead out.
 type composeJudge struct {
 	file    *composeText
 	service Service
@@ -115,8 +115,7 @@ func (j *composeJudge) capabilities(n *yaml.Node) {
 	}
 }
 
-// escaping are capabilities with which a container is not held by its network:
-// it leaves it, or takes addresses and sends packets in it that are not its own.
+// escaping are capabilities with which a container leaves its network, or uses the address of another container.
 var escaping = []string{"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "NET_ADMIN", "NET_RAW"}
 
 func (j *composeJudge) security(n *yaml.Node) {
@@ -217,8 +216,7 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 	}
 }
 
-// named is a volume by its name, which by its driver and options may be a folder of the host or
-// of another machine.
+// named judges a named volume. Driver and options may turn the volume into a host folder or a network share.
 func (j *composeJudge) named(name string) {
 	if strings.Contains(name, "$") {
 		j.unknownMount(name)

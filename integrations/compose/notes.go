@@ -9,7 +9,7 @@ import (
 	"github.com/egressd/egressd/integrations/hostfiles"
 )
 
-// notes are what whoever writes the files has to do, and what they do not hold.
+// notes returns what remains to be done by hand, and what the files do not contain.
 func (c *Compose) notes() (all []string) {
 	base, file := filepath.Base(c.File.Path), filepath.Base(c.Path)
 	if names := c.neighbourly(); len(names) > 0 {

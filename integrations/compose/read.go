@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ComposeNames are the files that Compose takes where none is named, in its order.
+// FileNames are the files that Compose takes where none is named, in its order.
 var FileNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
-// A ComposeFile is what of a compose file matters for who is held by a network.
+// A File has the parts of a compose file that decide whether a network holds its services.
 type File struct {
 	Path     string
 	Version  string
@@ -27,7 +27,7 @@ type File struct {
 	networks map[string]composeNetwork
 }
 
-// A ComposeService is one service of it.
+// A Service is one service of a compose file.
 type Service struct {
 	Name     string
 	Networks []string     // that it names itself; none: the network default
@@ -64,8 +64,7 @@ type composeVolume struct {
 	Options  map[string]string `yaml:"driver_opts"`
 }
 
-// elsewhere reports whether a volume is, or may be, one that is there already, whatever it was made
-// with: Compose takes one of that name as it is.
+// elsewhere reports whether Compose may use an existing volume, whose driver and options the file does not show.
 func (v *composeVolume) elsewhere() bool {
 	return v.Name != "" || !isNothing(&v.External) && resolved(&v.External).Value != "false"
 }
@@ -75,7 +74,7 @@ type composeGiven struct {
 	File string `yaml:"file"`
 }
 
-// ReadCompose reads the compose file at path, or where path is a folder the one that
+// Read reads the compose file at path, or where path is a folder the one that
 // Compose would take there.
 func Read(path string) (*File, error) {
 	text, path, err := findCompose(path)
@@ -132,7 +131,7 @@ func findCompose(path string) ([]byte, string, error) {
 	return nil, "", fmt.Errorf("%s: there is no %s", path, strings.Join(FileNames, ", "))
 }
 
-// keysOf are the keys of a mapping, those that it merges too, or the items of a list.
+// keysOf returns the keys of a mapping, including merged keys, or the items of a list.
 func keysOf(n *yaml.Node) (all []string) {
 	var mapping map[string]yaml.Node
 	if n = resolved(n); n.Kind != yaml.MappingNode || n.Decode(&mapping) != nil {

@@ -18,8 +18,8 @@ var valued = map[string]bool{
 // lettersWithValue are the flags of docker run of one letter that take a value.
 const lettersWithValue = "acehlmpuvw"
 
-// readArguments reads words as docker run does. A word that is a value of a flag that is
-// not known is read as a flag where it begins like one: it is refused rather than missed.
+// readArguments reads words as docker run does. It does not know which unknown flags take a value, so it reads each
+// word with a dash as a flag: a value may be refused, but no flag is missed.
 func (c *checker) readArguments(words []string) (all []argument, err error) {
 	for i := 0; i < len(words); i++ {
 		word := words[i]

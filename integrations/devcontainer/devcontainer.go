@@ -13,7 +13,7 @@ import (
 	"github.com/egressd/egressd/integrations/jsonc"
 )
 
-// A DevContainer is what is to be said of a dev container.
+// Options say how a dev container hands its network to egressd.
 type Options struct {
 	Folder    string                  // of the workspace; a full path
 	Door      string                  // folder of the socket at which its network is handed in
@@ -43,7 +43,7 @@ const (
 	TrustBundle   = "/usr/local/share/egressd/ca.pem" // where the Feature has what programs are to trust
 )
 
-// DevContainers plans that the dev container of a workspace has no network but the one
+// Merge plans that the dev container of a workspace has no network but the one
 // that it hands in to egressd. Comments and layout stay. Its errors are
 // [*BoundaryError], [*ConflictError], [*ShapeError], and those of reading.
 func Merge(d Options) (*integrations.Plan, error) {
@@ -162,9 +162,9 @@ func (d *Options) set(at string, doc *jsonc.File, keys []string, value string) e
 	return nil
 }
 
-// environment is what docker run reads: also what docker exec starts has those
-// variables. containerEnv would do that too, but has a layer of the image for each, and that of a
-// Feature is there while others are installed, who have another network.
+// environment returns the file for docker run --env-file. docker exec passes these variables on, too. containerEnv
+// is no choice: it adds an image layer for each variable, and a Feature's variables would break the installation of
+// other Features, which has another network.
 func (d *Options) environment() string {
 	var b strings.Builder
 	b.WriteString("# Written by egressd init devcontainer.\n")

@@ -12,11 +12,10 @@ import (
 	"github.com/egressd/egressd/integrations/hostfiles"
 )
 
-// The tool that starts a dev container mounts the root of the git repository that the workspace is in,
-// at /workspaces/NAME, where the settings say nothing else; egressd mounts the settings
-// read-only at ${containerWorkspaceFolder}/.devcontainer. Both have to be the same folder: in a folder
-// above it somebody in the container can put another in its place, with other settings, and
-// where they are mounted in two places they can be written in the other one.
+// By default the tool that starts a dev container mounts the root of the workspace's git repository at
+// /workspaces/NAME. egressd mounts the settings read-only at ${containerWorkspaceFolder}/.devcontainer. Both mounts
+// must show the same folder. From a writable parent folder, a program could replace .devcontainer; through a second
+// writable mount, it could edit the settings.
 
 // placed judges where the workspace is mounted.
 func (c *checker) placed(said map[string]any) error {
@@ -92,8 +91,8 @@ var unknownVariable = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\$\{(?:containerEnv|containerWorkspaceFolder|containerWorkspaceFolderBasename|devcontainerId)\b`)
 })
 
-// gitRoot returns the root of the repository that a folder is in, by its name or by where its links
-// lead, and an empty path where it is the root itself, or in none.
+// gitRoot returns the root of the git repository above a folder, with and without resolving links. It returns "" if
+// the folder is the root itself, or if there is no repository.
 func gitRoot(folder string) string {
 	for _, in := range []string{folder, hostfiles.ResolveLinks(folder)} {
 		for at := in; ; at = filepath.Dir(at) {

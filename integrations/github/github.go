@@ -10,7 +10,7 @@ import (
 //go:embed workflow.yml
 var github string
 
-// GitHub returns a workflow with egressd's action.
+// Files returns a workflow with egressd's action.
 func Files(path string) integrations.Set {
 	return integrations.Set{
 		Files: []integrations.Made{{Path: path, Text: github, Mode: 0o644}},

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/internal/hostsockets"
 )
 
-// leads reports whether a folder or file of this machine, by its absolute path, is or holds
+// Leads reports whether a folder or file of this machine, by its absolute path, is or holds
 // what gets a container out that has it: a socket behind which somebody acts for who
 // asks, a device, other processes, or what an engine keeps of containers. Links
 // on the way count as what they lead to now.
@@ -40,17 +40,17 @@ func holdsEngine(path string) bool {
 	return false
 }
 
-// under reports whether path is folder, or lies in it.
+// Under reports whether path is folder, or lies in it.
 func Under(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// inFolder reports whether path is folder, or lies in it, by name or by what links lead to now.
+// InFolder reports whether path is folder, or lies in it, by name or by what links lead to now.
 func InFolder(path, folder string) bool {
 	return Under(path, folder) || Under(ResolveLinks(path), ResolveLinks(folder))
 }
 
-// linksResolved is an absolute path without links, as far as it exists.
+// ResolveLinks is an absolute path without links, as far as it exists.
 func ResolveLinks(path string) string {
 	rest := ""
 	for {
@@ -65,7 +65,7 @@ func ResolveLinks(path string) string {
 	}
 }
 
-// throughFolder reports whether somebody who writes in folder decides what path leads to: it, a
+// ThroughFolder reports whether somebody who writes in folder decides what path leads to: it, a
 // folder above it, or a link on the way lies in there. It says so, too, of more links than a kernel follows.
 func ThroughFolder(path, folder string) bool {
 	links := 40

@@ -23,14 +23,14 @@ type Import struct {
 	Left         []string // what of the settings is about something else
 }
 
-// Importers are the settings that can be read, by name.
+// Kinds are the settings that can be read, by name.
 func Kinds() []string { return slices.Sorted(maps.Keys(importers)) }
 
 var importers = map[string]func(map[string]json.RawMessage) (*Import, error){
 	"claude": importClaude, "srt": importSRT, "e2b": importE2B,
 }
 
-// ReadSettings reads settings of the kind that [Importers] names. A setting about
+// Read reads settings of the kind that [Importers] names. A setting about
 // destinations that it does not know is an error.
 func Read(from string, text []byte) (*Import, error) {
 	read, ok := importers[from]
@@ -47,7 +47,7 @@ func Read(from string, text []byte) (*Import, error) {
 	return read(top)
 }
 
-// take unmarshals what is at key into v, where there is something, and strikes it off.
+// take decodes the value at key into v and deletes the key. A missing key leaves v as it is.
 func take(from map[string]json.RawMessage, key string, v any) error {
 	text, ok := from[key]
 	delete(from, key)
@@ -202,8 +202,8 @@ func importE2B(top map[string]json.RawMessage) (*Import, error) {
 	return e2bLists(internet, allowed, denied)
 }
 
-// e2bLists says lists of which an allow wins: a denied prefix inside of an allowed one
-// has no effect, and would have one in a policy.
+// e2bLists converts lists in which allow wins. In E2B a denied prefix inside an allowed prefix has no effect, but in a
+// policy it would.
 func e2bLists(internet bool, allowed, denied []string) (*Import, error) {
 	in := &Import{AllowDefault: internet, Stricter: []string{
 		"a name that resolves to a private address, or one that is denied, is refused, unless the address is allowed itself",
@@ -257,7 +257,7 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// An entry is a host, "*.NAME", "*" or an address, at one port, or at any where that is 0.
+// An entry is a host, "*.NAME", "*" or an address. Port 0 stands for all ports.
 type entry struct {
 	host string
 	port uint16

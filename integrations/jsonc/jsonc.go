@@ -12,7 +12,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A jsonFile is JSON with comments, kept as it was written.
+// A File is JSON with comments, kept as it was written.
 type File struct {
 	root hujson.Value
 	unit string // by which one level is indented
@@ -87,7 +87,7 @@ func unitOf(root *hujson.Value) string {
 	return indent
 }
 
-// laidOut indents text that is indented by [indent] as the file is.
+// Indented indents text that is indented by [indent] as the file is.
 func (f *File) Indented(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -99,8 +99,7 @@ func (f *File) Indented(text string) string {
 
 func (f *File) Pack() []byte { return f.root.Pack() }
 
-// standardJSON is text without comments and trailing commas. What it returns of
-// text that is not JSON is not JSON either.
+// Standard returns text without comments and trailing commas. It returns text that is not JSON unchanged.
 func Standard(text []byte) []byte {
 	standard, err := hujson.Standardize(bytes.Clone(text)) // it writes over what it is given
 	if err != nil {
@@ -109,12 +108,12 @@ func Standard(text []byte) []byte {
 	return standard
 }
 
-// quote returns text as JSON has it.
+// Quote returns text as JSON has it.
 func Quote(text string) string { return string(hujson.String(text)) }
 
 func Joined(keys []string) string { return strings.Join(keys, ".") }
 
-// set puts value, a literal, at keys, and makes the objects on the way. It returns what
+// Set puts value, a literal, at keys, and makes the objects on the way. It returns what
 // is there, and leaves that, where it is something else.
 func (f *File) Set(keys []string, value string) (has string, err error) {
 	v := &f.root
@@ -192,8 +191,7 @@ func (f *File) insert(object *hujson.Object, key, text string, depth int) {
 	object.AfterExtra = hujson.Extra(end)
 }
 
-// include puts those of words that are missing at the end of the list at key, and makes
-// that where there is none.
+// Include appends the missing words to the list at key, and makes the list if there is none.
 func (f *File) Include(key string, words []string) error {
 	object, ok := f.root.Value.(*hujson.Object)
 	if !ok {
@@ -239,8 +237,7 @@ func has(array *hujson.Array, word string) bool {
 	})
 }
 
-// push adds a word to the end of array, laid out like the one before it. Comments at the
-// end stay where they are, before it.
+// push appends a word to array, in the layout of the element before. Comments at the end stay before the word.
 func (f *File) push(array *hujson.Array, word string) {
 	broken := f.Indented(line(2))
 	added := hujson.Value{Value: hujson.String(word)}

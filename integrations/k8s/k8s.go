@@ -11,8 +11,8 @@ import (
 //go:embed k8s.yaml
 var k8s string
 
-// Kubernetes returns a manifest: a pod of an agent, egressd as a sidecar of it, and the rules
-// between them. image is egressd's.
+// Files returns a manifest: a pod with an agent, with egressd as sidecar, and with an init container that loads the
+// rules. image is egressd's image.
 func Files(path, image string) integrations.Set {
 	return integrations.Set{
 		Files: []integrations.Made{{Path: path, Text: strings.ReplaceAll(k8s, "EGRESSD-IMAGE", image), Mode: 0o644}},

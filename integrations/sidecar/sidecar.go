@@ -38,7 +38,7 @@ const subnetBits = 26
 // Self is egressd's own address in the network of a sandbox.
 func (h Held) Self() netip.Addr { return h.Subnet.Addr().Next().Next() }
 
-// free is the half of the network that Docker gives addresses from, so that nobody has
+// Free is the half of the network that Docker gives addresses from, so that nobody has
 // egressd's before it does.
 func (h Held) Free() netip.Prefix {
 	a := h.Subnet.Addr().As4()
@@ -63,8 +63,8 @@ func Subnets(pool netip.Prefix, count int) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// Pools are prefixes for networks that Docker would not choose itself, in an order that is the
-// same for the same word each time, and another one for most others.
+// Pools returns prefixes that Docker would not choose itself. Their order depends on word alone, so that two projects
+// seldom begin with the same pool.
 func Pools(word string) (all []netip.Prefix) {
 	const first, count, bits = 128, 64 * 16, 20 // 10.128.0.0/10 in pieces of 64 networks
 	sum := sha256.Sum256([]byte(word))
@@ -89,9 +89,8 @@ func (s *Sidecar) Bridge(network string) string {
 // BridgePrefix begins the names of the interfaces that networks of sandboxes are.
 const BridgePrefix = "egd-"
 
-// Options of Docker's bridge driver. With "isolated" (engine 27.1) and with
-// inhibit_ipv4 (engine 23; others pass it over) the host has no address in the network, so that
-// what listens on its 0.0.0.0 is not there for the sandbox.
+// Options of Docker's bridge driver. With gateway_mode "isolated" (engine 27.1) or inhibit_ipv4 (engine 23; older
+// engines ignore it) the host has no address in the network. A sandbox then reaches no service on the host's 0.0.0.0.
 const (
 	OptionBridge   = "com.docker.network.bridge.name"
 	OptionInhibit  = "com.docker.network.bridge.inhibit_ipv4"
@@ -102,7 +101,7 @@ const (
 // options of their networks.
 const HostRules = "table inet egressd-docker { chain input { type filter hook input priority -150; policy accept; iifname \"" + BridgePrefix + "*\" counter drop; }; chain forward { type filter hook forward priority -150; policy accept; iifname \"" + BridgePrefix + "*\" oifname != \"" + BridgePrefix + "*\" counter drop; }; }"
 
-// sysctls of egressd's container. It is in several networks, and no router between them; a source
+// Sysctls of egressd's container. It is in several networks, and no router between them; a source
 // address counts where its network is; port 53 needs no capability.
 var Sysctls = []integrations.Variable{
 	{Name: "net.ipv4.ip_forward", Value: "0"},
@@ -111,15 +110,14 @@ var Sysctls = []integrations.Variable{
 	{Name: "net.ipv4.ip_unprivileged_port_start", Value: "53"},
 }
 
-// dropped are the capabilities without which a sandbox has the address that it was
-// given, and the routes.
+// Dropped are the capabilities with which a sandbox could change its address and routes.
 var Dropped = []string{"NET_ADMIN", "NET_RAW"}
 
 const proxyPort, namesPort = 3128, 53
 
 func (h Held) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), proxyPort) }
 
-// healthy is asked inside of egressd's container.
+// Healthy is asked inside of egressd's container.
 var Healthy = []string{"/usr/bin/egressd", "doctor", "--serving"}
 
 // Policy is a policy for the sandboxes: each is known by its network.
@@ -150,7 +148,7 @@ listen:
 	return integrations.Made{Path: s.PolicyPath(), Text: b.String(), Mode: 0o644}
 }
 
-// inline is a list of texts in one line of YAML.
+// Inline is a list of texts in one line of YAML.
 func Inline(texts []string) string { return "[" + strings.Join(quoted(texts), ", ") + "]" }
 
 func quoted(texts []string) []string {

@@ -15,8 +15,7 @@ type Units struct {
 	Program string // path of egressd
 	Config  string // path of the policy file
 
-	// What the sockets are made for, as ListenStream= and ListenDatagram= take
-	// it: addresses with a port, and paths.
+	// Addresses with a port, and paths, for ListenStream= and ListenDatagram=.
 	Proxy  []string // for HTTP, CONNECT and SOCKS5; sockets of egressd's group
 	Users  []string // paths of sockets that everybody may connect to, and is told apart at
 	Names  []string // over UDP and TCP
@@ -35,7 +34,7 @@ type socketUnit struct {
 	datagrams  []string
 }
 
-// Systemd returns a service and the sockets that it is activated by, so that systemd
+// Files returns a service and the sockets that it is activated by, so that systemd
 // holds them while egressd is started again, and those below port 1024 or for tproxy need no
 // capability. Needs systemd 247 or later.
 func Files(u Units) integrations.Set {

@@ -17,7 +17,7 @@ const (
 	mostNear = 10          // linked decisions that a story keeps on each side
 )
 
-// A Linked decision was made for the same program of the same sandbox shortly before or after a story.
+// A Linked decision is a decision for the story's program and sandbox, at most a minute before or after the story.
 type Linked struct {
 	Flow        string    `json:"flow"`
 	Time        time.Time `json:"time"`

@@ -23,8 +23,7 @@ func CommandNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// RunGroup is what a command of commands does alone, and what a command of it
-// that does not exist comes to.
+// RunGroup runs a command that only has subcommands: it prints the help, or an error for an unknown subcommand.
 func RunGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()

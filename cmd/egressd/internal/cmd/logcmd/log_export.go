@@ -104,8 +104,7 @@ func exportTo(w io.Writer, log *source.Reader, f *logs.Filter, encode export.Enc
 	return errors.Join(err, out.Flush())
 }
 
-// wholeFile writes a file that only its owner can read, and that is there under its
-// name when write has succeeded, in the place of one that may be there.
+// wholeFile creates or replaces a file that only its owner can read. The file gets its name after write succeeded.
 func wholeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -145,8 +145,7 @@ func (o *pivotOptions) weight(r *record.Record) int64 {
 	}
 }
 
-// A pivotTable is what was counted. The last of the counts of a row is of the
-// values that have no column.
+// A pivotTable is a table of counts. The last count of a row stands for all values without a column.
 type pivotTable struct {
 	Fields  []string   `json:"fields"`
 	By      string     `json:"by"`

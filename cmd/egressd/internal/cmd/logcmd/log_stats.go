@@ -100,8 +100,7 @@ func newStats() *stats {
 	return s
 }
 
-// again is a stats to count once more with, or nil where what was counted is
-// exact.
+// again returns stats for a second pass over the log, or nil if the counts of the first pass are exact.
 func (s *stats) again() *stats {
 	if !slices.ContainsFunc(s.rankings, func(k *logs.Ranking) bool { return !k.Exact() }) {
 		return nil
@@ -201,8 +200,7 @@ func (s *stats) decisions() (n int64) {
 	return n
 }
 
-// perMinute is the rate over the time in which there was something, of at least a
-// minute.
+// perMinute returns the decisions per minute between the first and the last one, over at least a minute.
 func (s *stats) perMinute() float64 {
 	return float64(s.decisions()) / max(1, s.last.Sub(s.first).Minutes())
 }
@@ -240,8 +238,7 @@ func printEntries(w io.Writer, title string, entries []*logs.Entry) error {
 // mostBars is how wide the picture of the hours is.
 const mostBars = 48
 
-// printHours draws how many decisions there were in each hour, or in each few
-// hours where there are many.
+// printHours draws a bar of decisions for each hour. A long log gets one bar for several hours.
 func (s *stats) printHours(w io.Writer, colours cli.Palette) {
 	from, to := s.first.Unix()/3600, s.last.Unix()/3600
 	each := (to-from)/mostBars + 1

@@ -152,8 +152,8 @@ func lineWords(r *record.Record, action string) []string {
 	}
 }
 
-// How much of a path, which a sandbox chooses, stands in a line, and of anything: a
-// host has its place with its port.
+// Bytes of a path, and characters of any other field, in a line. A sandbox may have chosen them. A host with its
+// port always fits.
 const (
 	longestPath  = 100
 	longestField = 260

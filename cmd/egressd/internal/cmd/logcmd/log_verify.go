@@ -170,8 +170,8 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	return report, dir, nil
 }
 
-// find returns the root key of the log in dir, or "" where it is not known, the last
-// checkpoint of a run that has ended, and which of those that were given are for this log.
+// find returns the root key of the log in dir ("" if it is unknown), the last checkpoint of a run that has ended, and
+// the given checkpoints of this log.
 func (o *signedSource) find(dir string, given []byte) (key, ended string, left []byte, err error) {
 	if o.signedSourceIsRun() {
 		return o.findRun(dir, given)
@@ -236,8 +236,8 @@ func (o *signedSource) keyDir(dir string) (string, error) {
 	return config.DefaultKeyDir(func() (string, error) { return dir, nil })
 }
 
-// findRun verifies the index of runs, with those of the given checkpoints that are of
-// it, and returns what it has of the run in dir.
+// findRun verifies the index of runs against the given checkpoints of the index, and returns the index's records of
+// the run in dir.
 func (o *signedSource) findRun(dir string, given []byte) (key, ended string, left []byte, err error) {
 	index := config.RunsIndexBeside(filepath.Dir(dir))
 	root, err := o.keyOf(index)

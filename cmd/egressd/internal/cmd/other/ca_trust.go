@@ -9,8 +9,7 @@ import (
 	"github.com/egressd/egressd/sandbox/environ"
 )
 
-// printTrust says what each kind of program needs, for a bundle at path or for
-// one that has no path yet.
+// printTrust says how each kind of program is made to trust the bundle at path. path may be empty.
 func printTrust(w io.Writer, path, config string) {
 	bundle := "BUNDLE"
 	if path != "" {

@@ -134,7 +134,7 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 	return sources, nil
 }
 
-// refuse says on stderr what is wrong with a policy, and is an error if anything is.
+// refuse prints the problems of a policy to stderr, and returns an error if there are any.
 func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sources []rego.Source, paths []string) error {
 	find := o.checkConfig // with the tests that stand in the file
 	if len(paths) > 0 {

@@ -101,8 +101,7 @@ func newKeys(kind string) (private, public []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open}), nil
 }
 
-// createFile writes a file that is not there yet, and takes it away again where it could
-// not be written as a whole.
+// createFile writes a new file. It removes the file again if writing fails.
 func createFile(path string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

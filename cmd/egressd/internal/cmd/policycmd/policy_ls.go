@@ -152,8 +152,7 @@ func listedRules(c *config.Config) ([]listedRule, error) {
 	return append(all, left), nil
 }
 
-// addLine appends a line of the file, or adds one of a preset to those of the same:
-// they have one id.
+// addLine appends a line of the file. Lines of one preset share an id, so addLine adds them to one entry.
 func addLine(all []listedRule, l *policy.Line) []listedRule {
 	what := l.Pattern.String()
 	if l.Words != "" {
@@ -224,8 +223,8 @@ func hitKeyOf(r *record.Record) hitKey {
 	return key
 }
 
-// decides reports whether a record is about a decision that no other record of its
-// flow is about: the end of a flow is where it was refused after it was opened.
+// decides reports whether a record has a decision of its own. The record of a flow's end has a decision only
+// if egressd refused the open flow later.
 func decides(r *record.Record) bool {
 	switch {
 	case r.Decision == nil || logs.IsLookup(r):

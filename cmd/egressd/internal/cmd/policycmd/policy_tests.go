@@ -141,8 +141,8 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	return tests, coverage, nil
 }
 
-// ownTests runs the tests that stand in the files of the policy: those of the
-// organisation against its own layer, and those of a project as its sandbox.
+// ownTests runs the tests in the files of the policy. The organisation's tests run against its layer alone, and a
+// project's tests run as the project's sandbox.
 func ownTests(ctx context.Context, c *config.Config) (tests []testView, err error) {
 	if _, err := c.ReadProjects(); err != nil {
 		return nil, err

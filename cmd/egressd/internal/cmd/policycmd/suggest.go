@@ -126,8 +126,7 @@ func crowdText(c *logs.NameFlood) string {
 		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
-// writeLessons writes a part of a policy file. What nobody answered at, and what was to
-// get a canary, is written as a comment.
+// writeLessons writes part of a policy file. A host that was never reached, or that was sent a canary, becomes a comment.
 func writeLessons(w io.Writer, all []*logs.LearnedDestination, crowds []*logs.NameFlood) error {
 	var rules, tests strings.Builder
 	for _, c := range crowds {

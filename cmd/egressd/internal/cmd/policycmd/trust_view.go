@@ -53,7 +53,7 @@ type ruleView struct {
 // maxSamples bounds how many destinations stand for one rule.
 const maxSamples = 64
 
-// loosestView is what becomes of a rule for the sandbox that it opens the most for.
+// loosestView returns the view of a rule for the sandbox for which the rule opens most.
 func loosestView(id string, pattern policy.Pattern, p *policy.Policy, sandboxes []string) ruleView {
 	views := make([]ruleView, len(sandboxes))
 	for i, name := range sandboxes {
@@ -64,9 +64,8 @@ func loosestView(id string, pattern policy.Pattern, p *policy.Policy, sandboxes 
 
 func (r *ruleView) rank() int { return slices.Index([]string{"no", "partly", "yes"}, r.Opens) }
 
-// ruleViewOf asks about what stands for a pattern, as a sandbox. Of a pattern that
-// holds more than was asked about, nothing says that all of it stays shut, and of
-// "*" not that all of it is opened.
+// ruleViewOf decides up to maxSamples destinations of a pattern for a sandbox. If a pattern has more destinations,
+// or several hosts, the view never says "no"; for "*" it never says "yes".
 func ruleViewOf(id string, pattern policy.Pattern, p *policy.Policy, sandbox string) ruleView {
 	view := ruleView{Rule: id, Pattern: pattern.String()}
 	asked, open := 0, 0

@@ -24,8 +24,8 @@ import (
 // attachRetry is how long a container waits for a daemon that was not there.
 const attachRetry = time.Second
 
-// A follower attaches to each container with a label for as long as it runs, and once more where
-// the daemon that had its network is gone.
+// A follower attaches to each running container with a label. If the daemon that has a container's network ends,
+// the follower attaches to the container again.
 type follower struct {
 	*attachOptions
 	stdout, stderr io.Writer

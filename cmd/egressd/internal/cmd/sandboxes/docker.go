@@ -224,8 +224,8 @@ func cmpSlices(first, second []string) []string {
 	return second
 }
 
-// captures reports whether egressd may administer the network until the program starts: as root alone, and not where
-// Docker starts others beside the program, which would have that for good.
+// captures reports whether the container gets NET_ADMIN, which egressd enter gives up before the program starts.
+// It needs root, and an image without a health check: Docker would start the check with NET_ADMIN.
 func (i *dockerImage) captures(c *dockerrun.Command) bool {
 	user, _, _ := strings.Cut(cmp.Or(c.User, i.User, "0"), ":")
 	return (user == "0" || user == "root") && !c.Health && (i.Healthcheck == nil || len(i.Healthcheck.Test) == 0 || i.Healthcheck.Test[0] == "NONE")

@@ -136,8 +136,8 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	return d, missing, err
 }
 
-// doorOf is the socket of a sandbox in the policy, else that which it is to have. missing
-// is what the policy lacks for it, as text of YAML.
+// doorOf returns the enter socket of a sandbox in the policy. If the policy has none, it returns a path for the
+// socket, and in missing the YAML to add to the policy.
 func doorOf(c *config.Config, name string) (socket, missing string) {
 	for _, s := range c.File.Sandboxes {
 		if s.Name == name && s.Enter != "" {

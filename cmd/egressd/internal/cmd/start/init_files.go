@@ -85,8 +85,7 @@ func (o *planOptions) preview(w io.Writer, f integrations.Made, old string, exis
 	return err
 }
 
-// show prints the files, each after a comment with its path where there is more than
-// one.
+// show prints the files. With several files, a comment with the path stands before each.
 func (o *planOptions) show(w io.Writer, plan integrations.Set) error {
 	for _, f := range plan.Files {
 		if o.json {

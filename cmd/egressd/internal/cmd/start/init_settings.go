@@ -197,8 +197,8 @@ func isTerminal(stream any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
 }
 
-// replaceSettings writes the file in one step, with the mode that it has, unless it is not
-// what was shown any more.
+// replaceSettings replaces the file in one step and keeps its mode. It returns an error if the file has changed
+// since the user saw the difference.
 func replaceSettings(file *integrations.File) error {
 	mode := fs.FileMode(0o600)
 	now, err := durable.Plain(file.Path, maxThere)
