@@ -27,8 +27,6 @@ func agreeHTTP(d Decision, r *Request) Decision {
 		return refuseClaim(d, MethodDenied, fmt.Sprintf("%s sends a request's secrets back", request.Method))
 	case request.Authority != "" && request.Authority != r.Destination.String():
 		return refuseClaim(d, NameMismatch, fmt.Sprintf("the request names another server than %s", r.Destination))
-	case r.inClear() && r.Destination.Port == 443 && !d.AnyProtocol:
-		return refuseClaim(d, NotTLS, fmt.Sprintf("the request to %s is sent in clear, and no rule says tls: any", r.Destination))
 	case request.Upgrade && !d.Upgrade:
 		return refuseClaim(d, MethodDenied, fmt.Sprintf("the request to %s asks for a WebSocket, and its rule does not say upgrade: websocket", r.Destination))
 	}

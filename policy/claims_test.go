@@ -46,9 +46,6 @@ func TestClaimsHaveToAgree(t *testing.T) {
 		{"a request that names its server without a port", reads, "https://a.test/", ProtocolHTTP, hello("a.test"), request("a.test"), "deny name-mismatch by baseline"},
 		{"a request that names no host", reads, "https://a.test/", ProtocolHTTP, hello("a.test"), request("%"), "deny name-mismatch by baseline"},
 		{"a request in clear that names another server", whole, "http://a.test/", ProtocolHTTP, nil, request("evil.test:80"), "deny name-mismatch by baseline"},
-		{"a request in clear on 443", "allow: ['a.test:443']", "http://a.test:443/", ProtocolHTTP, nil, request(""), "deny not-tls by baseline"},
-		{"a request in clear on 443, where any protocol may pass", "allow: [{host: 'a.test:443', tls: any}]", "http://a.test:443/", ProtocolHTTP, nil, request(""), "allow by allow[0]"},
-		{"a request in clear on another port", "allow: ['a.test:8443']", "http://a.test:8443/", ProtocolHTTP, nil, request(""), "allow by allow[0]"},
 		{"a denied request stays denied by its rule", "deny: [a.test]", "https://a.test/", ProtocolHTTP, hello("a.test"), request("evil.test:443"), "deny rule-deny by deny[0]"},
 		{"a request that sends secrets back", whole, "https://a.test/", ProtocolHTTP, hello("a.test"), &HTTPRequest{Method: "TRACE", Path: "/"}, "deny method-denied by baseline"},
 	}

@@ -28,9 +28,6 @@ func (p *Policy) decideName(ctx context.Context, r *Request) Decision {
 	for i, port := range probes.Ports {
 		at.Destination.Port = port
 		d := p.tryMethods(ctx, &at, probes.Methods)
-		if d.Verdict >= Inspect && port == 443 && !p.shows(&d, &at.Destination) {
-			d = p.withoutInspection(d, &at)
-		}
 		d.Policy = p.digest
 		if d.Verdict >= Inspect {
 			d.Verdict, d.Needs, d.AllowedIf, d.Inject = Allow, 0, nil, ""
@@ -43,11 +40,6 @@ func (p *Policy) decideName(ctx context.Context, r *Request) Decision {
 	}
 	refused.Needs, refused.Question = 0, ""
 	return refused
-}
-
-// shows reports whether egressd sees the requests to port 443 that d depends on.
-func (p *Policy) shows(d *Decision, to *Destination) bool {
-	return d.Verdict == Allow && d.Needs == 0 || d.AnyProtocol || p.inspects(to)
 }
 
 // tryMethods decides a question at one port. If that depends on the method, all layers

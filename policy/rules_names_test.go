@@ -14,9 +14,6 @@ func (p drawn) passes(t *rapid.T, dst Destination) bool {
 	for _, dst.Port = range []uint16{1, 22, 23, 24, 79, 80, 81, 82, 442, 443, 444, 445, 499, 500, 501, 65535} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PURGE"} {
 			r := &Request{Sandbox: Sandbox{Name: "default"}, Via: ViaHTTP, Destination: dst, HTTP: &HTTPRequest{Method: method, Path: "/", BodySize: -1}}
-			if dst.Port == 443 {
-				r.Via, r.Protocol, r.TLS = ViaConnect, ProtocolHTTP, &ClientHello{ServerName: dst.Host, Inspected: true}
-			}
 			if p.Decide(t.Context(), r).Verdict == Allow {
 				return true
 			}
@@ -71,8 +68,6 @@ func TestANameOfWhichTwoLayersLeaveNothingIsNotResolved(t *testing.T) {
 		{"methods that two layers do not share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST]}]}]", inspecting, Deny},
 		{"methods that they share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST, GET]}]}]", inspecting, Allow},
 		{"without inspection, since plain HTTP is seen", "allow: [{host: '*.allowed.test', methods: [GET]}]", Environment{}, Allow},
-		{"without inspection, at 443 alone", "allow: [{host: '*.allowed.test:443', methods: [GET]}]", Environment{}, Deny},
-		{"without inspection, at 443 alone and any protocol", "allow: [{host: '*.allowed.test:443', tls: any}]", Environment{}, Allow},
 	} {
 		p := compiled(t, row.lines, row.env)
 		const name = "secret.x.allowed.test"
