@@ -234,11 +234,12 @@ func (r *rule) holdsPath(path string) bool {
 	if len(r.paths) == 0 {
 		return true
 	}
-	if canonicalPath(path) != nil {
-		return r.effect != Allow
-	}
 	under := func(p pathPattern) bool { return p.match(path) }
-	return slices.ContainsFunc(r.paths, under)
+	matches := len(path) <= pathMost && slices.ContainsFunc(r.paths, under)
+	if r.effect == Allow {
+		return matches && canonicalPath(path) == nil
+	}
+	return matches || canonicalPath(path) != nil
 }
 
 // words says what the rule asks of a request: "method is GET or HEAD".

@@ -99,17 +99,26 @@ var (
 	errDotSegment   = errors.New("has a dot segment")
 	errPathByte     = errors.New("has a byte that servers read in different ways")
 	errPathEscape   = errors.New("has a percent escape that servers read in different ways")
+	errPathLong     = errors.New("is longer than 4 KiB")
 	errPathText     = errors.New("has escapes that are not UTF-8, or stand for a letter that looks like a dot or a slash")
 )
+
+// pathMost bounds the time in which hundreds of rules look at one path, in bytes. Many servers refuse
+// longer ones.
+const pathMost = 4 << 10
 
 // canonicalPath returns an error where two servers could read path in two
 // ways: empty and dot segments, path parameters, backslashes, control and
 // non-ASCII bytes, and escapes that are malformed, in lower case, or stand for
 // a byte that needs none or that changes how the path is read (RFC 3986
-// section 6.2.2), or for what some decoders make a dot or a slash of. Such a path never matches an allow, and always a deny.
+// section 6.2.2), or for what some decoders make a dot or a slash of. It also returns an error for a
+// path that is too long. Such a path never matches an allow, and always a deny.
 func canonicalPath(path string) error {
-	if path == "" || path[0] != '/' {
+	switch {
+	case path == "" || path[0] != '/':
 		return errNotRooted
+	case len(path) > pathMost:
+		return errPathLong
 	}
 	start := 1
 	for i := 1; i <= len(path); i++ {

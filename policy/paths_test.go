@@ -52,6 +52,19 @@ func TestPathPatterns(t *testing.T) {
 	}
 }
 
+func TestALongPathMatchesNoAllow(t *testing.T) {
+	for _, row := range []struct {
+		bytes       int
+		allow, deny bool
+	}{{4096, true, false}, {4097, false, true}, {60_000, false, true}} {
+		path := "/a/" + strings.Repeat("b", row.bytes-len("/a/"))
+		anywhere, other := rule{effect: Allow, paths: []pathPattern{{"/**", []string{"**"}}}}, rule{effect: Deny, paths: []pathPattern{{"/c", []string{"c"}}}}
+		if anywhere.holdsPath(path) != row.allow || other.holdsPath(path) != row.deny {
+			t.Errorf("%d bytes: allow %t, deny %t", row.bytes, anywhere.holdsPath(path), other.holdsPath(path))
+		}
+	}
+}
+
 func TestPathPatternsThatAreRefused(t *testing.T) {
 	for _, pattern := range []string{"", "a", "**", "/a**", "/**b", "/a//b", "/a/../b", "/a?b", "/a#b", "/a;b", "/a b", `/a\b`, "/ä", "/%2f", "/%61", "/%"} {
 		if _, err := parsePathPattern(pattern); err == nil {

@@ -35,10 +35,17 @@ const (
 // Evaluate judges the host that the sandbox asked for by every rule, and the
 // addresses and aliases that it resolved to by those that deny or ask: an
 // allowed address allows no name.
-func (rs *rules) Evaluate(_ context.Context, r *Request) (Decision, error) {
-	d := rs.asked(r)
-	rs.resolvedTo(r, func(s search) { d = combine(d, restricting(s.at(r, r.Destination.Port))) })
-	return d, nil
+func (rs *rules) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+	t := turn{ctx: ctx, sandbox: r.Sandbox.Name}
+	defer t.end()
+	s := rs.searchFor(r)
+	s.turn = &t
+	d := s.at(r, r.Destination.Port)
+	rs.resolvedTo(r, func(s search) {
+		s.turn = &t
+		d = combine(d, restricting(s.at(r, r.Destination.Port)))
+	})
+	return d, t.err
 }
 
 // resolvedTo calls yield with a search for each address and alias that the destination of r
@@ -62,12 +69,6 @@ func (rs *rules) resolvedTo(r *Request, yield func(search)) {
 	for _, alias := range dst.Aliases {
 		about(alias, netip.Addr{})
 	}
-}
-
-// asked judges the host that was asked for.
-func (rs *rules) asked(r *Request) Decision {
-	s := rs.searchFor(r)
-	return s.at(r, r.Destination.Port)
 }
 
 // searchFor finds the rules about the host that was asked for.
@@ -108,6 +109,7 @@ type search struct {
 	buckets  [3]*bucket // where to begin: in what comes first, in the file's own rules and in the presets
 	silence  silence
 	resolved bool // the host was not asked for, but is what was asked for resolved to
+	turn     *turn
 }
 
 // each calls yield with every rule at port until it returns false.
@@ -157,6 +159,8 @@ func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
 		switch {
+		case !s.turn.spend(min(len(h.Path), pathMost) * len(candidate.paths)):
+			return false
 		case !candidate.holds(h):
 			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
 				missed = candidate
