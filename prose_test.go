@@ -64,7 +64,8 @@ var unclear = map[string]int{
 	"internal/lab/engine/probe":          3,
 	"internal/jailinit":                  24,
 	"internal/turns":                     3,
-	"policy":                             43,
+	"policy":                             30,
+	"policy/file":                        13,
 	"sandbox":                            54,
 }
 

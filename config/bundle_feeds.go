@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
 )
@@ -53,7 +53,7 @@ func (all Feeds) find(s *bundle.Source) *Feed {
 }
 
 // Feed returns the daemon's feed of a bundle, or one opened from the stored state.
-func (c *Config) Feed(s *policy.RegoSource) (*Feed, error) {
+func (c *Config) Feed(s *file.RegoSource) (*Feed, error) {
 	from, err := c.bundleSource(s)
 	if err != nil {
 		return nil, err
@@ -127,5 +127,5 @@ func (c *Config) Fetch(ctx context.Context, wanted func(*Feed) bool) error {
 // InForce reports whether a feed decides. The shadow policy uses the last bundle regardless of its age.
 func (c *Config) InForce(f *Feed) bool {
 	sources, _ := c.Sources()
-	return slices.ContainsFunc(sources, func(s policy.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
+	return slices.ContainsFunc(sources, func(s file.RegoSource) bool { return !s.Shadow && s.Bundle == f.Source().URL })
 }

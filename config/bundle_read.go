@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
 )
@@ -41,7 +42,7 @@ func (c *Config) readBundle(p *RegoPart, enter func(folder string)) error {
 }
 
 // LocalBundle reads a bundle that is a file or a folder.
-func (c *Config) LocalBundle(s *policy.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
+func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
 	path := c.Relative(s.Bundle)
 	if enter != nil {
 		enter(filepath.Dir(path))
@@ -98,7 +99,7 @@ func (c *Config) readPins(p *RegoPart) error {
 }
 
 // bundleSource returns the source of a fetched bundle.
-func (c *Config) bundleSource(s *policy.RegoSource) (from bundle.Source, err error) {
+func (c *Config) bundleSource(s *file.RegoSource) (from bundle.Source, err error) {
 	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
 	if s.Key != "" {
 		if from.Key.PEM, err = durable.Read(c.Relative(s.Key), MaxKeyBytes); err != nil {

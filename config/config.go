@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -26,7 +27,7 @@ const FileName = "egressd.yaml"
 type Config struct {
 	Path string
 	Text []byte // as read
-	File *policy.File
+	File *file.File
 
 	Who []sandbox.Entry // replaces the sandboxes of the file unless nil
 
@@ -45,9 +46,9 @@ type Config struct {
 	Rules []*rego.Evaluator // Rego in force; set by compilation
 	Parts []RegoPart        // sources of Rules, index by index
 
-	env  *policy.Environment // compiled environment; nil before
-	read []RegoPart          // compiled parts, including shadow
-	kept []RegoPart          // compile these parts and read only fetched bundles; nil to read all
+	env  *file.Environment // compiled environment; nil before
+	read []RegoPart        // compiled parts, including shadow
+	kept []RegoPart        // compile these parts and read only fetched bundles; nil to read all
 }
 
 // A NotFoundError says that no path of the search path has a policy file.
@@ -76,7 +77,7 @@ func LoadUnder(path, organisation string) (*Config, error) {
 
 // New parses text as the policy file at path, under the organisation's file.
 func New(path string, text []byte, organisation string) (*Config, error) {
-	c, err := parseConfig(path, text, policy.ParseFile)
+	c, err := parseConfig(path, text, file.Parse)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func New(path string, text []byte, organisation string) (*Config, error) {
 	return c, err
 }
 
-func parseConfig(path string, text []byte, parse func(string, []byte) (*policy.File, error)) (*Config, error) {
+func parseConfig(path string, text []byte, parse func(string, []byte) (*file.File, error)) (*Config, error) {
 	file, err := parse(path, text)
 	if err != nil {
 		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
@@ -114,7 +115,7 @@ func (c *Config) Compile() (*policy.Policy, error) {
 	return c.CompileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
 }
 
-// CompileWith compiles the policy. The functions self and listeners are those of [policy.Environment].
+// CompileWith compiles the policy. The functions self and listeners are those of [file.Environment].
 func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.AddrPort) (*policy.Policy, error) {
 	env, err := c.Environment(self, listeners)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -29,7 +30,7 @@ func loadOrganisation(path string) (*Config, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("read the organisation's policy: %w", err), next)
 	}
-	c, err := parseConfig(path, text, policy.ParseOrganisation)
+	c, err := parseConfig(path, text, file.ParseOrganisation)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func (c *Config) absolute(path string) string {
 }
 
 // Sources returns all Rego entries that may be bundles, with their positions.
-func (c *Config) Sources() (all []policy.RegoSource, at []string) {
+func (c *Config) Sources() (all []file.RegoSource, at []string) {
 	for _, list := range c.regoLists() {
 		for i, s := range list.entries {
 			all, at = append(all, s), append(at, fmt.Sprintf("%s[%d]", list.At, i))
@@ -75,22 +76,22 @@ func (c *Config) Sources() (all []policy.RegoSource, at []string) {
 }
 
 // layer adds the files of the other layers to l.
-func (c *Config) layer(l *policy.Layers) {
+func (c *Config) layer(l *file.Layers) {
 	l.Narrowing = map[string][]policy.Narrowing{}
-	l.Projects = map[string]policy.WorkingTree{}
+	l.Projects = map[string]file.WorkingTree{}
 	if c.Organisation != nil {
 		l.Organisation = c.Organisation.File
 	}
 	for _, p := range c.Projects {
 		if p.File != nil {
-			l.Projects[p.Sandbox] = policy.WorkingTree{File: p.File, Opens: p.State == ProjectTrusted}
+			l.Projects[p.Sandbox] = file.WorkingTree{File: p.File, Opens: p.State == ProjectTrusted}
 		}
 	}
 }
 
 // files returns all files of the policy, the main file first.
-func (c *Config) files() []*policy.File {
-	all := []*policy.File{c.File}
+func (c *Config) files() []*file.File {
+	all := []*file.File{c.File}
 	if c.Organisation != nil {
 		all = append(all, c.Organisation.File)
 	}
@@ -187,7 +188,7 @@ func nearestFolder(path string) string {
 }
 
 // Lines returns the rules of all files.
-func (c *Config) Lines() (all []policy.Line, err error) {
+func (c *Config) Lines() (all []file.Line, err error) {
 	for _, f := range c.files() {
 		lines, err := f.Lines()
 		if err != nil {
@@ -230,11 +231,11 @@ func (c *Config) Inspects() bool {
 // inspection.
 func (c *Config) MayInspect() bool {
 	sources, _ := c.Sources()
-	unread := func(s policy.SandboxRules) bool { return s.Project != "" }
+	unread := func(s file.SandboxRules) bool { return s.Project != "" }
 	return c.Inspects() || len(sources) > 0 || slices.ContainsFunc(c.File.Sandboxes, unread)
 }
 
-func looksAtRequests(f *policy.File) bool {
+func looksAtRequests(f *file.File) bool {
 	looks := func(r policy.Rule) bool { return r.Inspects() }
 	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
 	for _, s := range f.Sandboxes {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/internal/hostaddr"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // Listeners returns the TCP listeners that the file lists by address.
@@ -20,7 +20,7 @@ func (c *Config) Listeners() []netip.AddrPort {
 	}
 	var all []netip.AddrPort
 	for _, text := range texts {
-		if a, err := netip.ParseAddrPort(strings.TrimPrefix(strings.TrimPrefix(text, policy.TLSListener), policy.TProxyListener)); err == nil {
+		if a, err := netip.ParseAddrPort(strings.TrimPrefix(strings.TrimPrefix(text, file.TLSListener), file.TProxyListener)); err == nil {
 			all = append(all, a)
 		}
 	}
@@ -37,7 +37,7 @@ func (c *Config) OperatorAt() (all []netip.AddrPort) {
 
 // OperatorSocket returns the path of the operator's Unix socket, or "".
 func (c *Config) OperatorSocket() string {
-	path, unix := strings.CutPrefix(c.File.Listen.Admin, policy.UnixListener)
+	path, unix := strings.CutPrefix(c.File.Listen.Admin, file.UnixListener)
 	if !unix {
 		return ""
 	}
@@ -67,7 +67,7 @@ func (c *Config) AllListeners() []string {
 
 // listenerOf returns the listener that a sandbox can use: its own, or the first shared one that can
 // identify it. It returns "" if there is none.
-func (c *Config) listenerOf(s *policy.SandboxRules) string {
+func (c *Config) listenerOf(s *file.SandboxRules) string {
 	if s.Listen != "" {
 		return s.Listen
 	}
@@ -75,7 +75,7 @@ func (c *Config) listenerOf(s *policy.SandboxRules) string {
 		return "" // the sandbox only attaches its network
 	}
 	fits := func(l string) bool {
-		unix, tls := strings.HasPrefix(l, policy.UnixListener), strings.HasPrefix(l, policy.TLSListener)
+		unix, tls := strings.HasPrefix(l, file.UnixListener), strings.HasPrefix(l, file.TLSListener)
 		return (len(s.UIDs) == 0 || unix) && (len(s.Sources) == 0 && !s.Docker.Given() || !unix) && (s.Certificate == "" || tls)
 	}
 	if i := slices.IndexFunc(c.File.Listen.Proxy, fits); i >= 0 {
@@ -86,7 +86,7 @@ func (c *Config) listenerOf(s *policy.SandboxRules) string {
 
 // AsksForUsers reports whether sandboxes with user ids connect at the socket.
 func (c *Config) AsksForUsers(socket string) bool {
-	return slices.ContainsFunc(c.File.Sandboxes, func(s policy.SandboxRules) bool {
+	return slices.ContainsFunc(c.File.Sandboxes, func(s file.SandboxRules) bool {
 		shared := s.Listen == "" && slices.Contains(c.File.Listen.Proxy, socket)
 		return len(s.UIDs) > 0 && (s.Listen == socket || shared)
 	})
@@ -150,7 +150,7 @@ func (c *Config) enterOwners() (all []string) {
 
 // AsksWhoEnters reports whether sandboxes with user ids or containers attach their network at the socket.
 func (c *Config) AsksWhoEnters(socket string) bool {
-	return slices.ContainsFunc(c.File.Sandboxes, func(s policy.SandboxRules) bool {
+	return slices.ContainsFunc(c.File.Sandboxes, func(s file.SandboxRules) bool {
 		known := len(s.UIDs) > 0 || s.Docker.Given()
 		if s.Enter != "" {
 			return s.Enter == socket && known
@@ -161,14 +161,14 @@ func (c *Config) AsksWhoEnters(socket string) bool {
 
 // CaptureAt parses an entry of listen.transparent: its address, and whether it uses tproxy instead of NAT.
 func CaptureAt(name string) (at netip.AddrPort, tproxy bool, err error) {
-	text, tproxy := strings.CutPrefix(name, policy.TProxyListener)
+	text, tproxy := strings.CutPrefix(name, file.TProxyListener)
 	at, err = netip.ParseAddrPort(text)
 	return at, tproxy, err
 }
 
 // FolderOfSocket returns the folder of a socket in the policy file.
 func FolderOfSocket(name string) string {
-	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, policy.UnixListener)))
+	return filepath.Dir(filepath.Clean(strings.TrimPrefix(name, file.UnixListener)))
 }
 
 // EnterFolders returns the folders of the sockets at which networks are attached.
@@ -182,5 +182,5 @@ func (c *Config) EnterFolders() (all []string) {
 
 // EngineSocket returns the path of the container engine's socket.
 func (c *Config) EngineSocket() string {
-	return strings.TrimPrefix(cmp.Or(c.File.Docker.Socket, policy.DefaultDocker), policy.UnixListener)
+	return strings.TrimPrefix(cmp.Or(c.File.Docker.Socket, file.DefaultDocker), file.UnixListener)
 }

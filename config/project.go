@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -31,9 +32,9 @@ type Project struct {
 	Sandbox string
 	Dir     string
 	State   ProjectState
-	why     error        // error that prevented the comparison
-	Pin     *Pin         // trusted copy, or nil
-	File    *policy.File // parsed from the trusted copy
+	why     error      // error that prevented the comparison
+	Pin     *Pin       // trusted copy, or nil
+	File    *file.File // parsed from the trusted copy
 }
 
 // ProjectsEvery is the interval at which the daemon checks working trees. File events would let the
@@ -185,7 +186,7 @@ func (c *Config) ProjectsMoved() bool {
 
 // enterTrust calls enter with the folder of the trust store.
 func (c *Config) enterTrust(enter func(folder string)) {
-	named := func(s policy.SandboxRules) bool { return s.Project != "" }
+	named := func(s file.SandboxRules) bool { return s.Project != "" }
 	if store, err := OpenTrustStore(); err == nil && slices.ContainsFunc(c.File.Sandboxes, named) {
 		enterNearest(enter, string(store))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -17,19 +18,19 @@ import (
 // A RegoPart holds the sources of one evaluator. The plain files and folders of a list form one part;
 // every other entry is a part of its own.
 type RegoPart struct {
-	At      string            // position in the file, such as "rego[1]", of the first entry
-	File    string            // the file with the entry
-	Sources []rego.Source     // including tests
-	Options rego.Options      // for loading
-	Sandbox string            // the sandbox it applies to; empty for all
-	Source  policy.RegoSource // the first entry
-	guard   policy.Evaluator  // denies all requests while the bundle is stale; nil if it cannot be
+	At      string           // position in the file, such as "rego[1]", of the first entry
+	File    string           // the file with the entry
+	Sources []rego.Source    // including tests
+	Options rego.Options     // for loading
+	Sandbox string           // the sandbox it applies to; empty for all
+	Source  file.RegoSource  // the first entry
+	guard   policy.Evaluator // denies all requests while the bundle is stale; nil if it cannot be
 }
 
 // A regoList is a list of entries of one file.
 type regoList struct {
 	RegoPart // values common to all entries
-	entries  []policy.RegoSource
+	entries  []file.RegoSource
 }
 
 // regoLists returns all lists except those of projects. Without an organisation's file, the Rego of the
@@ -131,7 +132,7 @@ func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 
 // PlainSource reports whether an entry is compiled together with the other plain entries of its list and
 // mode.
-func PlainSource(s policy.RegoSource) bool {
+func PlainSource(s file.RegoSource) bool {
 	return s.Bundle == "" && s.Input == "egressd"
 }
 
@@ -183,13 +184,13 @@ func (p *RegoPart) within(path string) string {
 type assembly struct {
 	evaluators *[]policy.Evaluator
 	texts      *[][]byte
-	layers     *policy.Layers
+	layers     *file.Layers
 }
 
 // Environment returns the environment in which the file is compiled. It loads all Rego and sets c.Rules
 // and c.Parts.
-func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (policy.Environment, error) {
-	env := policy.Environment{Self: self, Listeners: listeners, Operator: c.Operator, Inspection: true, Learn: c.Learn}
+func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (file.Environment, error) {
+	env := file.Environment{Self: self, Listeners: listeners, Operator: c.Operator, Inspection: true, Learn: c.Learn}
 	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
 		env.Operator = func() []netip.AddrPort { return at }
 	}

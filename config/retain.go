@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // maxDefaultRetain bounds the default of audit.retain.bytes.
@@ -17,9 +17,9 @@ const maxDefaultRetain = 10 << 30
 // Retained returns the limits of serve's log, and whether they are defaults. The default is a tenth of the
 // file system, at least four segments and at most 10 GiB. It is never below the present size of the log,
 // so a start removes no records because of the default.
-func (c *Config) Retained() (r policy.Retain, byDefault bool, err error) {
+func (c *Config) Retained() (r file.Retain, byDefault bool, err error) {
 	r = c.File.Audit.Retain
-	if r != (policy.Retain{}) {
+	if r != (file.Retain{}) {
 		return r, false, nil
 	}
 	dir, err := c.AuditDir()

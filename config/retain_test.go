@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestTheLogIsBounded has policies that say what of the log is kept, and one that does not.
@@ -15,15 +15,15 @@ func TestTheLogIsBounded(t *testing.T) {
 		text, segment string
 		least, most   int64
 		byDefault     bool
-		want          policy.Retain // but for the bytes of the default
+		want          file.Retain // but for the bytes of the default
 	}{
-		"nothing said":      {"version: 1\naudit: {dir: log}\n", "", 4 * 64 << 20, maxDefaultRetain, true, policy.Retain{}},
-		"smaller segments":  {"version: 1\naudit: {dir: log, segment_bytes: 65536}\n", "", 4 * 65536, maxDefaultRetain, true, policy.Retain{}},
-		"larger already":    {"version: 1\naudit: {dir: log}\n", "00000001.log", huge, huge, true, policy.Retain{}},
-		"all":               {"version: 1\naudit: {dir: log, retain: all}\n", "00000001.log", 0, 0, false, policy.Retain{All: true}},
-		"a number of files": {"version: 1\naudit: {dir: log, retain: {segments: 3}}\n", "", 0, 0, false, policy.Retain{Segments: 3}},
-		"a number of bytes": {"version: 1\naudit: {dir: log, retain: {bytes: 2000000}}\n", "00000001.log", 2000000, 2000000, false, policy.Retain{}},
-		"with a sink":       {"version: 1\naudit: {dir: log, sinks: [{name: s, type: file, path: /tmp/s}]}\n", "", 4 * 64 << 20, maxDefaultRetain, true, policy.Retain{}},
+		"nothing said":      {"version: 1\naudit: {dir: log}\n", "", 4 * 64 << 20, maxDefaultRetain, true, file.Retain{}},
+		"smaller segments":  {"version: 1\naudit: {dir: log, segment_bytes: 65536}\n", "", 4 * 65536, maxDefaultRetain, true, file.Retain{}},
+		"larger already":    {"version: 1\naudit: {dir: log}\n", "00000001.log", huge, huge, true, file.Retain{}},
+		"all":               {"version: 1\naudit: {dir: log, retain: all}\n", "00000001.log", 0, 0, false, file.Retain{All: true}},
+		"a number of files": {"version: 1\naudit: {dir: log, retain: {segments: 3}}\n", "", 0, 0, false, file.Retain{Segments: 3}},
+		"a number of bytes": {"version: 1\naudit: {dir: log, retain: {bytes: 2000000}}\n", "00000001.log", 2000000, 2000000, false, file.Retain{}},
+		"with a sink":       {"version: 1\naudit: {dir: log, sinks: [{name: s, type: file, path: /tmp/s}]}\n", "", 4 * 64 << 20, maxDefaultRetain, true, file.Retain{}},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "egressd.yaml")

@@ -10,16 +10,16 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // Sandbox returns the sandbox with that name. If the file lists none, it returns the default sandbox for
 // "".
-func (c *Config) Sandbox(name string) (*policy.SandboxRules, error) {
+func (c *Config) Sandbox(name string) (*file.SandboxRules, error) {
 	listed := c.File.Sandboxes
 	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
-		return &policy.SandboxRules{Name: sandbox.Default}, nil
+		return &file.SandboxRules{Name: sandbox.Default}, nil
 	}
 	if len(listed) == 0 {
 		return nil, hint.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
@@ -84,7 +84,7 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 const MaxTokenBytes = 4096
 
 // token reads the token of a sandbox: the contents of its file without the final newline.
-func (c *Config) token(s *policy.SandboxRules) (string, error) {
+func (c *Config) token(s *file.SandboxRules) (string, error) {
 	path := c.Relative(s.TokenFile)
 	text, err := durable.Read(path, MaxTokenBytes)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Config) token(s *policy.SandboxRules) (string, error) {
 
 // EntryOf returns the entry that identifies the sandbox. Its Token is the file name until [Config.Entries]
 // reads the file.
-func EntryOf(s *policy.SandboxRules) *sandbox.Entry {
+func EntryOf(s *file.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
 		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
 		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,

@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // Limits of a project, which the sandbox writes.
@@ -67,9 +67,9 @@ func (t Tree) Digest() string {
 }
 
 // Parse parses the project file. The argument dir is for messages.
-func (t Tree) Parse(dir string) (*policy.File, error) {
+func (t Tree) Parse(dir string) (*file.File, error) {
 	name := filepath.Join(dir, TreeFolder, TreeFile)
-	file, err := policy.ParseProject(name, t.Text(TreeFile))
+	file, err := file.ParseProject(name, t.Text(TreeFile))
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func (t Tree) Parse(dir string) (*policy.File, error) {
 }
 
 // Legible returns an error for characters that could deceive a reader, such as line ends and text
-// direction marks. It applies the rules of [policy.ParseFile] to names as well.
+// direction marks. It applies the rules of [file.Parse] to names as well.
 func (t Tree) Legible() error {
 	for _, f := range t {
 		text := strings.ReplaceAll(string(f.Text), "\r\n", "\n")
 		for i, line := range append([]string{f.Name}, strings.Split(text, "\n")...) {
 			line = strings.ReplaceAll(line, "\t", " ")
-			if at := strings.IndexFunc(line, policy.Deceptive); at >= 0 || !utf8.ValidString(line) {
+			if at := strings.IndexFunc(line, file.Deceptive); at >= 0 || !utf8.ValidString(line) {
 				return fmt.Errorf("line %d of %s holds an invisible character, or is not UTF-8", i, printable.Text(f.Name))
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // handed are the sockets that the service manager has opened for this process
@@ -121,10 +121,10 @@ func (h *handed) allTaken(config string) error {
 // atProxy tells whether a socket is where a listener for the proxy would be. A
 // wildcard of one family is as good as that of the other.
 func atProxy(name string) func(net.Addr) bool {
-	if path, unix := strings.CutPrefix(name, policy.UnixListener); unix {
+	if path, unix := strings.CutPrefix(name, file.UnixListener); unix {
 		return func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }
 	}
-	want, err := netip.ParseAddrPort(strings.TrimPrefix(name, policy.TLSListener))
+	want, err := netip.ParseAddrPort(strings.TrimPrefix(name, file.TLSListener))
 	return func(a net.Addr) bool {
 		got := addrPortOf(a)
 		got = netip.AddrPortFrom(got.Addr().Unmap(), got.Port())

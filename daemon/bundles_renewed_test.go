@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestARenewedBundleReadsNothingElseAgain changes everything that the policy names before its
@@ -75,7 +76,7 @@ rego:
 			t.Errorf("the credential of rule %s is gone", rule)
 		}
 	}
-	r, err := policy.ParseCheck("https://one.test/")
+	r, err := file.ParseCheck("https://one.test/")
 	if err != nil {
 		t.Fatal(err)
 	}

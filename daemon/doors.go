@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -40,7 +41,7 @@ func (d *Daemon) listenForNetworks() error {
 		return hint.Failed(fmt.Errorf("listen.enter: %w", err), "leave listen.enter and enter out of "+d.Path)
 	}
 	for _, name := range names {
-		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, policy.UnixListener), ofOwner)
+		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, file.UnixListener), ofOwner)
 		if err != nil {
 			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
 		}

@@ -15,13 +15,14 @@ import (
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
 )
 
 // serveOn serves one listener until the server is shut down.
 func (d *Daemon) serveOn(l boundListener) error {
-	if strings.HasPrefix(l.name, policy.TLSListener) {
+	if strings.HasPrefix(l.name, file.TLSListener) {
 		return d.Server.ServeTLS(l.Listener, l.name, d.overTLS.Load)
 	}
 	return d.Server.Serve(l.Listener, l.name)
@@ -30,7 +31,7 @@ func (d *Daemon) serveOn(l boundListener) error {
 // tlsListener makes what the TLS listeners show and ask for, or nil where
 // there is none. with, where it is given, has the authority already.
 func (d *Daemon) tlsListener(c *config.Config, with *inspect.Inspection) (*proxy.TLSListener, error) {
-	if !slices.ContainsFunc(c.AllListeners(), func(l string) bool { return strings.HasPrefix(l, policy.TLSListener) }) {
+	if !slices.ContainsFunc(c.AllListeners(), func(l string) bool { return strings.HasPrefix(l, file.TLSListener) }) {
 		return nil, nil
 	}
 	l := &proxy.TLSListener{Names: append(ownNames(), c.File.Listen.ServerNames...)}

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/authority"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy/inspect"
 )
 
@@ -48,7 +48,7 @@ func TestAuthoritiesOfTheEnvironmentThatDoNotCountAreNamed(t *testing.T) {
 	} {
 		t.Setenv("SSL_CERT_FILE", row.file)
 		t.Setenv("SSL_CERT_DIR", row.folder)
-		c := &config.Config{Path: filepath.Join(dir, "egressd.yaml"), File: &policy.File{TLS: policy.TLS{ExtraRoots: row.extra}}}
+		c := &config.Config{Path: filepath.Join(dir, "egressd.yaml"), File: &file.File{TLS: file.TLS{ExtraRoots: row.extra}}}
 		if got := unusedRoots(c, row.with); (got == "") != (row.want == "") || !strings.HasPrefix(got, row.want) {
 			t.Errorf("%s: %q", row.says, got)
 		}

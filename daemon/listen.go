@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // listen opens every listener that the file names, or none.
@@ -62,7 +62,7 @@ func (d *Daemon) openListener(name string) (boundListener, error) {
 	if taken == nil {
 		return openListener(name)
 	}
-	if path, unix := strings.CutPrefix(name, policy.UnixListener); unix {
+	if path, unix := strings.CutPrefix(name, file.UnixListener); unix {
 		if err := d.checkHandedMode(name, path); err != nil {
 			return boundListener{}, errors.Join(err, taken.Close())
 		}
@@ -72,9 +72,9 @@ func (d *Daemon) openListener(name string) (boundListener, error) {
 
 func openListener(name string) (boundListener, error) {
 	l := boundListener{name: name}
-	path, unix := strings.CutPrefix(name, policy.UnixListener)
+	path, unix := strings.CutPrefix(name, file.UnixListener)
 	if !unix {
-		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, policy.TLSListener))
+		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, file.TLSListener))
 		l.Listener = tcp
 		return l, err
 	}
@@ -152,10 +152,10 @@ func answers(path string) bool {
 
 func addressOf(l boundListener) string {
 	switch {
-	case strings.HasPrefix(l.name, policy.UnixListener):
+	case strings.HasPrefix(l.name, file.UnixListener):
 		return l.name
-	case strings.HasPrefix(l.name, policy.TLSListener):
-		return policy.TLSListener + l.Addr().String()
+	case strings.HasPrefix(l.name, file.TLSListener):
+		return file.TLSListener + l.Addr().String()
 	}
 	return l.Addr().String()
 }

@@ -7,17 +7,17 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // namesConfig is a configuration that listens for names at one address.
 func namesConfig(t *testing.T, at string) *config.Config {
 	t.Helper()
-	file, err := policy.ParseFile("egressd.yaml", []byte("version: 1\nlisten: {dns: ['"+at+"']}\n"))
+	parsed, err := file.Parse("egressd.yaml", []byte("version: 1\nlisten: {dns: ['"+at+"']}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &config.Config{Path: "egressd.yaml", File: file}
+	return &config.Config{Path: "egressd.yaml", File: parsed}
 }
 
 // TestANameServerThatWouldAskItself has upstreams that are the listener.

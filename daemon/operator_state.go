@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego/bundle"
 )
 
@@ -191,7 +192,7 @@ func (d *Daemon) sinksBehind(c *config.Config) (all []sinkBehind) {
 	}
 	written := d.Log.State().Written
 	for _, s := range states {
-		if slices.ContainsFunc(c.File.Audit.Sinks, func(one policy.Sink) bool { return one.Name == s.Name }) {
+		if slices.ContainsFunc(c.File.Audit.Sinks, func(one file.Sink) bool { return one.Name == s.Name }) {
 			all = append(all, sinkBehind{s.Name, max(0, written-s.Next)})
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs/sink"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // maxHeaderFile bounds what is read of a file of headers, or of authorities.
@@ -39,7 +39,7 @@ func sinksOf(c *config.Config) ([]sink.Config, error) {
 	return all, nil
 }
 
-func sinkOf(c *config.Config, s *policy.Sink) (sink.Config, error) {
+func sinkOf(c *config.Config, s *file.Sink) (sink.Config, error) {
 	one := sink.Config{Name: s.Name, Type: s.Type, URL: s.URL, Address: s.Address, Format: s.Format}
 	if s.Path != "" {
 		one.Path = c.Relative(s.Path)
@@ -104,7 +104,7 @@ func isHeaderName(name string) bool {
 
 // sameLog reports whether two sections say the same of the log itself, which is
 // opened at the start only.
-func sameLog(a, b policy.Audit) bool {
+func sameLog(a, b file.Audit) bool {
 	a.Sinks, b.Sinks, a.Anchors, b.Anchors, a.Witnesses, b.Witnesses = nil, nil, nil, nil, nil, nil
 	return reflect.DeepEqual(a, b)
 }

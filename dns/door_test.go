@@ -16,7 +16,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -115,11 +115,11 @@ func newDoor(t testing.TB, s setting) *door {
 
 func (d *door) enforce(t testing.TB, text string) {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(text))
+	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{})
+	p, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -34,11 +35,11 @@ func newFront(t *testing.T, limits ServerLimits) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := policy.ParseFile("test.yaml", []byte("version: 1\nallow: [allowed.test]\n"))
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [allowed.test]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{})
+	p, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}

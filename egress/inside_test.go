@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 
 	"github.com/egressd/egressd/record"
 )
@@ -24,11 +25,11 @@ func looking(t *testing.T, paths ...string) *policy.Policy {
 
 func compiled(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(text))
+	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: true})
+	p, err := parsed.Compile(file.Environment{Inspection: true})
 	if err != nil {
 		t.Fatal(err)
 	}

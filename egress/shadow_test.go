@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 
 	"github.com/egressd/egressd/record"
 )
@@ -123,7 +124,7 @@ func TestATunnelIsComparedWithItsFirstBytes(t *testing.T) {
 }
 
 func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
-	file, err := policy.ParseFile("test.yaml", []byte("version: 1\nunsafe_allow: [\"127.0.0.1:*\"]\nallow: [{host: allowed.test, methods: [GET, POST]}]\nrego: [{path: next, mode: shadow}]\n"))
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\nunsafe_allow: [\"127.0.0.1:*\"]\nallow: [{host: allowed.test, methods: [GET, POST]}]\nrego: [{path: next, mode: shadow}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
 		}
 		return policy.Decision{Verdict: policy.Abstain}
 	})
-	p, err := file.Compile(policy.Environment{Inspection: true, Shadow: []policy.Evaluator{noPosts}})
+	p, err := parsed.Compile(file.Environment{Inspection: true, Shadow: []policy.Evaluator{noPosts}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 
 	"github.com/egressd/egressd/record"
 )
@@ -28,11 +29,11 @@ func newThinker(waits func(*policy.Request) bool, says func(*policy.Request) pol
 
 func (e *thinker) policy(t *testing.T) *policy.Policy {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte("version: 1\ndefault: allow\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\ndefault: allow\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Evaluators: []policy.Evaluator{opinion(func(r *policy.Request) policy.Decision {
+	p, err := parsed.Compile(file.Environment{Evaluators: []policy.Evaluator{opinion(func(r *policy.Request) policy.Decision {
 		if e.waits(r) {
 			e.thought <- struct{}{}
 			<-e.done

@@ -88,23 +88,6 @@ func NewBaseline(b BaselineOptions) *Baseline {
 	}
 }
 
-// InSpecialSpace reports whether all that p names lies in special-purpose
-// space, so that in an allow rule it is an exception to the baseline. A prefix
-// that also holds public space, such as 0.0.0.0/0 or 8.0.0.0/6, does not.
-func InSpecialSpace(p Pattern) bool {
-	switch p.kind {
-	case exactHost:
-		return classOfName(p.name) != ""
-	case hostsBelow:
-		return classBelow(p.name) != ""
-	case addresses:
-		return prefixClass(p.prefix) != ""
-	}
-	return false
-}
-
-func (p Pattern) isSingle() bool { return p.kind == addresses && p.prefix.IsSingleIP() }
-
 // Evaluate judges the name, its aliases, and every address that is known, and
 // refuses a destination that is not as [ParseDestination] makes it. Its error
 // is always nil.
@@ -286,4 +269,22 @@ func (b *Baseline) namesListener(addr netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(b.unsafe, func(e exception) bool {
 		return e.hosts.isSingle() && e.ports == portSet{port, port} && e.hosts.CoversAddr(addr)
 	})
+}
+
+// A guard is a baseline that says what it is there for.
+type guard struct{ *Baseline }
+
+// Evaluate denies what the baseline would without the exceptions.
+func (g guard) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+	d, err := g.Baseline.Evaluate(ctx, r)
+	if d.AddressClass == "" {
+		return d, err
+	}
+	d.Rule, d.Layer = "ceiling", Organisation
+	d.Reason = "no ceiling names that request to special-purpose space, so no layer below the organisation opens it"
+	if d.Class == AddressDenied {
+		d.Class = RuleDeny
+		d.Reason = "no ceiling names that part of special-purpose space, so no layer below the organisation opens it"
+	}
+	return d, err
 }

@@ -382,7 +382,7 @@ func TestAListenerIsCalledSelf(t *testing.T) {
 }
 
 func TestADNSQuestionHasNoPort(t *testing.T) {
-	opening := voice{Verdict: Allow, Rule: "all"}
+	opening := fixed{decision: Decision{Verdict: Allow, Rule: "all"}}
 	p := New(opening, NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp:5432", "10.0.0.5:5432"), Listeners: addrPorts("10.0.0.5:53")}))
 	ask := func(name string, resolved ...netip.Addr) string {
 		return p.Decide(t.Context(), &Request{Destination: Destination{Host: name, Addrs: resolved}, DNS: &Question{Name: name, Type: "A"}}).AddressClass

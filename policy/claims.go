@@ -1,6 +1,8 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // agree refuses an otherwise allowed request whose claims contradict each
 // other: the name asked for, the server name of the ClientHello, the server

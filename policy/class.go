@@ -299,3 +299,104 @@ var registryNames = map[string]AddressClass{
 	"Unique-Local":                   AddrUniqueLocal,
 	"Link-Local Unicast":             AddrLinkLocal,
 }
+
+// metadataList says where clouds answer with instance data and credentials, one place a row:
+// an address or a name, the cloud, the service, sources that say so, and the day on which the
+// first source was last seen to say so. A row without that day is from an earlier list, and its
+// source was not seen again.
+//
+//go:embed cloud/metadata.csv
+var metadataList string
+
+// A metadataSet is the places of the list. Names below one of its names are special too.
+type metadataSet struct {
+	addrs []netip.Addr
+	names map[string]bool
+}
+
+var metadataServices = sync.OnceValues(func() (metadataSet, error) { return parseMetadata(metadataList) })
+
+func parseMetadata(text string) (set metadataSet, err error) {
+	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		return set, err
+	}
+	if len(lines) < 2 || lines[0][0] != "Place" {
+		return set, errors.New("no rows, or other columns")
+	}
+	set.names = map[string]bool{}
+	for _, line := range lines[1:] {
+		name, addr, err := ParseHost(line[0])
+		switch {
+		case err != nil:
+			return set, err
+		case addr.IsValid():
+			set.addrs = append(set.addrs, addr)
+		default:
+			set.names[name] = true
+		}
+	}
+	return set, nil
+}
+
+// specialNames are the names that mean something only here, or only to those
+// who run the machine; what is below one is special too. RFC 6761 and the
+// registry that it opened, RFC 6762 appendix G for the suffixes that private
+// networks took without asking, and what container run-times publish. Names of
+// metadata services are in cloud/metadata.csv. Not among them: test and example,
+// which resolve to nothing by themselves. It is never written.
+var specialNames = map[string]AddressClass{
+	"localhost":               AddrLoopback,
+	"localhost.localdomain":   AddrLoopback,
+	"localhost4":              AddrLoopback,
+	"localhost4.localdomain4": AddrLoopback,
+	"localhost6":              AddrLoopback,
+	"localhost6.localdomain6": AddrLoopback,
+	"ip6-localhost":           AddrLoopback,
+	"ip6-loopback":            AddrLoopback,
+
+	"local":       AddrLocalName, // multicast DNS; cluster.local too
+	"internal":    AddrLocalName, // host.docker.internal, host.containers.internal
+	"home.arpa":   AddrLocalName,
+	"onion":       AddrLocalName,
+	"alt":         AddrLocalName,
+	"invalid":     AddrLocalName,
+	"localdomain": AddrLocalName,
+	"svc":         AddrLocalName, // Kubernetes, by its search path
+	"lan":         AddrLocalName,
+	"home":        AddrLocalName,
+	"corp":        AddrLocalName,
+	"intranet":    AddrLocalName,
+	"private":     AddrLocalName,
+
+	// These lead a client around the resolver that it was given.
+	"ipv4only.arpa":           AddrLocalName, // RFC 7050
+	"resolver.arpa":           AddrLocalName, // RFC 9462
+	"use-application-dns.net": AddrLocalName, // Firefox asks it before using DoH
+}
+
+// classOfName returns the class of a canonical name, "" for one that the
+// public DNS answers for. A name of one label is always local.
+func classOfName(name string) AddressClass {
+	if class := classBelow(name); class != "" {
+		return class
+	}
+	if strings.IndexByte(name, '.') < 0 {
+		return AddrLocalName
+	}
+	return ""
+}
+
+// classBelow returns the class of name and of every name below it.
+func classBelow(name string) AddressClass {
+	services, _ := metadataServices() // without it, no address is public
+	for more := true; more; _, name, more = strings.Cut(name, ".") {
+		if services.names[name] {
+			return AddrMetadata
+		}
+		if class := specialNames[name]; class != "" {
+			return class
+		}
+	}
+	return ""
+}

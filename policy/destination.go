@@ -4,7 +4,36 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/idna"
+	"golang.org/x/net/publicsuffix"
 )
+
+// A Destination is where a request wants to go, in canonical form. It is made
+// by [ParseDestination] alone; a Destination made otherwise is not trusted by
+// anything here.
+type Destination struct {
+	// Host is a lower-case name of A-labels without a trailing dot, or the
+	// canonical text of Addr.
+	Host string
+	// Addr is valid where the host was given as an address; it is unmapped
+	// and has no zone.
+	Addr netip.Addr
+	Port uint16
+
+	// Addrs are the addresses Host resolved to, Aliases the CNAMEs on the
+	// way. Both are empty until the gate has resolved the name.
+	Addrs   []netip.Addr
+	Aliases []string
+}
+
+// String returns host:port, with an IPv6 address in brackets.
+func (d Destination) String() string {
+	if d.Addr.Is6() {
+		return "[" + d.Host + "]:" + strconv.Itoa(int(d.Port))
+	}
+	return d.Host + ":" + strconv.Itoa(int(d.Port))
+}
 
 const (
 	maxNameLength  = 253 // RFC 1035 §2.3.4, without the root's empty label
@@ -252,4 +281,47 @@ func checkLabel(label string) (problem string) {
 		return "a label that begins with xn-- is not a valid A-label"
 	}
 	return ""
+}
+
+// isALabel reports whether label, in lower case, is the A-label that the
+// U-label it stands for has. idna returns a name beside its error, so an error
+// means no; and the way back is walked as well, so that no laxer decoder of a
+// later version gives a label a second spelling.
+func isALabel(label string) bool {
+	unicode, err := idna.Lookup.ToUnicode(label)
+	if err != nil {
+		return false
+	}
+	back, err := idna.Lookup.ToASCII(unicode)
+	return err == nil && back == label
+}
+
+// Unicode returns what a canonical name with A-labels reads in letters of all scripts,
+// and "" where it has none. It is to be shown beside the name, never for it: many such
+// letters look like others.
+func Unicode(name string) string {
+	unicode, err := idna.Lookup.ToUnicode(name)
+	if err != nil || unicode == name {
+		return ""
+	}
+	return unicode
+}
+
+// Registrable returns the part of a canonical name that was registered: the
+// public suffix and one label. It is "" for a public suffix and for a name of one
+// label.
+func Registrable(name string) string {
+	registrable, err := publicsuffix.EffectiveTLDPlusOne(name)
+	if err != nil {
+		return ""
+	}
+	return registrable
+}
+
+// HandedOut reports whether what was registered of a canonical name was handed out by a company to
+// whoever asked, as NAME.workers.dev is, and not by a registry: the private part of the
+// public suffix list.
+func HandedOut(name string) bool {
+	suffix, icann := publicsuffix.PublicSuffix(name)
+	return !icann && suffix != name && strings.Contains(suffix, ".")
 }

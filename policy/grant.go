@@ -1,98 +1,41 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"iter"
-	"net/netip"
-	"slices"
-
-	"golang.org/x/net/publicsuffix"
 )
 
-// CheckGrant says why a command may not add p to an allow list, or nil: an
-// allow would not open it, or it holds the hosts of more than one registrant.
-// The latter a person may still write into the file.
-func CheckGrant(p Pattern) error {
-	if class := guardedClass(p); class != "" {
-		return fmt.Errorf("%s is %s, which an allow does not open", p, class)
-	}
-	wide := false
-	switch p.kind {
-	case none:
-		return errors.New("an empty pattern holds nothing")
-	case anyHost:
-		wide = true
-	case hostsBelow:
-		suffix, _ := publicsuffix.PublicSuffix(p.name)
-		wide = suffix == p.name
-	case addresses:
-		wide = p.prefix.Bits() < widePrefix(p) && !InSpecialSpace(p)
-	}
-	if wide {
-		return fmt.Errorf("%s %s", p, sharing(p))
-	}
-	return nil
+// A Grant is a line that somebody has added to a file for a while.
+//
+// An Allow is as if it stood in the list "allow" at the top: the most specific line decides,
+// at a tie a deny, ceilings have to have room for it, and the tests of the files have to stay
+// green. For one sandbox, it stands in the list of that sandbox as well, where it has one. It
+// makes no exception to the baseline.
+//
+// A Deny is asked before all lists of the file, so that no line of them is more specific. The
+// tests of the files are not about it: else no host that they promise could be denied in a hurry.
+type Grant struct {
+	ID      string  // of the rule in decisions; one with a colon is that of no line
+	Effect  Verdict // Allow or Deny
+	Pattern Pattern
+	Sandbox string // whom alone it is for; empty: everybody
+
+	// Over reports that an Allow opens nothing any more, whether or not somebody has put a
+	// policy without it in force by then. It is called by every decision that the line is
+	// about. Nil: never.
+	Over func() bool
 }
 
-// Sharing says who else answers for the hosts of p where it is allowed, as in
-// [File.Warnings], or "".
-func (p Pattern) Sharing() string { return sharing(p) }
-
-// Samples yields destinations that stand for what p holds, at each of its
-// ports: the host itself, a host below it that has no line of its own, the
-// first and the last address of a prefix.
-func (p Pattern) Samples() iter.Seq[Destination] {
-	return func(yield func(Destination) bool) {
-		for _, d := range p.sampleHosts() {
-			for port := range p.ports.each() {
-				if d.Port = port; !yield(d) {
-					return
-				}
-			}
-		}
+func (g *Grant) compile(ech bool) rule {
+	line := Rule{ID: g.ID, Pattern: g.Pattern}
+	compiled := line.compile(g.Effect, ech)
+	compiled.sandbox = g.Sandbox
+	if g.Effect == Allow {
+		compiled.over = g.Over
 	}
+	return compiled
 }
 
-// OneHost reports whether p names a single host, so that its samples are all of it.
-func (p Pattern) OneHost() bool { return p.kind == exactHost || p.isSingle() }
-
-func (p Pattern) sampleHosts() []Destination {
-	switch p.kind {
-	case exactHost:
-		return []Destination{{Host: p.name}}
-	case hostsBelow:
-		return []Destination{{Host: "any-host-below." + p.name}}
-	case addresses:
-		first, last := p.prefix.Addr(), lastAddr(p.prefix)
-		hosts := []Destination{{Host: first.String(), Addr: first}}
-		if first != last {
-			hosts = append(hosts, Destination{Host: last.String(), Addr: last})
-		}
-		return hosts
-	}
-	return nil
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < 8*len(b); bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	addr, _ := netip.AddrFromSlice(b) // of the length that an address has
-	return addr
-}
-
-// each yields the ports of s; of the default, the usual one first.
-func (s portSet) each() iter.Seq[uint16] {
-	if s == (portSet{}) {
-		return slices.Values([]uint16{443, 80})
-	}
-	return func(yield func(uint16) bool) {
-		for port := max(int(s.first), 1); port <= int(s.last); port++ {
-			if !yield(uint16(port)) {
-				return
-			}
-		}
-	}
+// Text is what the digest covers of the grant.
+func (g *Grant) Text() []byte {
+	return fmt.Appendf(nil, "grant %q %s %s %q", g.ID, g.Effect, g.Pattern, g.Sandbox)
 }

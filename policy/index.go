@@ -28,25 +28,6 @@ type bucket struct {
 	next    *bucket
 }
 
-// A rule is a [Rule] in the shape in which it is asked.
-type rule struct {
-	effect  Verdict
-	ports   portSet
-	methods []string // with HEAD where GET is
-	paths   []pathPattern
-	options options
-	injects bool // an allow that adds a credential
-	id      string
-	reason  string // never empty for an allow
-	at      place
-
-	sandbox string      // whom alone it is for, or ""
-	over    func() bool // reports that it is none any more; nil for never
-}
-
-// options are what an allow loosens beside the destination.
-type options struct{ anyProtocol, ech, upgrade bool }
-
 func newIndex() *index {
 	return &index{exact: make(map[string]*bucket), below: make(map[string]*bucket)}
 }
@@ -193,67 +174,45 @@ func (ix *index) wider(prefix netip.Prefix) *bucket {
 	return ix.any
 }
 
-// stands reports whether there is such a rule for a sandbox.
-func (r *rule) stands(who string) bool {
-	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
+func (ix *index) addAll(list []Rule, effect Verdict, ech bool) {
+	for i := range list {
+		ix.add(list[i].Pattern, list[i].compile(effect, ech))
+	}
 }
 
-func (r *rule) conditional() bool { return len(r.methods) > 0 || len(r.paths) > 0 }
-
-// needs says what the rule has to see of a request.
-func (r *rule) needs() (n Needs) {
-	if len(r.methods) > 0 {
-		n |= NeedsMethod
+// indexOf returns an index of patterns, or nil if there are none.
+func indexOf(patterns []Pattern) *index {
+	if len(patterns) == 0 {
+		return nil
 	}
-	if len(r.paths) > 0 {
-		n |= NeedsPath
+	ix := newIndex()
+	for _, p := range patterns {
+		ix.add(p, rule{ports: p.ports})
 	}
-	if r.injects {
-		n |= NeedsCredential
-	}
-	return n
+	ix.finish()
+	return ix
 }
 
-// holds reports whether the rule is about the request.
-func (r *rule) holds(request *HTTPRequest) bool {
-	return r.holdsMethod(request.Method) && r.holdsPath(request.Path)
-}
-
-// holdsMethod lets only an exact method through, and stops one that a lenient
-// server could take for the one that is named.
-func (r *rule) holdsMethod(method string) bool {
-	if len(r.methods) == 0 || slices.Contains(r.methods, method) {
-		return true
+func (ix *index) longest() (most int) {
+	if ix == nil {
+		return 0
 	}
-	folded := func(m string) bool { return strings.EqualFold(m, method) }
-	return r.effect != Allow && slices.ContainsFunc(r.methods, folded)
-}
-
-// holdsPath takes a path that can be read in two ways for the worse of them.
-func (r *rule) holdsPath(path string) bool {
-	if len(r.paths) == 0 {
-		return true
-	}
-	under := func(p pathPattern) bool { return p.match(path) }
-	matches := len(path) <= pathMost && slices.ContainsFunc(r.paths, under)
-	if r.effect == Allow {
-		return matches && canonicalPath(path) == nil
-	}
-	return matches || canonicalPath(path) != nil
-}
-
-// words says what the rule asks of a request: "method is GET or HEAD".
-func (r *rule) words() string {
-	var parts []string
-	if len(r.methods) > 0 {
-		parts = append(parts, "method is "+strings.Join(r.methods, " or "))
-	}
-	if len(r.paths) > 0 {
-		texts := make([]string, len(r.paths))
-		for i, p := range r.paths {
-			texts[i] = p.text
+	count := func(b *bucket) {
+		n := 0
+		for ; b != nil; b = b.next {
+			n += len(b.rules)
 		}
-		parts = append(parts, "path matches "+strings.Join(texts, " or "))
+		most = max(most, n)
 	}
-	return strings.Join(parts, " and ")
+	for _, b := range ix.exact {
+		count(b)
+	}
+	for _, b := range ix.below {
+		count(b)
+	}
+	for _, b := range ix.addresses.All() {
+		count(b)
+	}
+	count(ix.any)
+	return most
 }

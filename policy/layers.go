@@ -7,93 +7,11 @@ import (
 	"slices"
 )
 
-// Layers are what a policy is made of beside its file and the further opinions of
-// the organisation. Across layers the strictest opinion counts.
-type Layers struct {
-	// Organisation is the file of [ParseOrganisation]; nil where there is none. With
-	// it, the file that is compiled is the user's alone.
-	Organisation *File
-
-	// User are further opinions below the organisation.
-	User []Evaluator
-
-	// Ceilings are what the layers below the organisation may open at most, beside
-	// the lists of the files: each is asked what it allows.
-	Ceilings []Ceiling
-
-	// Narrowing are further opinions on one sandbox each, by its name. What they
-	// allow opens nothing.
-	Narrowing map[string][]Narrowing
-
-	// Projects are the working trees of sandboxes, by the name of the sandbox.
-	Projects map[string]WorkingTree
-}
-
 // A Ceiling is an evaluator that is asked what may be opened: allow, or inspect
 // where it depends on the request. Everything else, errors too, keeps it shut.
 type Ceiling struct {
 	Evaluator Evaluator
 	Layer     Layer // who wrote it
-}
-
-// A Narrowing is an opinion on one sandbox.
-type Narrowing struct {
-	Evaluator Evaluator
-
-	// Exhaustive says that the sandbox reaches nothing but what Evaluator allows.
-	Exhaustive bool
-}
-
-// A WorkingTree is the project layer of one sandbox.
-type WorkingTree struct {
-	File       *File // of [ParseProject]
-	Evaluators []Evaluator
-
-	// Opens is whether what the project allows counts. Where it does not, only what
-	// it denies and asks about does.
-	Opens bool
-}
-
-// hear combines what evaluators say about a request. looks says that one of them
-// has to see what is in a tunnel.
-func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, looks bool) {
-	d = Decision{Verdict: Abstain}
-	for _, e := range evaluators {
-		opinion := heard(ctx, e, r)
-		looks = looks || opinion.Verdict == Inspect
-		d = combine(d, opinion)
-	}
-	return d, looks
-}
-
-// heard turns an error, and a verdict that does not exist, into a denial.
-func heard(ctx context.Context, e Evaluator, r *Request) Decision {
-	d, err := e.Evaluate(ctx, r)
-	if err != nil || d.Verdict > Abstain {
-		return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
-	}
-	return d
-}
-
-// hearBelow combines what the layers below the organisation say, the default among
-// them, with what the organisation said. Where the organisation itself allows, no
-// ceiling is asked: a ceiling is about what others open.
-func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d Decision, looks bool) {
-	below, looks := hear(ctx, r, p.below)
-	if above.Verdict != Abstain {
-		return combine(above, below), looks
-	}
-	if below.Verdict == Abstain {
-		below = combine(p.byDefault(r), below)
-	}
-	if below.Verdict != Deny {
-		for _, c := range p.ceilings {
-			under := c.hold(ctx, r, below)
-			looks = looks || under.Verdict == Inspect
-			below = under
-		}
-	}
-	return combine(above, below), looks
 }
 
 // hold returns d where the ceiling has room for it, and a denial where not.
@@ -112,34 +30,53 @@ func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 	})
 }
 
-// whatTo names a destination, or that it is only this request to it.
-func whatTo(r *Request) string {
-	if r.HTTP != nil {
-		return "this request to " + whereTo(r)
+// A sandboxLayer narrows what the rest of the policy allows to some sandboxes.
+// It opens nothing: where it agrees, it has no opinion.
+type sandboxLayer map[string]*rules
+
+// unlisted is no name. It stands for the sandboxes that somebody has given a name as
+// their network was handed in, which is for where a file lists none.
+const unlisted = ""
+
+// Evaluate denies a sandbox that it does not know: one that was removed, or
+// one that a reload is about to bring. A request of nobody, as in a test of the
+// file, is judged by the other layers alone.
+func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+	own := l.of(&r.Sandbox)
+	switch {
+	case r.Sandbox.Name == "":
+		return Decision{Verdict: Abstain}, nil
+	case own == nil:
+		return Decision{Class: RuleDeny, Rule: "sandboxes", Layer: PerSandbox, Reason: "the policy does not list this sandbox"}, nil
 	}
-	return whereTo(r)
+	d, err := own.Evaluate(ctx, r)
+	if d.Verdict == Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
+		return noWebSocket(r, d.Rule), err
+	}
+	return restricting(d), err
 }
 
-// narrowLayer is what further opinions say about the sandboxes that they are for.
-type narrowLayer map[string][]Narrowing
-
-// Evaluate asks about nobody's request nothing.
-func (l narrowLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	d := Decision{Verdict: Abstain}
-	for _, n := range l[r.Sandbox.Name] {
-		d = combine(d, n.narrow(ctx, r))
+// Probe implements [prober].
+func (l sandboxLayer) Probe(ctx context.Context, r *Request, p *Probes) {
+	if own := l.of(&r.Sandbox); own != nil {
+		own.Probe(ctx, r, p)
 	}
-	return d, nil
 }
 
-// ReadsUsage reports whether any of them does.
-func (l narrowLayer) ReadsUsage() bool {
-	for _, all := range l {
-		if slices.ContainsFunc(all, func(n Narrowing) bool { return readsUsage(n.Evaluator) }) {
-			return true
-		}
+// of returns the list of a sandbox, or nil where the policy does not know it.
+func (l sandboxLayer) of(who *Sandbox) *rules {
+	if own := l[who.Name]; own != nil || who.Stay == 0 {
+		return own
 	}
-	return false
+	return l[unlisted]
+}
+
+// A Narrowing is an opinion on one sandbox.
+type Narrowing struct {
+	Evaluator Evaluator
+
+	// Exhaustive says that the sandbox reaches nothing but what Evaluator allows.
+	Exhaustive bool
 }
 
 func (n *Narrowing) narrow(ctx context.Context, r *Request) Decision {
@@ -164,6 +101,35 @@ func noWebSocket(r *Request, rule string) Decision {
 	}
 }
 
+// narrowLayer is what further opinions say about the sandboxes that they are for.
+type narrowLayer map[string][]Narrowing
+
+// Evaluate asks about nobody's request nothing.
+func (l narrowLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+	d := Decision{Verdict: Abstain}
+	for _, n := range l[r.Sandbox.Name] {
+		d = combine(d, n.narrow(ctx, r))
+	}
+	return d, nil
+}
+
+// Probe implements [prober].
+func (l narrowLayer) Probe(ctx context.Context, r *Request, p *Probes) {
+	for _, n := range l[r.Sandbox.Name] {
+		probe(ctx, r, []Evaluator{n.Evaluator}, p)
+	}
+}
+
+// ReadsUsage reports whether any of them does.
+func (l narrowLayer) ReadsUsage() bool {
+	for _, all := range l {
+		if slices.ContainsFunc(all, func(n Narrowing) bool { return readsUsage(n.Evaluator) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // projectLayer is what projects say about the requests of their sandboxes.
 type projectLayer map[string]*openProject
 
@@ -186,6 +152,13 @@ func (l projectLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 	return d, nil
 }
 
+// Probe implements [prober].
+func (l projectLayer) Probe(ctx context.Context, r *Request, p *Probes) {
+	if own := l[r.Sandbox.Name]; own != nil {
+		probe(ctx, r, own.evaluators, p)
+	}
+}
+
 // ReadsUsage reports whether any of them does.
 func (l projectLayer) ReadsUsage() bool {
 	for _, own := range l {
@@ -194,71 +167,6 @@ func (l projectLayer) ReadsUsage() bool {
 		}
 	}
 	return false
-}
-
-// stack puts the layers of a policy together. Where there is no ceiling it makes no
-// difference who opens something.
-func (f *File) stack(env *Environment, presets []*File) (*Policy, error) {
-	l := &env.Layers
-	baseline := f.baseline(env)
-	p := &Policy{
-		evaluators: []Evaluator{baseline},
-		ceilings:   f.ceilings(l),
-		fallback:   f.Default,
-		learning:   env.Learn,
-		ech:        f.ech(),
-		inspection: env.Inspection,
-		never:      f.neverIndex(l.Organisation),
-	}
-	above, err := l.Organisation.lines()
-	if err != nil {
-		return nil, err
-	}
-	projects, err := l.projects(len(p.ceilings) > 0)
-	if err != nil {
-		return nil, err
-	}
-	own := []Evaluator{f.topRules(presets, env.Grants)}
-	if f.kind == organisationFile {
-		above, own = own, nil
-	}
-	p.evaluators = append(p.evaluators, above...)
-	p.below = append(own, projects.opening()...)
-	p.narrowing = projects.closed()
-	p.evaluators = append(p.evaluators, f.sandboxLayer(env.Grants))
-	if len(l.Narrowing) > 0 {
-		p.narrowing = append(p.narrowing, narrowLayer(l.Narrowing))
-	}
-	p.evaluators = append(p.evaluators, env.Evaluators...)
-	p.below = append(p.below, l.User...)
-	p.evaluators = append(p.evaluators, f.guards(env)...)
-	p.baseline = baseline
-	return p, nil
-}
-
-// lines is the opinion of the lists of an organisation's file, if there is one.
-func (f *File) lines() ([]Evaluator, error) {
-	if f == nil {
-		return nil, nil
-	}
-	presets, err := f.parsePresets()
-	if err != nil {
-		return nil, err
-	}
-	return []Evaluator{f.topRules(presets, nil)}, nil
-}
-
-// projects is the opinion of all projects. One opens nothing without a ceiling.
-func (l *Layers) projects(ceiled bool) (projectLayer, error) {
-	layer := projectLayer{}
-	for name, one := range l.Projects {
-		lines, err := one.File.lines()
-		if err != nil {
-			return nil, fmt.Errorf("project of sandbox %s: %w", name, err)
-		}
-		layer[name] = &openProject{append(lines, one.Evaluators...), one.Opens && ceiled}
-	}
-	return layer, nil
 }
 
 // opening are the projects that open something.
@@ -276,77 +184,31 @@ func (l projectLayer) that(opens bool) []Evaluator {
 	return []Evaluator{some}
 }
 
-// ceilings are those of the files and the others.
-func (f *File) ceilings(l *Layers) (all []Ceiling) {
-	for _, file := range []*File{l.Organisation, f} {
-		if file == nil || !file.Ceiled {
-			continue
-		}
-		rs := &rules{own: newIndex(), layer: file.ceilingLayer(l), silence: exhaustive}
-		rs.own.addAll(file.Ceiling, Allow, false)
-		rs.own.finish()
-		all = append(all, Ceiling{rs, rs.layer})
-	}
-	return append(all, l.Ceilings...)
-}
+// promptRules bounds the rules for one host in a list that event loops evaluate. The evaluator
+// compares a request with each rule of its host, and again for each resolved address and alias.
+const promptRules = 256
 
-// ceilingLayer is the organisation's where there is nobody else to have written it.
-func (f *File) ceilingLayer(l *Layers) Layer {
-	if f.kind == userFile && l.Organisation != nil {
-		return User
-	}
-	return Organisation
-}
-
-// guards keep the exceptions that the layers below the organisation make to the
-// baseline under the ceilings: each has to be named by every list that is a ceiling.
-// Where there is none, and a ceiling all the same, they make none.
-func (f *File) guards(env *Environment) (all []Evaluator) {
-	above := exceptionsOf(env.Layers.Organisation)
-	if f.kind == organisationFile || len(f.ceilings(&env.Layers)) == 0 || len(exceptions(f.Allow))+len(f.UnsafeAllow) == 0 {
-		return nil
-	}
-	for _, file := range []*File{env.Layers.Organisation, f} {
-		if file != nil && file.Ceiled {
-			all = append(all, guardOf(env, above, file.Ceiling))
+// allShort reports whether no list of evaluators has more rules for one host than promptRules.
+func allShort(evaluators []Evaluator) bool {
+	for _, e := range evaluators {
+		switch e := e.(type) {
+		case *rules:
+			if e.longest() > promptRules {
+				return false
+			}
+		case sandboxLayer:
+			for _, own := range e {
+				if own.longest() > promptRules {
+					return false
+				}
+			}
+		case projectLayer:
+			for _, own := range e {
+				if !allShort(own.evaluators) {
+					return false
+				}
+			}
 		}
 	}
-	if len(all) == 0 {
-		all = append(all, guardOf(env, above, nil))
-	}
-	return all
-}
-
-// exceptionsOf are the rules with which an organisation's file makes exceptions itself,
-// and the unsafe ones.
-func exceptionsOf(organisation *File) (opening [2][]Rule) {
-	if organisation == nil {
-		return opening
-	}
-	return [2][]Rule{organisation.Allow, organisation.UnsafeAllow}
-}
-
-// A guard is a baseline that says what it is there for.
-type guard struct{ *Baseline }
-
-func guardOf(env *Environment, above [2][]Rule, named []Rule) guard {
-	return guard{NewBaseline(BaselineOptions{
-		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
-		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
-	})}
-}
-
-// Evaluate denies what the baseline would without the exceptions.
-func (g guard) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	d, err := g.Baseline.Evaluate(ctx, r)
-	if d.AddressClass == "" {
-		return d, err
-	}
-	d.Rule, d.Layer = "ceiling", Organisation
-	d.Reason = "no ceiling names that request to special-purpose space, so no layer below the organisation opens it"
-	if d.Class == AddressDenied {
-		d.Class = RuleDeny
-		d.Reason = "no ceiling names that part of special-purpose space, so no layer below the organisation opens it"
-	}
-	return d, err
+	return true
 }

@@ -161,7 +161,7 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 			pattern := b.pattern
 			pattern.ports = c.ports
 			all = append(all, Standing{
-				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.line, Column: c.at.column, Address: resolved,
+				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.Line, Column: c.at.Column, Address: resolved,
 				Holds:   r.HTTP == nil && !c.conditional() || r.HTTP != nil && c.holds(r.HTTP),
 				Depends: r.HTTP == nil && c.conditional(),
 				Ties:    before != nil && before.ties(c),
@@ -170,9 +170,4 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 		}
 	}
 	return all
-}
-
-// ties reports whether two rules for one host are equally specific.
-func (r *rule) ties(other *rule) bool {
-	return r.ports.rank() == other.ports.rank() && r.conditional() == other.conditional()
 }

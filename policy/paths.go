@@ -7,40 +7,43 @@ import (
 	"unicode/utf8"
 )
 
-// A pathPattern is the parsed form of a line in "paths:". A segment "**"
+// A PathPattern is the parsed form of a line in "paths:". A segment "**"
 // stands for any number of whole segments, none included, so that "/a/**"
 // covers "/a", "/a/" and "/a/b/c". Inside any other segment "*" stands for any
 // run of bytes without "/". Everything else is compared byte for byte, and
 // upper case is not lower case.
-type pathPattern struct {
+type PathPattern struct {
 	text     string
 	segments []string
 }
 
 const anySegments = "**"
 
-func parsePathPattern(text string) (pathPattern, error) {
+func ParsePathPattern(text string) (PathPattern, error) {
 	if !strings.HasPrefix(text, "/") {
-		return pathPattern{}, fmt.Errorf("path %q does not begin with /; write %q", text, "/"+text)
+		return PathPattern{}, fmt.Errorf("path %q does not begin with /; write %q", text, "/"+text)
 	}
 	segments := strings.Split(text[1:], "/")
 	for _, segment := range segments {
 		if segment != anySegments && strings.Contains(segment, anySegments) {
-			return pathPattern{}, fmt.Errorf("path %q has ** inside a segment; write it between slashes, or write *", text)
+			return PathPattern{}, fmt.Errorf("path %q has ** inside a segment; write it between slashes, or write *", text)
 		}
 	}
 	if strings.ContainsAny(text, "?#") {
-		return pathPattern{}, fmt.Errorf("path %q has a query or a fragment; write the path alone", text)
+		return PathPattern{}, fmt.Errorf("path %q has a query or a fragment; write the path alone", text)
 	}
 	if err := canonicalPath(text); err != nil {
-		return pathPattern{}, fmt.Errorf("path %q %w, so no request can match it; write it as it is sent after cleaning", text, err)
+		return PathPattern{}, fmt.Errorf("path %q %w, so no request can match it; write it as it is sent after cleaning", text, err)
 	}
-	return pathPattern{text: text, segments: segments}, nil
+	return PathPattern{text: text, segments: segments}, nil
 }
 
-// match reports whether the canonical path lies under p. It remembers only the
+// String returns the pattern as it was read.
+func (p PathPattern) String() string { return p.text }
+
+// Match reports whether the canonical path lies under p. It remembers only the
 // last "**", so its time is the product of the two lengths at most.
-func (p pathPattern) match(path string) bool {
+func (p PathPattern) Match(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
 	}
@@ -193,12 +196,30 @@ func plainEscape(text string) bool {
 		return false
 	}
 	c := byte(high<<4 | low)
-	return c >= ' ' && c != 0x7f && !unreserved(c) && strings.IndexByte(`/\;%`, c) < 0
+	return c >= ' ' && c != 0x7f && !Unreserved(c) && strings.IndexByte(`/\;%`, c) < 0
 }
 
 const upperHex = "0123456789ABCDEF"
 
-// unreserved is RFC 3986 section 2.3.
-func unreserved(c byte) bool {
+// Unreserved is RFC 3986 section 2.3.
+func Unreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
+
+// PathMatches reports whether path lies under pattern, which is one line of
+// "paths:". A path that servers could read in two ways lies under none. The
+// error says what is wrong with the pattern.
+func PathMatches(path, pattern string) (bool, error) {
+	p, err := ParsePathPattern(pattern)
+	if err != nil {
+		return false, err
+	}
+	return canonicalPath(path) == nil && p.Match(path), nil
+}
+
+// CanonicalMethod reports whether every server reads method in the same way. Methods are
+// case-sensitive (RFC 9110 section 9.1), and some servers take "post" for POST.
+func CanonicalMethod(method string) bool { return strings.ToUpper(method) == method }
+
+// CanonicalPath reports whether every server reads path in the same way.
+func CanonicalPath(path string) bool { return canonicalPath(path) == nil }

@@ -42,11 +42,11 @@ func TestPathPatterns(t *testing.T) {
 		{"/a", "*", false},
 	}
 	for _, row := range rows {
-		p, err := parsePathPattern(row.pattern)
+		p, err := ParsePathPattern(row.pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.match(row.path); got != row.want {
+		if got := p.Match(row.path); got != row.want {
 			t.Errorf("%s matches %q: %t", row.pattern, row.path, got)
 		}
 	}
@@ -58,7 +58,7 @@ func TestALongPathMatchesNoAllow(t *testing.T) {
 		allow, deny bool
 	}{{4096, true, false}, {4097, false, true}, {60_000, false, true}} {
 		path := "/a/" + strings.Repeat("b", row.bytes-len("/a/"))
-		anywhere, other := rule{effect: Allow, paths: []pathPattern{{"/**", []string{"**"}}}}, rule{effect: Deny, paths: []pathPattern{{"/c", []string{"c"}}}}
+		anywhere, other := rule{effect: Allow, paths: []PathPattern{{"/**", []string{"**"}}}}, rule{effect: Deny, paths: []PathPattern{{"/c", []string{"c"}}}}
 		if anywhere.holdsPath(path) != row.allow || other.holdsPath(path) != row.deny {
 			t.Errorf("%d bytes: allow %t, deny %t", row.bytes, anywhere.holdsPath(path), other.holdsPath(path))
 		}
@@ -67,7 +67,7 @@ func TestALongPathMatchesNoAllow(t *testing.T) {
 
 func TestPathPatternsThatAreRefused(t *testing.T) {
 	for _, pattern := range []string{"", "a", "**", "/a**", "/**b", "/a//b", "/a/../b", "/a?b", "/a#b", "/a;b", "/a b", `/a\b`, "/ä", "/%2f", "/%61", "/%"} {
-		if _, err := parsePathPattern(pattern); err == nil {
+		if _, err := ParsePathPattern(pattern); err == nil {
 			t.Errorf("%q was accepted", pattern)
 		}
 	}
@@ -99,17 +99,17 @@ func FuzzPathMatch(f *testing.F) {
 	f.Add("/a/*b*c/**", "/a/xbyc/")
 	f.Add("/**/a/**/**/b", "/a/a/b")
 	f.Fuzz(func(t *testing.T, pattern, path string) {
-		p, err := parsePathPattern(pattern)
+		p, err := ParsePathPattern(pattern)
 		if err != nil || canonicalPath(path) != nil || len(pattern) > 200 || len(path) > 200 {
 			return
 		}
-		if got, want := p.match(path), pathExpression(t, p).MatchString(path); got != want {
+		if got, want := p.Match(path), pathExpression(t, p).MatchString(path); got != want {
 			t.Errorf("%q matches %q: %t, the expression says %t", pattern, path, got, want)
 		}
 	})
 }
 
-func pathExpression(t *testing.T, p pathPattern) *regexp.Regexp {
+func pathExpression(t *testing.T, p PathPattern) *regexp.Regexp {
 	var out strings.Builder
 	for _, segment := range p.segments {
 		if segment == "**" {

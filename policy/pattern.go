@@ -2,9 +2,10 @@ package policy
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 )
 
 // A Pattern is a set of hosts, at a set of ports. It is made by
@@ -39,144 +40,6 @@ func (s portSet) has(port uint16) bool {
 		return port == 80 || port == 443
 	}
 	return s.first <= port && port <= s.last
-}
-
-// A PatternError says why text is not a pattern, and what to type instead.
-type PatternError struct {
-	Text    string
-	Problem string // a clause: "it has a scheme"
-	Hint    string // the pattern that was probably meant; empty where that is not clear
-}
-
-// Error is one sentence of printable ASCII, whatever Text holds.
-func (e *PatternError) Error() string {
-	sentence := quoteBriefly(e.Text) + " is not a pattern: " + e.Problem
-	if e.Hint != "" {
-		sentence += "; write " + e.Hint
-	}
-	return sentence
-}
-
-// ParsePattern reads one pattern of a rule file:
-//
-//	example.com             the host itself
-//	*.example.com           every host below it, at any depth, not itself
-//	*                       any host
-//	93.184.216.34           one address
-//	2606:2800::/32          a prefix, without host bits
-//	example.com:8443        at one port; an IPv6 address then needs brackets
-//	example.com:8000-8999   at a range of ports
-//	example.com:*           at any port
-//
-// Without a port it means 80 and 443. Hosts are read as by [ParseHost]. Every
-// error is a [*PatternError].
-func ParsePattern(text string) (Pattern, error) {
-	p, problem := parsePattern(text)
-	if problem == "" {
-		return p, nil
-	}
-	explained := explainPattern(text, problem)
-	if _, stillWrong := parsePattern(explained.Hint); stillWrong != "" {
-		explained.Hint = ""
-	}
-	return Pattern{}, explained
-}
-
-func parsePattern(text string) (p Pattern, problem string) {
-	host, port, hasPort, problem := splitPattern(text)
-	if problem != "" {
-		return Pattern{}, problem
-	}
-	if p, problem = parsePatternHost(host); problem != "" {
-		return Pattern{}, problem
-	}
-	if !hasPort {
-		return p, ""
-	}
-	if p.ports, problem = parsePorts(port); problem != "" {
-		return Pattern{}, problem
-	}
-	return p, ""
-}
-
-// splitPattern takes the brackets off an IPv6 address; without them, more
-// than one colon is an address without a port.
-func splitPattern(text string) (host, port string, hasPort bool, problem string) {
-	if strings.HasPrefix(text, "[") {
-		host, rest, closed := strings.Cut(text[1:], "]")
-		if !closed || !strings.Contains(host, ":") {
-			return "", "", false, "brackets stand only around an IPv6 address or prefix"
-		}
-		if rest == "" {
-			return host, "", false, ""
-		}
-		port, hasPort = strings.CutPrefix(rest, ":")
-		if !hasPort {
-			return "", "", false, "what follows the brackets is not a port"
-		}
-		return host, port, true, ""
-	}
-	if strings.Count(text, ":") > 1 {
-		return text, "", false, ""
-	}
-	host, port, hasPort = strings.Cut(text, ":")
-	return host, port, hasPort, ""
-}
-
-func parsePatternHost(host string) (Pattern, string) {
-	if host == "*" {
-		return Pattern{kind: anyHost}, ""
-	}
-	if suffix, below := strings.CutPrefix(host, "*."); below {
-		name, problem := parseName(suffix)
-		if problem == "" && endsInNumber(name) {
-			problem = "addresses have no names below them"
-		}
-		return Pattern{kind: hostsBelow, name: name}, problem
-	}
-	if strings.Contains(host, "/") {
-		return parsePrefix(host)
-	}
-	name, addr, problem := parseHost(host)
-	if !addr.IsValid() {
-		return Pattern{kind: exactHost, name: name}, problem
-	}
-	if addr.Is4() && strings.Contains(host, ":") {
-		return Pattern{}, "it is an IPv4 address in IPv6 clothes"
-	}
-	return Pattern{kind: addresses, prefix: netip.PrefixFrom(addr, addr.BitLen())}, problem
-}
-
-func parsePrefix(text string) (Pattern, string) {
-	prefix, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		return Pattern{}, "it is neither a host nor an address prefix"
-	case prefix.Addr().Is4In6():
-		return Pattern{}, "it is an IPv4 prefix in IPv6 clothes"
-	case prefix != prefix.Masked():
-		return Pattern{}, "it has host bits set"
-	}
-	return Pattern{kind: addresses, prefix: prefix}, ""
-}
-
-func parsePorts(text string) (portSet, string) {
-	if text == "*" {
-		return everyPort(), ""
-	}
-	low, high, isRange := strings.Cut(text, "-")
-	if !isRange {
-		high = low
-	}
-	first, problem := parsePort(low)
-	if problem != "" {
-		return portSet{}, "the port is not a number from 1 to 65535, a range such as 8000-8999, or *"
-	}
-	last, problem := parsePort(high)
-	if problem != "" || last < first {
-		return portSet{}, "the range of ports does not run from a lower port to a higher one"
-	}
-	return portSet{first, last}, ""
 }
 
 // MatchesName reports whether the pattern holds a canonical name at port.
@@ -216,23 +79,37 @@ func (p Pattern) CoversAddr(addr netip.Addr) bool {
 // IsAddress reports whether the pattern is an address or a prefix.
 func (p Pattern) IsAddress() bool { return p.kind == addresses }
 
+func (p Pattern) isSingle() bool { return p.kind == addresses && p.prefix.IsSingleIP() }
+
+// OneHost reports whether p names a single host, so that its samples are all of it.
+func (p Pattern) OneHost() bool { return p.kind == exactHost || p.isSingle() }
+
 // String returns the canonical text, which [ParsePattern] reads as p.
 func (p Pattern) String() string {
 	if p.ports == (portSet{}) {
-		return p.hostText()
+		return p.Host()
 	}
 	return p.bracketed() + ":" + p.ports.String()
+}
+
+// HasPort reports whether the pattern is about port.
+func (p Pattern) HasPort(port uint16) bool { return p.ports.has(port) }
+
+// At returns the same hosts at one port.
+func (p Pattern) At(port uint16) Pattern {
+	p.ports = portSet{port, port}
+	return p
 }
 
 // bracketed is the host as it stands before a port.
 func (p Pattern) bracketed() string {
 	if p.kind == addresses && p.prefix.Addr().Is6() {
-		return "[" + p.hostText() + "]"
+		return "[" + p.Host() + "]"
 	}
-	return p.hostText()
+	return p.Host()
 }
 
-func (p Pattern) hostText() string {
+func (p Pattern) Host() string {
 	switch p.kind {
 	case exactHost:
 		return p.name
@@ -286,4 +163,152 @@ func (s portSet) rank() int {
 		return 65537
 	}
 	return int(s.last) - int(s.first)
+}
+
+// ranges returns s as ranges of ports, the default as its two.
+func (s portSet) ranges() []portSet {
+	if s == (portSet{}) {
+		return []portSet{{80, 80}, {443, 443}}
+	}
+	return []portSet{s}
+}
+
+// SharesTunnel reports whether there is a host that both patterns are about, at
+// a port at which a tunnel has to be looked into: on port 80 requests are seen
+// without.
+func (p Pattern) SharesTunnel(q Pattern) bool {
+	if !hostsMeet(p, q) {
+		return false
+	}
+	for _, s := range p.ports.ranges() {
+		for _, t := range q.ports.ranges() {
+			both := portSet{max(s.first, t.first), min(s.last, t.last)}
+			if both.first <= both.last && both != (portSet{80, 80}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SharesPort reports whether the patterns have a port in common.
+func (p Pattern) SharesPort(q Pattern) bool {
+	for _, s := range p.ports.ranges() {
+		for _, t := range q.ports.ranges() {
+			if max(s.first, t.first) <= min(s.last, t.last) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hostsMeet reports whether there is a host that both patterns are about.
+func hostsMeet(a, b Pattern) bool {
+	if a.kind < b.kind {
+		a, b = b, a
+	}
+	switch {
+	case b.kind == none:
+		return false
+	case b.kind == anyHost:
+		return true
+	case a.kind == addresses:
+		return a.prefix.Overlaps(b.prefix)
+	case a.kind == exactHost:
+		return b.CoversName(a.name)
+	case b.kind == hostsBelow:
+		return a.name == b.name || a.CoversName(b.name) || b.CoversName(a.name)
+	}
+	return false
+}
+
+// Samples yields destinations that stand for what p holds, at each of its
+// ports: the host itself, a host below it that has no line of its own, the
+// first and the last address of a prefix.
+func (p Pattern) Samples() iter.Seq[Destination] {
+	return func(yield func(Destination) bool) {
+		for _, d := range p.sampleHosts() {
+			for port := range p.ports.each() {
+				if d.Port = port; !yield(d) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (p Pattern) sampleHosts() []Destination {
+	switch p.kind {
+	case exactHost:
+		return []Destination{{Host: p.name}}
+	case hostsBelow:
+		return []Destination{{Host: "any-host-below." + p.name}}
+	case addresses:
+		first, last := p.prefix.Addr(), lastAddr(p.prefix)
+		hosts := []Destination{{Host: first.String(), Addr: first}}
+		if first != last {
+			hosts = append(hosts, Destination{Host: last.String(), Addr: last})
+		}
+		return hosts
+	}
+	return nil
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < 8*len(b); bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	addr, _ := netip.AddrFromSlice(b) // of the length that an address has
+	return addr
+}
+
+// each yields the ports of s; of the default, the usual one first.
+func (s portSet) each() iter.Seq[uint16] {
+	if s == (portSet{}) {
+		return slices.Values([]uint16{443, 80})
+	}
+	return func(yield func(uint16) bool) {
+		for port := max(int(s.first), 1); port <= int(s.last); port++ {
+			if !yield(uint16(port)) {
+				return
+			}
+		}
+	}
+}
+
+// InSpecialSpace reports whether all that p names lies in special-purpose
+// space, so that in an allow rule it is an exception to the baseline. A prefix
+// that also holds public space, such as 0.0.0.0/0 or 8.0.0.0/6, does not.
+func InSpecialSpace(p Pattern) bool {
+	switch p.kind {
+	case exactHost:
+		return classOfName(p.name) != ""
+	case hostsBelow:
+		return classBelow(p.name) != ""
+	case addresses:
+		return prefixClass(p.prefix) != ""
+	}
+	return false
+}
+
+// Guarded returns the class of p where an allow is not enough for it.
+func (p Pattern) Guarded() AddressClass {
+	if !InSpecialSpace(p) {
+		return ""
+	}
+	var class AddressClass
+	switch p.kind {
+	case addresses:
+		class = ClassOf(p.prefix.Addr())
+	case exactHost:
+		class = classOfName(p.name)
+	case hostsBelow:
+		class = classBelow(p.name)
+	}
+	if !class.guarded() {
+		return ""
+	}
+	return class
 }

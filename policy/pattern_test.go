@@ -446,3 +446,103 @@ func FuzzParsePattern(f *testing.F) {
 		}
 	})
 }
+
+func TestSamplesStandForThePattern(t *testing.T) {
+	for _, row := range []struct{ pattern, want string }{
+		{"a.test", "a.test:443 a.test:80"},
+		{"a.test:8443", "a.test:8443"},
+		{"a.test:8000-8002", "a.test:8000 a.test:8001 a.test:8002"},
+		{"*.a.test:22", "any-host-below.a.test:22"},
+		{"93.184.216.34:1", "93.184.216.34:1"},
+		{"93.184.216.0/22:1", "93.184.216.0:1 93.184.219.255:1"},
+		{"[2606::/31]:1", "[2606::]:1 [2606:1:ffff:ffff:ffff:ffff:ffff:ffff]:1"},
+		{"*", ""},
+	} {
+		p := mustPatterns(t, row.pattern)[0]
+		var got []string
+		for d := range p.Samples() {
+			got = append(got, d.String())
+			again, err := ParseDestination(d.String())
+			if err != nil || again.Host != d.Host || again.Addr != d.Addr {
+				t.Errorf("%s is not canonical: %v", d, err)
+			}
+			if !p.MatchesName(d.Host, d.Port) && !p.MatchesAddr(d.Addr, d.Port) {
+				t.Errorf("%s is not in %s", d, p)
+			}
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%s stands for %s, want %s", row.pattern, got, row.want)
+		}
+	}
+	ports := map[uint16]bool{}
+	for d := range mustPatterns(t, "a.test:*")[0].Samples() {
+		ports[d.Port] = true
+	}
+	if len(ports) != 65535 || ports[0] {
+		t.Errorf("any port is %d ports, 0 among them: %t", len(ports), ports[0])
+	}
+	if lastAddr(netip.MustParsePrefix("0.0.0.0/0")) != netip.MustParseAddr("255.255.255.255") {
+		t.Error("the last address is not the last")
+	}
+}
+
+// TestPatternsMeetWhereBothHoldATunnel goes through all pairs of some patterns,
+// and through destinations that stand for all that these tell apart.
+func TestPatternsMeetWhereBothHoldATunnel(t *testing.T) {
+	var all []Pattern
+	for _, host := range []string{
+		"a.test", "b.a.test", "*.test", "*.a.test", "*.b.a.test", "*", "93.184.0.0/16", "93.184.216.34", "[2606:2800::/32]", "[2606:2800::1]",
+	} {
+		for _, port := range []string{"", ":80", ":443", ":*", ":80-500", ":22", ":79-80"} {
+			all = append(all, mustPattern(t, host+port))
+		}
+	}
+	all = append(all, Pattern{})
+	for _, a := range all {
+		for _, b := range all {
+			if want := haveATunnelInCommon(a, b); a.SharesTunnel(b) != want {
+				t.Errorf("%s and %s meet: %t", a, b, !want)
+			}
+		}
+	}
+}
+
+func haveATunnelInCommon(a, b Pattern) bool {
+	for _, host := range []string{"a.test", "b.a.test", "c.b.a.test", "93.184.216.34", "93.184.1.1", "2606:2800::1", "2606:2800::2"} {
+		addr, _ := netip.ParseAddr(host) // not valid for a name
+		for _, port := range []uint16{22, 79, 81, 443, 65535} {
+			d := Destination{Host: host, Addr: addr, Port: port}
+			if (Injection{Pattern: a}).Covers(d) && (Injection{Pattern: b}).Covers(d) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestACredentialCoversItsHostAndPort(t *testing.T) {
+	rows := []struct {
+		pattern, to string
+		want        bool
+	}{
+		{"api.test", "api.test:443", true},
+		{"api.test", "api.test:8443", false},
+		{"api.test:8443", "api.test:8443", true},
+		{"api.test:*", "api.test:8443", true},
+		{"api.test", "b.api.test:443", false},
+		{"api.test", "93.184.216.34:443", false},
+		{"93.184.216.34", "93.184.216.34:443", true},
+		{"93.184.216.34", "93.184.216.35:443", false},
+		{"93.184.216.34", "api.test:443", false},
+	}
+	for _, row := range rows {
+		d, err := ParseDestination(row.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Addrs = append(d.Addrs, mustPatterns(t, "93.184.216.34")[0].prefix.Addr())
+		if got := (Injection{Pattern: mustPatterns(t, row.pattern)[0]}).Covers(d); got != row.want {
+			t.Errorf("%s covers %s: %t", row.pattern, row.to, got)
+		}
+	}
+}

@@ -12,19 +12,10 @@ package policy
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
-
-// An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
-// goroutines at once and must not keep or change r. An error counts as Deny.
-type Evaluator interface {
-	Evaluate(ctx context.Context, r *Request) (Decision, error)
-}
 
 // A Policy is the immutable whole that is asked. Its zero value, and a nil
 // Policy, deny everything. It is safe for concurrent use.
@@ -69,9 +60,24 @@ func (p *Policy) Digest() string {
 // loop may call it.
 func (p *Policy) Prompt() bool { return p == nil || !p.slow }
 
-func digestOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+// short reports whether event loops may evaluate all lists of p.
+func (p *Policy) short() bool {
+	ceilings := make([]Evaluator, len(p.ceilings))
+	for i, c := range p.ceilings {
+		ceilings[i] = c.Evaluator
+	}
+	return allShort(p.evaluators) && allShort(p.below) && allShort(p.narrowing) && allShort(ceilings)
+}
+
+// ReadsUsage reports whether an evaluator of the policy, or of its shadow, looks at
+// [Request].Usage, which has to be filled in then.
+func (p *Policy) ReadsUsage() bool {
+	if p == nil {
+		return false
+	}
+	ceiling := func(c Ceiling) bool { return readsUsage(c.Evaluator) }
+	return p.Shadow().ReadsUsage() || slices.ContainsFunc(p.evaluators, readsUsage) ||
+		slices.ContainsFunc(p.below, readsUsage) || slices.ContainsFunc(p.narrowing, readsUsage) || slices.ContainsFunc(p.ceilings, ceiling)
 }
 
 // Decide asks every evaluator and combines their verdicts by minimum. It is
@@ -106,6 +112,75 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		d.Question = "" // it stands on none that was answered
 	}
 	return d
+}
+
+// decideName decides a question for a name. The name may be resolved where all layers let
+// the same port and the same method pass, also of the hosts that it leads to. Paths are not
+// tried, and Rego does not see the method.
+func (p *Policy) decideName(ctx context.Context, r *Request) Decision {
+	at := *r
+	var refused Decision
+	told := false // refused says what the name leads to, not that it is shut
+	probes := p.probes(ctx, r)
+	for i, port := range probes.Ports {
+		at.Destination.Port = port
+		d := p.tryMethods(ctx, &at, probes.Methods)
+		d.Policy = p.digest
+		if d.Verdict >= Inspect {
+			d.Verdict, d.Needs, d.AllowedIf, d.Inject = Allow, 0, nil, ""
+			return d
+		}
+		tells := !told && p.opensName(ctx, &at, probes.Methods)
+		if i == 0 || tells || d.Verdict > refused.Verdict {
+			refused, told = d, told || tells
+		}
+	}
+	refused.Needs, refused.Question = 0, ""
+	return refused
+}
+
+// tryMethods decides a question at one port. If that depends on the method, all layers
+// have to let the same one pass.
+func (p *Policy) tryMethods(ctx context.Context, r *Request, methods []string) Decision {
+	d, _ := p.judge(ctx, r)
+	if d.Verdict < Inspect || d.Needs&NeedsMethod == 0 {
+		return d
+	}
+	question, tried, refused := *r.DNS, *r, d
+	tried.DNS = &question
+	for _, question.method = range methods {
+		if refused, _ = p.judge(ctx, &tried); refused.Verdict >= Inspect {
+			return d
+		}
+	}
+	return refused
+}
+
+// opensName reports whether r would pass but for what its destination leads to.
+func (p *Policy) opensName(ctx context.Context, r *Request, methods []string) bool {
+	if len(r.Destination.Addrs)+len(r.Destination.Aliases) == 0 {
+		return false
+	}
+	bare := *r
+	bare.Destination.Addrs, bare.Destination.Aliases = nil, nil
+	d := p.tryMethods(ctx, &bare, methods)
+	return d.Verdict >= Inspect
+}
+
+// probes are those of all layers, and the ports of the web first.
+func (p *Policy) probes(ctx context.Context, r *Request) (all Probes) {
+	all.Ports = append(make([]uint16, 0, 16), 443, 80, 1)
+	all.Methods = []string{"any other"} // that no rule names
+	for _, some := range [][]Evaluator{p.evaluators, p.below, p.narrowing} {
+		probe(ctx, r, some, &all)
+	}
+	for _, c := range p.ceilings {
+		probe(ctx, r, []Evaluator{c.Evaluator}, &all)
+	}
+	slices.Sort(all.Ports[2:])
+	slices.Sort(all.Methods)
+	all.Ports, all.Methods = slices.Compact(all.Ports), slices.Compact(all.Methods)
+	return all
 }
 
 // judge asks all layers about a request. If its destination leads to special-purpose
@@ -152,6 +227,27 @@ func (p *Policy) ask(ctx context.Context, r *Request) (d Decision, looks bool) {
 	return combine(d, narrower), looks || more || most
 }
 
+// hearBelow combines what the layers below the organisation say, the default among
+// them, with what the organisation said. Where the organisation itself allows, no
+// ceiling is asked: a ceiling is about what others open.
+func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d Decision, looks bool) {
+	below, looks := hear(ctx, r, p.below)
+	if above.Verdict != Abstain {
+		return combine(above, below), looks
+	}
+	if below.Verdict == Abstain {
+		below = combine(p.byDefault(r), below)
+	}
+	if below.Verdict != Deny {
+		for _, c := range p.ceilings {
+			under := c.hold(ctx, r, below)
+			looks = looks || under.Verdict == Inspect
+			below = under
+		}
+	}
+	return combine(above, below), looks
+}
+
 // LearnRule is the rule of what passed only because of [Environment.Learn].
 const LearnRule = "learn"
 
@@ -184,43 +280,34 @@ func (p *Policy) withoutInspection(d Decision, r *Request) Decision {
 	return d
 }
 
-// combine returns the stricter of two opinions; at the same verdict the
-// first one's words stand, and an option holds only where both give it. What
-// an Abstain still needs to see is kept: the request may yet be refused. Of two
-// credentials that of the stricter goes with the request, else that of the first.
-// Of two budgets the smaller counts, a mark that one of them asks for stands, and what was
-// approved for either.
-func combine(a, b Decision) Decision {
-	if a.Verdict == Abstain || b.Verdict < a.Verdict {
-		a, b = b, a
-	}
-	if b.Verdict != Abstain {
-		a.AnyProtocol = a.AnyProtocol && b.AnyProtocol
-		a.ECH = a.ECH && b.ECH
-		a.Upgrade = a.Upgrade && b.Upgrade
-	}
-	if a.Inject == "" && a.Verdict != Deny {
-		a.Inject = b.Inject
-	}
-	a.Spend(b.MaxBytesUp, b.BudgetRule, b.BudgetLayer)
-	a.Log = a.Log || b.Log
-	a.Question = bothQuestions(a.Question, b.Question)
-	a.Needs |= b.Needs
-	if a.AllowedIf == nil && a.Verdict > Ask {
-		a.AllowedIf = b.AllowedIf
-	}
-	return a
+// WithShadow returns a policy that decides as p does, and has other asked beside
+// it by [Policy.Compare]. It is not [Policy.Prompt].
+func (p *Policy) WithShadow(other *Policy) *Policy {
+	both := *p
+	both.shadow = &shadow{policy: other, room: make(chan struct{}, shadowRoom)}
+	both.slow = true
+	return &both
 }
 
-// bothQuestions joins the ids of questions, each once.
-func bothQuestions(a, b string) string {
-	switch {
-	case a == "" || a == b:
-		return b
-	case b == "":
-		return a
+// Shadow returns the policy that is asked beside p, or nil.
+func (p *Policy) Shadow() *Policy {
+	if p == nil || p.shadow == nil {
+		return nil
 	}
-	all := append(strings.Fields(a), strings.Fields(b)...)
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), " ")
+	return p.shadow.policy
+}
+
+// Compare asks the shadow about a request of which p has decided d, and returns
+// d, with d.Shadow set where the shadow would have decided otherwise. It takes a
+// tenth of a second at most; a shadow that fails, panics or has not answered by
+// then counts as one that denies with [PolicyError]. ctx only lends its values:
+// whoever asked may have gone. Without a shadow, Compare returns d.
+func (p *Policy) Compare(ctx context.Context, r *Request, d Decision) Decision {
+	if p == nil || p.shadow == nil {
+		return d
+	}
+	if said := p.shadow.ask(ctx, r); d.Differs(&said) {
+		d.Shadow = &said
+	}
+	return d
 }

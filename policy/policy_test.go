@@ -191,7 +191,7 @@ func TestAnOpinionThatOnlyNeedsTheRequestRefusesTheTunnelWithoutInspection(t *te
 	for _, loud := range []Verdict{Ask, Allow} {
 		p := New(fixed{decision: Decision{Verdict: loud}}, fixed{decision: Decision{Verdict: Abstain, Needs: NeedsPath}})
 		if d := p.Decide(t.Context(), r); d.Verdict != Deny || d.Class != PathDenied {
-			t.Errorf("%s: %s", loud, saying(d))
+			t.Errorf("%s: %s", loud, d.Reason)
 		}
 	}
 }
@@ -231,6 +231,21 @@ func TestTheBaselineHoldsUnderAnyPolicy(t *testing.T) {
 		d := p.Decide(t.Context(), &Request{Destination: Destination{Host: addr.String(), Addr: addr, Port: 443}})
 		if want := ClassOf(addr); d.AddressClass != string(want) || (d.Verdict == Allow) != (want == "") {
 			t.Fatalf("%s is %q: %+v", addr, want, d)
+		}
+	})
+}
+
+// The stricter of an opinion and what narrowing leaves of another is at least as strict
+// as both together: it sees as much and lets no more bytes up.
+func TestNarrowingKeepsWhatIsNeededAndBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		said := drawOpinion(t, "said").decision
+		left := combine(Decision{Verdict: Allow}, restricting(said))
+		switch {
+		case said.Verdict == Inspect && left.Verdict == Allow && left.Needs == 0:
+			t.Fatalf("%+v becomes %+v", said, left)
+		case left.Needs&said.Needs != said.Needs, left.MaxBytesUp != said.MaxBytesUp, left.Log != said.Log, left.Question != said.Question:
+			t.Fatalf("%+v becomes %+v", said, left)
 		}
 	})
 }

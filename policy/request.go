@@ -1,25 +1,10 @@
 package policy
 
 import (
-	"net/netip"
-	"strconv"
+	"maps"
+	"slices"
 	"time"
 )
-
-// A Sandbox is who asks: one container, one bwrap tree, one token.
-type Sandbox struct {
-	Name   string
-	Kind   string
-	Labels map[string]string
-
-	// Stay tells what came from one network that was handed in from the rest of what
-	// the sandbox does; 0: nothing was. It is not for policies.
-	Stay uint32
-
-	// Container is where the request came from, as far as the engine that runs it
-	// says so, or nil. It is for the record, and not for policies.
-	Container *Container
-}
 
 // Via is the way in that a request took.
 type Via string
@@ -33,32 +18,6 @@ const (
 	ViaDNS         Via = "dns"
 	ViaUnknown     Via = "unknown" // refused before its protocol was known
 )
-
-// A Destination is where a request wants to go, in canonical form. It is made
-// by [ParseDestination] alone; a Destination made otherwise is not trusted by
-// anything here.
-type Destination struct {
-	// Host is a lower-case name of A-labels without a trailing dot, or the
-	// canonical text of Addr.
-	Host string
-	// Addr is valid where the host was given as an address; it is unmapped
-	// and has no zone.
-	Addr netip.Addr
-	Port uint16
-
-	// Addrs are the addresses Host resolved to, Aliases the CNAMEs on the
-	// way. Both are empty until the gate has resolved the name.
-	Addrs   []netip.Addr
-	Aliases []string
-}
-
-// String returns host:port, with an IPv6 address in brackets.
-func (d Destination) String() string {
-	if d.Addr.Is6() {
-		return "[" + d.Host + "]:" + strconv.Itoa(int(d.Port))
-	}
-	return d.Host + ":" + strconv.Itoa(int(d.Port))
-}
 
 // A Protocol is what the first bytes of a tunnel showed themselves to be.
 type Protocol uint8
@@ -201,4 +160,49 @@ func (r *Request) triedMethod() string {
 // inClear reports whether the request was sent outside TLS, as far as is known.
 func (r *Request) inClear() bool {
 	return r.Via == ViaHTTP || r.Protocol == ProtocolHTTP && r.TLS == nil
+}
+
+// Usage is what one sandbox has used until a request of it is decided. It counts
+// what the gate has let through before; the flow that is decided is not in it.
+type Usage struct {
+	FlowsOpen      int64 // tunnels and requests that are open now
+	FlowsMinute    int64 // tunnels and requests that began in the last minute
+	RequestsMinute int64 // the HTTP requests among them
+	DeniedMinute   int64 // tunnels and requests that were refused in the last minute
+
+	// BytesUp and BytesDown are payload since egressd started, to upstreams and
+	// back, as the records of flows count it; what open flows have carried so far
+	// is part of it.
+	BytesUp, BytesDown int64
+}
+
+// clone returns a copy that stays as it is, whatever becomes of the parts of r
+// that their owner may write.
+func (r *Request) clone() *Request {
+	c := *r
+	if r.HTTP != nil {
+		head := *r.HTTP
+		head.Header = maps.Clone(head.Header)
+		for name, values := range head.Header {
+			head.Header[name] = slices.Clone(values)
+		}
+		c.HTTP = &head
+	}
+	return &c
+}
+
+// whereTo returns what was asked for: the name of a question, or host:port.
+func whereTo(r *Request) string {
+	if r.DNS != nil {
+		return r.Destination.Host
+	}
+	return r.Destination.String()
+}
+
+// whatTo names a destination, or that it is only this request to it.
+func whatTo(r *Request) string {
+	if r.HTTP != nil {
+		return "this request to " + whereTo(r)
+	}
+	return whereTo(r)
 }

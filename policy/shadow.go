@@ -2,8 +2,6 @@ package policy
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/egressd/egressd/internal/recovered"
@@ -24,53 +22,6 @@ const (
 	// cannot be interrupted goes on when nobody waits for it any more.
 	shadowRoom = 32
 )
-
-// WithShadow returns a policy that decides as p does, and has other asked beside
-// it by [Policy.Compare]. It is not [Policy.Prompt].
-func (p *Policy) WithShadow(other *Policy) *Policy {
-	both := *p
-	both.shadow = &shadow{policy: other, room: make(chan struct{}, shadowRoom)}
-	both.slow = true
-	return &both
-}
-
-// Shadow returns the policy that is asked beside p, or nil.
-func (p *Policy) Shadow() *Policy {
-	if p == nil || p.shadow == nil {
-		return nil
-	}
-	return p.shadow.policy
-}
-
-// Compare asks the shadow about a request of which p has decided d, and returns
-// d, with d.Shadow set where the shadow would have decided otherwise. It takes a
-// tenth of a second at most; a shadow that fails, panics or has not answered by
-// then counts as one that denies with [PolicyError]. ctx only lends its values:
-// whoever asked may have gone. Without a shadow, Compare returns d.
-func (p *Policy) Compare(ctx context.Context, r *Request, d Decision) Decision {
-	if p == nil || p.shadow == nil {
-		return d
-	}
-	if said := p.shadow.ask(ctx, r); d.Differs(&said) {
-		d.Shadow = &said
-	}
-	return d
-}
-
-// Differs reports whether other decides otherwise than d: with another action, a
-// refusal for another class or by another rule, or by looking at requests in a
-// tunnel that d lets pass unread.
-func (d *Decision) Differs(other *Decision) bool {
-	switch {
-	case d.Verdict.Action() != other.Verdict.Action():
-		return true
-	case d.Verdict == Allow:
-		return other.Verdict == Inspect
-	case d.Verdict == Inspect:
-		return false
-	}
-	return d.Class != other.Class || d.Rule != other.Rule || d.Layer != other.Layer
-}
 
 // ask has the question answered on a goroutine of its own, which ends when the
 // answer is there, whether somebody still waits for it or not.
@@ -102,19 +53,4 @@ func (s *shadow) decide(ctx context.Context, r *Request) (d Decision) {
 
 func (s *shadow) failed(why string) Decision {
 	return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: why, Policy: s.policy.Digest()}
-}
-
-// clone returns a copy that stays as it is, whatever becomes of the parts of r
-// that their owner may write.
-func (r *Request) clone() *Request {
-	c := *r
-	if r.HTTP != nil {
-		head := *r.HTTP
-		head.Header = maps.Clone(head.Header)
-		for name, values := range head.Header {
-			head.Header[name] = slices.Clone(values)
-		}
-		c.HTTP = &head
-	}
-	return &c
 }

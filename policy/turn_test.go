@@ -11,12 +11,19 @@ import (
 // manyPaths is a policy with 300 rules for one host, and requests to it for a short and a long path.
 func manyPaths(t *testing.T) (p *Policy, short, long *Request) {
 	t.Helper()
-	var text strings.Builder
-	text.WriteString("allow:\n")
-	for i := range 300 {
-		fmt.Fprintf(&text, "  - {host: api.test, paths: [\"/**/x%d/**\"]}\n", i)
+	pattern, err := ParsePattern("api.test")
+	if err != nil {
+		t.Fatal(err)
 	}
-	p = compiled(t, text.String(), Environment{Inspection: true})
+	lists := Lists{Layer: User}
+	for i := range 300 {
+		path, err := ParsePathPattern(fmt.Sprintf("/**/x%d/**", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists.Allow = append(lists.Allow, Rule{Pattern: pattern, Paths: []PathPattern{path}, ID: fmt.Sprint("allow", i)})
+	}
+	p = Assemble(Parts{Lists: lists, Inspection: true})
 	to := func(path string) *Request {
 		return &Request{Sandbox: Sandbox{Name: "default"}, Destination: Destination{Host: "api.test", Port: 443}, Protocol: ProtocolHTTP, HTTP: &HTTPRequest{Method: "GET", Path: path, Authority: "api.test:443"}}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/record"
 )
@@ -29,11 +30,11 @@ func (n spending) Evaluate(context.Context, *policy.Request) (policy.Decision, e
 // spend puts a policy file in force, with a budget for all that it allows.
 func (w *world) spend(t *testing.T, text string, most int64) {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(text))
+	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: true, Evaluators: []policy.Evaluator{spending(most)}})
+	p, err := parsed.Compile(file.Environment{Inspection: true, Evaluators: []policy.Evaluator{spending(most)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,11 +323,11 @@ func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 	var seen atomic.Pointer[policy.Usage]
 	w := newInsideWorld(t, insidePolicy, nil)
-	file, err := policy.ParseFile("test.yaml", []byte(insidePolicy))
+	parsed, err := file.Parse("test.yaml", []byte(insidePolicy))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: true, Evaluators: []policy.Evaluator{watching{&seen}}})
+	p, err := parsed.Compile(file.Environment{Inspection: true, Evaluators: []policy.Evaluator{watching{&seen}}})
 	if err != nil {
 		t.Fatal(err)
 	}

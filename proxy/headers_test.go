@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -24,7 +25,7 @@ deny contains {"rule": "no-mark"} if "blue" in input.http.headers["x-mark"]`)
 // ruled puts a policy in Rego in force, beside a file that allows one host.
 func (w *world) ruled(t *testing.T, module string) {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(marked))
+	parsed, err := file.Parse("test.yaml", []byte(marked))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func (w *world) ruled(t *testing.T, module string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: []policy.Evaluator{e}})
+	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: []policy.Evaluator{e}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
 
@@ -112,11 +113,11 @@ func (r reply) refused(t *testing.T, status int, class policy.Class) {
 // obey puts another policy in force.
 func (w *world) obey(t *testing.T, text string) {
 	t.Helper()
-	file, err := policy.ParseFile("next.yaml", []byte(text))
+	parsed, err := file.Parse("next.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: true})
+	p, err := parsed.Compile(file.Environment{Inspection: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -148,11 +149,11 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 			}
 		}},
 		"another policy comes": {outcome: "rule-deny", happens: func(t *testing.T, w *world, _ *testClient, e *thinker) {
-			file, err := policy.ParseFile("test.yaml", []byte(twoSandboxes+"deny: [\"allowed.test:*\"]\n"))
+			parsed, err := file.Parse("test.yaml", []byte(twoSandboxes+"deny: [\"allowed.test:*\"]\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := file.Compile(policy.Environment{})
+			p, err := parsed.Compile(file.Environment{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
@@ -224,11 +224,11 @@ func TestAPolicyChangeCutsATunnel(t *testing.T) {
 	w, o := newWorld(t, openPolicy, nil), echo(t)
 	first := hello(t, "base-allowed")
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(first).expect(first)
-	file, err := policy.ParseFile("b.yaml", []byte("version: 1\nallow: [other.test]\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
+	parsed, err := file.Parse("b.yaml", []byte("version: 1\nallow: [other.test]\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{})
+	p, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"go.uber.org/goleak"
@@ -77,7 +78,7 @@ func newWorld(t testing.TB, text string, change func(*Server)) *world {
 // newWorldOf is newWorld for some sandboxes, with opinions beside the text.
 func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.Evaluator, change func(*Server)) *world {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(text))
+	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 	if change != nil {
 		change(w.Server)
 	}
-	p, err := file.Compile(policy.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: beside})
+	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal)) != nil, Evaluators: beside})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ type repeatedKey struct {
 func (e *repeatedKey) Error() string { return fmt.Sprintf("it has the key %q twice", e.key) }
 
 func yamlKeysOnce(text []byte) error {
-	key, line, err := policy.RepeatedKey(text)
+	key, line, err := firstRepeatedKey(text)
 	if err != nil || line == 0 {
 		return err
 	}

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
 // injections are those of a file with two credentials.
 func injections(t *testing.T) []policy.Injection {
 	t.Helper()
-	file, err := policy.ParseFile("test.yaml", []byte(`version: 1
+	parsed, err := file.Parse("test.yaml", []byte(`version: 1
 allow:
   - {host: api.test, id: api-key, inject: {header: X-Key, env: KEY}}
   - {host: other.test, id: other-key, inject: {header: X-Key, env: OTHER}}
@@ -19,7 +20,7 @@ allow:
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file.Injections()
+	return parsed.Injections()
 }
 
 func loadInjecting(t *testing.T, known []policy.Injection, text string) (*rego.Evaluator, error) {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -46,7 +47,7 @@ allow contains {"rule": "a"} if input.destination.port == 443`,
 		draw := func(layer int, name string) []policy.Evaluator {
 			return rapid.SliceOfN(rapid.SampledFrom(loaded[layer]), 0, 1).Draw(t, name)
 		}
-		env := policy.Environment{Inspection: true, Evaluators: draw(0, "organisation")}
+		env := file.Environment{Inspection: true, Evaluators: draw(0, "organisation")}
 		env.Layers.User = draw(1, "user")
 		for _, e := range draw(0, "ceiling") {
 			env.Layers.Ceilings = append(env.Layers.Ceilings, policy.Ceiling{Evaluator: e, Layer: policy.Organisation})
@@ -54,7 +55,7 @@ allow contains {"rule": "a"} if input.destination.port == 443`,
 		for _, e := range draw(2, "sandbox") {
 			env.Layers.Narrowing = map[string][]policy.Narrowing{"default": {{Evaluator: e, Exhaustive: rapid.Bool().Draw(t, "exhaustive")}}}
 		}
-		f, err := policy.ParseFile("f", []byte("version: 1\n"+lists.Draw(t, "lists")+"\n"))
+		f, err := file.Parse("f", []byte("version: 1\n"+lists.Draw(t, "lists")+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

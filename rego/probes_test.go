@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -27,11 +28,11 @@ func TestANameIsAskedForWhereRegoAndListsLeaveAPort(t *testing.T) {
 		if row.data != "" {
 			data = append(data, rego.Source{Name: "data.json", Text: []byte(row.data)})
 		}
-		f, err := policy.ParseFile("f", []byte("version: 1\n"+row.lines+"\n"))
+		f, err := file.Parse("f", []byte("version: 1\n"+row.lines+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := f.Compile(policy.Environment{Inspection: true, Evaluators: []policy.Evaluator{load(t, "package egress\n"+row.text+"\n", data...)}})
+		p, err := f.Compile(file.Environment{Inspection: true, Evaluators: []policy.Evaluator{load(t, "package egress\n"+row.text+"\n", data...)}})
 		if err != nil {
 			t.Fatal(err)
 		}

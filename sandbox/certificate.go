@@ -18,7 +18,7 @@ func CertificateNames(cert *x509.Certificate) []string {
 		}
 	}
 	for _, uri := range cert.URIs {
-		if id := uri.String(); strings.HasPrefix(id, policy.SPIFFEScheme) {
+		if id := uri.String(); strings.HasPrefix(id, "spiffe://") {
 			names = append(names, id)
 		}
 	}

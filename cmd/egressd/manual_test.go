@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -21,9 +22,9 @@ func TestManualPoliciesLoad(t *testing.T) {
 		if !strings.HasPrefix(text, "version:") {
 			text = "version: 1\n" + text
 		}
-		file, err := policy.ParseFile("manual.md", []byte(text))
+		parsed, err := file.Parse("manual.md", []byte(text))
 		if err == nil {
-			_, err = file.Compile(policy.Environment{Evaluators: manualRego(t), Shadow: manualRego(t)})
+			_, err = parsed.Compile(file.Environment{Evaluators: manualRego(t), Shadow: manualRego(t)})
 		}
 		if err != nil {
 			t.Errorf("%v\n%s", err, text)

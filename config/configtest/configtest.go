@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // Layered loads and compiles the egressd.yaml of a folder, under its organisation.yaml if there is one.
@@ -26,7 +27,7 @@ func Layered(t *testing.T, files map[string]string) (*config.Config, *policy.Pol
 // decided returns the decision about a destination as "allow by ID (LAYER)".
 func decided(t *testing.T, p *policy.Policy, sandbox, subject string) string {
 	t.Helper()
-	r, err := policy.ParseCheck(subject)
+	r, err := file.ParseCheck(subject)
 	if err != nil {
 		t.Fatal(err)
 	}

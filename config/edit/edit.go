@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -87,9 +88,9 @@ func (a *Addition) warn(format string, arguments ...any) {
 // listed returns the text of the file with patterns at the end of the list.
 func (a *Addition) listed(patterns ...policy.Pattern) ([]byte, error) {
 	if a.verdict == "deny" {
-		return policy.DenyText(a.Path, a.old, patterns...)
+		return file.DenyText(a.Path, a.old, patterns...)
 	}
-	return policy.AllowText(a.Path, a.old, patterns...)
+	return file.AllowText(a.Path, a.old, patterns...)
 }
 
 // reach returns how much of p a sandbox may reach by a policy.

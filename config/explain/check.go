@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // An Answer says what would happen to one request.
@@ -90,7 +91,7 @@ func Parse(arg, method string) (policy.Request, error) {
 	if method != "" && strings.Contains(arg, "://") {
 		arg = method + " " + arg
 	}
-	return policy.ParseCheck(arg)
+	return file.ParseCheck(arg)
 }
 
 // notesOn says how the judged request differs from the asked one. saidMore is true if the caller named a

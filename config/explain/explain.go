@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
@@ -79,7 +80,7 @@ func Explain(cfg *config.Config, p *policy.Policy, q Question) (*Explanation, er
 }
 
 // opinionOf describes the opinion o, with the rules that it comes from.
-func opinionOf(c *config.Config, o *policy.Opinion, lines []policy.Line, decision *policy.Decision) Opinion {
+func opinionOf(c *config.Config, o *policy.Opinion, lines []file.Line, decision *policy.Decision) Opinion {
 	d := &o.Decision
 	v := Opinion{Part: config.PartName(o), Layer: o.Layer, Verdict: d.Verdict.String(), Class: d.Class, Rule: d.Rule, Reason: d.Reason, AllowedIf: d.AllowedIf}
 	if o.Err != nil {
@@ -93,7 +94,7 @@ func opinionOf(c *config.Config, o *policy.Opinion, lines []policy.Line, decisio
 			v.Written = regoAt(part, d)
 		}
 	}
-	lines = slices.DeleteFunc(slices.Clone(lines), func(l policy.Line) bool { return l.Layer != o.Layer })
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l file.Line) bool { return l.Layer != o.Layer })
 	for i := range o.Rules {
 		at := lineAt(lines, &o.Rules[i])
 		if d.Rule == at.Rule && v.Written == nil {
@@ -233,7 +234,7 @@ func (p *Written) String() string {
 }
 
 // lineAt returns the line of the file, or of a preset, that s is about.
-func lineAt(lines []policy.Line, s *policy.Standing) Written {
+func lineAt(lines []file.Line, s *policy.Standing) Written {
 	for i := range lines {
 		if l := &lines[i]; l.ID == s.Rule && l.Place.Line == s.Line && l.Place.Column == s.Column {
 			return writtenAt(s.Rule, l.Place)

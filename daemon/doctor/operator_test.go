@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestDoctorLooksWhoCouldComeToTheOperatorsListener makes what it finds worse step by step.
@@ -49,12 +49,12 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		all := operatorFindings(&config.Config{File: &policy.File{Listen: policy.Listen{Admin: step.admin}}})
+		all := operatorFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: step.admin}}})
 		if len(all) != 1 || !strings.Contains(all[0].Says, step.says) || (all[0].Fix != "") != step.wrong {
 			t.Errorf("%+v, want %q", all, step.says)
 		}
 	}
-	if all := operatorFindings(&config.Config{File: &policy.File{}}); len(all) != 0 {
+	if all := operatorFindings(&config.Config{File: &file.File{}}); len(all) != 0 {
 		t.Errorf("without a listener: %+v", all)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // Serving are for the health check of a container: whether egressd serve runs here,
@@ -56,7 +56,7 @@ func tcpListeners(c *config.Config) (all []string) {
 		names = append(names, s.Listen)
 	}
 	for _, name := range append(names, c.File.Listen.Transparent...) {
-		all = append(all, strings.TrimPrefix(strings.TrimPrefix(name, policy.TLSListener), policy.TProxyListener))
+		all = append(all, strings.TrimPrefix(strings.TrimPrefix(name, file.TLSListener), file.TProxyListener))
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
@@ -165,7 +166,7 @@ func (s *Status) count(r *record.Record) {
 }
 
 // statusOfBundle looks at one bundle as it is on disk.
-func statusOfBundle(c *config.Config, at string, s *policy.RegoSource) Bundle {
+func statusOfBundle(c *config.Config, at string, s *file.RegoSource) Bundle {
 	if s.Fetched() {
 		return statusOfFetched(c, at, s)
 	}
@@ -183,7 +184,7 @@ func (v *Bundle) describe(b *rego.Bundle) {
 	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
 }
 
-func statusOfFetched(c *config.Config, at string, s *policy.RegoSource) Bundle {
+func statusOfFetched(c *config.Config, at string, s *file.RegoSource) Bundle {
 	v := Bundle{Entry: at, Source: (&bundle.Source{URL: s.Bundle}).Label(), Shadow: s.Shadow}
 	f, err := c.Feed(s)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // hideFiles notes what a program that shares the user must not see: the logs of
@@ -38,7 +38,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		}
 	}
 	for _, place := range c.File.Audit.Anchors {
-		kind, at, ok := policy.CutAnchor(place)
+		kind, at, ok := file.CutAnchor(place)
 		if !ok || !filepath.IsAbs(at) {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/exits"
 )
@@ -41,7 +41,7 @@ func (r *runner) findDaemon(c *config.Config) bool {
 		return false
 	}
 	for _, name := range c.File.Listen.Enter {
-		socket := strings.TrimPrefix(name, policy.UnixListener)
+		socket := strings.TrimPrefix(name, file.UnixListener)
 		door, err := sandbox.Knock(socket)
 		if err != nil {
 			continue

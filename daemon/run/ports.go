@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -69,7 +70,7 @@ func parseHostPorts(texts []string, published []publishedPort) (all []uint16, er
 
 // allowHostPorts makes the ports that a flag gives to the sandbox rules of the file,
 // so that they are decided and recorded as all else is.
-func allowHostPorts(file *policy.File, name string, ports []uint16) error {
+func allowHostPorts(file *file.File, name string, ports []uint16) error {
 	for _, port := range ports {
 		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 		pattern, err := policy.ParsePattern(to.String())

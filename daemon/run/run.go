@@ -26,6 +26,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/talk"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -268,7 +269,7 @@ func (r *runner) change(c *config.Config) error {
 		return errDaemonAnswers
 	}
 	if len(c.File.Sandboxes) == 0 {
-		c.File.Sandboxes = []policy.SandboxRules{{Name: name}}
+		c.File.Sandboxes = []file.SandboxRules{{Name: name}}
 	}
 	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
 	c.Learn = r.options.Learn

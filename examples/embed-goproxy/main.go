@@ -20,6 +20,7 @@ import (
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/elazarl/goproxy"
 )
@@ -46,11 +47,11 @@ func main() {
 
 // newGate makes a gate for the rules in text, with a new audit log in dir. Call stop to end the log.
 func newGate(text []byte, dir string, names egress.Resolver) (gate *egress.Gate, stop func(), err error) {
-	file, err := policy.ParseFile("policy", text)
+	parsed, err := file.Parse("policy", text)
 	if err != nil {
 		return nil, nil, err
 	}
-	rules, err := file.Compile(policy.Environment{})
+	rules, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/logs/export"
-	"github.com/egressd/egressd/policy"
+	policyfile "github.com/egressd/egressd/policy/file"
 )
 
 // Anchors sends the checkpoints of a log to receivers outside the control of an attacker on this machine.
@@ -71,7 +71,7 @@ func CheckAnchors(addresses []string) error {
 }
 
 func newAnchorTarget(address string, from export.Origin) (target, error) {
-	kind, at, ok := policy.CutAnchor(address)
+	kind, at, ok := policyfile.CutAnchor(address)
 	if !ok {
 		return nil, fmt.Errorf("anchor %q: it is not a place for checkpoints", address)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -37,11 +38,11 @@ func openFlow(t *testing.T, port string) (*egress.Gate, *egress.Flow, policy.Des
 		t.Fatal(err)
 	}
 	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: loopbackNames{}})
-	file, err := policy.ParseFile("test.yaml", []byte("version: 1\nallow: [\"allowed.test:*\"]\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [\"allowed.test:*\"]\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{})
+	p, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // A Variable is one environment variable. Its value may be empty, which is
@@ -56,10 +56,10 @@ func ReachesOnlyHere(host string) bool {
 // set where programs differ, and the lists of exceptions are set and empty, so
 // that none is inherited. host is where the proxy is, and empty for a socket.
 func ForProxy(address string, user *url.Userinfo) (vars []Variable, host string, err error) {
-	if path, unix := strings.CutPrefix(address, policy.UnixListener); unix {
+	if path, unix := strings.CutPrefix(address, file.UnixListener); unix {
 		return socketVariables(path, user), "", nil
 	}
-	address, overTLS := strings.CutPrefix(address, policy.TLSListener)
+	address, overTLS := strings.CutPrefix(address, file.TLSListener)
 	host, port, err := SplitListen(address)
 	if err != nil {
 		return nil, "", err

@@ -13,7 +13,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
 
@@ -103,7 +103,7 @@ func (o *doctorOptions) lookAtContainer(w io.Writer) error {
 		}
 		cfg = nil
 	}
-	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), file.UnixListener)
 	all, err := doctor.Container(socket, o.container, cfg)
 	if err != nil {
 		return hint.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestExamplesFromOthersDecideAsTheySay holds each example of another sandbox's
@@ -100,11 +101,11 @@ func decisionsOf(t *testing.T, folder string) (all []twofold) {
 
 func compiledText(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	file, err := policy.ParseFile("imported", []byte(text))
+	parsed, err := file.Parse("imported", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := file.Compile(policy.Environment{})
+	p, err := parsed.Compile(file.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func compared(theirs, ours string) string {
 func decidedWith(t *testing.T, p *policy.Policy, subject string) string {
 	t.Helper()
 	name, address, resolved := strings.Cut(subject, "=")
-	r, err := policy.ParseCheck(name)
+	r, err := file.ParseCheck(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
 
@@ -111,9 +111,9 @@ func importedPolicy(from string, in *importer.Import) string {
 }
 
 func compiles(yaml string) error {
-	file, err := policy.ParseFile("the policy", []byte(yaml))
+	parsed, err := file.Parse("the policy", []byte(yaml))
 	if err == nil {
-		_, err = file.Compile(policy.Environment{})
+		_, err = parsed.Compile(file.Environment{})
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestPolicyInitReadmeRuns types every line of the README, and every line of the workflow that runs
@@ -28,7 +28,7 @@ func TestPolicyInitReadmeRuns(t *testing.T) {
 	}
 	_, block, _ := strings.Cut(readmeText(t), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	if _, err := policy.ParseFile("README.md", []byte(block)); err != nil {
+	if _, err := file.Parse("README.md", []byte(block)); err != nil {
 		t.Errorf("%v\n%s", err, block)
 	}
 	workflow, err := os.ReadFile(filepath.Join(".github", "workflows", "policy.yml"))

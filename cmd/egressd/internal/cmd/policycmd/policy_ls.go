@@ -21,6 +21,7 @@ import (
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
@@ -153,7 +154,7 @@ func listedRules(c *config.Config) ([]listedRule, error) {
 }
 
 // addLine appends a line of the file. Lines of one preset share an id, so addLine adds them to one entry.
-func addLine(all []listedRule, l *policy.Line) []listedRule {
+func addLine(all []listedRule, l *file.Line) []listedRule {
 	what := l.Pattern.String()
 	if l.Words != "" {
 		what += ", if " + l.Words

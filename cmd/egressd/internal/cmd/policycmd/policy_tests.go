@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -178,12 +179,12 @@ func aboveAlone(c *config.Config) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Layers = policy.Layers{}
-	env.ShadowLayers = policy.Layers{}
+	env.Layers = file.Layers{}
+	env.ShadowLayers = file.Layers{}
 	return withoutTests(c.Organisation.File).Compile(env)
 }
 
-func testsOf(ctx context.Context, f *policy.File, p *policy.Policy) (tests []testView) {
+func testsOf(ctx context.Context, f *file.File, p *policy.Policy) (tests []testView) {
 	for i, t := range f.Tests {
 		at, green := f.RunTest(ctx, p, i)
 		tests = append(tests, ownTest(t, at, green))
@@ -209,13 +210,13 @@ func untested(c *config.Config) *config.Config {
 	return &out
 }
 
-func withoutTests(f *policy.File) *policy.File {
+func withoutTests(f *file.File) *file.File {
 	out := *f
 	out.Tests = nil
 	return &out
 }
 
-func ownTest(t policy.Test, at policy.Problem, green bool) testView {
+func ownTest(t file.Test, at policy.Problem, green bool) testView {
 	v := testView{Test: t.Text, File: at.File, Line: at.Line, Outcome: rego.Pass}
 	if !green {
 		v.Outcome, v.Message = rego.Fail, at.Message

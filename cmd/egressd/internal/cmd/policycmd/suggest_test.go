@@ -7,6 +7,7 @@ import (
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
 
@@ -57,7 +58,7 @@ func FuzzSuggest(f *testing.F) {
 		var l logs.Learned
 		l.Add(learned(host, port))
 		text := suggested(t, &l)
-		file, err := policy.ParseFile("suggested", []byte("version: 1\n"+text))
+		parsed, err := file.Parse("suggested", []byte("version: 1\n"+text))
 		all, _ := l.All()
 		if len(all) == 0 {
 			if strings.Contains(text, "\n  ") {
@@ -65,14 +66,14 @@ func FuzzSuggest(f *testing.F) {
 			}
 			return
 		}
-		if err != nil || len(file.Allow) != 1 {
+		if err != nil || len(parsed.Allow) != 1 {
 			t.Fatalf("%q:%d: %v\n%s", host, port, err, text)
 		}
 		want, err := policy.ParsePattern(logs.Destination(learned(host, port)))
-		if err != nil || file.Allow[0].Pattern != want || policy.InSpecialSpace(want) || policy.CheckGrant(want) != nil {
-			t.Fatalf("%q:%d: %v, %v, want %v", host, port, err, file.Allow[0].Pattern, want)
+		if err != nil || parsed.Allow[0].Pattern != want || policy.InSpecialSpace(want) || policy.CheckGrant(want) != nil {
+			t.Fatalf("%q:%d: %v, %v, want %v", host, port, err, parsed.Allow[0].Pattern, want)
 		}
-		if _, err := file.Compile(policy.Environment{}); err != nil {
+		if _, err := parsed.Compile(file.Environment{}); err != nil {
 			t.Fatalf("%q:%d: %v\n%s", host, port, err, text)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
 
@@ -181,9 +182,9 @@ func unreadable(dir string, err error) error {
 
 // foresee says what each rule would open if the tree were trusted. The tests are run,
 // too: those of a trusted project refuse a reload when they are red.
-func foresee(c *config.Config, v *trustView, file *policy.File) error {
+func foresee(c *config.Config, v *trustView, project *file.File) error {
 	next := *c
-	p := &config.Project{Dir: v.Dir, State: config.ProjectTrusted, File: file, Pin: &config.Pin{Dir: v.Dir, Files: v.tree}}
+	p := &config.Project{Dir: v.Dir, State: config.ProjectTrusted, File: project, Pin: &config.Pin{Dir: v.Dir, Files: v.tree}}
 	next.Projects = []*config.Project{}
 	for _, name := range v.Whose {
 		one := *p
@@ -197,15 +198,15 @@ func foresee(c *config.Config, v *trustView, file *policy.File) error {
 	if text := p.Warning(&next); text != "" {
 		v.notes = append(v.notes, "it "+text)
 	}
-	for _, rule := range file.Allow {
+	for _, rule := range project.Allow {
 		v.Rules = append(v.Rules, loosestView(rule.ID, rule.Pattern, compiled, v.Whose))
 	}
-	for _, name := range file.Presets {
-		text, err := policy.PresetText(name)
+	for _, name := range project.Presets {
+		text, err := file.PresetText(name)
 		if err != nil {
 			return err
 		}
-		preset, err := policy.ParseFile("preset "+name, text)
+		preset, err := file.Parse("preset "+name, text)
 		if err != nil {
 			return err
 		}
@@ -213,7 +214,7 @@ func foresee(c *config.Config, v *trustView, file *policy.File) error {
 			v.Rules = append(v.Rules, loosestView("preset:"+name, rule.Pattern, compiled, v.Whose))
 		}
 	}
-	if len(file.Rego) > 0 {
+	if len(project.Rego) > 0 {
 		v.notes = append(v.notes, "what its Rego opens is for you to read: no list of it can be made")
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -127,7 +127,7 @@ func (o *attachOptions) check(rest string) error {
 
 // engineSocket is where the engine is asked.
 func (o *attachOptions) engineSocket(rest string) (string, error) {
-	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), policy.UnixListener)
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), file.UnixListener)
 	socket = strings.TrimPrefix(socket, "//")
 	if !filepath.IsAbs(socket) {
 		return "", hint.Misused(fmt.Errorf("%s is not a Unix socket", socket), "egressd attach --docker /run/docker.sock "+rest)

@@ -20,7 +20,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
@@ -139,13 +139,13 @@ func bindMount(from, to string) string {
 // checkDoorAndEngine refuses what would be no sandbox, before anything is started.
 func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 	host := os.Getenv("DOCKER_HOST")
-	if host != "" && !strings.HasPrefix(host, policy.UnixListener) {
+	if host != "" && !strings.HasPrefix(host, file.UnixListener) {
 		return hint.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
 	}
-	engine := hostpaths.Real(strings.TrimPrefix(strings.TrimPrefix(cmp.Or(host, "/run/docker.sock"), policy.UnixListener), "//"))
+	engine := hostpaths.Real(strings.TrimPrefix(strings.TrimPrefix(cmp.Or(host, "/run/docker.sock"), file.UnixListener), "//"))
 	never := append(hostpaths.HostSockets(nil), engine, "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", filepath.Dir(socket))
 	below := []string{"/proc", "/sys", "/dev"} // which are not to be had above either
 	for _, source := range c.Sources {

@@ -16,7 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/talk"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/exits"
@@ -80,7 +80,7 @@ type enterOptions struct {
 
 // socketPath is where a network is handed in.
 func socketPath(flag string) string {
-	return strings.TrimPrefix(cmp.Or(flag, os.Getenv(enterVariable), enterSocket), policy.UnixListener)
+	return strings.TrimPrefix(cmp.Or(flag, os.Getenv(enterVariable), enterSocket), file.UnixListener)
 }
 
 // run returns only where COMMAND was not started.

@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -104,10 +104,10 @@ func (o *envOptions) checkCA() error {
 // explain says what else a program needs at a listener.
 func (o *envOptions) explain(stderr io.Writer, address string) {
 	switch {
-	case strings.HasPrefix(address, policy.UnixListener):
+	case strings.HasPrefix(address, file.UnixListener):
 		fmt.Fprintln(stderr, "egressd: of what reads these variables, only curl takes a unix socket for a proxy")
 		fmt.Fprintln(stderr, "egressd: hint: egressd env --listen 127.0.0.1:3128, where other programs are to go through the proxy")
-	case strings.HasPrefix(address, policy.TLSListener) && o.ca == "":
+	case strings.HasPrefix(address, file.TLSListener) && o.ca == "":
 		fmt.Fprintln(stderr, "egressd: a program that reaches the proxy over TLS has to trust its certificate")
 		fmt.Fprintln(stderr, "egressd: hint: egressd ca bundle -o FILE, then egressd env --ca FILE")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -275,7 +276,7 @@ func (o *sidecarOptions) keepPolicy(set integrations.Set, s *sidecar.Sidecar) (i
 	if err != nil {
 		return set, hint.Failed(err, o.command+" --policy FOLDER")
 	}
-	file, err := policy.ParseFile(path, text)
+	file, err := file.Parse(path, text)
 	if err != nil {
 		return set, hint.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
 	}
@@ -297,14 +298,14 @@ func (o *sidecarOptions) unheard() string {
 }
 
 // missingIn is what a policy lacks for a sandbox, or "".
-func missingIn(file *policy.File, h sidecar.Held) string {
+func missingIn(f *file.File, h sidecar.Held) string {
 	proxy, names := h.Self().String()+":3128", h.Self().String()+":53"
 	switch {
-	case !slices.Contains(file.Listen.Proxy, proxy):
+	case !slices.Contains(f.Listen.Proxy, proxy):
 		return proxy + " in listen.proxy"
-	case !slices.Contains(file.Listen.DNS, names):
+	case !slices.Contains(f.Listen.DNS, names):
 		return names + " in listen.dns"
-	case !slices.ContainsFunc(file.Sandboxes, func(s policy.SandboxRules) bool { return slices.Contains(s.Sources, h.Subnet) }):
+	case !slices.ContainsFunc(f.Sandboxes, func(s file.SandboxRules) bool { return slices.Contains(s.Sources, h.Subnet) }):
 		return fmt.Sprintf("the sandbox {name: %s, source: [%s]}", h.Name, h.Subnet)
 	}
 	return ""

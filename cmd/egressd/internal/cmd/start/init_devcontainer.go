@@ -16,7 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
@@ -141,7 +141,7 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 func doorOf(c *config.Config, name string) (socket, missing string) {
 	for _, s := range c.File.Sandboxes {
 		if s.Name == name && s.Enter != "" {
-			return filepath.Clean(strings.TrimPrefix(s.Enter, policy.UnixListener)), ""
+			return filepath.Clean(strings.TrimPrefix(s.Enter, file.UnixListener)), ""
 		}
 	}
 	dir := "/run/egressd"

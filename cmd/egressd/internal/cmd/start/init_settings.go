@@ -21,7 +21,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -136,7 +136,7 @@ func (o *integrationOptions) address() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if strings.HasPrefix(address, policy.UnixListener) || strings.HasPrefix(address, policy.TLSListener) || user != nil {
+	if strings.HasPrefix(address, file.UnixListener) || strings.HasPrefix(address, file.TLSListener) || user != nil {
 		return "", hint.Failed(fmt.Errorf("%s: it has to be a TCP address without TLS and without a token", printable.Text(address)), next)
 	}
 	host, port, err := environ.SplitListen(address)

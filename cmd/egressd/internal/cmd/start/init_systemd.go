@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/systemd"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +79,7 @@ func nameSockets(c *config.Config, u *systemd.Units) error {
 		}
 	}
 	for _, name := range names {
-		path, unix := strings.CutPrefix(name, policy.UnixListener)
+		path, unix := strings.CutPrefix(name, file.UnixListener)
 		switch {
 		case unix && strings.ContainsAny(path, " \t\n%"):
 			return fmt.Errorf("%s: a unit cannot name it", name)
@@ -88,7 +88,7 @@ func nameSockets(c *config.Config, u *systemd.Units) error {
 		case unix:
 			u.Proxy = append(u.Proxy, path)
 		default:
-			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, policy.TLSListener))
+			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, file.TLSListener))
 		}
 	}
 	if path := c.OperatorSocket(); path != "" {

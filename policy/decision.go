@@ -1,0 +1,252 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Verdict is what an [Evaluator] or a whole [Policy] says about a [Request].
+// Verdicts are ordered from strictest to loosest and combine by minimum, with
+// Abstain as the identity. The zero value denies.
+type Verdict uint8
+
+const (
+	Deny    Verdict = iota // nothing passes
+	Ask                    // a human has to say; refused where none can
+	Inspect                // passes only if later, inner requests are allowed one by one
+	Allow                  // passes
+	Abstain                // no opinion; what remains abstained is the policy's default
+)
+
+var verdictNames = [...]string{"deny", "ask", "inspect", "allow", "abstain"}
+
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return "deny"
+}
+
+// Action puts a verdict into the three words of replies and records: "allow",
+// "deny" and "ask".
+func (v Verdict) Action() string {
+	switch v {
+	case Allow, Inspect:
+		return "allow"
+	case Ask:
+		return "ask"
+	default:
+		return "deny"
+	}
+}
+
+// A Class is the machine-readable reason of a refusal. The values are a
+// contract with scripts: they stand in replies and in the audit log.
+type Class string
+
+const (
+	DefaultDeny      Class = "default-deny"
+	RuleDeny         Class = "rule-deny"
+	MethodDenied     Class = "method-denied"
+	PathDenied       Class = "path-denied"
+	AddressDenied    Class = "address-denied"
+	NameMismatch     Class = "name-mismatch"
+	NoServerName     Class = "no-server-name"
+	NotTLS           Class = "not-tls"
+	ECHRefused       Class = "ech-refused"
+	MalformedRequest Class = "malformed-request"
+	MalformedHost    Class = "malformed-host"
+	UnknownSandbox   Class = "unknown-sandbox"
+	AskPending       Class = "ask-pending"  // a person is asked, and has not answered yet
+	AskTimeout       Class = "ask-timeout"  // nor in the time for which a flow is held
+	AskRejected      Class = "ask-rejected" // a person said no, or nobody can be asked
+	TooManyFlows     Class = "too-many-flows"
+	ByteBudget       Class = "byte-budget" // more was to go up than a rule lets through
+	PolicyNotLoaded  Class = "policy-not-loaded"
+	PolicyError      Class = "policy-error"
+	AuditUnavailable Class = "audit-unavailable"
+
+	DNSTypeDenied Class = "dns-type-denied" // a question for something else than addresses
+	DNSBudget     Class = "dns-budget"      // too many questions in too short a time
+	Canary        Class = "canary"          // a text that nobody has a reason to send
+	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
+
+	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
+	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
+	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
+
+	NetworkDNS         Class = "network-dns"
+	NetworkRefused     Class = "network-refused"
+	NetworkUnreachable Class = "network-unreachable"
+	NetworkTLS         Class = "network-tls"
+	NetworkTimeout     Class = "network-timeout"
+)
+
+// A Layer says who wrote a rule. Across layers the strictest verdict wins.
+type Layer string
+
+const (
+	Builtin      Layer = "builtin"
+	Organisation Layer = "organisation"
+	User         Layer = "user"
+	Project      Layer = "project"
+	PerSandbox   Layer = "sandbox"
+)
+
+// A Decision is a verdict and its why. Its zero value denies.
+type Decision struct {
+	Verdict Verdict
+	Class   Class  // why not; empty when nothing is refused
+	Rule    string // the id of the deciding rule: "gh-read", "preset:npm", "baseline", "default"
+	Layer   Layer
+	Reason  string // one sentence for a person; never text that a sandbox chose freely
+
+	// AddressClass names the special-purpose space that an address-denied
+	// destination lies in: "private", "metadata", "self", …
+	AddressClass string
+
+	// AllowedIf says in words what would have been allowed at the same
+	// destination: "method is GET or HEAD". Empty when nothing would.
+	AllowedIf []string
+
+	// Needs says what the policy still has to see where Verdict is Inspect.
+	Needs Needs
+
+	AnyProtocol bool // a rule says "tls: any": the tunnel may carry what is not TLS on 443 or 80
+	ECH         bool // a rule says "ech: allow": a hello with ECH may pass uninspected
+	Upgrade     bool // the request may become a WebSocket
+
+	// MaxBytesUp is how many bytes of payload the flow may send towards the
+	// upstream: all that a tunnel carries, the body of a request, and what a
+	// WebSocket carries after its head. 0 means that nothing bounds them.
+	MaxBytesUp int64
+
+	// BudgetRule and BudgetLayer say which rule MaxBytesUp is from.
+	BudgetRule  string
+	BudgetLayer Layer
+
+	// Log says that a rule asked for the record of this decision to be marked.
+	// Every decision is recorded either way.
+	Log bool
+
+	// Inject is the id of the rule whose credential goes with the request, one
+	// of [File.Injections]; empty where none does, and before the request is
+	// known.
+	Inject string
+
+	Policy string // digest of the policy that decided, "sha256:…"
+
+	// Question holds the ids of the questions to a person that the decision stands on,
+	// a space between two: of those that were answered with yes where it lets pass, else of
+	// the one that has to be.
+	Question string
+
+	// Shadow is what the policy's shadow would have decided, where that differs:
+	// see [Policy.Compare]. It is for the record, and no reply mentions it.
+	Shadow *Decision
+}
+
+// Needs is a set of the parts of a request that a verdict still depends on.
+type Needs uint8
+
+const (
+	NeedsMethod Needs = 1 << iota
+	NeedsPath
+	NeedsHeaders
+	NeedsCredential // the request is to be given a credential
+)
+
+// Spend has d let through no more than a rule does, of which most is the budget: the
+// smaller one holds, and 0 is none.
+func (d *Decision) Spend(most int64, rule string, layer Layer) {
+	if most > 0 && (d.MaxBytesUp == 0 || most < d.MaxBytesUp) {
+		d.MaxBytesUp, d.BudgetRule, d.BudgetLayer = most, rule, layer
+	}
+}
+
+// exceededBy reports whether a request announces a larger body than the decision
+// lets through.
+func (d *Decision) exceededBy(h *HTTPRequest) bool {
+	return h != nil && d.MaxBytesUp > 0 && h.BodySize > d.MaxBytesUp
+}
+
+// OverBudget is the refusal of what d has allowed, and of which more was to go up
+// than d lets through.
+func (d Decision) OverBudget() Decision {
+	return Decision{
+		Class: ByteBudget, Rule: d.BudgetRule, Layer: d.BudgetLayer, Policy: d.Policy, Log: d.Log,
+		Reason: fmt.Sprintf("rule %s lets at most %d bytes of it go up", d.BudgetRule, d.MaxBytesUp),
+	}
+}
+
+// Differs reports whether other decides otherwise than d: with another action, a
+// refusal for another class or by another rule, or by looking at requests in a
+// tunnel that d lets pass unread.
+func (d *Decision) Differs(other *Decision) bool {
+	switch {
+	case d.Verdict.Action() != other.Verdict.Action():
+		return true
+	case d.Verdict == Allow:
+		return other.Verdict == Inspect
+	case d.Verdict == Inspect:
+		return false
+	}
+	return d.Class != other.Class || d.Rule != other.Rule || d.Layer != other.Layer
+}
+
+// restricting returns what is left of an opinion that may open nothing. What it refuses
+// stays, and so does all that bounds the others: what it still has to see of a request,
+// a budget, a mark, and the question that it rests on.
+func restricting(d Decision) Decision {
+	if d.Verdict != Allow && d.Verdict != Inspect {
+		return d
+	}
+	left := Decision{Verdict: Abstain, Needs: d.Needs, AllowedIf: d.AllowedIf, Log: d.Log, Question: d.Question}
+	left.Spend(d.MaxBytesUp, d.BudgetRule, d.BudgetLayer)
+	if d.Verdict == Inspect && d.Needs == 0 {
+		left.Needs = NeedsMethod // it did not say what, so a request at least
+	}
+	return left
+}
+
+// combine returns the stricter of two opinions; at the same verdict the
+// first one's words stand, and an option holds only where both give it. What
+// an Abstain still needs to see is kept: the request may yet be refused. Of two
+// credentials that of the stricter goes with the request, else that of the first.
+// Of two budgets the smaller counts, a mark that one of them asks for stands, and what was
+// approved for either.
+func combine(a, b Decision) Decision {
+	if a.Verdict == Abstain || b.Verdict < a.Verdict {
+		a, b = b, a
+	}
+	if b.Verdict != Abstain {
+		a.AnyProtocol = a.AnyProtocol && b.AnyProtocol
+		a.ECH = a.ECH && b.ECH
+		a.Upgrade = a.Upgrade && b.Upgrade
+	}
+	if a.Inject == "" && a.Verdict != Deny {
+		a.Inject = b.Inject
+	}
+	a.Spend(b.MaxBytesUp, b.BudgetRule, b.BudgetLayer)
+	a.Log = a.Log || b.Log
+	a.Question = bothQuestions(a.Question, b.Question)
+	a.Needs |= b.Needs
+	if a.AllowedIf == nil && a.Verdict > Ask {
+		a.AllowedIf = b.AllowedIf
+	}
+	return a
+}
+
+// bothQuestions joins the ids of questions, each once.
+func bothQuestions(a, b string) string {
+	switch {
+	case a == "" || a == b:
+		return b
+	case b == "":
+		return a
+	}
+	all := append(strings.Fields(a), strings.Fields(b)...)
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}

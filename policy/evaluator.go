@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"context"
+)
+
+// An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
+// goroutines at once and must not keep or change r. An error counts as Deny.
+type Evaluator interface {
+	Evaluate(ctx context.Context, r *Request) (Decision, error)
+}
+
+// A prober is an [Evaluator] whose opinion may differ from port to port, or from method to
+// method. Probe adds to p what tells apart its opinions on the destination of r.
+type prober interface {
+	Probe(ctx context.Context, r *Request, p *Probes)
+}
+
+// Probes are what a question for a name, which has no port and no method, is tried with.
+type Probes struct {
+	Ports   []uint16 // one of each stretch of ports over which no opinion changes
+	Methods []string
+}
+
+func (p *Probes) add(r *rule) {
+	p.Methods = append(p.Methods, r.methods...)
+	p.addPorts(r.ports)
+}
+
+// addPorts adds the first port of each range of s, and the first one after it.
+func (p *Probes) addPorts(s portSet) {
+	for _, r := range s.ranges() {
+		p.Ports = append(p.Ports, max(r.first, 1))
+		if r.last < 65535 {
+			p.Ports = append(p.Ports, r.last+1)
+		}
+	}
+}
+
+func probe(ctx context.Context, r *Request, evaluators []Evaluator, p *Probes) {
+	for _, e := range evaluators {
+		if e, ok := e.(prober); ok {
+			e.Probe(ctx, r, p)
+		}
+	}
+}
+
+// A usageReader is an [Evaluator] that may look at a request's usage.
+type usageReader interface{ ReadsUsage() bool }
+
+func readsUsage(e Evaluator) bool {
+	r, ok := e.(usageReader)
+	return ok && r.ReadsUsage()
+}
+
+// hear combines what evaluators say about a request. looks says that one of them
+// has to see what is in a tunnel.
+func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, looks bool) {
+	d = Decision{Verdict: Abstain}
+	for _, e := range evaluators {
+		opinion := heard(ctx, e, r)
+		looks = looks || opinion.Verdict == Inspect
+		d = combine(d, opinion)
+	}
+	return d, looks
+}
+
+// heard turns an error, and a verdict that does not exist, into a denial.
+func heard(ctx context.Context, e Evaluator, r *Request) Decision {
+	d, err := e.Evaluate(ctx, r)
+	if err != nil || d.Verdict > Abstain {
+		return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+	}
+	return d
+}

@@ -1,0 +1,260 @@
+package file
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Audit is the section "audit".
+type Audit struct {
+	// Dir is the folder of the log. Default: the command's state folder.
+	Dir string
+
+	// Durability is "disk", the default, where a record is synced before the
+	// first byte passes, or "process", where it survives a crash of egressd
+	// but not one of the machine.
+	Durability string
+
+	// SegmentBytes is the size at which a new segment begins. Default: 64 MiB.
+	SegmentBytes int64
+
+	// KeyDir is the folder of the keys that sign the log, which no sandbox may see.
+	// Default: the command's state folder.
+	KeyDir string
+
+	// Retain says what of the log is kept. Default: a tenth of the disk.
+	Retain Retain
+
+	// Sinks are where egressd serve sends the records of the log to. Default: none.
+	Sinks []Sink
+
+	// Anchors are where each new checkpoint of the log is sent to, so that nobody who
+	// takes the log over can cut it unseen: "file:/PATH", "unix:/PATH", "tcp:HOST:PORT",
+	// "syslog:unix:/PATH", "syslog:udp:HOST:PORT" or "syslog:tcp:HOST:PORT". Default: none.
+	Anchors []string
+
+	// Witnesses are asked to cosign checkpoints (C2SP tlog-witness). Default: none.
+	Witnesses []Witness
+}
+
+// Retain is the section "audit.retain": the oldest segments are removed while one
+// of its bounds is exceeded. A bound of 0 is none.
+type Retain struct {
+	All bool // nothing is removed: "retain: all"
+
+	Bytes    int64         // of all segments
+	Age      time.Duration // since a segment ended
+	Segments int           // how many
+
+	// Sinks is the section "audit.retain.sinks": a segment with records that a sink has
+	// yet to get is kept until one of these is exceeded as well. Default: retention does
+	// not wait for sinks.
+	Sinks RetainSinks
+}
+
+// RetainSinks says how long what is to be removed is kept for sinks. A bound of 0 is none.
+type RetainSinks struct {
+	Bytes int64         // of all segments
+	Age   time.Duration // since a segment ended
+}
+
+func (r *reader) audit(a *Audit) func(*yaml.Node) {
+	return r.section("audit", fields{
+		"dir":           r.path("audit.dir", &a.Dir),
+		"durability":    word(r, "audit.durability", &a.Durability, "disk", "process"),
+		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
+		"key_dir":       r.path("audit.key_dir", &a.KeyDir),
+		"retain":        r.retain(&a.Retain),
+		"sinks":         r.sinks(&a.Sinks),
+		"anchors":       r.anchors(&a.Anchors),
+		"witnesses":     r.witnesses(&a.Witnesses),
+	})
+}
+
+func (r *reader) retain(t *Retain) func(*yaml.Node) {
+	age := func(what string, into *time.Duration) func(*yaml.Node) {
+		return r.durationWithin(what, into, time.Hour, 10*366*24*time.Hour, "a duration from 1h, like 720h for thirty days")
+	}
+	read := r.section("audit.retain", fields{
+		"bytes":    number(r, "audit.retain.bytes", &t.Bytes, 1<<20, 1<<50),
+		"age":      age("audit.retain.age", &t.Age),
+		"segments": number(r, "audit.retain.segments", &t.Segments, 2, 1<<30),
+		"sinks": r.section("audit.retain.sinks", fields{
+			"bytes": number(r, "audit.retain.sinks.bytes", &t.Sinks.Bytes, 1<<20, 1<<50),
+			"age":   age("audit.retain.sinks.age", &t.Sinks.Age),
+		}),
+	})
+	return func(n *yaml.Node) {
+		if t.All = n.Kind == yaml.ScalarNode && n.Value == "all"; t.All {
+			return
+		}
+		read(n)
+		switch {
+		case t.Sinks == RetainSinks{}:
+		case t.Bytes == 0 && t.Age == 0 && t.Segments == 0:
+			r.fail(n, "audit.retain.sinks says how long removal waits, and nothing is removed; add bytes, age or segments to audit.retain")
+		case t.Sinks.Bytes > 0 && t.Sinks.Bytes <= t.Bytes:
+			r.fail(n, "audit.retain.sinks.bytes leaves nothing for sinks; write more than the %d of audit.retain.bytes", t.Bytes)
+		case t.Sinks.Age > 0 && t.Sinks.Age <= t.Age:
+			r.fail(n, "audit.retain.sinks.age leaves nothing for sinks; write more than the %s of audit.retain.age", t.Age)
+		}
+	}
+}
+
+// anchorKinds are what an anchor begins with, and how the rest of it is written.
+var anchorKinds = map[string]string{
+	"file":        "file:/PATH",
+	"unix":        "unix:/PATH",
+	"tcp":         "tcp:HOST:PORT",
+	"syslog:unix": "syslog:unix:/PATH",
+	"syslog:udp":  "syslog:udp:HOST:PORT",
+	"syslog:tcp":  "syslog:tcp:HOST:PORT",
+}
+
+// CutAnchor reads one of "audit.anchors", its variables replaced: its kind, as
+// "syslog:udp", and the path or address. It reports whether it is one.
+func CutAnchor(text string) (kind, at string, ok bool) {
+	kind, at = cutAnchorKind(text)
+	return kind, at, anchorKinds[kind] != "" && anchorPlace(kind, at) && !strings.HasPrefix(at, "${")
+}
+
+func cutAnchorKind(text string) (kind, at string) {
+	kind, at, _ = strings.Cut(text, ":")
+	if kind == "syslog" {
+		transport, rest, _ := strings.Cut(at, ":")
+		kind, at = kind+":"+transport, rest
+	}
+	return kind, at
+}
+
+// anchorPlace reports whether what stands behind the kind is an absolute path or an
+// address, as the kind has it.
+func anchorPlace(kind, at string) bool {
+	if kind == "file" || strings.HasSuffix(kind, "unix") {
+		return strings.HasPrefix(at, "/") && !strings.HasSuffix(at, "/") || strings.HasPrefix(at, "${")
+	}
+	return problemOfSinkAddress("tcp:"+at) == ""
+}
+
+// anchors reads the places that checkpoints are sent to.
+func (r *reader) anchors(into *[]string) func(*yaml.Node) {
+	const what = "audit.anchors"
+	return func(n *yaml.Node) {
+		r.list(what, into, r.anchor)(n)
+		for i, text := range *into {
+			if text != "" && slices.Contains((*into)[:i], text) {
+				r.failAt(r.places[fmt.Sprintf("%s[%d]", what, i)], "%s[%d] stands above already; leave it out", what, i)
+			}
+		}
+	}
+}
+
+// anchor reads a place that checkpoints are sent to, in the path of which variables
+// may stand.
+func (r *reader) anchor(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		kind, at := cutAnchorKind(text)
+		form := anchorKinds[kind]
+		switch {
+		case form == "" && at == "":
+			r.fail(n, "%s is not a place for checkpoints; write file:/PATH, unix:/PATH, tcp:HOST:PORT, syslog:unix:/dev/log or syslog:udp:HOST:PORT", what)
+		case form == "":
+			r.fail(n, "%s cannot begin with %q; %s", what, printable(kind), didYouMean(kind, slices.Collect(maps.Keys(anchorKinds))))
+		case !anchorPlace(kind, at):
+			r.fail(n, "%s is not a place for checkpoints; write %s", what, form)
+		default:
+			*into = text
+			r.places[what] = placeOf(n)
+		}
+	}
+}
+
+// A Witness is one entry of "audit.witnesses": who cosigns the checkpoints of the log.
+type Witness struct {
+	// URL in front of "/add-checkpoint": its submission prefix.
+	URL string
+
+	// Key is the witness's public key: NAME+HASH+KEY.
+	Key string
+
+	// Every is how long egressd waits at least from one checkpoint to the next. Default: 10s.
+	Every time.Duration
+
+	// CAFile is a PEM file of the authorities that its certificate may come from, in place
+	// of the system's. Only with https. Default: none.
+	CAFile string
+}
+
+func (r *reader) witnesses(into *[]Witness) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "audit.witnesses") {
+			at := fmt.Sprintf("audit.witnesses[%d]", i)
+			var w Witness
+			before := len(r.problems)
+			r.mapping(item, at, fields{
+				"url":     r.checked(at+".url", &w.URL, problemOfWitnessURL),
+				"key":     r.checked(at+".key", &w.Key, problemOfWitnessKey),
+				"every":   r.durationWithin(at+".every", &w.Every, time.Second, 24*time.Hour, "a duration from 1s to 24h, like 30s"),
+				"ca_file": r.path(at+".ca_file", &w.CAFile),
+			})
+			if len(r.problems) == before {
+				r.checkWitness(item, at, &w, *into)
+			}
+			*into = append(*into, w)
+		}
+	}
+}
+
+// checkWitness judges what the keys come to together.
+func (r *reader) checkWitness(n *yaml.Node, at string, w *Witness, before []Witness) {
+	switch {
+	case w.URL == "":
+		r.fail(n, "%s has no url; add \"url: https://witness.example.com\" or the like", at)
+	case w.Key == "":
+		r.fail(n, "%s has no key; add the public key that the witness's operator gives out", at)
+	case w.CAFile != "" && !strings.HasPrefix(w.URL, "https:"):
+		r.fail(n, "%s.ca_file is for https://; leave it out", at)
+	case slices.ContainsFunc(before, func(b Witness) bool { return b.URL == w.URL }):
+		r.fail(n, "%s stands above already; leave it out", at)
+	}
+}
+
+func problemOfWitnessURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "is not the URL of a witness; write https://witness.example.com or the like"
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "holds more than a host and a path; write https://witness.example.com or the like"
+	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/add-checkpoint"):
+		return "ends in /add-checkpoint, which egressd adds; leave it out"
+	}
+	return ""
+}
+
+var witnessKey = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^+[:space:][:cntrl:]]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$`)
+})
+
+// problemOfWitnessKey looks at the form alone. What it is the key of is seen where it is used.
+func problemOfWitnessKey(text string) string {
+	_, rest, _ := strings.Cut(text, "+")
+	_, encoded, _ := strings.Cut(rest, "+")
+	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil || !witnessKey().MatchString(text) {
+		return "is not the public key of a witness; write NAME+HASH+KEY, as its operator gives it out"
+	}
+	return ""
+}

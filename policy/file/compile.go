@@ -1,0 +1,262 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// An Environment is what a policy needs to know beside its file.
+type Environment struct {
+	// Self, Listeners and Operator are as in [BaselineOptions].
+	Self      func() []netip.Addr
+	Listeners func() []netip.AddrPort
+	Operator  func() []netip.AddrPort
+
+	// Evaluators are further opinions, of the organisation's layer. They can only
+	// make the policy stricter than the file, except where the file is silent. With
+	// any, and with any in Layers, the policy is not [Policy.Prompt].
+	Evaluators []policy.Evaluator
+
+	// Texts are what the policy is made of beside the file. The digest covers
+	// them, in their order.
+	Texts [][]byte
+
+	// Shadow, ShadowTexts and ShadowLayers stand in the place of Evaluators, Texts and
+	// Layers in the policy that has sources in shadow: see [RegoSource.Shadow].
+	Shadow       []policy.Evaluator
+	ShadowTexts  [][]byte
+	ShadowLayers Layers
+
+	// Inspection says that tunnels can be inspected, except those to the
+	// patterns of [TLS.Never]. A tunnel that cannot is refused where a rule
+	// looks at its requests.
+	Inspection bool
+
+	// Layers are the others that have a say.
+	Layers Layers
+
+	// Learn has what no rule of any layer speaks of pass, by the rule [LearnRule].
+	// Nothing else is loosened: what a rule refuses, what the list of a sandbox
+	// leaves out, what has no room in a ceiling, and the baseline.
+	Learn bool
+
+	// Grants are lines that count beside those of the file for a while.
+	Grants []policy.Grant
+}
+
+// Layers are what a policy is made of beside its file and the further opinions of
+// the organisation. Across layers the strictest opinion counts.
+type Layers struct {
+	// Organisation is the file of [ParseOrganisation]; nil where there is none. With
+	// it, the file that is compiled is the user's alone.
+	Organisation *File
+
+	// User are further opinions below the organisation.
+	User []policy.Evaluator
+
+	// Ceilings are what the layers below the organisation may open at most, beside
+	// the lists of the files: each is asked what it allows.
+	Ceilings []policy.Ceiling
+
+	// Narrowing are further opinions on one sandbox each, by its name. What they
+	// allow opens nothing.
+	Narrowing map[string][]policy.Narrowing
+
+	// Projects are the working trees of sandboxes, by the name of the sandbox.
+	Projects map[string]WorkingTree
+}
+
+// A WorkingTree is the project layer of one sandbox.
+type WorkingTree struct {
+	File       *File // of [ParseProject]
+	Evaluators []policy.Evaluator
+
+	// Opens is whether what the project allows counts. Where it does not, only what
+	// it denies and asks about does.
+	Opens bool
+}
+
+// Compile makes the policy that the file describes, and runs its tests. The
+// error is a [FileError] where a test is red. A file that names Rego does not
+// compile without evaluators: what they would deny must not be forgotten.
+//
+// With sources in shadow, the policy has a shadow that is the same file with those
+// in the place of all others. The tests of the file are not about it.
+func (f *File) Compile(env Environment) (*policy.Policy, error) {
+	if err := f.allMade(&env); err != nil {
+		return nil, err
+	}
+	p, err := f.assemble(&env)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.test(&env, p); err != nil {
+		return nil, err
+	}
+	if !env.shadowed() {
+		return p, nil
+	}
+	env.Evaluators, env.Texts, env.Layers = env.Shadow, append([][]byte{[]byte("shadow")}, env.ShadowTexts...), env.ShadowLayers
+	other, err := f.assemble(&env)
+	if err != nil {
+		return nil, err
+	}
+	return p.WithShadow(other), nil
+}
+
+// test runs the tests of all files against p, as if it withheld nothing for a while: they are
+// about what the files say.
+func (f *File) test(env *Environment, p *policy.Policy) (err error) {
+	if lasting := slices.DeleteFunc(slices.Clone(env.Grants), func(g policy.Grant) bool { return g.Effect != policy.Allow }); len(lasting) < len(env.Grants) {
+		other := *env
+		other.Grants = lasting
+		if p, err = f.assemble(&other); err != nil {
+			return err
+		}
+	}
+	if err := f.runTests(p); err != nil {
+		return err
+	}
+	return f.runOthersTests(env, p)
+}
+
+// names reports whether a source of Rego is in shadow, or in force.
+func (f *File) names(shadow bool) bool {
+	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
+}
+
+func (f *File) parsePresets() ([]*File, error) {
+	presets := make([]*File, len(f.Presets))
+	for i, name := range slices.Sorted(slices.Values(f.Presets)) {
+		preset, err := parsePreset(name)
+		if err != nil {
+			return nil, fmt.Errorf("read preset %s: %w", name, err)
+		}
+		for j := range preset.Allow {
+			preset.Allow[j].ID = "preset:" + name
+		}
+		presets[i] = preset
+	}
+	return presets, nil
+}
+
+// assemble makes the policy of the file and all layers, and runs no test.
+func (f *File) assemble(env *Environment) (*policy.Policy, error) {
+	own, err := f.lists()
+	if err != nil {
+		return nil, err
+	}
+	l := &env.Layers
+	parts := policy.Parts{
+		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
+		Lists:      own.rules,
+		Projects:   make(map[string]policy.ProjectLists, len(l.Projects)),
+		Evaluators: env.Evaluators,
+		User:       l.User,
+		Ceilings:   l.Ceilings,
+		Narrowing:  l.Narrowing,
+		Grants:     env.Grants,
+		Never:      f.TLS.Never,
+		Inspection: env.Inspection,
+		Learn:      env.Learn,
+		Texts:      own.texts,
+	}
+	for _, s := range f.Sandboxes {
+		parts.Sandboxes = append(parts.Sandboxes, policy.SandboxLists{Name: s.Name, Allow: s.Allow, Narrowed: s.Narrowed, Deny: s.Deny})
+	}
+	if o := l.Organisation; o != nil {
+		above, err := o.lists()
+		if err != nil {
+			return nil, err
+		}
+		parts.Organisation = &above.rules
+		parts.Never = slices.Concat(parts.Never, o.TLS.Never)
+		parts.Texts = append(append(parts.Texts, []byte("organisation")), above.texts...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Projects)) {
+		one := l.Projects[name]
+		lists, err := one.File.lists()
+		if err != nil {
+			return nil, fmt.Errorf("project of sandbox %s: %w", name, err)
+		}
+		parts.Projects[name] = policy.ProjectLists{Lists: lists.rules, Evaluators: one.Evaluators, Opens: one.Opens}
+		parts.Texts = append(append(parts.Texts, fmt.Appendf(nil, "project %s %t", name, one.Opens)), lists.texts...)
+	}
+	parts.Texts = append(parts.Texts, env.Texts...)
+	if env.Learn {
+		parts.Texts = append(parts.Texts, []byte(policy.LearnRule))
+	}
+	for i := range env.Grants {
+		parts.Texts = append(parts.Texts, env.Grants[i].Text())
+	}
+	return policy.Assemble(parts), nil
+}
+
+// fileLists are the rules of a file and of its presets, and their texts.
+type fileLists struct {
+	rules policy.Lists
+	texts [][]byte
+}
+
+func (f *File) lists() (fileLists, error) {
+	presets, err := f.parsePresets()
+	if err != nil {
+		return fileLists{}, err
+	}
+	out := fileLists{
+		rules: policy.Lists{
+			Layer: f.kind.layer(),
+			Allow: f.Allow, Deny: f.Deny, Ask: f.Ask, UnsafeAllow: f.UnsafeAllow,
+			Default: f.Default, ECH: f.TLS.ECH == "allow",
+			Ceiling: f.Ceiling, Ceiled: f.Ceiled,
+		},
+		texts: [][]byte{f.text},
+	}
+	for _, preset := range presets {
+		out.rules.Presets = append(out.rules.Presets, preset.Allow...)
+		out.texts = append(out.texts, preset.text)
+	}
+	return out, nil
+}
+
+// allMade reports Rego that a file names and of which nothing was made: what it would
+// deny must not be forgotten.
+func (f *File) allMade(env *Environment) error {
+	o := env.Layers.Organisation
+	own, ownShadow := env.Evaluators, env.Shadow
+	if o != nil {
+		own, ownShadow = env.Layers.User, env.ShadowLayers.User
+	}
+	switch {
+	case o.names(false) && len(env.Evaluators) == 0, o.names(true) && len(env.Shadow) == 0:
+		return errors.New("the organisation's file names rego, and nothing was made of it")
+	case f.names(false) && len(own) == 0, f.names(true) && len(ownShadow) == 0:
+		return errors.New("the file names rego, and nothing was made of it")
+	}
+	if err := f.allMadeBelow(&env.Layers); err != nil || !env.shadowed() {
+		return err
+	}
+	return f.allMadeBelow(&env.ShadowLayers)
+}
+
+func (f *File) allMadeBelow(l *Layers) error {
+	for _, s := range f.Sandboxes {
+		if len(s.Rego) > 0 && len(l.Narrowing[s.Name]) == 0 {
+			return fmt.Errorf("sandbox %s names rego, and nothing was made of it", s.Name)
+		}
+	}
+	for name, one := range l.Projects {
+		if len(one.File.Rego) > 0 && len(one.Evaluators) == 0 {
+			return fmt.Errorf("the project of sandbox %s names rego, and nothing was made of it", name)
+		}
+	}
+	return nil
+}
+
+// shadowed reports whether there is something in shadow.
+func (env *Environment) shadowed() bool { return len(env.Shadow)+len(env.ShadowLayers.User) > 0 }

@@ -1,0 +1,136 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// Expand returns a copy of f in which each ${NAME} in a path, or in the path of
+// a Unix socket, is what lookup returns for NAME. A variable that is not set,
+// or empty, is an error, never an empty text: what is written to would else lie
+// elsewhere. The error is a [FileError].
+func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, error) {
+	e := expansion{file: f, lookup: lookup}
+	out := *f
+	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
+	out.Rego = e.regoSources("rego", f.Rego)
+	out.Listen.Enter = e.list("listen.enter", f.Listen.Enter)
+	e.text("docker.socket", &out.Docker.Socket)
+	e.text("listen.admin", &out.Listen.Admin)
+	e.text("listen.client_ca", &out.Listen.ClientCA)
+	e.text("tls.ca_dir", &out.TLS.CADir)
+	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
+	e.text("audit.dir", &out.Audit.Dir)
+	e.text("audit.key_dir", &out.Audit.KeyDir)
+	out.Audit.Sinks = slices.Clone(f.Audit.Sinks)
+	for i := range out.Audit.Sinks {
+		at := fmt.Sprintf("audit.sinks[%d]", i)
+		e.text(at+".address", &out.Audit.Sinks[i].Address)
+		e.text(at+".path", &out.Audit.Sinks[i].Path)
+		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
+		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
+	}
+	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
+	out.Audit.Witnesses = slices.Clone(f.Audit.Witnesses)
+	for i := range out.Audit.Witnesses {
+		e.text(fmt.Sprintf("audit.witnesses[%d].ca_file", i), &out.Audit.Witnesses[i].CAFile)
+	}
+	out.Allow = e.injected(f.Allow)
+	out.Sandboxes = slices.Clone(f.Sandboxes)
+	for i := range out.Sandboxes {
+		at := fmt.Sprintf("sandboxes[%d]", i)
+		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
+		e.text(at+".listen", &out.Sandboxes[i].Listen)
+		e.text(at+".enter", &out.Sandboxes[i].Enter)
+		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
+		e.text(at+".project", &out.Sandboxes[i].Project)
+	}
+	if len(e.problems) > 0 {
+		return nil, e.problems.Sorted()
+	}
+	return &out, nil
+}
+
+// An expansion replaces variables in the values of one file.
+type expansion struct {
+	file     *File
+	lookup   func(string) (string, bool)
+	problems policy.FileError
+}
+
+func (e *expansion) list(what string, texts []string) []string {
+	out := slices.Clone(texts)
+	for i := range out {
+		e.text(fmt.Sprintf("%s[%d]", what, i), &out[i])
+	}
+	return out
+}
+
+// regoSources expands the paths of the entries of a list of Rego.
+func (e *expansion) regoSources(what string, list []RegoSource) []RegoSource {
+	out := slices.Clone(list)
+	for i := range out {
+		s, at := &out[i], fmt.Sprintf("%s[%d]", what, i)
+		for key, value := range map[string]*string{"path": &s.Path, "bundle": &s.Bundle, "key": &s.Key, "ca": &s.CA, "token_file": &s.TokenFile} {
+			if _, mapped := e.file.places[at+"."+key]; mapped {
+				e.text(at+"."+key, value)
+			} else {
+				e.text(at, value)
+			}
+		}
+	}
+	return out
+}
+
+// injected expands the files of credentials, in copies of the rules that have
+// one.
+func (e *expansion) injected(list []policy.Rule) []policy.Rule {
+	out := slices.Clone(list)
+	for i := range out {
+		if out[i].Inject != nil {
+			in := *out[i].Inject
+			e.text(fmt.Sprintf("allow[%d].inject.file", i), &in.File)
+			out[i].Inject = &in
+		}
+	}
+	return out
+}
+
+func (e *expansion) text(what string, value *string) {
+	expanded, err := expand(*value, e.lookup)
+	if err != nil {
+		at := e.file.places[what]
+		e.problems = append(e.problems, policy.Problem{File: e.file.name, Line: max(at.Line, 1), Column: max(at.Column, 1), Message: what + ": " + err.Error()})
+		return
+	}
+	*value = expanded
+}
+
+// expand replaces each ${NAME} once: what a variable holds is not read again.
+func expand(text string, lookup func(string) (string, bool)) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return "", errors.New("${ has no }; close it")
+		}
+		value, ok := lookup(name)
+		if !ok || value == "" {
+			return "", fmt.Errorf("the variable %s is not set; set it, or write the path out", printable(name))
+		}
+		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' }) {
+			return "", fmt.Errorf("the variable %s holds control characters; write the path out", printable(name))
+		}
+		out.WriteString(value)
+		text = after
+	}
+}

@@ -1,0 +1,229 @@
+package file
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/egressd/egressd/policy"
+	"go.yaml.in/yaml/v3"
+)
+
+// rules reads a list of rules with one verdict.
+func (r *reader) rules(list string, into *[]policy.Rule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		items := r.items(n, list)
+		*into = make([]policy.Rule, len(items))
+		for i, item := range items {
+			rule := &(*into)[i]
+			*rule = policy.Rule{ID: fmt.Sprintf("%s[%d]", list, i), At: placeOf(item)}
+			r.rule(item, rule, list, effect)
+		}
+	}
+}
+
+func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect policy.Verdict) {
+	what := rule.ID
+	if n.Kind != yaml.MappingNode {
+		r.pattern(what, &rule.Pattern)(n)
+		return
+	}
+	r.mapping(n, what, fields{
+		"host":    r.pattern(what+".host", &rule.Pattern),
+		"methods": r.methods(what+".methods", rule),
+		"paths":   r.paths(what+".paths", rule),
+		"reason":  r.reason(what+".reason", rule),
+		"id":      r.id(what+".id", rule),
+		"tls":     r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
+		"ech":     r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
+		"upgrade": r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
+		"inject":  r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
+	})
+	if !hasKey(n, "host") {
+		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
+	}
+	if (rule.AnyProtocol || rule.ECH) && (rule.Conditional() || rule.Inject != nil) {
+		r.fail(n, "%s has methods, paths or inject, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what)
+	}
+	if rule.Inject != nil {
+		r.checkInjectHost(n, what, rule.Pattern)
+	}
+}
+
+// allowOnly reads a key that belongs to rules of one list alone.
+func (r *reader) allowOnly(list, what string, read func(*yaml.Node)) func(*yaml.Node) {
+	if list == "allow" {
+		return read
+	}
+	return func(n *yaml.Node) {
+		r.fail(n, "%s stands only in rules of the file's own list allow; write it there, and leave it out here", what)
+	}
+}
+
+func (r *reader) pattern(what string, into *policy.Pattern) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		pattern, err := policy.ParsePattern(text)
+		if err != nil {
+			r.fail(n, "%s: %v", what, err)
+			return
+		}
+		*into = pattern
+	}
+}
+
+func (r *reader) patterns(what string, into *[]policy.Pattern) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, what) {
+			var p policy.Pattern
+			r.pattern(fmt.Sprintf("%s[%d]", what, i), &p)(item)
+			*into = append(*into, p)
+		}
+	}
+}
+
+func (r *reader) methods(what string, rule *policy.Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for _, item := range r.condition(n, what) {
+			method, ok := r.text(item, what)
+			switch {
+			case !ok:
+			case method == "CONNECT":
+				r.fail(item, "%s: CONNECT opens a tunnel and is no request inside it; name the methods of requests", what)
+			case method != strings.ToUpper(method) || !policy.PlainMethod(method):
+				r.fail(item, "%s: %q is not a method; write it as requests do, like GET", what, printable(method))
+			default:
+				rule.Methods = append(rule.Methods, method)
+			}
+		}
+	}
+}
+
+func (r *reader) paths(what string, rule *policy.Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for _, item := range r.condition(n, what) {
+			text, ok := r.text(item, what)
+			if !ok {
+				continue
+			}
+			pattern, err := policy.ParsePathPattern(text)
+			if err != nil {
+				r.fail(item, "%s: %v", what, err)
+				continue
+			}
+			rule.Paths = append(rule.Paths, pattern)
+		}
+	}
+}
+
+func (r *reader) reason(what string, rule *policy.Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+		if ok && (len(text) > 200 || strings.ContainsFunc(text, unprintable)) {
+			r.fail(n, "%s is longer than 200 bytes or has control characters; write one short sentence", what)
+			return
+		}
+		rule.Reason = text
+	}
+}
+
+func (r *reader) id(what string, rule *policy.Rule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		switch {
+		case !ok:
+		case !plainName(text):
+			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+		case slices.Contains([]string{"default", "baseline", "none", "policy-error", "ceiling", policy.LearnRule}, text):
+			r.fail(n, "%s cannot be %q, which egressd itself uses in the log; choose another", what, text)
+		case r.ids[text].Line > 0:
+			r.fail(n, "%s: a rule in line %d has the id %q too; choose another", what, r.ids[text].Line, text)
+		default:
+			rule.ID, r.ids[text] = text, placeOf(n)
+		}
+	}
+}
+
+// option reads a word that loosens an allow.
+func (r *reader) option(what, only string, into *bool, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		switch {
+		case !ok:
+		case text != only:
+			r.fail(n, "%s cannot be %q; write %q, or leave the key out", what, printable(text), only)
+		case effect != policy.Allow:
+			r.fail(n, "%s loosens an allow and means nothing here; leave it out", what)
+		default:
+			*into = true
+		}
+	}
+}
+
+func (r *reader) presets(into *[]string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "presets") {
+			name, ok := r.text(item, fmt.Sprintf("presets[%d]", i))
+			switch {
+			case !ok:
+			case !slices.Contains(Presets(), name):
+				r.fail(item, "there is no preset %q; %s", printable(name), didYouMean(name, Presets()))
+			case slices.Contains(*into, name):
+				r.fail(item, "the preset %q stands twice; keep one", name)
+			default:
+				*into = append(*into, name)
+			}
+		}
+	}
+}
+
+func (r *reader) tests(into *[]Test) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "tests") {
+			what := fmt.Sprintf("tests[%d]", i)
+			text, ok := r.text(item, what)
+			if !ok {
+				continue
+			}
+			test, err := parseTest(text)
+			if err != nil {
+				r.fail(item, "%s: %v", what, err)
+				continue
+			}
+			test.at = placeOf(item)
+			*into = append(*into, test)
+		}
+	}
+}
+
+// ceiling reads the list "ceiling".
+func (r *reader) ceiling(f *File) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.rules("ceiling", &f.Ceiling, policy.Allow)(n)
+		f.Ceiled = true
+	}
+}
+
+// loosening reads a key that gives more than a destination, where a rule may.
+func (r *reader) loosening(list, what string, read func(*yaml.Node)) func(*yaml.Node) {
+	switch {
+	case list == "ceiling":
+		return func(n *yaml.Node) {
+			r.fail(n, "%s: a ceiling says where to, and gives nothing; leave it out, and write it into the allow", what)
+		}
+	case r.kind == projectFile:
+		return func(n *yaml.Node) {
+			r.fail(n, "%s: a project cannot give that; write the rule into egressd.yaml", what)
+		}
+	case r.kind == organisationFile && strings.HasSuffix(what, ".inject"):
+		return func(n *yaml.Node) {
+			r.fail(n, "%s: credentials belong to who runs egressd; write the rule into egressd.yaml", what)
+		}
+	}
+	return read
+}

@@ -1,0 +1,102 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+	"pgregory.net/rapid"
+)
+
+// anyLines draws lists over few hosts, ports, methods and paths, so that they
+// meet often.
+func anyLines(t *rapid.T) []string {
+	pattern := rapid.SampledFrom([]string{
+		"a.test", "b.a.test", "c.b.a.test", `"*.test"`, `"*.a.test"`, `"*.b.a.test"`, `"*"`, "93.184.0.0/16", "93.184.216.34",
+	})
+	port := rapid.SampledFrom([]string{"", ":443", ":*", ":80-500"})
+	condition := rapid.SampledFrom([]string{"", ", methods: [GET]", ", methods: [POST]", ", paths: [/x/**]", ", methods: [GET], paths: [/y]"})
+	line := rapid.Custom(func(t *rapid.T) string {
+		host := strings.Trim(pattern.Draw(t, "pattern"), `"`) + port.Draw(t, "port")
+		list := rapid.SampledFrom([]string{"allow", "deny", "ask"}).Draw(t, "list")
+		more := condition.Draw(t, "condition")
+		if list == "allow" && rapid.Bool().Draw(t, "upgrade") {
+			more += ", upgrade: websocket"
+		}
+		if list == "allow" && !strings.ContainsAny(strings.TrimSuffix(host, ":*"), "*/") && rapid.Bool().Draw(t, "inject") {
+			more += ", inject: {header: X-Key, env: KEY}"
+		}
+		return fmt.Sprintf(`%s: {host: "%s"%s}`, list, host, more)
+	})
+	return rapid.SliceOfN(line, 0, 8).Draw(t, "lines")
+}
+
+// fileOf groups lines like "allow: {…}" into lists.
+func fileOf(lines []string) string {
+	lists := make(map[string][]string)
+	for _, line := range lines {
+		list, item, _ := strings.Cut(line, ": ")
+		lists[list] = append(lists[list], item)
+	}
+	var text string
+	for _, list := range []string{"allow", "deny", "ask"} {
+		text += list + ": [" + strings.Join(lists[list], ", ") + "]\n"
+	}
+	return text
+}
+
+var anyAsk = rapid.SampledFrom([]string{
+	"a.test", "b.a.test:80", "d.c.b.a.test", "x.test:22", "93.184.216.34", "93.184.1.1:443",
+	"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x",
+	"b.a.test => 93.184.216.34 c.b.a.test", "GET https://a.test/y => 93.184.216.34",
+})
+
+func TestTheOrderOfLinesNeverMatters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lines := anyLines(t)
+		r := asking(t, anyAsk.Draw(t, "ask"))
+		first := compiled(t, fileOf(lines), inspecting).Decide(context.Background(), r)
+		second := compiled(t, fileOf(rapid.Permutation(lines).Draw(t, "other order")), inspecting).Decide(context.Background(), r)
+		if first.Verdict != second.Verdict || first.Class != second.Class || first.Needs != second.Needs {
+			t.Fatalf("%s became %s", saying(first), saying(second))
+		}
+	})
+}
+
+func TestADenyOfThatVeryHostAndPortBeatsEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := asking(t, anyAsk.Draw(t, "ask"))
+		exact := policy.Destination{Host: r.Destination.Host, Addr: r.Destination.Addr, Port: r.Destination.Port}.String()
+		lines := slices.DeleteFunc(anyLines(t), func(line string) bool {
+			return strings.Contains(line, ", methods") || strings.Contains(line, ", paths")
+		})
+		p := compiled(t, fileOf(append(lines, fmt.Sprintf(`deny: {host: "%s"}`, exact))), inspecting)
+		if d := p.Decide(context.Background(), r); d.Verdict != policy.Deny {
+			t.Fatalf("%s is %s", exact, saying(d))
+		}
+	})
+}
+
+func TestTheFirstLookPromisesNothingThatIsKeptBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lines := anyLines(t)
+		r := asking(t, rapid.SampledFrom([]string{"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x"}).Draw(t, "ask"))
+		r.HTTP.Upgrade = rapid.Bool().Draw(t, "websocket")
+		p := compiled(t, fileOf(lines), inspecting)
+		seen := p.Decide(context.Background(), r)
+		unseen := *r
+		unseen.HTTP = nil
+		before := p.Decide(context.Background(), &unseen)
+		switch {
+		case before.Verdict == policy.Allow && seen.Verdict != policy.Allow:
+			t.Fatalf("allowed unseen, then %s", saying(seen))
+		case before.Verdict <= policy.Ask && seen.Verdict == policy.Allow:
+			t.Fatalf("%s unseen, then allowed", saying(before))
+		case before.Inject != "", before.Verdict == policy.Allow && seen.Inject != "" && r.Via != policy.ViaHTTP:
+			t.Fatalf("%s gives %q unseen, then %q", saying(before), before.Inject, seen.Inject)
+		}
+	})
+}

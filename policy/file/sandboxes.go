@@ -1,0 +1,273 @@
+package file
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"go.yaml.in/yaml/v3"
+)
+
+// SandboxRules are one entry of "sandboxes". At least one of TokenFile, Listen,
+// Enter, UIDs, Sources and Certificate is given; a connection is the sandbox's only
+// where all that are given, but for Enter, fit, and nothing that tells it apart is
+// another's.
+type SandboxRules struct {
+	// Name is the sandbox's name in rules and in the log, and its proxy user
+	// where it has a token.
+	Name string
+
+	// TokenFile holds the proxy password. A relative path is relative to the
+	// folder of the configuration.
+	TokenFile string
+
+	// Listen is a listener that only this sandbox can reach.
+	Listen string
+
+	// Enter is a Unix socket that only this sandbox can reach, to hand in the sockets
+	// of its own network. Who does so is the sandbox, whatever tells it elsewhere;
+	// UIDs alone narrow that.
+	Enter string
+
+	// UIDs are users one of whom connects, where the listener is a Unix socket.
+	UIDs []uint32
+
+	// Sources are prefixes in one of which a client's address lies, where the
+	// listener is TCP. Of prefixes that contain each other the longest counts.
+	Sources []netip.Prefix
+
+	// Docker are the containers that the sandbox is, where its connections come from
+	// addresses of container networks, or containers hand their networks in.
+	Docker policy.Containers
+
+	// Certificate is a name in the client certificate, where the listener is
+	// TLS: a DNS name or a SPIFFE ID.
+	Certificate string
+
+	// Allow, where Narrowed is set, is all that this sandbox may reach out of
+	// what the rest of the file allows. It opens nothing by itself.
+	Allow []policy.Rule
+
+	// Narrowed is set where the key "allow" is present, even with an empty
+	// list, which allows nothing.
+	Narrowed bool
+
+	// Deny is refused to this sandbox on top of the rest of the file.
+	Deny []policy.Rule
+
+	// Rego names files and folders with a policy for this sandbox alone, in the
+	// package egress.NAME. It opens nothing by itself.
+	Rego []RegoSource
+
+	// Project is a working tree whose .egressd/project.yaml is a layer of this
+	// sandbox, once somebody trusts it. Empty: none.
+	Project string
+}
+
+func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		for i, item := range r.items(n, "sandboxes") {
+			at := fmt.Sprintf("sandboxes[%d]", i)
+			s := SandboxRules{Narrowed: hasKey(item, "allow")}
+			r.mapping(item, at, fields{
+				"name":        r.sandboxName(at+".name", &s.Name),
+				"token_file":  r.path(at+".token_file", &s.TokenFile),
+				"listen":      r.listener(at+".listen", &s.Listen),
+				"enter":       r.socket(at+".enter", &s.Enter),
+				"uid":         r.uids(at+".uid", &s.UIDs),
+				"source":      r.sources(at+".source", &s.Sources),
+				"docker":      r.containers(at+".docker", &s.Docker),
+				"certificate": r.certificate(at+".certificate", &s.Certificate),
+				"allow":       r.rules(at+".allow", &s.Allow, policy.Allow),
+				"deny":        r.rules(at+".deny", &s.Deny, policy.Deny),
+				"rego":        r.plainRego(at+".rego", &s.Rego),
+				"project":     r.path(at+".project", &s.Project),
+			})
+			r.checkSandbox(item, at, s, *into)
+			*into = append(*into, s)
+		}
+	}
+}
+
+// toldApart reports whether a sandbox has a key that tells it from the others.
+func toldApart(n *yaml.Node) bool {
+	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "docker", "certificate"}, func(key string) bool { return hasKey(n, key) })
+}
+
+func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []SandboxRules) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	if !hasKey(n, "name") {
+		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
+	}
+	if !toldApart(n) {
+		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker or certificate", at)
+	}
+	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
+	if slices.ContainsFunc(before, same) {
+		r.fail(n, "a sandbox %q stands above already; give this one another name", s.Name)
+	}
+}
+
+// sandboxName reads a name that can stand in a log, a URL and a proxy user.
+func (r *reader) sandboxName(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if ok && !plainName(text) {
+			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+			return
+		}
+		*into = text
+	}
+}
+
+// uids reads a list of users that is not empty.
+func (r *reader) uids(what string, into *[]uint32) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.places[what] = placeOf(n)
+		for i, item := range r.someItems(n, what) {
+			const most = 1<<32 - 2 // 2^32-1 is no user
+			var uid int64
+			number(r, fmt.Sprintf("%s[%d]", what, i), &uid, 0, most)(item)
+			*into = append(*into, uint32(uid))
+		}
+	}
+}
+
+// sources reads a list of prefixes that is not empty. An address is a prefix
+// of full length.
+func (r *reader) sources(what string, into *[]netip.Prefix) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.places[what] = placeOf(n)
+		for i, item := range r.someItems(n, what) {
+			one := fmt.Sprintf("%s[%d]", what, i)
+			text, ok := r.text(item, one)
+			if !ok {
+				continue
+			}
+			prefix, err := parseSource(text)
+			if err != nil {
+				r.fail(item, "%s: %v", one, err)
+				continue
+			}
+			*into = append(*into, prefix)
+		}
+	}
+}
+
+func parseSource(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		text = fmt.Sprintf("%s/%d", text, addr.BitLen())
+	}
+	prefix, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, fmt.Errorf("%q is not an address prefix; write one like 172.18.0.0/16", printable(text))
+	case prefix.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%s is an IPv4 prefix in IPv6 clothes; write it as IPv4", prefix)
+	case prefix != prefix.Masked():
+		return netip.Prefix{}, fmt.Errorf("%s has host bits; write %s", prefix, prefix.Masked())
+	case prefix.Addr().Is6() && prefix.Addr().IsLinkLocalUnicast():
+		return netip.Prefix{}, fmt.Errorf("%s is link-local, and another host on each link; give the sandbox an address of another kind", prefix)
+	}
+	return prefix, nil
+}
+
+// certificate reads a DNS name or a SPIFFE ID, as it stands in certificates.
+func (r *reader) certificate(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		text, ok := r.text(n, what)
+		if !ok {
+			return
+		}
+		name, err := policy.ParseName(text)
+		if (err != nil || name != text) && !spiffeID(text) {
+			r.fail(n, "%s cannot be %q; write a DNS name in lower case, or spiffe://DOMAIN/PATH", what, printable(text))
+			return
+		}
+		*into = text
+		r.places[what] = placeOf(n)
+	}
+}
+
+// spiffeScheme begins the name of a workload in the URI of its certificate.
+const spiffeScheme = "spiffe://"
+
+// spiffeID reports whether text is a SPIFFE ID in its only spelling: a trust
+// domain in lower case, and segments that are not empty, "." or "..".
+func spiffeID(text string) bool {
+	rest, ok := strings.CutPrefix(text, spiffeScheme)
+	u, err := url.Parse(text)
+	if !ok || err != nil || u.String() != text || len(text) > 2048 {
+		return false
+	}
+	domain, path, _ := strings.Cut(rest, "/")
+	if domain == "" || len(domain) > 255 || strings.Trim(domain, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+		return false
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, notInSegment) {
+			return false
+		}
+	}
+	return true
+}
+
+func notInSegment(c rune) bool { return c > '~' || !policy.Unreserved(byte(c)) || c == '~' }
+
+// checkIdentity refuses sandboxes that nobody could be, and what is said to
+// tell two of them apart and does not.
+func (r *reader) checkIdentity(f *File) {
+	first := make(map[any]string) // by uid, prefix or name
+	once := func(at string, i int, value any) {
+		name := f.Sandboxes[i].Name
+		if before, twice := first[value]; twice {
+			r.failAt(r.places[at], "%s: %v is said of the sandbox %q already; say it once", at, value, before)
+		}
+		first[value] = name
+	}
+	for i := range f.Sandboxes {
+		s, at := &f.Sandboxes[i], fmt.Sprintf("sandboxes[%d]", i)
+		for _, uid := range s.UIDs {
+			once(at+".uid", i, uid)
+		}
+		for _, prefix := range s.Sources {
+			once(at+".source", i, prefix)
+		}
+		if s.Docker.Given() {
+			once(at+".docker", i, s.Docker.String())
+		}
+		if s.Certificate != "" {
+			once(at+".certificate", i, s.Certificate)
+		}
+		r.checkReach(f, s, at)
+	}
+	if f.Listen.ClientCA != "" && !slices.ContainsFunc(f.listeners(), isTLS) {
+		r.failAt(r.places["listen.client_ca"], "listen.client_ca is asked for by TLS listeners, and there is none; write one as \"tls:127.0.0.1:3443\", or leave the key out")
+	}
+}
+
+// checkReach refuses a key that no connection of any listener the sandbox can
+// come by could fit.
+func (r *reader) checkReach(f *File, s *SandboxRules, at string) {
+	by := f.Listen.Proxy
+	if s.Listen != "" {
+		by = []string{s.Listen}
+	}
+	switch {
+	case len(s.UIDs) > 0 && (len(s.Sources) > 0 || s.Certificate != ""):
+		r.failAt(r.places[at+".uid"], "%s has a uid, which only unix sockets know, and a source or a certificate, which they do not; no connection is all of it: leave one out", at)
+	case len(s.UIDs) > 0 && s.Enter == "" && len(f.Listen.Enter) == 0 && !slices.ContainsFunc(by, isUnix):
+		r.failAt(r.places[at+".uid"], "%s.uid needs a unix socket, and the sandbox has none to come by; add one to listen.proxy, or listen: \"unix:/path\"", at)
+	case s.Certificate != "" && !slices.ContainsFunc(by, isTLS):
+		r.failAt(r.places[at+".certificate"], "%s.certificate needs a TLS listener, and the sandbox has none to come by; add \"tls:127.0.0.1:3443\" to listen.proxy", at)
+	case s.Certificate != "" && f.Listen.ClientCA == "":
+		r.failAt(r.places[at+".certificate"], "%s.certificate needs authorities of client certificates; name their file under listen.client_ca", at)
+	case len(s.Sources) > 0 && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || len(f.Listen.Transparent) == 0):
+		r.failAt(r.places[at+".source"], "%s.source needs a TCP listener, and the sandbox has none to come by; add one to listen.proxy or listen.transparent", at)
+	}
+}

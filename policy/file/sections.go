@@ -1,0 +1,177 @@
+package file
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"go.yaml.in/yaml/v3"
+)
+
+// file reads the whole file. A key that this version cannot honour is
+// known too, and refused: none is passed over.
+func (r *reader) file(f *File, root *yaml.Node) {
+	fallback := "deny"
+	r.mapping(root, "the file", r.kind.only(r, fields{
+		"version":      r.version,
+		"listen":       r.listen(&f.Listen),
+		"default":      word(r, "default", &fallback, "deny", "allow"),
+		"allow":        r.rules("allow", &f.Allow, policy.Allow),
+		"deny":         r.rules("deny", &f.Deny, policy.Deny),
+		"ask":          r.rules("ask", &f.Ask, policy.Ask),
+		"ceiling":      r.ceiling(f),
+		"presets":      r.presets(&f.Presets),
+		"rego":         r.rego("rego", &f.Rego),
+		"unsafe_allow": r.rules("unsafe_allow", &f.UnsafeAllow, policy.Allow),
+		"tests":        r.tests(&f.Tests),
+		"sandboxes":    r.sandboxes(&f.Sandboxes),
+		"tls":          r.tls(&f.TLS),
+		"docker":       r.docker(&f.Docker),
+		"audit":        r.audit(&f.Audit),
+		"upstream":     r.upstream(&f.Upstream),
+		"limits":       r.limits(&f.Limits),
+		"canaries":     r.canaries(&f.Canaries),
+	}))
+	if fallback == "allow" {
+		f.Default = policy.Allow
+	}
+	if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
+		r.failAt(policy.Position{Line: 1, Column: 1}, "the file has no version; begin it with \"version: 1\"")
+	}
+	r.checkListeners(f)
+	r.checkIdentity(f)
+	r.checkContainers(f)
+	r.checkGuarded(f)
+	r.checkNever(f)
+}
+
+// only has every other key say where it belongs.
+func (k fileKind) only(r *reader, all fields) fields {
+	if k == userFile {
+		return all
+	}
+	return r.elsewhere(all, k.keys(), "")
+}
+
+// onlyTLS does so for the section "tls", of which an organisation has one key.
+func (k fileKind) onlyTLS(r *reader, all fields) fields {
+	if k == userFile {
+		return all
+	}
+	return r.elsewhere(all, []string{"never"}, "tls.")
+}
+
+func (r *reader) elsewhere(all fields, here []string, prefix string) fields {
+	out := maps.Clone(all)
+	for key := range all {
+		if !slices.Contains(here, key) {
+			out[key] = func(n *yaml.Node) { r.fail(n, "%s%s belongs into egressd.yaml; write it there", prefix, key) }
+		}
+	}
+	return out
+}
+
+func (r *reader) version(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Value != "1" {
+		r.fail(n, "version cannot be %s; write \"version: 1\", or use an egressd that knows it", cmp.Or(printable(n.Value), kindOf(n)))
+	}
+}
+
+func (r *reader) tls(t *TLS) func(*yaml.Node) {
+	return r.section("tls", r.kind.onlyTLS(r, fields{
+		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
+		"never":       r.patterns("tls.never", &t.Never),
+		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
+		"extra_roots": r.list("tls.extra_roots", &t.ExtraRoots, r.path),
+	}))
+}
+
+func (r *reader) upstream(u *Upstream) func(*yaml.Node) {
+	return r.section("upstream", fields{
+		"dns":   r.list("upstream.dns", &u.DNS, r.resolver),
+		"proxy": r.notYet("upstream.proxy", "write null; egressd connects directly"),
+	})
+}
+
+func (r *reader) limits(l *Limits) func(*yaml.Node) {
+	return r.section("limits", fields{
+		"connections":       number(r, "limits.connections", &l.Connections, 1, 1<<20),
+		"flows_per_sandbox": number(r, "limits.flows_per_sandbox", &l.FlowsPerSandbox, 1, 1<<20),
+		"head_bytes":        number(r, "limits.head_bytes", &l.HeadBytes, 1<<10, 1<<20),
+		"header_fields":     number(r, "limits.header_fields", &l.HeaderFields, 1, 10000),
+		"head_timeout":      r.duration("limits.head_timeout", &l.HeadTimeout),
+		"hello_bytes":       number(r, "limits.hello_bytes", &l.HelloBytes, 1<<10, 64<<10),
+		"hello_timeout":     r.duration("limits.hello_timeout", &l.HelloTimeout),
+		"dial_timeout":      r.duration("limits.dial_timeout", &l.DialTimeout),
+		"idle_timeout":      r.duration("limits.idle_timeout", &l.IdleTimeout),
+		"tunnel_lifetime":   r.lifetime("limits.tunnel_lifetime", &l.TunnelLifetime),
+		"ask_wait":          r.askWait("limits.ask_wait", &l.AskWait),
+
+		"dns_queries_per_second": number(r, "limits.dns_queries_per_second", &l.DNSQueriesPerSecond, 1, 1<<20),
+		"dns_name_bytes":         number(r, "limits.dns_name_bytes", &l.DNSNameBytes, 64, 1<<30),
+	})
+}
+
+// checkGuarded keeps what needs "unsafe_allow" out of "allow", and the rest
+// out of "unsafe_allow".
+func (r *reader) checkGuarded(f *File) {
+	for _, rule := range f.Allow {
+		if class := rule.Pattern.Guarded(); class != "" {
+			r.failAt(rule.At, "%s: %s is %s, which an allow does not open; if a sandbox is really to reach it, write it under unsafe_allow", rule.ID, rule.Pattern, class)
+		}
+	}
+	for _, rule := range f.UnsafeAllow {
+		p := rule.Pattern
+		if p != (policy.Pattern{}) && !p.IsAddress() && !policy.InSpecialSpace(p) {
+			r.failAt(rule.At, "%s: %s is a public name; write it under allow, or write the address that is to be opened", rule.ID, p)
+		}
+	}
+}
+
+// checkNever refuses a rule that needs a look into tunnels that "tls.never"
+// keeps shut: one of the two would not be kept.
+func (r *reader) checkNever(f *File) {
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
+	for _, s := range f.Sandboxes {
+		lists = append(lists, s.Allow, s.Deny)
+	}
+	for _, list := range lists {
+		for i := range list {
+			r.checkRuleNever(&list[i], f.TLS.Never)
+		}
+	}
+}
+
+func (r *reader) checkRuleNever(rule *policy.Rule, never []policy.Pattern) {
+	keys := inspectionKeys(rule)
+	if len(keys) == 0 {
+		return
+	}
+	for _, p := range never {
+		if !rule.Pattern.SharesTunnel(p) {
+			continue
+		}
+		hint := "remove one of them"
+		if rule.Inject == nil && rule.Pattern.HasPort(80) {
+			hint += ", or narrow the rule to " + rule.Pattern.At(80).String()
+		}
+		r.failAt(rule.At, "%s: %s of %s needs a look into tunnels that tls.never keeps shut with %s; %s",
+			rule.ID, strings.Join(keys, " and "), rule.Pattern, p, hint)
+		return
+	}
+}
+
+// inspectionKeys returns the keys of the rule for which a tunnel is looked into.
+func inspectionKeys(r *policy.Rule) (keys []string) {
+	for _, key := range []struct {
+		name string
+		set  bool
+	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}} {
+		if key.set {
+			keys = append(keys, key.name)
+		}
+	}
+	return keys
+}

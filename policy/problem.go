@@ -1,0 +1,47 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Problem is one thing that is wrong in a file. Message ends with what to
+// type next.
+type Problem struct {
+	File    string
+	Line    int // from 1
+	Column  int // from 1, in characters
+	Message string
+}
+
+func (p Problem) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+}
+
+// A FileError is what is wrong with a file, in the order of its lines, as far
+// as it could be read. It is never empty.
+type FileError []Problem
+
+// maxProblems is how many problems are said; whoever has more has one mistake.
+const maxProblems = 20
+
+// Error returns one line for each problem, and says how many it left out.
+func (e FileError) Error() string {
+	lines := make([]string, 0, maxProblems+1)
+	for _, p := range e[:min(len(e), maxProblems)] {
+		lines = append(lines, p.String())
+	}
+	if more := len(e) - maxProblems; more > 0 {
+		lines = append(lines, fmt.Sprintf("%s: and %d more; correct these first", e[0].File, more))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e FileError) Sorted() FileError {
+	slices.SortStableFunc(e, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return e
+}

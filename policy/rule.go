@@ -1,0 +1,239 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+type Position struct{ Line, Column int }
+
+// A Rule is one line of a list: a pattern, and what more is said about it.
+type Rule struct {
+	// Pattern is the set of hosts and ports that the rule is about. In YAML it
+	// is the line itself, or "host" in a mapping.
+	Pattern Pattern
+
+	// Methods narrow the rule to requests of these methods. GET includes HEAD.
+	// Empty: any method. A rule with methods or paths needs requests that can be
+	// seen: tunnels to its hosts are inspected.
+	Methods []string
+
+	// Paths narrow the rule to requests under these paths: "/a/**" for any
+	// depth, "*" inside a segment. Empty: any path. A path that two servers
+	// could read in two ways matches every deny and no allow.
+	Paths []PathPattern
+
+	// Reason is one sentence for whoever is refused, and for the log.
+	Reason string
+
+	// ID names the rule in replies and in the log. Default: its position, as
+	// in "allow[3]", counted from 0. IDs are unique in a file.
+	ID string
+
+	// AnyProtocol ("tls: any") lets a tunnel to port 443 or 80 carry what is
+	// neither TLS nor HTTP. Only for an allow without methods and paths.
+	AnyProtocol bool
+
+	// ECH ("ech: allow") lets a hello with encrypted client hello pass. Only
+	// for an allow without methods and paths.
+	ECH bool
+
+	// Upgrade ("upgrade: websocket") lets requests of a rule with methods or
+	// paths become a WebSocket, in which nothing is judged any more. One
+	// without lets them anyway. Only in the list "allow" of the file.
+	Upgrade bool
+
+	// Inject is the credential that requests of this rule are given; nil for
+	// none. Only in the list "allow" of the file, and only for one exact host.
+	// Tunnels to it are inspected.
+	Inject *Inject
+
+	// At is where the rule is written. It is zero for a rule that no file holds.
+	At Position
+}
+
+// Conditional reports whether the rule depends on the method or path of a request.
+func (r *Rule) Conditional() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
+
+// Inspects reports whether tunnels to the rule's hosts have to be inspected.
+func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Inject != nil }
+
+// An Inject is a credential that egressd adds to requests, so that the sandbox
+// never holds it: one header field, whose secret part comes from exactly one of
+// File, Env and Command.
+type Inject struct {
+	// Header is the name of the field, as it is to be sent. A field of that
+	// name in the sandbox's request is replaced.
+	Header string
+
+	// Value is the field's value, with "{}" once, where the secret stands.
+	// Default: "{}".
+	Value string
+
+	// File holds the secret. A relative path is relative to the folder of the
+	// configuration.
+	File string
+
+	// Env is a variable of egressd's environment that holds the secret.
+	Env string
+
+	// Command prints the secret: a program, by its name or absolute path, and
+	// its arguments. No shell reads it.
+	Command []string
+
+	// Placeholder is what a sandbox may send in place of the secret. Default:
+	// none.
+	Placeholder string
+
+	// Refresh is how long the secret is used before it is read again, from a
+	// second to a day. Default: 0, which leaves it to whoever reads it.
+	Refresh time.Duration
+}
+
+// An Injection is an [Inject], and where it holds.
+type Injection struct {
+	Rule    string // the rule's id, as in [Decision].Inject
+	Pattern Pattern
+	Inject  Inject
+}
+
+// Covers reports whether d, by the host that was asked for, is a destination
+// that the credential may go to.
+func (i Injection) Covers(d Destination) bool {
+	if d.Addr.IsValid() {
+		return i.Pattern.MatchesAddr(d.Addr, d.Port)
+	}
+	return i.Pattern.MatchesName(d.Host, d.Port)
+}
+
+// Host is the one name or address that the credential is for, in the form of
+// [Destination.Host].
+func (i Injection) Host() string { return i.Pattern.Host() }
+
+// A rule is a [Rule] in the shape in which it is asked.
+type rule struct {
+	effect  Verdict
+	ports   portSet
+	methods []string // with HEAD where GET is
+	paths   []PathPattern
+	options options
+	injects bool // an allow that adds a credential
+	id      string
+	reason  string // never empty for an allow
+	at      Position
+
+	sandbox string      // whom alone it is for, or ""
+	over    func() bool // reports that it is none any more; nil for never
+}
+
+// options are what an allow loosens beside the destination.
+type options struct{ anyProtocol, ech, upgrade bool }
+
+// Conditions says what the rule asks of a request: "method is GET or HEAD". It is empty for a rule without conditions.
+func (r *Rule) Conditions() string {
+	compiled := r.compile(Deny, false)
+	return compiled.words()
+}
+
+func (r *Rule) compile(effect Verdict, ech bool) rule {
+	compiled := rule{
+		effect: effect, ports: r.Pattern.ports, methods: r.Methods, paths: r.Paths,
+		id: r.ID, reason: r.Reason, at: r.At,
+	}
+	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
+		compiled.methods = append(slices.Clone(r.Methods), "HEAD")
+	}
+	if effect == Allow {
+		compiled.options = options{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
+		compiled.injects = r.Inject != nil
+		if r.Reason == "" {
+			compiled.reason = "rule " + r.ID + " allows it"
+		}
+	}
+	return compiled
+}
+
+// stands reports whether there is such a rule for a sandbox.
+func (r *rule) stands(who string) bool {
+	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
+}
+
+func (r *rule) conditional() bool { return len(r.methods) > 0 || len(r.paths) > 0 }
+
+// needs says what the rule has to see of a request.
+func (r *rule) needs() (n Needs) {
+	if len(r.methods) > 0 {
+		n |= NeedsMethod
+	}
+	if len(r.paths) > 0 {
+		n |= NeedsPath
+	}
+	if r.injects {
+		n |= NeedsCredential
+	}
+	return n
+}
+
+// holds reports whether the rule is about the request.
+func (r *rule) holds(request *HTTPRequest) bool {
+	return r.holdsMethod(request.Method) && r.holdsPath(request.Path)
+}
+
+// holdsMethod lets only an exact method through, and stops one that a lenient
+// server could take for the one that is named.
+func (r *rule) holdsMethod(method string) bool {
+	if len(r.methods) == 0 || slices.Contains(r.methods, method) {
+		return true
+	}
+	folded := func(m string) bool { return strings.EqualFold(m, method) }
+	return r.effect != Allow && slices.ContainsFunc(r.methods, folded)
+}
+
+// holdsPath takes a path that can be read in two ways for the worse of them.
+func (r *rule) holdsPath(path string) bool {
+	if len(r.paths) == 0 {
+		return true
+	}
+	under := func(p PathPattern) bool { return p.Match(path) }
+	matches := len(path) <= pathMost && slices.ContainsFunc(r.paths, under)
+	if r.effect == Allow {
+		return matches && canonicalPath(path) == nil
+	}
+	return matches || canonicalPath(path) != nil
+}
+
+// words says what the rule asks of a request: "method is GET or HEAD".
+func (r *rule) words() string {
+	var parts []string
+	if len(r.methods) > 0 {
+		parts = append(parts, "method is "+strings.Join(r.methods, " or "))
+	}
+	if len(r.paths) > 0 {
+		texts := make([]string, len(r.paths))
+		for i, p := range r.paths {
+			texts[i] = p.text
+		}
+		parts = append(parts, "path matches "+strings.Join(texts, " or "))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// ties reports whether two rules for one host are equally specific.
+func (r *rule) ties(other *rule) bool {
+	return r.ports.rank() == other.ports.rank() && r.conditional() == other.conditional()
+}
+
+// PlainMethod reports whether text is a method short and plain enough to be
+// said in a reason.
+func PlainMethod(text string) bool {
+	if text == "" || len(text) > 32 {
+		return false
+	}
+	for i := range len(text) {
+		if !Unreserved(text[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"strings"
+	"sync/atomic"
+)
+
+// A Sandbox is who asks: one container, one bwrap tree, one token.
+type Sandbox struct {
+	Name   string
+	Kind   string
+	Labels map[string]string
+
+	// Stay tells what came from one network that was handed in from the rest of what
+	// the sandbox does; 0: nothing was. It is not for policies.
+	Stay uint32
+
+	// Container is where the request came from, as far as the engine that runs it
+	// says so, or nil. It is for the record, and not for policies.
+	Container *Container
+}
+
+// A Container is one of Docker or Podman, from its start to its end. What its engine
+// says of it is the operator's, but is not trusted to be short or printable.
+type Container struct {
+	ID    string // 64 hexadecimal digits
+	Name  string
+	Image string
+
+	// Project and Service are those of Compose; empty: it was started otherwise.
+	Project, Service string
+
+	ended atomic.Bool
+}
+
+// End says that the container is not there any more, or no longer where it was known
+// to be: nothing that comes from there is its any more.
+func (c *Container) End() { c.ended.Store(true) }
+
+// Ended reports whether it has ended. No container never ends.
+func (c *Container) Ended() bool { return c != nil && c.ended.Load() }
+
+// Containers are those that one sandbox is, by exactly one of what the engine says of
+// them.
+type Containers struct {
+	// Name is that of one container.
+	Name string
+
+	// Label is KEY=VALUE.
+	Label string
+
+	// Compose is PROJECT/SERVICE.
+	Compose string
+}
+
+// Given reports whether c names any.
+func (c *Containers) Given() bool { return *c != Containers{} }
+
+// String is how c is written in the file.
+func (c *Containers) String() string {
+	switch {
+	case c.Name != "":
+		return "name: " + c.Name
+	case c.Label != "":
+		return "label: " + c.Label
+	default:
+		return "compose: " + c.Compose
+	}
+}
+
+// Labels by which Compose marks the containers that it starts.
+const (
+	ComposeProject = "com.docker.compose.project"
+	ComposeService = "com.docker.compose.service"
+)
+
+// Holds reports whether a container with that name and those labels is one of them.
+func (c *Containers) Holds(name string, labels map[string]string) bool {
+	switch {
+	case c.Name != "":
+		return name == c.Name
+	case c.Label != "":
+		key, value, _ := strings.Cut(c.Label, "=")
+		has, ok := labels[key]
+		return ok && has == value
+	case c.Compose != "":
+		project, service, _ := strings.Cut(c.Compose, "/")
+		return labels[ComposeProject] == project && labels[ComposeService] == service
+	}
+	return false
+}
