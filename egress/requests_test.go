@@ -70,7 +70,7 @@ func TestDecisionsThatDifferAreNotShared(t *testing.T) {
 		}
 	}
 	var s decisions
-	if s.of(*allows()) != s.of(*allows()) {
+	if first, again := s.of(*allows()), s.of(*allows()); first != again {
 		t.Error("the same decision is kept twice")
 	}
 }

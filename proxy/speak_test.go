@@ -34,23 +34,6 @@ func (s *spoken) encode(pairs ...string) []byte {
 	return bytes.Clone(s.block.Bytes())
 }
 
-// head writes a head, in as many frames as parts says, padded.
-func (s *spoken) head(stream uint32, parts int, pairs ...string) {
-	block := s.encode(pairs...)
-	size := len(block)/parts + 1
-	first := block[:min(size, len(block))]
-	s.frames.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: stream, BlockFragment: first, EndHeaders: parts == 1, PadLength: 7,
-		Priority: http2.PriorityParam{Weight: 3},
-	})
-	block = block[len(first):]
-	for part := 1; part < parts; part++ {
-		n := min(size, len(block))
-		s.frames.WriteContinuation(stream, part == parts-1, block[:n])
-		block = block[n:]
-	}
-}
-
 // emptyKinds are frames that carry nothing, of which an end may send so many.
 var emptyKinds = map[string]func(*http2.Framer){
 	"PING":                 func(f *http2.Framer) { f.WritePing(false, [8]byte{}) },
@@ -74,20 +57,4 @@ func sentAs(n int, write func(*http2.Framer)) []byte {
 		write(f)
 	}
 	return b.Bytes()
-}
-
-// headOf writes the head of a request, or of an answer.
-func headOf(id uint32, end bool) func(*http2.Framer) {
-	return func(f *http2.Framer) {
-		f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: end})
-	}
-}
-
-// heads writes the heads of streams, each newer than the last, from 3 on.
-func heads(end bool) func(*http2.Framer) {
-	id := uint32(1)
-	return func(f *http2.Framer) {
-		id += 2
-		headOf(id, end)(f)
-	}
 }

@@ -1,5 +1,7 @@
 package inspect
 
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
+
 import (
 	"io"
 	"net"
