@@ -14,10 +14,9 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-// handed are the sockets that the service manager has opened for this process
-// (sd_listen_fds(3)). A listener of the policy is taken from them where one has its
-// address, so that the policy alone says what a socket is for; one that nobody takes
-// is an error.
+// handed holds the sockets that the service manager opened for this process (sd_listen_fds(3)). A listener of the policy takes
+// the socket with its address, so the policy alone defines the purpose of a socket. An unused socket is an
+// error.
 type handed struct {
 	streams []net.Listener
 	packets []net.PacketConn

@@ -28,8 +28,7 @@ func (d *Daemon) openBundles(ctx context.Context, c *config.Config) error {
 	})
 }
 
-// compileAtStart makes the first policy. Where the bundles that were kept do not
-// make one, those that their servers have now may.
+// compileAtStart compiles the first policy. If the stored bundles do not compile, it fetches current ones.
 func (d *Daemon) compileAtStart(ctx context.Context) (*policy.Policy, error) {
 	p, err := d.compile(d.Config)
 	if err == nil || len(d.Config.Feeds) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// containersPatience is how long a daemon waits for what an engine says of the containers that
-// run already. Who comes later than that waits for himself.
+// containersPatience is how long the start waits for the engine's list of running containers. Without the list, each
+// request from a container waits on its own.
 const containersPatience = 3 * time.Second
 
 // containers are those that the daemon knows sandboxes by. A nil one has none.
@@ -58,8 +58,7 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	}
 }
 
-// engineHealth tells the operator, and the log, when containers are not known any more,
-// and when they are again.
+// engineHealth tells the operator and the log when the container engine stops answering, and when it answers again.
 func (d *Daemon) engineHealth(w *containers, err error) {
 	w.mu.Lock()
 	was := w.lost

@@ -129,9 +129,8 @@ func (k *keyring) without(gone func(*credentials) bool) {
 	k.hold(slices.DeleteFunc(slices.Clone(*k.held.Load()), gone))
 }
 
-// keep has set, which was added, read again from now on where its rules say
-// so, and forgets the others in a while: a request that was decided a moment
-// ago still needs them. complain is told what could not be read.
+// keep refreshes the credentials of set as its rules say, and forgets the other sets after a while: a request that was
+// decided a moment ago still needs them. complain gets the errors of refreshes.
 func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
 	k.close()
 	k.replace(set)
@@ -144,7 +143,7 @@ func (k *keyring) keep(set *credentials, c *config.Config, complain func(error))
 	}
 }
 
-// replace forgets all but set, which was added, in a while. What is read again still is.
+// replace forgets all sets but set after a while. Credentials that are refreshed stay so.
 func (k *keyring) replace(set *credentials) {
 	k.tidy(set)
 	if k.forget != nil {
@@ -272,8 +271,8 @@ func secretText(ctx context.Context, c *config.Config, in *policy.Inject) ([]byt
 	}
 }
 
-// commandOutput returns what a command prints on standard output. What it says on
-// standard error is not shown, since it may hold the credential.
+// commandOutput returns the standard output of a command. Standard error is discarded, since it may hold the
+// credential.
 func commandOutput(ctx context.Context, command []string) ([]byte, error) {
 	if len(command) == 0 {
 		return nil, errors.New("neither file, env nor command is given")

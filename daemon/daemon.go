@@ -38,9 +38,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A Daemon is everything that serve wires together, and run for one program. What New
-// makes has to be closed. A Daemon of which nothing is set but exported fields can Complain and
-// Tell, and no more.
+// A Daemon wires everything for serve, and for run with one program. Close a Daemon that New returned. A Daemon
+// with only exported fields set can Complain and Tell, and nothing else.
 type Daemon struct {
 	Talk   io.Writer      // for the operator
 	Path   string         // of the policy file

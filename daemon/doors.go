@@ -55,9 +55,9 @@ func (d *Daemon) listenForNetworks() error {
 // is known by its user, or the folder says otherwise.
 const ofOwner = fs.FileMode(0o600)
 
-// admitVisitors lets those reach the sockets who are to hand networks in: everybody
-// where the kernel says who they are and the configuration asks; else egressd's user, and
-// the group of a folder that gives its own to what is made in it (set-group-ID).
+// admitVisitors sets the modes of the sockets for attachments. If the configuration tells sandboxes by user, everybody may
+// connect, since the kernel names the user. Otherwise only egressd's user may, and the group of a set-group-ID
+// folder.
 func (d *Daemon) admitVisitors(c *config.Config) error {
 	for _, l := range d.networkDoors {
 		mode := ofOwner
@@ -102,8 +102,8 @@ func (d *Daemon) closeDoors() {
 	}
 }
 
-// endStays ends all that was handed in: no connection begins any more, and those that
-// are open have until ctx is done. What it returns waits for that.
+// endStays ends all attachments. They accept no more connections, and open ones may go on until ctx is done. wait blocks
+// until they have ended.
 func (d *Daemon) endStays(ctx context.Context) (wait func()) {
 	d.stays.drain.Store(&ctx)
 	ended := make(chan struct{})

@@ -42,8 +42,8 @@ func toSandbox(name string) string {
 	return " to sandbox " + name
 }
 
-// granting has lines come and go. Which there are is part of what is in force, which the
-// goroutine that reloads replaces.
+// granting adds and removes grants. The list of grants belongs to the configuration in force, which the reloading
+// goroutine replaces.
 type granting struct {
 	clock func() time.Duration       // nil for the kernel's
 	turns chan func(context.Context) // what that goroutine is to do
@@ -226,8 +226,8 @@ func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy)
 	return without, effective, append(dropped, shut...)
 }
 
-// opening tells the grants that a configuration has room for from those that open nothing beside
-// it. What is denied for a while is left out: it may end before what it keeps shut.
+// opening separates grants that open something under a configuration from those that open nothing. Grants that deny are left
+// out of the test: they may end before the grants that they override.
 func (d *Daemon) opening(ctx context.Context, c *config.Config, grants []*grant) (effective []*grant, shut []droppedGrant) {
 	undenied, err := c.Granting(rulesOf(only(policy.Allow, grants)))
 	if err != nil {

@@ -101,8 +101,8 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 	return a, nil
 }
 
-// checkAllow says why p cannot be allowed for a while, or nil: what is not public needs an
-// exception to the baseline, which is one for all sandboxes and all names that lead there.
+// checkAllow returns an error if no grant may allow p. A private address needs an exception to the baseline, which only
+// the policy file can make.
 func checkAllow(p policy.Pattern) error {
 	if err := policy.CheckGrant(p); err != nil {
 		return err
@@ -221,8 +221,7 @@ type judgement struct {
 	warnings []string
 }
 
-// judging finds out what of a request is to be granted. A line that was granted before, to the
-// same, is granted for the time that is asked for now.
+// judging decides which parts of a request are granted. An equal grant that exists already gets the new duration.
 func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
 	j = &judgement{asking: a, who: sandboxesOf(d.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
 	if j.before, err = d.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {

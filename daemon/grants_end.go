@@ -8,8 +8,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// lateAfter is when the flows are looked at once more that were just being opened at the end of
-// a grant, by a decision from before.
+// lateAfter is the delay after the end of a grant at which open flows are decided a second time: a flow that was being
+// opened may rest on an older decision.
 const lateAfter = 500 * time.Millisecond
 
 // endings wait for the ends of grants. The goroutine that reloads, which puts the policy in force

@@ -94,8 +94,8 @@ func clientAuthorities(text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// The modes of sockets: for egressd's own group, as long as reaching one is all
-// that it takes, and for everybody once who connects is what counts.
+// The modes of sockets: the group may connect while reaching the socket is the proof of identity; everybody may connect if the
+// kernel's peer credentials are the proof.
 const (
 	ofGroup    = fs.FileMode(0o660)
 	ofEveryone = fs.FileMode(0o666)

@@ -25,9 +25,8 @@ func (l boundListener) Close() error {
 	return err
 }
 
-// A socketFile is the file of a unix socket, held open. Who can write in the folder
-// of a socket can put a link in its place, and a mode that was set by name would be
-// that of what the link leads to.
+// A socketFile holds the file of a Unix socket open, so that chmod(2) reaches this file. By name, chmod would follow a link
+// that somebody with write access to the folder could put there.
 type socketFile struct{ held *os.File }
 
 // holdSocket opens the socket at path, and nothing else that may be there.

@@ -21,9 +21,8 @@ func (d *Daemon) telling(f func()) {
 	d.notify(sd.SdNotifyReady)
 }
 
-// watchdog ticks as often as the service manager has to hear of the daemon not to
-// start it again, twice; it never does where nobody waits for that. What has to answer is
-// the goroutine that puts policies in force.
+// watchdog ticks at half of the service manager's watchdog interval, or never without one. The goroutine that puts
+// policies in force answers the ticks.
 func (d *Daemon) watchdog() (tick <-chan time.Time, stop func()) {
 	every, err := sd.SdWatchdogEnabled(false)
 	if err != nil {

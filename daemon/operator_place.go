@@ -76,8 +76,8 @@ func makeOwnFolder(path string) error {
 // linksMost is how many links may lead to a folder, as in Linux.
 const linksMost = 40
 
-// OwnFolder refuses a folder in which somebody else than root and a user can put anything, or
-// to which a link of somebody else leads, directly or by other links.
+// OwnFolder refuses a folder that others than root and the user can write. It refuses a path with a link of another user,
+// too.
 func OwnFolder(path string, user int) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is no absolute path", path)

@@ -28,8 +28,8 @@ type inForce struct {
 	granted int      // how many there were
 }
 
-// A policyState is what egressd policy status says of a policy, in its words. What it reads
-// from the log is left out.
+// A policyState describes the policy in force with the names of egressd policy status, without the parts that come from
+// the log.
 type policyState struct {
 	OK       bool              `json:"ok"`
 	Running  bool              `json:"running"`
@@ -147,9 +147,8 @@ func (d *Daemon) collect(m *admin.Metrics) {
 	}
 }
 
-// byLabel has one bundle for each label, which leaves out what may be secret of a URL: stale
-// where one of them is, and heard when the one was that was not heard for longest. A series
-// that stands twice has the whole page refused.
+// byLabel merges bundles with the same label: a label omits the secret parts of a URL. The merged bundle is stale if one
+// of them is, and has the oldest time of contact. Prometheus refuses a page with a repeated series.
 func byLabel(bundles []bundleState) (all []bundleState) {
 	for _, b := range bundles {
 		i := slices.IndexFunc(all, func(one bundleState) bool { return one.Source == b.Source })

@@ -15,9 +15,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// reload reads the policy file, and what it names under rego, again. A file that is
-// not right leaves the policy in force as it is, and both the log and the operator
-// are told.
+// reload reads the policy file and its Rego again. A file with an error leaves the policy in force unchanged, and reload
+// reports the error to the log and to the operator.
 func (d *Daemon) reload(ctx context.Context, why string, always bool) error {
 	now := config.StateOf(d.Path, d.above, d.watch)
 	if !always && now == d.seen {
@@ -114,9 +113,8 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 	return next, err
 }
 
-// enforce puts a change in force. What the new policy may need is there before
-// it is; where it cannot be recorded, everything is as before. The record says what
-// was done and why.
+// enforce puts a change in force. Everything that the new policy needs is ready before. If the change cannot be recorded,
+// nothing changes. done and why stand in the record.
 func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) error {
 	if next.with != nil {
 		d.Server.Inspect(next.with)

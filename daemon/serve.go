@@ -14,8 +14,7 @@ import (
 	"github.com/egressd/egressd/daemon/confine"
 )
 
-// sinksDrain is how long sinks may go on after the last record. What they do not
-// get rid of by then is sent after the next start.
+// sinksDrain is how long sinks may go on sending after the last record. They send the rest after the next start.
 const sinksDrain = 3 * time.Second
 
 // AnchorsDrain is how long the last checkpoint may take to those who keep it.

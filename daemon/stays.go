@@ -20,10 +20,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Networks that are handed in at a time. Each may keep some threads of this process
-// waiting, by sockets that its owner makes block; the Go runtime ends a process that has
-// ten thousand. A sandbox that has as many as are left gets no more, so that there is always
-// one for another.
+// Limits of attached networks at a time. An attachment can make some threads of this process block, by sockets that its owner
+// switches to blocking; the Go runtime ends a process with ten thousand threads. A sandbox may attach another
+// network only while it has fewer than are free.
 const (
 	staysMost      = 96
 	staysOfSandbox = 32
@@ -195,8 +194,8 @@ func (d *Daemon) welcome(s *stay) sandbox.Answer {
 	return a
 }
 
-// serveStay serves the sockets of a network as those of a jail, until they are closed. That
-// one cannot be served any more is the doing of who has it, too, and no error of egressd's.
+// serveStay serves the sockets of an attached network like those of a jail, until they are closed. An error of a socket
+// may be the work of its other owner, and is no error of egressd.
 func (d *Daemon) serveStay(s *stay) {
 	name, programs := s.Listener(), s.sockets.Programs
 	d.stays.setPrograms(name, programs)

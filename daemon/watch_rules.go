@@ -26,8 +26,7 @@ func CapturePoints(c *config.Config) (points []sandbox.CapturePoint) {
 	return points
 }
 
-// A ruleGuard says when no rule leads to a listener any more, and when one does
-// again.
+// A ruleGuard reports when packet filter rules stop leading traffic to a listener, and when they do again.
 type ruleGuard struct {
 	daemon *Daemon
 	watch  *sandbox.RuleWatch

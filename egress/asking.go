@@ -41,8 +41,8 @@ func (a *asking) mayAsk() bool {
 	return a.decision.Verdict == policy.Ask && a.gate.Approvals.IsOpen()
 }
 
-// askAll asks one question after the other until the policy asks no more. A change of the policy does not
-// count as one of the questions that the flow can create.
+// askAll asks one question after another until the policy has none left. A policy change does not count against the number
+// of questions of a flow.
 func (a *asking) askAll(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {
 	var w *approvals.Waiter
 	defer func() { w.Leave() }()

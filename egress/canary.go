@@ -150,8 +150,7 @@ func (g *Gate) withoutCanary(name string) string {
 	return "*." + registered
 }
 
-// mask writes over the canaries in a record. What asks for something that was refused
-// may be anywhere in it: in the arguments of a program, say.
+// mask overwrites the canaries in a record. A canary may be in any member, such as the arguments of a program.
 func (g *Gate) mask(record []byte) {
 	if c := g.canaries.Load(); c != nil {
 		c.Mask(record)
@@ -261,8 +260,8 @@ var heldBack = policy.Decision{
 	Reason: "too much of what the sandbox sends is held back to be searched for canaries",
 }
 
-// Overfull refuses a flow of which more would have to be held back than there is room for.
-// From then on it can only be closed, and its close record says so.
+// Overfull refuses a flow whose body would exceed the memory quota of its sandbox. Afterwards the flow can only be
+// closed, and its close record has the refusal.
 func (f *Flow) Overfull() *Refusal {
 	return f.endWith(heldBack, func() {})
 }

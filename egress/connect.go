@@ -8,10 +8,9 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 )
 
-// Connect is Dial for an event loop: it connects without waiting and calls
-// done, on the loop, with a descriptor that then belongs to the caller, or
-// with a [*Refusal]. cancel, which is never nil, gives the attempt up without a
-// call of done. Both belong to the loop.
+// Connect is Dial for an event loop. It does not block, and calls done on the loop with a descriptor, which the caller then
+// owns, or with a [*Refusal]. cancel is never nil, and ends the attempt without a call of done. Call it on the
+// loop.
 func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
 	c := &connecting{flow: f, loop: loop, done: done, to: f.decided()}
 	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
@@ -143,7 +142,7 @@ func (a *attempt) Ready(e relay.Events) {
 	a.race.end(a, nil)
 }
 
-// why returns what became of a connection about which there is an event of its end.
+// why returns the error of an attempt after an event, or nil if it is connected.
 func (a *attempt) why() error {
 	code, err := syscall.GetsockoptInt(a.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
 	if err == nil && code != 0 {

@@ -33,8 +33,8 @@ type decisionKey struct {
 
 const decisionsMost = 1024
 
-// of returns d, or the copy of it that others have. What refuses is not kept:
-// a sandbox could fill the table with it.
+// of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
+// with them.
 func (s *decisions) of(d policy.Decision) *policy.Decision {
 	if d.Shadow != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d

@@ -78,8 +78,7 @@ func (f *Flow) decided() []netip.AddrPort {
 	return decided
 }
 
-// judged is the last look before a connect: the very address that the kernel
-// is about to be given has to be one that was decided.
+// judged checks the address once more right before connect(2): it must be a decided one.
 func (f *Flow) judged(to netip.AddrPort) error {
 	if !f.leadsTo(to) {
 		return errNotJudged
@@ -180,8 +179,8 @@ func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// A Kept is the connection of a flow that has ended, for the next flow of the
-// same sandbox to the same place. It cannot be used by itself.
+// A Kept holds the connection of an ended flow for the next flow of the same sandbox to the same destination. Only
+// [Flow.Reuse] can use it.
 type Kept struct {
 	conn    net.Conn
 	dialled netip.AddrPort
@@ -210,9 +209,8 @@ func (k *Kept) Close() {
 	}
 }
 
-// Reuse gives the flow a kept connection in place of a Dial. It does so only
-// where the same sandbox asks for the same host and port, by the same policy,
-// and the connection goes to an address that was decided for this flow.
+// Reuse gives the flow a kept connection instead of a Dial. Sandbox, host, port and policy must be the same, and the
+// connection must lead to an address that was decided for this flow.
 func (f *Flow) Reuse(k *Kept) bool {
 	if k == nil {
 		return false

@@ -180,9 +180,8 @@ func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool,
 
 // Open decides whether peer may do what r asks, up to the addresses that its
 // destination resolves to, and records the decision before it returns. The
-// error is always a [*Refusal]. A caller that goes away does not keep the
-// record from being written; where a person is asked, the end of ctx ends the waiting
-// for that, and nothing else.
+// error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
+// any case.
 func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
 	f := g.newFlow(peer, r)
 	if refusal := f.open(ctx, peer); refusal != nil {
@@ -362,11 +361,11 @@ func (g *Gate) slotOf(name string) *slot {
 	return s
 }
 
-// slotsSwept is how many slots there are at least before those of nobody are looked for.
+// slotsSwept is the number of slots from which unused ones are searched for.
 const slotsSwept = 64
 
-// sweepSlots forgets the slots of sandboxes that are there no more, and what they were
-// told: who hands its network in may have had any name. g.mu is held.
+// sweepSlots forgets the slots and name bindings of sandboxes that are gone: an attached sandbox may have had any name.
+// g.mu is held.
 func (g *Gate) sweepSlots() {
 	for name, s := range g.slots {
 		if !g.config.Sandboxes.Expects(name) && s.retire() {

@@ -134,11 +134,9 @@ func (i *Inquiry) answerNow() (a Answer, wait bool, refusal *Refusal) {
 	return a, false, refusal
 }
 
-// Answer decides whether the sandbox may know the addresses of the name, which is
-// so where it may reach some port of it in some way; asks for them, once that is
-// recorded; and decides every address and every alias on the way: where one is
-// refused, there is no answer. The error is a [*Refusal], which wraps the
-// resolver's error where that failed.
+// Answer decides whether the sandbox may learn the addresses of the name: whether it may reach some port of the name by
+// some method. It then records the decision, asks the resolver, and decides every address and alias. If one of them
+// is refused, there is no answer. The error is a [*Refusal], and wraps the resolver's error if the lookup failed.
 func (i *Inquiry) Answer(ctx context.Context) (Answer, error) {
 	if refusal := i.decideName(ctx); refusal != nil {
 		return Answer{}, refusal
@@ -181,9 +179,8 @@ func (i *Inquiry) forAddresses() bool {
 	return kind == "A" || kind == "AAAA"
 }
 
-// passesAsCached decides once where that is enough, as it nearly always is: what passes
-// with its addresses passes without them. What does not is decided again step by step,
-// for the reason that comes first.
+// passesAsCached decides name and cached addresses in one step: a request that passes with its addresses passes without
+// them. If it does not pass, the caller decides again step by step, so that the record has the first reason.
 func (i *Inquiry) passesAsCached(ctx context.Context) bool {
 	f := i.flow
 	if !i.cached() {
@@ -206,8 +203,8 @@ func (i *Inquiry) cached() (ok bool) {
 	return ok && len(dst.Addrs) > 0
 }
 
-// lookUp asks the resolver. What leaves the machine is in a durable record before
-// it does: a name can say anything.
+// lookUp asks the resolver. The record of the name is durable before the question leaves the machine, since a name
+// can carry data.
 func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	f := i.flow
 	if f.gate.config.Resolver == nil {
@@ -304,8 +301,8 @@ func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
 	return f.refusal(d)
 }
 
-// crowd records a refusal that may come thousands of times a second, for names that
-// all differ: the first one in a second as it is, and then the number of the others.
+// crowd records a refusal that may happen thousands of times a second with different names. The first one in a second
+// is a record; a second record counts the rest.
 func (i *Inquiry) crowd(d policy.Decision) *Refusal {
 	f := i.flow
 	d.Policy = f.gate.Digest()

@@ -16,12 +16,11 @@ func (f *Flow) Inspected() bool {
 	return f.decision.Verdict == policy.Inspect
 }
 
-// Request opens a flow for one HTTP request that was seen inside f, whose
-// tunnel is inspected. It is decided by the policy in force, for f's sandbox,
-// destination and addresses, and recorded, before it returns. The error is
-// always a [*Refusal].
+// Request opens a flow for one HTTP request inside the inspected tunnel f. The policy in force decides it for f's sandbox,
+// destination and addresses, and the decision is recorded before Request returns. The error is always a
+// [*Refusal].
 //
-// Where a person is asked, the end of ctx ends the waiting for that, and nothing else.
+// Cancelling ctx ends only the wait for a person's approval.
 //
 // The new flow is closed on its own, and cut on its own when a later policy
 // refuses it. It outlives neither f's permission nor f's connection.
@@ -62,9 +61,8 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 	return inner, nil
 }
 
-// Over has f's close record name the address that tunnel, which f was opened
-// inside, dialled last. It is to be called again where the request goes over a
-// connection that tunnel has dialled since.
+// Over sets the address of f's close record to the address that tunnel dialled last. f was opened inside tunnel. Call Over
+// again if tunnel has dialled a new connection for the request.
 func (f *Flow) Over(tunnel *Flow) {
 	tunnel.mu.Lock()
 	dialled := tunnel.dialled

@@ -13,10 +13,8 @@ import (
 // askMost is for how long an answer of an [Asker] may take.
 const askMost = 5 * time.Second
 
-// Prepare does of Answer what comes before anything is waited for, for an inquiry of a
-// round for which AnswerNow has to wait: budgets, and the record, for Write to write.
-// Then, or where the resolver is no [Asker], Later says how it goes on. The error is a
-// [*Refusal], and recorded.
+// Prepare runs the first part of Answer without waiting: it charges the budgets and adds the record to the round. Use it if
+// AnswerNow reports that it would wait, and call Later afterwards. The error is a [*Refusal], and is recorded.
 func (i *Inquiry) Prepare() error {
 	f := i.flow
 	if f.gate.asker == nil || i.round == nil || !i.decided || f.policy.Shadow() != nil {
@@ -31,10 +29,9 @@ func (i *Inquiry) Prepare() error {
 	return nil
 }
 
-// Later is Answer for an inquiry that is prepared, and whose round is written: it calls
-// done once, before it returns or from another goroutine, which done must not keep
-// waiting. It takes the inquiry out of its round. Where it reports false, it was not
-// prepared, and Answer has to be called by who can wait.
+// Later answers a prepared inquiry after its round was written. It removes the inquiry from the round and calls done once,
+// before it returns or on another goroutine; done must not block. It returns false for an inquiry that was not
+// prepared; then call Answer on a goroutine.
 func (i *Inquiry) Later(done func(Answer, error)) bool {
 	err := i.Written()
 	i.Leave()
@@ -93,8 +90,8 @@ func (i *Inquiry) answer(addrs []netip.Addr, aliases []string, err error) (told 
 // broken is the refusal of what a mistake of egressd's own has kept from being decided.
 var broken = policy.Decision{Class: policy.PolicyError, Rule: "gate", Layer: policy.Builtin, Reason: "the answer could not be decided"}
 
-// asks are questions that are about to be asked: their records became durable with one
-// sync, and whoever made that must not be kept from the next. Its zero value is ready.
+// asks is a queue of questions whose records have just become durable with one sync. It frees the syncing goroutine for the
+// next sync. The zero value is ready to use.
 type asks struct {
 	mu      sync.Mutex // guards what follows
 	running bool

@@ -29,9 +29,8 @@ type OpenFlow struct {
 	Seconds   float64   `json:"seconds"` // since then
 }
 
-// OpenFlows returns the flows that are open, oldest first: at most so many of those that
-// began after the one with the ID after, and whether there are more. With the ID of
-// the last, or the zero value at first, the next can be asked for.
+// OpenFlows returns a page of open flows, oldest first: up to most flows that began after the flow with the ID after.
+// more reports whether others follow. Pass the zero ID for the first page, and then the ID of the last flow.
 func (g *Gate) OpenFlows(after record.ID, most int) (page []OpenFlow, more bool) {
 	flows := slices.DeleteFunc(g.openFlows(), func(f *Flow) bool { return f.id <= after })
 	slices.SortFunc(flows, func(a, b *Flow) int { return cmp.Compare(a.id, b.id) })

@@ -11,11 +11,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// ports are the connections that were begun lately towards each address and port. Each has
-// a local port, and keeps it for a minute after its end where egressd was the first to close
-// (TIME-WAIT, RFC 9293 section 3.6.1): a sandbox that only connects and leaves could have
-// all of them, and nobody else would reach what it has reached. So no sandbox begins one
-// more in a minute that has begun as many as are left.
+// ports counts the recent connections to each address and port. A connection that egressd closes first keeps its local port
+// for a minute (TIME-WAIT, RFC 9293 section 3.6.1). A sandbox that only connects and leaves could use up the local
+// ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left.
 //
 // Its zero value counts nothing. It is safe for concurrent use.
 type ports struct {
@@ -90,8 +88,7 @@ func (p *ports) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
 	return true
 }
 
-// use returns the count with the key, or that of all the sandbox's other places where it
-// has too many. p.mu is held.
+// use returns the counter of key. A sandbox with too many counters shares one for its other destinations. p.mu is held.
 func (p *ports) use(key portKey) *portUse {
 	if p.uses == nil {
 		p.uses, p.toward, p.places = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}

@@ -19,9 +19,8 @@ type QuestionLimits struct {
 	// many at once; 200.
 	PerSecond int
 
-	// NameBytes is how much the names that are looked up below one registered
-	// domain may tell whoever answers for it, in an hour: an estimate in bytes
-	// from their number, length and randomness; 4096.
+	// NameBytes bounds the data that lookups below one registered domain can carry to its name servers in an
+	// hour: an estimate in bytes by number, length and randomness of the names. Zero means 4096.
 	NameBytes int
 }
 

@@ -74,10 +74,9 @@ func (f *Flow) networkRefusal(class policy.Class) *Refusal {
 	return f.refusal(policy.Decision{Class: class, Rule: f.decision.Rule, Layer: f.decision.Layer, Reason: networkReasons[class], Policy: f.decision.Policy})
 }
 
-// Failed returns the refusal to show where the flow's upstream failed. It
-// records nothing: Close does, with the class as the outcome. why, if it is not
-// empty, is said in place of what the class says by itself; it must not hold
-// text that a sandbox or an upstream chose.
+// Failed returns the refusal to show after the flow's upstream failed. It records nothing: Close does, with the class as the
+// outcome. A why that is not empty replaces the sentence of the class. It must not hold text that a sandbox or an
+// upstream chose.
 func (f *Flow) Failed(class policy.Class, why string) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,10 +15,9 @@ import (
 
 // Denials are summed with exact numbers, so that a sandbox cannot fill the disk with them.
 //
-// Denials of one kind agree in all that a record says, and in the canary that was found, but for
-// the id, the source port, and the number and arguments of the process. The first ten of a kind in
-// a second have records of their own. A further record sums the others once the second is over: it has
-// their number, and the id of the last record before it.
+// Denials of one kind have equal records and the same canary; only id, source port, pid and arguments differ. The first
+// ten of a kind in a second have records of their own. After that second, one more record holds the
+// number of the others, with the id of the last single record.
 //
 // A sandbox has a budget for these records. Beyond it, denials are summed by registered domain, in
 // at most [sumsMost] sums. All others are summed by way in, kind and class. The first denial of each
@@ -285,8 +284,7 @@ func (s *repeats) await(g *Gate) {
 	s.timer.Reset(repeatsAfter)
 }
 
-// settle writes the sums of what is over, or all of them, and forgets what has not
-// come again.
+// settle writes the sums of past seconds, or with all every sum, and forgets kinds that did not repeat.
 func (s *repeats) settle(g *Gate, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,8 +325,8 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	return true
 }
 
-// Settle writes what was counted and is in no record yet. It is to be called between
-// Shut, after which nothing is counted, and the end of the log.
+// Settle writes the sums that are in no record yet. Call it after Shut, which ends the counting, and before the log is
+// closed.
 func (g *Gate) Settle() {
 	g.mu.Lock()
 	all := []*repeats{&g.nobodys}

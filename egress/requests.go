@@ -27,8 +27,8 @@ type requestKey struct {
 
 const requestsMost = 1024
 
-// of returns r without its time, or the copy of it that others have. r must not
-// be changed any more. What belongs to one request only is not shared.
+// of returns r without its time, or an equal request that other flows share. The caller must not change r afterwards. A
+// request with fields of its own, such as a body size, is not shared.
 func (s *requests) of(r *policy.Request) *policy.Request {
 	if r.HTTP != nil || r.DNS != nil || r.Process != nil || r.Sandbox.Labels != nil || r.Usage != nil || r.Approved != nil {
 		return r

@@ -9,9 +9,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// A Round is messages that came to a name server together. What AnswerNow and Local
-// record of those that pass is not written at once, but by Write, for all of them.
-// It is used by one goroutine.
+// A Round is a batch of messages that a name server received together. AnswerNow and Local collect the records of allowed
+// questions, and Write writes all of them at once. One goroutine uses a Round.
 //
 //	i, err := round.Inquire(peer, question)
 //	a, wait, err := i.AnswerNow()
@@ -61,7 +60,7 @@ func (r *Round) add(i *Inquiry) {
 	i.place = len(r.ends)
 }
 
-// Write writes the records. What came of each, its inquiry knows.
+// Write writes the records. [Inquiry.Written] returns the result of each.
 func (r *Round) Write() {
 	r.admitted = 0
 	if len(r.ends) == 0 {

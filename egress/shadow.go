@@ -6,8 +6,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// compare has the shadow of the policy that decided asked about r, before the
-// record is written. Whoever calls it can wait, and has the flow to itself.
+// compare asks the shadow policy about r before the record is written. It may block, and the caller must be the only user
+// of the flow.
 func (f *Flow) compare(ctx context.Context, r *policy.Request) {
 	f.decision = f.comparedTo(ctx, verdict{f.policy, f.decision}, r)
 }

@@ -115,9 +115,8 @@ type binding struct {
 	used  time.Time
 }
 
-// assign returns the index of name, which is bound to it from now on. Where all
-// are taken, the one that was used longest ago goes, but none whose answer may
-// still be in use, and none of busy.
+// assign binds name to an index and returns the index. If all are taken, assign reuses the least recently used one, except
+// those with a valid answer and those in busy.
 func (b *bindings) assign(name string, room int, now time.Time, busy func() map[string]bool) (uint32, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,12 +213,10 @@ func (g *Gate) busyNames(sandbox string) map[string]bool {
 // may be the zero Addr, where the range has none of its family.
 type Assignment struct{ IPv4, IPv6 netip.Addr }
 
-// Assign decides whether peer may ask for the addresses of q's name, which is
-// canonical, records that, and returns addresses that stand for the name,
-// whatever was decided: a denied name leads to the reply that says so.
-// Nothing is resolved. The error is always a [*Refusal], and then there is no
-// address: for what is not a question for addresses, for who is unknown, where
-// nothing can be recorded, and where no address is free.
+// Assign decides whether peer may ask for the addresses of q's canonical name, records the decision, and returns placeholder
+// addresses. A denied name gets them, too: a connection to such an address is answered with the reason. Assign resolves
+// nothing. The error is always a [*Refusal]: for other record types, unknown peers, a failed record, or if no
+// address is free.
 func (g *Gate) Assign(ctx context.Context, peer sandbox.Peer, q policy.Question) (Assignment, error) {
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
 	f := g.newFlow(peer, r)

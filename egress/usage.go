@@ -34,7 +34,7 @@ func (s *slot) retire() bool {
 	return s.gone
 }
 
-// What a window counts.
+// The counters of a window.
 const (
 	flowsBegun = iota
 	requestsBegun
@@ -183,8 +183,7 @@ func (f *Flow) noteDenial() {
 	}
 }
 
-// Meter counts the bytes that the flow's sandbox sends and gets, by all its flows.
-// Whoever carries the flow's bytes adds them to it, as they pass.
+// Meter counts the bytes of all flows of the sandbox, up and down. The carrier of the flow adds bytes as they pass.
 func (f *Flow) Meter() *relay.Meter { return &f.slot().meter }
 
 // Budget is how many bytes of payload may go to the upstream, as the policy in

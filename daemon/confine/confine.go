@@ -15,14 +15,12 @@ import (
 	"github.com/egressd/egressd/proxy"
 )
 
-// Process takes from this process, for good, what it does not need and what a
-// program that shares its user could use against it: the daemon holds the
-// sandboxes' tokens and decides what they may reach. It is called before any
-// of them is read. The programs that the daemon starts inherit all of it but
-// the guard of its memory, which execve(2) resets.
+// Process gives up privileges for good that another program of the same user could use against this process, which holds the
+// sandboxes' tokens. Call it before any token is read. Child processes inherit the restrictions, except for the
+// protection of memory, which execve(2) resets.
 //
-// What cannot be had is an error, except in a build with cgo, where the Go
-// runtime cannot reach every thread: that is said to talk.
+// A restriction that fails is an error. In a build with cgo, where the Go runtime cannot reach every thread, Process
+// only says so on talk.
 func Process(talk io.Writer) error {
 	return errors.Join(Guard(), Privileges(talk))
 }
@@ -53,9 +51,8 @@ func Privileges(talk io.Writer) error {
 	return nil
 }
 
-// Daemon takes from a daemon what it has no use for in the kernel, which run and
-// attach do: they make namespaces. Where a kernel has no filters of system calls, or what
-// has started the daemon does not let it confine itself, as a unit of systemd with a filter of its own, that is said to talk.
+// Daemon drops capabilities and system calls that serve does not need; run and attach need them to make namespaces. If the
+// kernel has no seccomp, or the service manager forbids a further filter, Daemon says so on talk.
 func Daemon(talk io.Writer) error {
 	err := confined.DropCapabilities()
 	switch {
