@@ -52,8 +52,8 @@ func (e *ClockError) Error() string {
 	}
 }
 
-// Ages tell how old the sealed segments of a log are: by the time that has passed for the
-// log, which no clock that can be set has a say in as long as the machine runs.
+// ages tells how old the sealed segments of a log are. While the machine runs, only elapsed time counts, never a clock
+// that somebody can set.
 type ages struct {
 	last   reading
 	passed time.Duration         // up to last, since the file was begun
@@ -90,8 +90,8 @@ func (a *ages) advance(now reading) error {
 	return nil
 }
 
-// seen takes in which segments are sealed, the oldest first, and when their seals say that
-// was. What was sealed since the last reading was read is no older than that reading.
+// seen records the sealed segments, oldest first, with the times in their seals. A segment sealed after the last reading is
+// not older than that reading.
 func (a *ages) seen(numbers []int, since time.Duration, first bool, sealedAt func(number int) (time.Time, error)) error {
 	kept := make(map[int]time.Duration, len(numbers))
 	var latest time.Time
@@ -216,9 +216,8 @@ func (l *Log) agesDue() bool {
 	return l.options.Retain.byAge() && time.Since(l.aged) >= agesEvery
 }
 
-// keepAges notes how far time has come, for a log that is opened after the machine was started
-// anew. A jump of the clock since the last look is left for that to find, and to say. It is
-// called with signing held.
+// keepAges stores the log's time for an Open after the next boot. That Open finds and reports a jump of the clock. The
+// caller holds signing.
 func (l *Log) keepAges() {
 	if l.ages == nil {
 		return

@@ -13,8 +13,8 @@ const (
 	maxLine  = 8 << 10 // of a line without its newline
 	maxStamp = len(stampVersion) + len("9223372036854775807") + len(stampTime) + len(timeLayout) + len(stampEnd)
 
-	// MaxRecord is the largest number of bytes that Append takes. What it
-	// puts in front takes the rest of the 8 KiB that a line may have.
+	// MaxRecord is the largest record that Append accepts, in bytes. The number and time that Append adds fill the
+	// line up to 8 KiB.
 	MaxRecord = maxLine - maxStamp + len("{")
 
 	stampVersion = `{"v":1,"seq":`
@@ -23,12 +23,12 @@ const (
 	stampEnd     = `",`
 )
 
-// A batch is what one write takes. Whoever holds writing first writes it for
-// all who put something in.
+// A batch holds the lines of one write. The first caller that gets writing writes the batch for every caller that
+// added a line.
 type batch struct {
 	records [][]byte // theirs: they wait, and so do not change it
 
-	// What follows is guarded by writing.
+	// These fields are guarded by writing.
 	written  bool
 	first    int64 // the seq of records[0]
 	admitted int   // so many of records are in the log

@@ -30,11 +30,9 @@ func (r *round) finish() {
 	}
 }
 
-// Durable calls done once, as soon as the record numbered seq is durable, or
-// with an error when it is certain that it will not be. Where that is known
-// already, done is called before Durable returns; otherwise by the committer,
-// which is why done must be quick, must not wait for anything, and must not
-// call Append, Reopen or Close. Records become durable in the order of seq.
+// Durable calls done once: with nil when record seq is durable, or with an error when it never will be. If the outcome is
+// known, done runs before Durable returns; otherwise the committer calls it later. So done must not block, and must
+// not call Append, Reopen or Close. Records become durable in the order of seq.
 func (l *Log) Durable(seq int64, done func(error)) {
 	l.mu.Lock()
 	known, err := l.settled(seq)

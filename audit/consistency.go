@@ -11,20 +11,17 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A Prover proves of the log in Dir that it has only grown from one checkpoint to
-// another. It reads the log's files and takes no lock. One that is used again goes on
-// where it ended. It is not safe for concurrent use.
+// A Prover proves that the log in Dir has only grown between two checkpoints. It reads the log's files and takes no
+// lock. A second proof continues where the first one ended. A Prover is not safe for concurrent use.
 type Prover struct {
 	Dir string
 
 	at mark // a place in a segment that was reached; zero where there is none
 }
 
-// Prove returns the consistency proof of RFC 6962 §2.1.2 from the first records of the
-// log, so many of them, to those of a checkpoint of it: hashes in base64. There are none
-// from 0, and where both are the same. The first number has to be that of some checkpoint where
-// those records were removed since. An error also says that the log is not that of
-// the checkpoint.
+// Prove returns the consistency proof of RFC 6962 §2.1.2 between the tree of the first from records and the tree of
+// checkpoint, as hashes in base64. The proof is empty if from is 0 or both trees are equal. If these records were
+// pruned, from must be the size of a published checkpoint. Prove also fails if the checkpoint is of another log.
 func (p *Prover) Prove(from int64, checkpoint []byte) ([]string, error) {
 	to, err := readNote(checkpoint)
 	switch {
@@ -123,8 +120,7 @@ func (w *walker) from() (lineSource, error) {
 	return &sealedSpans{newSpanFile(p)}, nil
 }
 
-// sealedSpans are spans whose end is the end of the segment, and no damage, and of
-// which those that the tree has already are left out.
+// sealedSpans reads spans up to the end of a segment, and leaves out the spans that the tree has already.
 type sealedSpans struct{ *spanFile }
 
 func (s *sealedSpans) step(w *walker) error {

@@ -59,8 +59,8 @@ func isSignerName(name string) bool {
 	return name != "" && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return r == '+' || unicode.IsSpace(r) || !unicode.IsPrint(r) })
 }
 
-// A Cosignature is what a witness says: so many records, with that root, were the
-// newest that it had seen of the log at that time, and the tree had only grown.
+// A Cosignature states that a witness saw a tree of this size and root at this time, that it had seen no newer tree of the
+// log, and that the log had only grown.
 type Cosignature struct {
 	Size int64
 	Time time.Time

@@ -93,8 +93,8 @@ func (l *Log) signAhead() {
 	}
 }
 
-// endEpoch ends the epoch with a checkpoint of all that is durable, unless the key
-// has signed nothing and there is nothing for it to sign.
+// endEpoch ends the epoch with a checkpoint of every durable record. It does nothing if the key has signed nothing
+// and has nothing to sign.
 func (l *Log) endEpoch() error {
 	n := l.notary
 	l.signing.Lock()

@@ -55,8 +55,7 @@ func (f *files) add(name string) {
 	}
 }
 
-// numberIn returns the number in the name of a file with an extension, or 0 where it
-// is not one.
+// numberIn returns the number in a file name with the given extension, or 0 for any other name.
 func numberIn(name, extension string) int {
 	digits, ok := strings.CutSuffix(name, extension)
 	number, err := strconv.Atoi(digits)
@@ -101,7 +100,7 @@ func (f *files) consecutive(dir string, past *remains) error {
 		if _, is := slices.BinarySearch(f.trees, number); is {
 			continue
 		}
-		// What is not in the list may have been removed since, and moved.
+		// A segment missing from the list may have been pruned in the meantime.
 		if is, err := past.wasRemoved(number); err != nil || !is {
 			return errors.Join(err, missing(dir, number))
 		}
@@ -150,9 +149,8 @@ func endsOfFiles(dir string) (*files, error) {
 	return all, nil
 }
 
-// lastOf returns a number behind which there is no file: the file of that number is
-// there, as are those up to it that were looked for, from one on. It is 0 where that
-// one is not there.
+// lastOf returns the number of the last file of a sequence that begins at from, or 0 if the first file is missing.
+// It probes a few numbers instead of listing the folder, so it may miss a gap.
 func lastOf(dir string, path func(dir string, number int) string, from int) (int, error) {
 	there := func(number int) (bool, error) {
 		_, err := os.Lstat(path(dir, number))

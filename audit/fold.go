@@ -16,14 +16,12 @@ import (
 // foldMost bounds what is moved at a time, since no checkpoint is signed meanwhile.
 const foldMost = 64 << 20
 
-// fold moves what is left of segments that were removed from files of their own to the
-// end of one file. The segment before the one at hand keeps its files, which are read
-// when the log is opened. It is called with signing held. With an error the files are
-// as they were, or in both places, and the next call goes on.
+// fold appends the remaining files of pruned segments to one file, as blocks. The segment before the current one
+// keeps its files, since Open reads them. The caller holds signing. After an error each file is in its old
+// place or in both places, and the next call continues.
 //
-// A block counts only where its segment has no files. These are removed once the block
-// is durable. So as long as both are there nobody knows whether an earlier attempt came
-// as far as that, and the block is written again.
+// A block counts only if its segment has no files, and the files are removed after the block is durable. While both
+// exist, the block may be incomplete on disk, so fold writes it again.
 func (l *Log) fold() error {
 	files, err := listFiles(l.dir)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// A Refusal says why a log is not written although its files are there, and what
-// a person can do about it.
+// A Refusal is the error for a log that exists but must not be written. Fix says what the operator can do.
 type Refusal struct{ Problem, Fix string }
 
 func (r *Refusal) Error() string { return r.Problem }
@@ -250,10 +249,9 @@ func (k *keys) adopt() error {
 	return nil
 }
 
-// settle overwrites the key file of the epoch that has ended, and puts the pending
-// one in its place. That nobody syncs that is no harm: where a crash undoes it, it is
-// done again by loadKeys, and before that a key that is written syncs the folder. It
-// may be called again where it failed.
+// settle overwrites the key file of the epoch that has ended, and renames the pending key file over it. The rename is
+// not synced: after a crash loadKeys repeats it, and the next key that is written syncs the folder. A failed settle
+// can be called again.
 func (k *keys) settle() error {
 	path, pending := keyPath(k.folder, k.origin, ".key"), keyPath(k.folder, k.origin, ".next")
 	_, err := os.Lstat(pending)
@@ -314,8 +312,8 @@ func RootKey(dir, folder string) (string, error) {
 		if !errors.As(err, &refusal) {
 			break
 		}
-		// It may be overwritten, as it is at the end of an epoch until the next one is
-		// in its place, which it may be by now.
+		// At the end of an epoch the key file is overwritten before the next one replaces it.
+		// The next one may be in place by now.
 		next, nextErr := readKeys(keyPath(folder, origin, ".next"))
 		if nextErr != nil {
 			next, nextErr = readKeys(keyPath(folder, origin, ".key"))

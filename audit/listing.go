@@ -72,9 +72,8 @@ func there(dir string, numbers []int, path func(string, int) string) ([]int, err
 	return all, nil
 }
 
-// isFile reports whether there is a file at path; a symbolic link that leads nowhere
-// is none. What is neither, like a pipe, which would keep its reader for ever, is an
-// error.
+// isFile reports whether a regular file is at path. A dangling symbolic link counts as no file. A pipe or another special
+// file is an error, since reading it could block for ever.
 func isFile(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -88,8 +87,8 @@ func isFile(path string) (bool, error) {
 	return true, nil
 }
 
-// openFile opens a file of a log, which may be somebody else's, for reading. What is no
-// file, like a pipe that nobody ever writes to or a device without end, is an error.
+// openFile opens a file of a log for reading. The log may come from a stranger, so pipes, devices and other special files
+// are errors.
 func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or the open of a pipe waits for a writer
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package audit keeps an append-only log of records. To it a record is bytes:
-// one JSON object, which it numbers, dates and writes as one line. It decides
-// nothing, and never changes or removes what it has acknowledged.
+// Package audit keeps an append-only log of records. A record is one JSON object, as bytes; the package
+// numbers it, dates it and writes it as one line. It decides nothing, and never changes a record that it has
+// acknowledged.
 //
 //	log, err := audit.Open(dir, audit.Options{})
 //	seq, err := log.Append(record)     // written: survives the end of this process
@@ -13,12 +13,10 @@
 // that leaf: counted from 0, without a gap, over all segments. The order of
 // the log is the order of seq; times are for people.
 //
-// Concurrent appends share one write, and everyone who waits for durability
-// shares one sync. After any error of either kind nothing more goes to the
-// segment at hand: it is neither written nor synced again, its torn end stays
-// where it is, and the log goes on in a fresh segment as soon as one can be
-// made. A record whose append failed is in no segment, unless the file system
-// did what it said it could not do.
+// Concurrent appends share one write, and callers that wait for durability share one sync. After an error of either
+// kind the current segment is neither written nor synced again. Its torn end stays, and the log goes on in a
+// fresh segment as soon as the log can make one. A record whose append failed is in no segment, unless the file
+// system wrote it and reported an error.
 package audit
 
 import (
@@ -39,8 +37,8 @@ var (
 	// ErrUnavailable is wrapped by every error that says that the log admits
 	// no records at the moment.
 	ErrUnavailable = errors.New("the audit log admits no records")
-	// ErrLocked is wrapped by the error that says that another process, or
-	// another Log of this one, writes to the log.
+	// ErrLocked is wrapped by the errors for a log that another process, or another Log of this process,
+	// is writing.
 	ErrLocked = errors.New("the audit log is being written by another process")
 )
 
@@ -177,8 +175,8 @@ func (l *Log) begin() (err error) {
 	return l.notary.sign(&l.tree, false)
 }
 
-// found makes the files of an ephemeral log. Its key is made, and it is made sure that the
-// names of the files last, with the first sync or checkpoint, or by [Log.Origin].
+// found makes the files of an ephemeral log. The key is made, and the file names are made durable, with the first sync or
+// checkpoint, or by [Log.Origin].
 func (l *Log) found() (err error) {
 	if l.segment, err = newSegment(l.dir, 1); err != nil {
 		return err
@@ -200,8 +198,7 @@ func (l *Log) found() (err error) {
 	return nil
 }
 
-// makeDirectory makes dir, and where that is to last, such that it is still there after
-// a crash.
+// makeDirectory makes dir. With lasts, the new folder survives a crash.
 func makeDirectory(dir string, lasts bool) error {
 	err := os.Mkdir(dir, directoryRW)
 	if errors.Is(err, fs.ErrExist) {
@@ -215,12 +212,10 @@ func makeDirectory(dir string, lasts bool) error {
 
 // Open opens the log in dir and goes on where it ends. A torn last line, which
 // is what a crash leaves behind, is moved to a file beside its segment:
-// see [Log.Recovered]. Open refuses a log that does not exist with an error
-// that wraps [fs.ErrNotExist], one that is open elsewhere with one that wraps
-// [ErrLocked], one that does not hold together with a [*DamageError], and one that
-// is not what its newest checkpoint says, or whose key is not there, with that or a
-// [*Refusal]. It reads all segments that have no seal yet, usually the last one, and
-// both ends of every other, but for [Options.Brief]. An epoch of the log's keys begins with it.
+// see [Log.Recovered]. The error wraps [fs.ErrNotExist] for a log that does not exist, and [ErrLocked] for one that is
+// open elsewhere. It is a [*DamageError] for a damaged log, and a [*DamageError] or [*Refusal] for a log that
+// contradicts its newest checkpoint or has lost its key. Open reads every unsealed segment, usually the last one, and
+// both ends of the others; see also [Options.Brief]. It begins an epoch of the log's keys.
 func Open(dir string, o Options) (*Log, error) {
 	found, err := findFiles(dir, o.Brief)
 	if err != nil {
@@ -319,9 +314,8 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Close admits no more records, syncs those that were written, answers all who
-// wait, and lets go of the log. It returns the error of that last sync, or the
-// one because of which the log was unavailable.
+// Close admits no more records, syncs the written ones, calls the pending callbacks and releases the log. It returns the
+// error of the last sync, or the error that made the log unavailable.
 func (l *Log) Close() error {
 	l.writing.Lock()
 	defer l.writing.Unlock()

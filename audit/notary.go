@@ -69,8 +69,7 @@ func (l *Log) openNotary() error {
 	return nil
 }
 
-// ready does what has to be done before the next note, where that failed or was
-// put off.
+// ready repeats the steps that failed or were postponed and that the next note needs.
 func (n *notary) ready() error {
 	if n.options.Vouch != nil && !n.vouched && n.newest == nil {
 		if err := n.options.Vouch(n.keys.origin, n.keys.root); err != nil {

@@ -59,8 +59,7 @@ func (c *checkpoint) text() string {
 
 var errNote = errors.New("it is not a checkpoint")
 
-// parseCheckpoint reads the text of a note of this log. What it accepts is what
-// text writes, to the byte.
+// parseCheckpoint parses the text of a note of this log. It accepts exactly the bytes that [checkpoint.text] writes.
 func parseCheckpoint(text string) (*checkpoint, error) {
 	c, extensions, err := parseHead(text)
 	if err != nil {
@@ -324,8 +323,7 @@ func (r *noteReader) next() ([]byte, error) {
 	return r.n[:len(r.n)-1], nil
 }
 
-// tooLong tells a note that is too long from zeros and the like at the end of a
-// file, in which there is no end of a note.
+// tooLong distinguishes a note that is too long from zeros and other bytes without the end of a note.
 func (r *noteReader) tooLong() error {
 	var ends noteEnds
 	ends.see(r.n)

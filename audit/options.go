@@ -15,8 +15,8 @@ const (
 
 // Options say how a log is written. The zero value is ready for use.
 type Options struct {
-	// Durability is what Durable and Wait wait for. Whatever it is, a record is
-	// synced within a second, and before a segment is closed.
+	// Durability says when Durable and Wait succeed. With either value, every record is synced within a second,
+	// and before its segment is closed.
 	Durability Durability
 
 	// SegmentBytes is the size at which a segment is followed by a new one;
@@ -40,11 +40,10 @@ type Options struct {
 	// later call succeeds. It may be nil.
 	Vouch func(origin, root string) error
 
-	// Brief is for a log that is opened all the time, for a record or two. Open looks for
-	// the last files and lists none, so it costs the same however many there are; reads
-	// of the segments that are sealed only the last seal, and of the one that is not only
-	// its last checkpoint, since what is wrong with the others, or missing, is for Verify; syncs nothing that was synced before it was signed; and makes
-	// beside that the key that takes over when the log is closed.
+	// Brief is for a log that is opened often for a record or two. The cost of Open then does not grow with
+	// the log: it probes for the last files instead of listing the folder, and reads only the last seal and the last
+	// checkpoint. Damage elsewhere is for Verify to find. Open makes the key that takes over at
+	// Close in the background, and syncs no line that was synced before it was signed.
 	Brief bool
 
 	// Floor is the free space of the log's file system, in bytes, below which [Log.Scarce] reports
@@ -53,18 +52,17 @@ type Options struct {
 
 	// Retain is what of the log is kept. The zero value keeps all.
 	Retain Retain
-	// Owed returns the seq of the first record that somebody has yet to get, or a larger
-	// one than any where nobody has, and whether that is known already. Until it is,
-	// nothing is removed. It must be quick and must not call the log. It may be nil.
+	// Owed returns the seq of the first record that a receiver still needs, or a seq beyond the log if none does. known is
+	// false until the receivers' positions are read; until then nothing is removed. Owed must not block or call
+	// the log. It may be nil.
 	Owed func() (seq int64, known bool)
 	// Anchor is called with each checkpoint that is durable, a signed note, for who
 	// keeps it elsewhere. It must be quick, must not wait, must not call the log,
 	// and must not change or keep the bytes. It may be nil.
 	Anchor func(checkpoint []byte)
-	// Last is called with the checkpoint that Close makes, if it makes one, as soon as it is written
-	// and all that it is of is durable, and before it is itself, for who needs it in another place as well. It may
-	// be called twice where the log is not Ephemeral: the second one counts. It must be quick, must not wait, must not call the log, and
-	// must not change or keep the bytes. It may be nil.
+	// Last is called with the checkpoint that Close makes, if any. At that moment the records are durable and the
+	// checkpoint is written but not yet synced. A log that is not Ephemeral may call Last twice; the second
+	// checkpoint counts. Last must not block, call the log, or change or keep the bytes. It may be nil.
 	Last func(checkpoint []byte)
 	// Trouble is told what goes wrong beside the writing of records, and does not
 	// stop it. It must be quick and must not call the log. It may be nil.

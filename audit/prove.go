@@ -24,8 +24,7 @@ type Proof struct {
 	Chain      []string `json:"chain"`
 }
 
-// ErrNotSigned is wrapped by the error that says that there is no checkpoint of a
-// record yet.
+// ErrNotSigned is wrapped by the error for a record without a checkpoint.
 var ErrNotSigned = errors.New("there is no checkpoint of the record yet")
 
 // A NotGoodError says why a log from which something was to be proved proves nothing.

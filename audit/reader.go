@@ -56,7 +56,7 @@ func NewReader(dir string, from int64) (*Reader, error) {
 			return nil, &DamageError{path, 0, fmt.Sprintf("it begins with number %d, and a segment before it with %d", seq, before)}
 		}
 		before = max(before, seq)
-		// What is before the first one was removed, or there is nothing before it.
+		// Segments before the first one were pruned.
 		first := i == 0 && r.number > 1
 		if seq > from && !first {
 			break

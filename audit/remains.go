@@ -22,10 +22,8 @@ type block struct{ at, notes, tree int64 }
 
 func (b block) end() int64 { return b.at + b.notes + b.tree }
 
-// Remains find what is left of the segments of a log that were removed: in files of
-// their own or in blocks. They know the blocks that they have seen, and look at the
-// file again where they know none that is asked for. They are not safe for concurrent
-// use.
+// remains finds what proves the pruned segments of a log: in files of their own or in blocks. It caches known blocks,
+// and reads the file again for an unknown one. It is not safe for concurrent use.
 type remains struct {
 	dir    string
 	blocks []block // of the segments 1, 2, …
@@ -117,9 +115,8 @@ func (r *remains) has(number int) (bool, error) {
 	return number <= len(r.blocks), err
 }
 
-// torn reports whether something stands behind the blocks that a crash cannot have left
-// there: as long as a block is not whole, the files that it is made of are there. It
-// looks again where they have gone since.
+// torn reports whether bytes behind the blocks cannot come from a crash. A crash leaves an incomplete block only while the
+// segment's own files exist. If those files have vanished in the meantime, torn looks again.
 func (r *remains) torn() (bool, error) {
 	for range 3 {
 		if r.size == r.end() {
@@ -141,7 +138,7 @@ func (r *remains) torn() (bool, error) {
 	return r.size > r.end(), nil
 }
 
-// A part is a file of a log, or what stands for it in a block.
+// A part is a log file or its copy in a block.
 type part struct {
 	*io.SectionReader
 	file *os.File
@@ -160,8 +157,7 @@ func (r *remains) tree(number int) (*part, error) {
 	return r.open(treePath(r.dir, number), number, func(b block) (int64, int64) { return b.at + b.notes, b.tree })
 }
 
-// open opens a file, or where there is none what stands for it in a block. An error
-// wraps [fs.ErrNotExist] where there is neither.
+// open opens a file, or its copy in a block if the file is gone. If neither exists, the error wraps [fs.ErrNotExist].
 func (r *remains) open(path string, number int, in func(block) (at, size int64)) (*part, error) {
 	f, err := openFile(path)
 	if err == nil {

@@ -75,9 +75,8 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// replace makes next the current segment; torn is what ends the last one, which
-// waits for its seal then. It is called with writing and syncing held. What is in
-// the last one was synced or given up: an error of closing it says nothing new.
+// replace makes next the current segment. The previous one ends with torn and waits for its seal. The caller holds
+// writing and syncing. The previous segment was synced or given up, so an error of closing it adds nothing.
 func (l *Log) replace(next *segment, torn Torn) {
 	l.mu.Lock()
 	last := l.segment
@@ -178,14 +177,11 @@ func (l *Log) state() (closed bool, err error) {
 	return l.closed, l.err
 }
 
-// leave finds out where the log ends, and returns the number that the next
-// segment has to have and what is torn at the end of this one. A segment
-// without a whole line is removed: otherwise every attempt on a full disk
-// would leave one more behind.
+// leave finds the end of the log. It returns the number of the next segment and the torn end of the current one. A segment
+// without a whole line is removed; otherwise every attempt on a full disk would leave another one.
 //
-// The file has the last word, not the result of the write: where lines came to
-// stand in it although their write is said to have failed, readers see them,
-// and the next one has to come after them.
+// The file decides, not the result of the write. If lines are in the file although their write failed, readers see
+// these lines, and the next line must follow them.
 func (l *Log) leave() (number int, torn Torn, err error) {
 	path := l.segment.Name()
 	if info, err := os.Stat(path); err == nil && info.Size() < l.end.offset {

@@ -37,7 +37,7 @@ func (l *Log) resume() error {
 	if err := r.readLines(); err != nil {
 		return err
 	}
-	// What a checkpoint is of was durable before it was signed.
+	// The records of a checkpoint were durable before the checkpoint was signed.
 	synced := l.options.Brief && r.end.seq == r.signed && len(r.torn) == 0
 	if l.segment, err = openSegment(l.dir, r.last, synced); err != nil || l.options.unsigned {
 		return err
@@ -262,8 +262,7 @@ func (r *resumption) readLines() error {
 	return nil
 }
 
-// readSegment reads the lines of one segment. In the last one, what stands behind
-// the newest checkpoint and is no line may be torn.
+// readSegment reads the lines of one segment. Bytes behind the newest checkpoint of the last segment may be torn.
 func (r *resumption) readSegment(path string, last bool) error {
 	c, err := openCursor(path, r.end)
 	if err != nil {

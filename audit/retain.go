@@ -16,11 +16,11 @@ import (
 )
 
 // A Retain says what of a log is kept. The oldest whole segments are removed while
-// one of its bounds is exceeded; a bound of 0 is none. What proves the rest to be
-// what it was stays, and so do the checkpoints.
+// one of its bounds is exceeded; a bound of 0 is none. The checkpoints stay, and so do the hashes that prove the
+// remaining records.
 //
-// Where OwedBytes or OwedAge is set, a segment with records that [Options.Owed] says
-// somebody has yet to get is removed only when one of those two is exceeded as well.
+// If OwedBytes or OwedAge is set, a segment that a receiver still needs ([Options.Owed]) is removed only if one of
+// these two bounds is exceeded as well.
 type Retain struct {
 	Bytes    int64         // of all segments, the one that is being written too
 	Age      time.Duration // since the segment was sealed, whatever the machine's clock was set to meanwhile
@@ -30,8 +30,7 @@ type Retain struct {
 	OwedAge   time.Duration
 }
 
-// An OwedError says that records were removed before everybody had them who is to have
-// them: those from From to before To.
+// An OwedError reports that the records from From to before To were removed before every receiver had them.
 type OwedError struct{ From, To int64 }
 
 func (e *OwedError) Error() string {

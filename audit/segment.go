@@ -26,16 +26,16 @@ func (e *DamageError) Error() string {
 		e.Segment, e.Offset, e.Reason)
 }
 
-// Torn describes an end of a segment that is not a line: what a write left
-// behind that was cut off, and that nobody was told had succeeded.
+// Torn describes bytes at the end of a segment that are no whole line. An interrupted write left them, and no caller
+// was told that this write had succeeded.
 type Torn struct {
 	Segment string // the file's name, without its directory
 	Offset  int64  // where in it the torn bytes began
 	Bytes   int64
 	SHA256  string // of these bytes, in hexadecimal digits
 
-	// Moved says that the bytes are no longer in the segment, but at the end
-	// of the file of the same number with the extension .torn.
+	// Moved reports that the bytes were moved from the segment to the end of the file with the same number
+	// and the extension .torn.
 	Moved bool
 }
 
@@ -49,8 +49,7 @@ func segmentPath(dir string, number int) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d.log", number))
 }
 
-// segmentNumber returns the number in the name of a segment, or 0 where it is
-// not one.
+// segmentNumber returns the number in the name of a segment, or 0 for any other name.
 func segmentNumber(path string) int { return numberIn(filepath.Base(path), ".log") }
 
 // Segments returns the paths of the segments in dir, the oldest first. It
@@ -152,8 +151,8 @@ func endsOf(path string, seq int64) (next int64, err error) {
 	return c.seq, nil
 }
 
-// lastLine returns the position of the last whole line of f. What is torn
-// behind it is part of one line, and so no longer than that.
+// lastLine returns the position of the last whole line of f. The torn bytes behind it belong to one line, which bounds
+// their length.
 func lastLine(f *os.File) (position, error) {
 	info, err := f.Stat()
 	if err != nil {

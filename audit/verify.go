@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// What Verify can find, by the exit code of egressd log verify. Which of them is
-// reported where several apply is said in docs/audit-format.md.
+// The results of Verify are the exit codes of egressd log verify. docs/audit-format.md says which one is reported if
+// several apply.
 const (
 	Good      = 0
 	Tampered  = 1 // a record, a checkpoint or a file is not what was written
@@ -67,9 +67,8 @@ func Verify(dir, key string, given []byte) (*Report, error) {
 	return VerifyWitnessed(dir, key, given, Witnessed{})
 }
 
-// VerifyWitnessed is [Verify] where more is asked of the log: that witnesses have
-// cosigned it. What they have cosigned is in the folder of the log, or among what is
-// given.
+// VerifyWitnessed is [Verify], and requires that the named witnesses have cosigned the log. It finds the cosigned
+// checkpoints in the log's folder and in given.
 func VerifyWitnessed(dir, key string, given []byte, asked Witnessed) (*Report, error) {
 	if key != "" {
 		if err := CheckKey(key); err != nil {
@@ -162,8 +161,8 @@ func ofLog(all []givenNote, key string) []givenNote {
 	return mine
 }
 
-// CheckpointsOf divides checkpoints that were kept elsewhere, one signed note after the
-// other, into those of the log that a key is for and those of others.
+// CheckpointsOf splits checkpoints that were kept elsewhere into those of the log with the given key and the others.
+// given holds one signed note after another.
 func CheckpointsOf(given []byte, key string) (mine, others []byte, err error) {
 	all, err := parseGiven(given)
 	for _, g := range all {

@@ -52,8 +52,7 @@ func (w *walker) tampered(to int64, format string, args ...any) error {
 	return &finding{Tampered, w.good(), to, fmt.Sprintf(format, args...)}
 }
 
-// malformed is for a line that has not the form or the number that it should have,
-// which it or one before it has brought about.
+// malformed reports a line with a wrong form or number. This line or an earlier one was changed.
 func (w *walker) malformed(why error) error {
 	var damage *DamageError
 	errors.As(why, &damage)
@@ -155,8 +154,8 @@ func (w *walker) open(number int) (lineSource, error) {
 	return noLines{}, w.cut(number, "segment %d is gone", number)
 }
 
-// cut is for lines that are missing from a segment on. Where they are at the end of
-// the log, what is left of it is good so far, and the checkpoints are still read.
+// cut reports that lines are missing from a segment on. If the log ends there, the lines before the gap are
+// good, and the walk goes on to read the checkpoints.
 func (w *walker) cut(segment int, format string, args ...any) error {
 	if len(w.logs) > 0 && w.logs[len(w.logs)-1] > segment {
 		return w.tampered(w.tree.size+1, "segment %d lacks lines from record %d on, and later segments are there", segment, w.tree.size)
@@ -315,7 +314,7 @@ func (w *walker) unsigned(lines lineSource) error {
 	}
 }
 
-// tail tells what a crash leaves at the end of the log from what it does not leave.
+// tail decides whether a crash explains the end of the log.
 func (w *walker) tail(lines lineSource, why error) error {
 	if w.tree.segment < w.last {
 		return nil

@@ -18,10 +18,9 @@ const (
 	identityExtension = ".witness"
 )
 
-// An Identity is a key by which witnesses know a log whose own keys change: it signs
-// what is sent to them, and nothing that a verifier looks at. Who has it can have a
-// witness sign what the log does not hold, which shows; not what contradicts what the
-// witness has signed before.
+// An Identity is the key by which witnesses know a log, since the log's own keys change. It signs the checkpoints that are sent to
+// witnesses, and no verifier reads its signature. A thief of the key can make a witness cosign a tree that the log does
+// not have, which verifiers notice. The thief cannot make a witness contradict an earlier cosignature.
 type Identity struct{ *signer }
 
 // Public returns the public key, as a witness has to be given it.
