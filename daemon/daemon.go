@@ -319,7 +319,7 @@ func (d *Daemon) recordStart() error {
 }
 
 func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
-	if d.tailor.Change == nil { // else it is the daemon's listener that nobody may reach, and not one of this process
+	if d.tailor.Change == nil { // under run a program must not reach the daemon's listener; this process has none
 		c.Operator = d.operator.where
 	}
 	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })

@@ -47,7 +47,7 @@ func toSandbox(name string) string {
 type granting struct {
 	clock func() time.Duration       // nil for the kernel's
 	turns chan func(context.Context) // what that goroutine is to do
-	again time.Duration              // not before then an end is tried once more that could not be put in force; only that goroutine's
+	again time.Duration              // when to retry an end that could not be put in force; of that goroutine
 	ends  endings
 }
 

@@ -194,8 +194,8 @@ func (d *Daemon) welcome(s *stay) sandbox.Answer {
 	return a
 }
 
-// serveStay serves the sockets of an attached network like those of a jail, until they are closed. An error of a socket
-// may be the work of its other owner, and is no error of egressd.
+// serveStay serves the sockets of an attached network like those of a jail, until they are closed. The sandbox can
+// break its sockets, so an error of a socket is not reported as an error of egressd.
 func (d *Daemon) serveStay(s *stay) {
 	name, programs := s.Listener(), s.sockets.Programs
 	d.stays.setPrograms(name, programs)

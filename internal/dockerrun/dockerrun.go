@@ -26,13 +26,12 @@ type Command struct {
 	Sources []string // paths of the machine that are mounted
 }
 
-// A RefusedError is about a flag that would make the boundary none, or that egressd cannot
-// tell that of.
+// A RefusedError names a flag that opens a way around egressd, or that egressd does not know.
 type RefusedError struct{ Flag, Why, Instead string }
 
 func (e *RefusedError) Error() string { return e.Flag + ": " + e.Why }
 
-// Flags of docker run that take no value, by their long and short names. They are written down when they are needed first, and not at each start of egressd.
+// switches holds the flags of docker run without a value, by long and short name. It is filled on first use.
 var switches = sync.OnceValue(func() map[string]bool {
 	return map[string]bool{
 		"detach": true, "d": true, "interactive": true, "i": true, "tty": true, "t": true, "rm": true, "init": true, "quiet": true, "q": true,

@@ -16,10 +16,9 @@ import (
 // Left begins the names of what a crash in the middle of [Replace] leaves in the folder.
 const Left = ".new-"
 
-// Replace writes the file at path in one step, in the place of one that may be there.
-// Its folder has to exist. A symbolic link is replaced, not followed. Mode is
-// not subject to the umask. With an error the file is what it was, unless it is that of
-// the last step: then the new one is there, and may not survive a crash.
+// Replace writes the file at path atomically; a file that exists is replaced. The folder must exist. A symbolic link is
+// replaced, not followed. The umask does not change mode. After an error the old file is in place, except if the
+// sync of the folder failed: then the new file is in place, but may not survive a crash.
 func Replace(path string, text []byte, mode fs.FileMode) error {
 	return Rewrite(path, mode, func(to io.Writer) error {
 		_, err := to.Write(text)
@@ -80,8 +79,8 @@ func Plain(path string, most int64) ([]byte, error) {
 // files of file systems in user space.
 const patience = 5 * time.Second
 
-// OpenPlain opens a plain file for reading, as Plain does. What it is is looked at before it
-// is opened, since opening alone does something to some devices.
+// OpenPlain opens a regular file for reading. It checks the type before it opens the file, since opening some devices has
+// effects.
 func OpenPlain(path string) (*os.File, error) {
 	f, err := openPlain(path)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 // openedAsPath is O_PATH of open(2), which opens nothing but the name.
 const openedAsPath = 0x200000
 
-// openPlain opens a plain file that is stored somewhere. Nobody can put another one in
-// its place between the look at it and the opening.
+// openPlain opens a regular file. Nobody can exchange the file between the check of its type and the open.
 func openPlain(path string) (f *os.File, err error) {
 	fd, name, err := openName(path)
 	if err != nil {

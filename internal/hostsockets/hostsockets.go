@@ -15,9 +15,8 @@ import (
 	"strings"
 )
 
-// known are sockets, and folders of them, that lead out also where they are not
-// found by [listening]: somebody in another network namespace listens there, as
-// containers do, or will only do so later. $UID and $HOME stand for the user.
+// known lists sockets and folders of sockets that lead out and that [listening] may miss: the listener is in another network
+// namespace, as containers are, or starts later. $UID and $HOME stand for the user.
 var known = [...]string{
 	"/run/egressd",
 	"/run/user/$UID/egressd",
@@ -166,8 +165,7 @@ func valueOf(environ []string, name string) (value string) {
 	return value
 }
 
-// isOrHolds reports whether path is that of a socket, by whatever name, or of a
-// folder above it.
+// isOrHolds reports whether path leads to the socket, under any name, or to a folder above the socket.
 func isOrHolds(path, socket string) bool {
 	path, socket = realPath(path), realPath(socket)
 	return path == socket || strings.HasPrefix(socket, strings.TrimSuffix(path, "/")+"/")

@@ -125,8 +125,8 @@ func again(stage string, flags uintptr, args []string) *exec.Cmd {
 	return cmd
 }
 
-// mappable is how many users the lab can have: this one alone, or those of an
-// ordinary machine where this one is the root of a whole one.
+// mappable returns the number of users in the lab: one, or a machine's usual range if this process is root over such
+// a range.
 func mappable() int {
 	const ordinary = 1 << 16
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {

@@ -54,8 +54,7 @@ func (n *Net) live(ready chan<- error) {
 // close ends the thread. Sockets that were made in n keep it in being.
 func (n *Net) close() { close(n.calls) }
 
-// Do runs f on the thread that lives in n. While it runs, no other call into n
-// does, so f must not wait for one.
+// Do runs f on the thread of n. Calls of Do run one after another, so f must not wait for another call.
 func (n *Net) Do(f func() error) error {
 	done := make(chan error, 1)
 	n.calls <- func() { done <- f() }

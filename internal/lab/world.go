@@ -94,8 +94,8 @@ func (w *World) build() (err error) {
 	return err
 }
 
-// quiet stops what a host says of its own accord, so that what is seen on the
-// wire is what the program under test did.
+// quiet switches off the packets that a host sends by itself, so that every packet on the wire comes from the program
+// under test.
 func quiet(n *Net) error {
 	return n.set("ipv6/conf/default/accept_ra=0", "ipv6/conf/default/accept_dad=0",
 		"ipv4/conf/default/rp_filter=0", "ipv4/conf/all/rp_filter=0")

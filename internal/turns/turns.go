@@ -1,5 +1,5 @@
-// Package turns shares out what few can do at once among sandboxes: however much one
-// of them asks for, another waits for one turn of each that waits too.
+// Package turns limits how many callers work at once, and alternates between sandboxes. However many turns one sandbox
+// asks for, another one waits for at most one turn of each waiting sandbox.
 //
 //	t := turns.New(4)
 //	if err := t.Take(ctx, sandbox); err != nil {
@@ -26,8 +26,7 @@ type Turns struct {
 // New returns turns of which n are there at once.
 func New(n int) *Turns { return &Turns{free: n, waiting: map[string][]chan struct{}{}} }
 
-// Take waits for a turn of a sandbox, until the context ends, whose error it returns
-// then. Whoever has it calls Give.
+// Take waits for a turn of sandbox, and returns ctx's error if ctx ends first. The caller calls Give after the turn.
 func (t *Turns) Take(ctx context.Context, sandbox string) error {
 	mine := t.queue(sandbox)
 	if mine == nil {
@@ -42,7 +41,7 @@ func (t *Turns) Take(ctx context.Context, sandbox string) error {
 	}
 }
 
-// TakeNow takes a turn where there is one that nobody waits for, and reports whether it has.
+// TakeNow takes a free turn without waiting, and reports whether there was one.
 func (t *Turns) TakeNow() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,8 +52,8 @@ func (t *Turns) TakeNow() bool {
 	return true
 }
 
-// Waiting is how many wait for a turn. Who has one for long looks at it, gives the turn
-// where somebody does, and takes another.
+// Waiting returns the number of waiting callers. The holder of a long turn checks it now and then, and gives its turn
+// away if somebody waits.
 func (t *Turns) Waiting() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

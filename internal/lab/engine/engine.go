@@ -1,7 +1,6 @@
-// Package engine runs Docker's engine for tests: dockerd of the distribution, with
-// a state, an /etc/docker, a /run/containerd and a hierarchy of control groups of
-// its own, in a network of the lab. What it does to routes and packet filters it
-// does there.
+// Package engine runs Docker's engine for tests: dockerd of the distribution, with its own state, /etc/docker,
+// /run/containerd and control groups, in a network of the lab. Its routes and packet filters change only that
+// network.
 //
 //	engine, err := engine.Start(world.Gateway.Start)
 //	out, err := engine.Docker(ctx, "run", "--rm", engine.Shell, "id")
@@ -54,8 +53,8 @@ type Engine struct {
 	ended  chan struct{} // closed when daemon has
 }
 
-// Usable says why no engine runs here, or nil: it has to be root over the users of
-// an ordinary machine, be that in a user namespace.
+// Usable returns an error if no engine can run here. The engine needs root over a machine's usual range of users; a user
+// namespace will do.
 func Usable() error {
 	const ordinary = 1 << 16
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
@@ -94,9 +93,9 @@ func Start(start func(*exec.Cmd) error, probe string) (*Engine, error) {
 	return e, nil
 }
 
-// surroundings are what the engine would share with others of this machine; $0 is the folder of
-// what it has instead, which one that is started anew finds again. Its control groups
-// are those of version 2 without any controller where the machine has them in version 1.
+// surroundings is a script that gives the engine its own copies of folders that it would share with this machine. $0 is the
+// folder of these copies, and a restarted engine finds them again. Its control groups are version 2, without
+// controllers if the machine uses version 1.
 const surroundings = `set -e
 for d in /etc/docker /run/containerd /run/docker; do mkdir -p $d "$0$d"; mount --bind "$0$d" $d; done
 mount -t cgroup2 none /sys/fs/cgroup
@@ -188,8 +187,7 @@ func (e *Engine) Docker(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// Stop has the engine stop as it does when the machine does, with all its containers.
-// Only Restart is of use after that.
+// Stop stops the engine with all its containers, as a shutdown of the machine does. Only Restart may follow.
 func (e *Engine) Stop() error { return e.end(syscall.SIGTERM) }
 
 // Kill kills the engine, and leaves its containers as they are.
@@ -214,8 +212,7 @@ func (e *Engine) end(how syscall.Signal) error {
 // Restart starts an engine anew that was stopped or killed. Containers that one which was
 // killed had running it stops, as dockerd does without live-restore.
 func (e *Engine) Restart() error {
-	// The number of its containerd may be that of a process that has ended and that nobody has waited
-	// for, which a new engine takes for one that runs.
+	// The pid of its containerd may belong to a zombie, which a new engine would take for a running process.
 	for _, name := range []string{"pid", "docker.sock", "exec/containerd/containerd.pid"} {
 		if err := os.Remove(filepath.Join(e.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

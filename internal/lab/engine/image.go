@@ -82,8 +82,7 @@ func (e *Engine) images(probe string) error {
 	return e.Import(Shell, append(shell, itself), `CMD ["`+ProbePath+`", "wait"]`, "ENV PATH=/bin")
 }
 
-// ShellFiles are those of an image with BusyBox, all its commands in /bin, and no
-// other.
+// ShellFiles returns the files of an image with only BusyBox and links for its commands in /bin.
 func ShellFiles() ([]File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Command probe tries ways out of a sandbox, one for each of its arguments, and
-// prints a line for each that says what came of it. It needs nothing of the image
-// that it is in.
+// Command probe tries ways out of a sandbox, one for each argument, and prints one line with the result of each. It needs
+// no other file of its image.
 //
 //	get URL               a GET through the proxy that the environment names, if any
 //	direct URL            a GET past it
@@ -29,8 +28,7 @@ import (
 	"time"
 )
 
-// patience is how long each way is tried: what it finds is on this machine, and what
-// it does not find mostly says so at once.
+// patience bounds each attempt. Targets are on this machine, and most refusals come at once.
 const patience = 3 * time.Second
 
 func main() {
@@ -48,7 +46,7 @@ func main() {
 	}
 }
 
-// wait is also for what is process 1, which no signal ends that it does not ask for.
+// wait handles signals explicitly, since the kernel gives process 1 no default action.
 func wait() {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
