@@ -197,7 +197,8 @@ for i in range(20000):
 '`, "", "", ""},
 	} {
 		t.Run(e.says, func(t *testing.T) {
-			after := `; for i in 1 2 3 4 5; do curl -sS -m9 http://evil.test/ && break; sleep 0.3; done`
+			// With the budget of names used up, the resolver may try evil.test below a search domain first.
+			after := `; for i in 1 2 3 4 5; do curl -sS -m9 http://evil.test/ | tee answer.tmp; grep -q default-deny answer.tmp && break; sleep 0.3; done`
 			const watched = `"$@" & while grep -h VmHWM /proc/$!/status >most.tmp; do mv most.tmp most; sleep 0.05; done; wait $!; code=$?; cat most; exit $code`
 			r := d.runFrom(t, "user", `ulimit -n 1024; ulimit -c 0; `+watched, e.script+after)
 			if r.code != 0 || !strings.Contains(r.out, `"class":"default-deny"`) {
