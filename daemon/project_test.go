@@ -54,7 +54,11 @@ func (w *regoWorld) tree(t *testing.T) (string, config.TrustStore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, _ := w.Config.TreesAt(filepath.Join(w.dir, "tree"))
+	c, err := config.LoadUnder(filepath.Join(w.dir, config.FileName), filepath.Join(w.dir, "organisation.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := c.TreesAt(filepath.Join(w.dir, "tree"))
 	return dir, store
 }
 
