@@ -339,8 +339,7 @@ func parseMetadata(text string) (set metadataSet, err error) {
 	return set, nil
 }
 
-// specialNames are the names that mean something only here, or only to those
-// who run the machine; what is below one is special too. RFC 6761 and the
+// specialNames lists names with a meaning only on this machine or network. Every name below a special one is special, too. RFC 6761 and the
 // registry that it opened, RFC 6762 appendix G for the suffixes that private
 // networks took without asking, and what container run-times publish. Names of
 // metadata services are in cloud/metadata.csv. Not among them: test and example,

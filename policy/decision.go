@@ -157,8 +157,7 @@ const (
 	NeedsCredential // the request is to be given a credential
 )
 
-// Spend has d let through no more than a rule does, of which most is the budget: the
-// smaller one holds, and 0 is none.
+// Spend lowers the upload budget of d to most bytes, the budget of rule, unless d has a smaller one. 0 means no budget.
 func (d *Decision) Spend(most int64, rule string, layer Layer) {
 	if most > 0 && (d.MaxBytesUp == 0 || most < d.MaxBytesUp) {
 		d.MaxBytesUp, d.BudgetRule, d.BudgetLayer = most, rule, layer

@@ -6,22 +6,20 @@ import (
 
 // A Grant is a line that somebody has added to a file for a while.
 //
-// An Allow is as if it stood in the list "allow" at the top: the most specific line decides,
-// at a tie a deny, ceilings have to have room for it, and the tests of the files have to stay
-// green. For one sandbox, it stands in the list of that sandbox as well, where it has one. It
-// makes no exception to the baseline.
+// An Allow counts like a line of the top list "allow": the most specific line decides, a deny wins a tie, all ceilings
+// must include it, and the tests of the files must pass. An Allow for one sandbox counts as a line of that sandbox's
+// list, too. It makes no exception to the baseline.
 //
-// A Deny is asked before all lists of the file, so that no line of them is more specific. The
-// tests of the files are not about it: else no host that they promise could be denied in a hurry.
+// A Deny is asked before all lists of the file, so no line is more specific. The tests of the files do not apply to it;
+// otherwise nobody could deny a host that a test promises.
 type Grant struct {
 	ID      string  // of the rule in decisions; one with a colon is that of no line
 	Effect  Verdict // Allow or Deny
 	Pattern Pattern
 	Sandbox string // whom alone it is for; empty: everybody
 
-	// Over reports that an Allow opens nothing any more, whether or not somebody has put a
-	// policy without it in force by then. It is called by every decision that the line is
-	// about. Nil: never.
+	// Over reports whether the time of an Allow has ended. An ended Allow opens nothing, even before a policy without it
+	// is in force. Every decision about the line calls Over. A nil Over means that the Allow never ends.
 	Over func() bool
 }
 

@@ -173,9 +173,8 @@ func (s portSet) ranges() []portSet {
 	return []portSet{s}
 }
 
-// SharesTunnel reports whether there is a host that both patterns are about, at
-// a port at which a tunnel has to be looked into: on port 80 requests are seen
-// without.
+// SharesTunnel reports whether both patterns match some host at a port other than 80. On port 80 egressd sees requests
+// without inspecting TLS.
 func (p Pattern) SharesTunnel(q Pattern) bool {
 	if !hostsMeet(p, q) {
 		return false
@@ -223,9 +222,8 @@ func hostsMeet(a, b Pattern) bool {
 	return false
 }
 
-// Samples yields destinations that stand for what p holds, at each of its
-// ports: the host itself, a host below it that has no line of its own, the
-// first and the last address of a prefix.
+// Samples yields typical destinations of p, at each of its ports: the host, an unlisted host below a wildcard, the first
+// and the last address of a prefix.
 func (p Pattern) Samples() iter.Seq[Destination] {
 	return func(yield func(Destination) bool) {
 		for _, d := range p.sampleHosts() {

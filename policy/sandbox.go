@@ -20,8 +20,8 @@ type Sandbox struct {
 	Container *Container
 }
 
-// A Container is one of Docker or Podman, from its start to its end. What its engine
-// says of it is the operator's, but is not trusted to be short or printable.
+// A Container is one run of a container of Docker or Podman. Its engine supplies the fields, which may be long or
+// hold unprintable characters.
 type Container struct {
 	ID    string // 64 hexadecimal digits
 	Name  string
@@ -33,15 +33,13 @@ type Container struct {
 	ended atomic.Bool
 }
 
-// End says that the container is not there any more, or no longer where it was known
-// to be: nothing that comes from there is its any more.
+// End marks the container as ended or moved. Connections from its former address no longer belong to it.
 func (c *Container) End() { c.ended.Store(true) }
 
 // Ended reports whether it has ended. No container never ends.
 func (c *Container) Ended() bool { return c != nil && c.ended.Load() }
 
-// Containers are those that one sandbox is, by exactly one of what the engine says of
-// them.
+// Containers selects the containers of one sandbox by exactly one of its fields.
 type Containers struct {
 	// Name is that of one container.
 	Name string

@@ -85,8 +85,8 @@ type WorkingTree struct {
 // error is a [FileError] where a test is red. A file that names Rego does not
 // compile without evaluators: what they would deny must not be forgotten.
 //
-// With sources in shadow, the policy has a shadow that is the same file with those
-// in the place of all others. The tests of the file are not about it.
+// If sources are in shadow, the policy has a shadow: the same file with only these sources. The tests of the file do not
+// apply to the shadow.
 func (f *File) Compile(env Environment) (*policy.Policy, error) {
 	if err := f.allMade(&env); err != nil {
 		return nil, err

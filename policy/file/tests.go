@@ -39,8 +39,8 @@ func parseTest(text string) (Test, error) {
 	return test, err
 }
 
-// testAttempts is how often a policy may fail at a test: one that was cut off because the
-// machine was busy with something else says nothing about its rules.
+// testAttempts is how often a test is tried if the policy fails to evaluate it. On a busy machine an evaluation can run
+// out of time, which says nothing about the rules.
 const testAttempts = 3
 
 // run decides what the test asks and returns an error that says what is red.

@@ -13,7 +13,7 @@ import (
 )
 
 // Bounds of frames that carry neither a head nor a part of a body, in one direction of a connection. Each
-// frame that the other end receives earns more of them, since it may answer so. The HTTP/2 library accepts any
+// frame to a peer allows more of them from this peer, since the peer may have to acknowledge the frame. The HTTP/2 library accepts any
 // number, and each costs a hundred times what its bytes cost to send (CVE-2019-9512, -9515, -9518). Frames on
 // a stream that has ended count as empty, too.
 const (
