@@ -250,8 +250,8 @@ func (b *Baseline) isSelf(addr netip.Addr) bool {
 }
 
 // isListener reports whether a connection to addr, which is local where it
-// ends at this host, would reach one of listeners. What Linux is told to send to
-// 0.0.0.0 or :: goes to loopback.
+// ends at this host, would reach one of listeners. Linux sends packets for 0.0.0.0
+// and :: to loopback.
 func isListener(listeners []netip.AddrPort, addr netip.Addr, local bool, port uint16) bool {
 	addr = addr.Unmap().WithZone("")
 	inner := EmbeddedIPv4(addr)

@@ -6,8 +6,8 @@ import (
 
 // agree refuses an otherwise allowed request whose claims contradict each
 // other: the name asked for, the server name of the ClientHello, the server
-// that the request names and the protocol on the wire have to tell one story.
-// looks says that what is in a tunnel is to be decided, whoever is asked first.
+// that the request names and the protocol on the wire have to agree.
+// looks says that some layer decides by the requests inside a tunnel.
 func agree(d Decision, r *Request, looks bool) Decision {
 	if r.HTTP != nil {
 		if d = agreeHTTP(d, r); d.Verdict == Deny {

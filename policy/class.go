@@ -43,8 +43,8 @@ const (
 	AddrSelf          AddressClass = "self"       // the host's own, or egressd's listener
 	AddrLocalName     AddressClass = "local-name" // a name with no meaning on the Internet
 
-	// addrNAT64 marks the well-known prefix in the table. What lies there is
-	// judged by its IPv4 address alone, so ClassOf never returns it.
+	// addrNAT64 marks the well-known prefix in the table. ClassOf never returns it: the
+	// embedded IPv4 address alone gives the class.
 	addrNAT64 AddressClass = "nat64"
 )
 
@@ -62,11 +62,10 @@ func (c AddressClass) guarded() bool {
 // registry, and 2000::/3 minus that of IPv6.
 //
 // An IPv4 address inside an IPv6 one (mapped, compatible, NAT64, 6to4, Teredo,
-// ISATAP) is judged as IPv4. Where it is public, the outer address must be
-// public too: NAT64 and ISATAP then are; 6to4 and Teredo, of which the
-// registry says neither yes nor no, and compatible addresses, which lie
-// outside 2000::/3, are refused all the same. An address with a zone, and the
-// zero Addr, are never public.
+// ISATAP) is judged as IPv4. If that is public, the outer address must be public too.
+// NAT64 and ISATAP then are. 6to4 and Teredo are refused, because the registry does not
+// call them globally reachable; compatible addresses are, because they lie outside
+// 2000::/3. An address with a zone, and the zero Addr, are never public.
 func ClassOf(addr netip.Addr) AddressClass {
 	class, _ := classify(addr)
 	return class
@@ -158,7 +157,7 @@ func isISATAP(b [16]byte) bool {
 	return b[8]&^3 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// What follows is built once and never written again.
+// These tables are built once and never written again.
 var (
 	//go:embed iana/ipv4-special-registry.csv
 	ipv4Registry string

@@ -137,9 +137,9 @@ type Decision struct {
 
 	Policy string // digest of the policy that decided, "sha256:…"
 
-	// Question holds the ids of the questions to a person that the decision stands on,
-	// a space between two: of those that were answered with yes where it lets pass, else of
-	// the one that has to be.
+	// Question holds the ids of questions to a person, separated by spaces. A decision
+	// that allows lists the questions that were approved for it; one that asks names the
+	// question that is open.
 	Question string
 
 	// Shadow is what the policy's shadow would have decided, where that differs:
@@ -170,8 +170,8 @@ func (d *Decision) exceededBy(h *HTTPRequest) bool {
 	return h != nil && d.MaxBytesUp > 0 && h.BodySize > d.MaxBytesUp
 }
 
-// OverBudget is the refusal of what d has allowed, and of which more was to go up
-// than d lets through.
+// OverBudget returns the refusal for a request that d allowed and whose body exceeds
+// d.MaxBytesUp.
 func (d Decision) OverBudget() Decision {
 	return Decision{
 		Class: ByteBudget, Rule: d.BudgetRule, Layer: d.BudgetLayer, Policy: d.Policy, Log: d.Log,
@@ -194,9 +194,9 @@ func (d *Decision) Differs(other *Decision) bool {
 	return d.Class != other.Class || d.Rule != other.Rule || d.Layer != other.Layer
 }
 
-// restricting returns what is left of an opinion that may open nothing. What it refuses
-// stays, and so does all that bounds the others: what it still has to see of a request,
-// a budget, a mark, and the question that it rests on.
+// restricting reduces an opinion of a layer that may open nothing. Refusals stay as they
+// are. An allow becomes an Abstain that keeps its bounds on other layers: needs, budget,
+// log mark and question.
 func restricting(d Decision) Decision {
 	if d.Verdict != Allow && d.Verdict != Inspect {
 		return d
@@ -210,11 +210,10 @@ func restricting(d Decision) Decision {
 }
 
 // combine returns the stricter of two opinions; at the same verdict the
-// first one's words stand, and an option holds only where both give it. What
-// an Abstain still needs to see is kept: the request may yet be refused. Of two
-// credentials that of the stricter goes with the request, else that of the first.
-// Of two budgets the smaller counts, a mark that one of them asks for stands, and what was
-// approved for either.
+// reason and rule of the first stand. An option holds only where both opinions give it.
+// The needs of an Abstain are kept, since the request may yet be refused. The stricter
+// opinion names the credential; if it names none, the other does. The smaller budget
+// counts. Log marks and approved questions of both stand.
 func combine(a, b Decision) Decision {
 	if a.Verdict == Abstain || b.Verdict < a.Verdict {
 		a, b = b, a

@@ -16,7 +16,8 @@ type prober interface {
 	Probe(ctx context.Context, r *Request, p *Probes)
 }
 
-// Probes are what a question for a name, which has no port and no method, is tried with.
+// Probes are the ports and methods to try for a DNS question, which has neither. The name
+// is resolved if the policy may allow one combination.
 type Probes struct {
 	Ports   []uint16 // one of each stretch of ports over which no opinion changes
 	Methods []string

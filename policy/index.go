@@ -20,8 +20,8 @@ type index struct {
 }
 
 // A bucket holds the rules whose patterns name the same host, the most
-// specific first. Whoever finds none that fits goes on to the next bucket,
-// which is the next less specific pattern that covers the same hosts.
+// specific first. If no rule fits, the search goes on with the next bucket: the next
+// less specific pattern that covers the same hosts.
 type bucket struct {
 	pattern Pattern // of any of its rules: only the host counts
 	rules   []rule

@@ -34,13 +34,12 @@ func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 // It opens nothing: where it agrees, it has no opinion.
 type sandboxLayer map[string]*rules
 
-// unlisted is no name. It stands for the sandboxes that somebody has given a name as
-// their network was handed in, which is for where a file lists none.
+// unlisted is the key for sandboxes that no file lists: those named when their network
+// was attached. It is used only if the file has no list of sandboxes.
 const unlisted = ""
 
-// Evaluate denies a sandbox that it does not know: one that was removed, or
-// one that a reload is about to bring. A request of nobody, as in a test of the
-// file, is judged by the other layers alone.
+// Evaluate denies a sandbox that the policy does not list, such as one that a reload
+// removed. A request without a sandbox, as in a policy test, is left to the other layers.
 func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	own := l.of(&r.Sandbox)
 	switch {

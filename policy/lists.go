@@ -28,7 +28,7 @@ const (
 	exhaustive
 )
 
-// addGrants adds what is granted and denied for a while. What is neither is denied.
+// addGrants adds temporary allows and denies. Grants of any other effect count as denies.
 func (rs *rules) addGrants(grants []Grant, ech bool) {
 	for i := range grants {
 		g := &grants[i]

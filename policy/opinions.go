@@ -39,8 +39,8 @@ type Standing struct {
 	// Address is what the host resolved to, where the rule is about that.
 	Address netip.Addr
 
-	// Holds says that the rule is about the request, as far as it is known, and
-	// Depends that this depends on what is not known yet.
+	// Holds says that the rule matches the known part of the request. Depends says that
+	// the unknown part (method, path) may still exclude it.
 	Holds, Depends bool
 
 	// Ties says that the rule is just as specific as the one before it.

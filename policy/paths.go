@@ -41,8 +41,8 @@ func ParsePathPattern(text string) (PathPattern, error) {
 // String returns the pattern as it was read.
 func (p PathPattern) String() string { return p.text }
 
-// Match reports whether the canonical path lies under p. It remembers only the
-// last "**", so its time is the product of the two lengths at most.
+// Match reports whether the canonical path lies under p. Match backtracks to the last "**"
+// only, so its time is at most the product of both lengths.
 func (p PathPattern) Match(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false

@@ -139,8 +139,8 @@ func (s portSet) String() string {
 // Compare returns a negative number where p is more specific than q, a
 // positive one where q is, and 0 only if they are equal: a host comes before
 // a wildcard, an address, and "*"; then longer before shorter; then one port
-// before a range, the default ports, and any port. What is left is in the
-// order of the text, which says nothing about specificity.
+// before a range, the default ports, and any port. Patterns that are equal in all of
+// this are ordered by their text, which says nothing about specificity.
 func (p Pattern) Compare(q Pattern) int {
 	return cmp.Or(
 		-cmp.Compare(p.kind, q.kind),

@@ -312,8 +312,8 @@ func explainAddress(e *PatternError) bool {
 	return true
 }
 
-// toALabels returns what to write for a name that is not ASCII, "" where
-// there is nothing. It is for hints alone: nothing acts on its result.
+// toALabels returns the ASCII form (A-labels, RFC 5890) of a name, or "" if it has none.
+// Only hints use the result; no decision does.
 func toALabels(name string) string {
 	ascii, err := idna.Lookup.ToASCII(name)
 	if err != nil {

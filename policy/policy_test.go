@@ -235,8 +235,8 @@ func TestTheBaselineHoldsUnderAnyPolicy(t *testing.T) {
 	})
 }
 
-// The stricter of an opinion and what narrowing leaves of another is at least as strict
-// as both together: it sees as much and lets no more bytes up.
+// An opinion combined with the narrowed form of another is as strict as both opinions
+// combined: it has the same needs and a budget at most as large.
 func TestNarrowingKeepsWhatIsNeededAndBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := drawOpinion(t, "said").decision

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a name is tried with is all that two lists can tell apart: 443 and 80 come first.
+// The probes of a name cover every port range that two lists tell apart, 443 and 80 first.
 func TestTheProbesOfAName(t *testing.T) {
 	allow := mustRules(t, "a.test:443-500", "*.test:22")
 	allow[1].Methods = []string{"GET"}

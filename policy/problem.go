@@ -20,11 +20,11 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 
-// A FileError is what is wrong with a file, in the order of its lines, as far
-// as it could be read. It is never empty.
+// A FileError lists the problems of a file in the order of its lines, up to the point
+// where reading stopped. It is never empty.
 type FileError []Problem
 
-// maxProblems is how many problems are said; whoever has more has one mistake.
+// maxProblems bounds the problems in a message. More usually have one common cause.
 const maxProblems = 20
 
 // Error returns one line for each problem, and says how many it left out.

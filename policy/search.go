@@ -49,8 +49,8 @@ func (s *search) at(r *Request, port uint16) Decision {
 }
 
 // seen returns the first rule that is about the request, or nil and the allow
-// that came nearest. A WebSocket goes on to the first allow that lets it, as
-// long as no deny or ask stands before that one, also where that is approved.
+// that came nearest. A WebSocket passes over allows without "upgrade" to the first
+// allow with it. A deny or ask in between stops the search, even an approved ask.
 func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
@@ -75,9 +75,9 @@ func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
 	return found, missed
 }
 
-// upgrades reports whether an allow lets a request become a WebSocket: one
-// without conditions does, since nothing would be left to judge, and so does
-// one that changes nothing.
+// upgrades reports whether an allow lets a request become a WebSocket. An allow without
+// conditions does, because it judges no request. So does every allow of a list of
+// exceptions ("default: allow"), because it changes no verdict.
 func (s *search) upgrades(allow *rule) bool {
 	return allow.options.upgrade || !allow.conditional() || s.silence == permissive
 }
@@ -131,8 +131,8 @@ func (s *search) outlook(r *Request, port uint16) (o outlook) {
 	return o
 }
 
-// unseen decides without the request: by the first rule without a condition
-// if all rules before it say the same, else that it depends.
+// unseen decides before the request is known. The first rule without a condition decides
+// if all rules before it have the same effect; otherwise the decision needs the request.
 func (s *search) unseen(r *Request, port uint16) Decision {
 	o := s.outlook(r, port)
 	switch {
@@ -192,8 +192,8 @@ func (s *search) decide(r *Request, port uint16, by *rule) Decision {
 	return d
 }
 
-// refuses says what a rule does, without the addresses and aliases that the
-// sandbox did not ask for.
+// refuses describes the effect of a rule for a reply. It leaves out addresses and aliases
+// that the sandbox did not ask for.
 func (s *search) refuses(r *Request, by *rule) string {
 	verb := "denies"
 	if by.effect == Ask {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// CheckGrant says why a command may not add p to an allow list, or nil: an
-// allow would not open it, or it holds the hosts of more than one registrant.
-// The latter a person may still write into the file.
+// CheckGrant returns an error if a command may not add p to an allow list: because an
+// allow rule cannot open p, or because p covers hosts of several registrants. A person
+// may still write the second kind into the file.
 func CheckGrant(p Pattern) error {
 	if class := p.Guarded(); class != "" {
 		return fmt.Errorf("%s is %s, which an allow does not open", p, class)

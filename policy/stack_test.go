@@ -44,10 +44,9 @@ func (s drawnStack) with(layer int, o fixed) drawnStack {
 	return s
 }
 
-// A layer below the organisation opens something only where nobody above it has an
-// opinion, and the organisation only where it has none itself: that is the only way
-// in which one more evaluator can open, but for the hello of
-// [TestAddingAnEvaluatorNeverLoosens].
+// A layer below the organisation opens a request only if no layer above has an opinion;
+// the organisation opens one only if it has no other opinion itself. No other added
+// evaluator loosens, except for the hello of [TestAddingAnEvaluatorNeverLoosens].
 func TestAddingToALayerNeverLoosens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, r, extra := drawStack(t), drawRequest(t), drawOpinion(t, "extra")

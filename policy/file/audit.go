@@ -55,13 +55,13 @@ type Retain struct {
 	Age      time.Duration // since a segment ended
 	Segments int           // how many
 
-	// Sinks is the section "audit.retain.sinks": a segment with records that a sink has
-	// yet to get is kept until one of these is exceeded as well. Default: retention does
-	// not wait for sinks.
+	// Sinks is the section "audit.retain.sinks". Retention keeps a segment that a sink has
+	// not received until one of these bounds is exceeded too. Default: retention does not
+	// wait for sinks.
 	Sinks RetainSinks
 }
 
-// RetainSinks says how long what is to be removed is kept for sinks. A bound of 0 is none.
+// RetainSinks bounds the segments that retention keeps for slow sinks. A bound of 0 is none.
 type RetainSinks struct {
 	Bytes int64         // of all segments
 	Age   time.Duration // since a segment ended
@@ -249,7 +249,7 @@ var witnessKey = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^+[:space:][:cntrl:]]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$`)
 })
 
-// problemOfWitnessKey looks at the form alone. What it is the key of is seen where it is used.
+// problemOfWitnessKey checks only the form of a key. Verifying a cosignature shows whose it is.
 func problemOfWitnessKey(text string) string {
 	_, rest, _ := strings.Cut(text, "+")
 	_, encoded, _ := strings.Cut(rest, "+")

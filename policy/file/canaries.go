@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A CanaryFile is a text that was planted where only who looks for secrets finds it,
-// and that nothing may send.
+// A CanaryFile names a planted text, such as a false credential. A program that sends
+// the text is searching for secrets, so the request is refused.
 type CanaryFile struct {
-	// Name is what it is called in the log: 1 to 64 letters, digits, ".", "-", "_".
+	// Name stands in records: 1 to 64 letters, digits, ".", "-", "_".
 	Name string
 
-	// File holds the text, which is the whole of it but for a newline at the end. A
-	// relative path is relative to the folder of the configuration.
+	// File holds the text; one newline at its end does not count. A relative path is
+	// relative to the folder of the configuration.
 	File string
 }
 

@@ -49,8 +49,8 @@ type Environment struct {
 	Grants []policy.Grant
 }
 
-// Layers are what a policy is made of beside its file and the further opinions of
-// the organisation. Across layers the strictest opinion counts.
+// Layers are the parts of a policy beside the user's file and the organisation's
+// evaluators. Across layers the strictest opinion counts.
 type Layers struct {
 	// Organisation is the file of [ParseOrganisation]; nil where there is none. With
 	// it, the file that is compiled is the user's alone.
@@ -59,12 +59,12 @@ type Layers struct {
 	// User are further opinions below the organisation.
 	User []policy.Evaluator
 
-	// Ceilings are what the layers below the organisation may open at most, beside
-	// the lists of the files: each is asked what it allows.
+	// Ceilings bound the layers below the organisation, beside the ceiling lists of the
+	// files: a request passes only if each ceiling allows it.
 	Ceilings []policy.Ceiling
 
-	// Narrowing are further opinions on one sandbox each, by its name. What they
-	// allow opens nothing.
+	// Narrowing are evaluators for one sandbox each, by its name. Their allows open
+	// nothing; their refusals count.
 	Narrowing map[string][]policy.Narrowing
 
 	// Projects are the working trees of sandboxes, by the name of the sandbox.

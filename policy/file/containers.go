@@ -79,8 +79,8 @@ func (f *File) AsksDocker() bool {
 	return slices.ContainsFunc(f.Sandboxes, func(s SandboxRules) bool { return s.Docker.Given() })
 }
 
-// checkContainers refuses containers that nobody could be one of, and a socket that
-// nothing is asked at.
+// checkContainers refuses identities that no container can have, and an engine socket
+// that no sandbox needs.
 func (r *reader) checkContainers(f *File) {
 	for i := range f.Sandboxes {
 		s, at := &f.Sandboxes[i], fmt.Sprintf("sandboxes[%d].docker", i)

@@ -14,15 +14,15 @@ import (
 
 // AllowText returns the text of a rule file with one more line for each
 // pattern at the end of its list "allow". All else stays as it is, comments
-// and layout included, and reads as it did. What the new rules come to is not
-// judged: the result has to be parsed and compiled like any other file.
+// and layout included, and reads as it did. AllowText does not check the new rules:
+// the caller parses and compiles the result like any other file.
 //
 // Without patterns, an "allow" that has no value becomes an empty list, and
 // any other text comes back as it was.
 //
-// The error is a [FileError] where text is not YAML that a file may have, or
-// where nothing can be added to it, and that of [CheckGrant] for a pattern.
-// name is used in messages only.
+// The error is a [policy.FileError] if text is no valid rule file or has no place for the
+// list. It is the error of [policy.CheckGrant] if a pattern may not be added. name is used
+// in messages only.
 func AllowText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
 	for _, p := range patterns {
 		if err := policy.CheckGrant(p); err != nil {

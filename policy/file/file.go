@@ -98,8 +98,8 @@ type Listen struct {
 	// none.
 	DNS []string
 
-	// Enter are Unix sockets at which sandboxes hand in the sockets of their own
-	// network. Who does so is known by its user, or is the only one. Default: none.
+	// Enter are Unix sockets at which sandboxes attach their own networks. egressd
+	// identifies the sandbox by its user, or there is only one. Default: none.
 	Enter []string
 
 	// Admin is the operator's listener: a Unix socket, or TCP on a loopback

@@ -73,8 +73,8 @@ func checkListener(text string, admin bool) error {
 	return nil
 }
 
-// captureListener reads address:port, for tproxy behind "tproxy:". Who uses it
-// needs to know its port, so 0 is none.
+// captureListener reads address:port, for tproxy behind "tproxy:". Port 0 is refused,
+// because redirect rules must name the port.
 func (r *reader) captureListener(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		text, ok := r.text(n, what)

@@ -11,8 +11,8 @@ import (
 )
 
 // A RegoSource is one entry of "rego": a path as it stands, or a mapping that says
-// more. The plain files and folders of a list are compiled together; a bundle, and
-// a path with an input of its own, is an opinion for itself.
+// more. The plain files and folders of a list are compiled together into one evaluator.
+// Each bundle, and each path with its own "input", is a separate evaluator.
 type RegoSource struct {
 	// Path is a file or a folder. A relative one is relative to the folder of the
 	// configuration. An entry has a path or a bundle.

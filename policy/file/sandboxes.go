@@ -12,9 +12,8 @@ import (
 )
 
 // SandboxRules are one entry of "sandboxes". At least one of TokenFile, Listen,
-// Enter, UIDs, Sources and Certificate is given; a connection is the sandbox's only
-// where all that are given, but for Enter, fit, and nothing that tells it apart is
-// another's.
+// Enter, UIDs, Sources and Certificate is given. A connection belongs to the sandbox if
+// all given fields except Enter fit, and if no field of another sandbox identifies it.
 type SandboxRules struct {
 	// Name is the sandbox's name in rules and in the log, and its proxy user
 	// where it has a token.
@@ -27,9 +26,9 @@ type SandboxRules struct {
 	// Listen is a listener that only this sandbox can reach.
 	Listen string
 
-	// Enter is a Unix socket that only this sandbox can reach, to hand in the sockets
-	// of its own network. Who does so is the sandbox, whatever tells it elsewhere;
-	// UIDs alone narrow that.
+	// Enter is a Unix socket that only this sandbox can reach. A process attaches its
+	// own network there and so becomes this sandbox. Of the other fields only UIDs
+	// restricts who may attach.
 	Enter string
 
 	// UIDs are users one of whom connects, where the listener is a Unix socket.
@@ -219,8 +218,8 @@ func spiffeID(text string) bool {
 
 func notInSegment(c rune) bool { return c > '~' || !policy.Unreserved(byte(c)) || c == '~' }
 
-// checkIdentity refuses sandboxes that nobody could be, and what is said to
-// tell two of them apart and does not.
+// checkIdentity refuses sandboxes that no connection can match, and identities that two
+// sandboxes share.
 func (r *reader) checkIdentity(f *File) {
 	first := make(map[any]string) // by uid, prefix or name
 	once := func(at string, i int, value any) {

@@ -14,7 +14,7 @@ import (
 
 // A Sink is one entry of "audit.sinks": a receiver of the log's records.
 type Sink struct {
-	// Name tells it from the others, and names the file that says how far it is.
+	// Name is unique among sinks. The file that stores the sink's progress has this name.
 	Name string
 
 	// Type is "otlp", "syslog", "file" or "unix".

@@ -17,15 +17,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a file may be at most. A list that does not fit belongs into a preset.
+// Bounds of a rule file. Longer lists belong in a preset.
 const (
 	maxFileBytes = 1 << 20
 	maxDepth     = 8
 )
 
 // A reader turns YAML nodes into a [File] and notes everything that is wrong
-// on the way, so that a person can correct it all at once. What it stores
-// while it has problems is thrown away with the file.
+// on the way, so that a person can correct it all at once. A file with problems is
+// discarded as a whole.
 type reader struct {
 	name     string
 	kind     fileKind
