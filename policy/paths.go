@@ -42,7 +42,7 @@ func ParsePathPattern(text string) (PathPattern, error) {
 func (p PathPattern) String() string { return p.text }
 
 // Match reports whether the canonical path lies under p. Match backtracks to the last "**"
-// only, so its time is at most the product of both lengths.
+// only, so it takes at most len(p) × len(path) steps.
 func (p PathPattern) Match(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false

@@ -139,8 +139,8 @@ func (s portSet) String() string {
 // Compare returns a negative number where p is more specific than q, a
 // positive one where q is, and 0 only if they are equal: a host comes before
 // a wildcard, an address, and "*"; then longer before shorter; then one port
-// before a range, the default ports, and any port. Patterns that are equal in all of
-// this are ordered by their text, which says nothing about specificity.
+// before a range, the default ports, and any port. Equally specific patterns are
+// ordered by their text.
 func (p Pattern) Compare(q Pattern) int {
 	return cmp.Or(
 		-cmp.Compare(p.kind, q.kind),

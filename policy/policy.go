@@ -183,10 +183,9 @@ func (p *Policy) probes(ctx context.Context, r *Request) (all Probes) {
 	return all
 }
 
-// judge asks all layers about a request. If a name resolves to special-purpose addresses,
-// each such address must be allowed for the same request by a rule of its own: an exception
-// opens only the address that it names. looks says that an opinion depends on the requests
-// inside the tunnel.
+// judge asks all layers about a request. If a name resolves to a special-purpose address,
+// a rule for that address must allow the same request: an exception opens only the address
+// that it names. looks says that an opinion depends on the requests inside the tunnel.
 func (p *Policy) judge(ctx context.Context, r *Request) (d Decision, looks bool) {
 	d, looks = p.ask(ctx, r)
 	if p.baseline == nil || d.Verdict == Deny {
