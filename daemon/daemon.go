@@ -163,7 +163,7 @@ func (d *Daemon) build() error {
 		Answers:   len(d.Config.File.Listen.Transparent) > 0,
 		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
-	d.filter = &dns.Filter{Gate: d.Gate, Life: d.resolver.life}
+	d.filter = &dns.Filter{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilterLimits{PerSecond: l.DNSQueriesPerSecond}}
 	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, confine.OpenFiles()), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,

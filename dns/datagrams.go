@@ -2,11 +2,16 @@ package dns
 
 import (
 	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/recovered"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // datagrams serves the questions of one socket in batches. The records of a batch are one write, and its
@@ -16,15 +21,37 @@ type datagrams struct {
 	filter *Filter
 	name   string // of the socket
 	round  *egress.Round
+	flood  flood
 
 	turns [together]turn
 	from  [together]source
 }
 
+func newDatagrams(f *Filter, p *packets, name string) *datagrams {
+	return &datagrams{packets: p, filter: f, name: name, round: f.Gate.NewRound(), flood: flood{
+		gate: f.Gate, socket: p, name: name, rate: f.limits.PerSecond, senders: map[sandbox.Holder]*sender{}, dropped: map[netip.Addr]int{},
+	}}
+}
+
+// next serves the datagrams that come next, or ends the second of a flood.
+func (d *datagrams) next() error {
+	n, err := d.read()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		d.flood.tick(time.Now())
+		return nil
+	case err == nil:
+		d.serve(n)
+	}
+	return err
+}
+
 // serve answers the n datagrams that were read, here or, where that takes time, beside.
 func (d *datagrams) serve(n int) {
+	now := time.Now()
+	d.flood.tick(now)
 	for i := range n {
-		d.begin(i)
+		d.begin(i, now)
 	}
 	d.round.Write()
 	for i := range n {
@@ -35,7 +62,7 @@ func (d *datagrams) serve(n int) {
 }
 
 // begin reads a question and asks what can be said of it at once.
-func (d *datagrams) begin(i int) {
+func (d *datagrams) begin(i int, now time.Time) {
 	t := &d.turns[i]
 	*t = turn{filter: d.filter}
 	msg, from := d.message(i)
@@ -45,6 +72,9 @@ func (d *datagrams) begin(i int) {
 	}
 	defer recovered.Log(toAnswer, t.fail)
 	t.peer = peerAt(from.from, d.name)
+	if d.flood.drops(t.peer, now) {
+		return
+	}
 	t.sent = len(msg)
 	t.begin(d.round, msg)
 	if t.stage == waits {

@@ -17,11 +17,12 @@ import (
 
 // FilterLimits bound what sandboxes can make a [Filter] hold. Zero fields have
 // the stated defaults. Of questions and connections no sandbox has more than are
-// free for others. How much each may ask is the gate's to bound.
+// free for others. How much each may ask is the gate's to bound: of what comes over UDP beyond twice that, nothing is read.
 type FilterLimits struct {
 	InFlight    int           // questions that wait for an answer, over UDP; 512
 	Connections int           // over TCP, of all listeners; 256
 	PerSource   int           // of those, from one address; 32
+	PerSecond   int           // questions of one sandbox, as the gate bounds them; 200
 	Idle        time.Duration // for a whole message to come, and a response to go; 10 s
 }
 

@@ -32,7 +32,7 @@ type listening struct {
 
 func (f *Filter) prepare() {
 	f.limits = f.Limits
-	for n, value := range map[*int]int{&f.limits.InFlight: 512, &f.limits.Connections: 256, &f.limits.PerSource: 32} {
+	for n, value := range map[*int]int{&f.limits.InFlight: 512, &f.limits.Connections: 256, &f.limits.PerSource: 32, &f.limits.PerSecond: 200} {
 		if *n == 0 {
 			*n = value
 		}
@@ -115,9 +115,10 @@ func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
 	if err != nil {
 		return err
 	}
-	d := &datagrams{packets: p, filter: f, name: name, round: f.Gate.NewRound()}
+	d := newDatagrams(f, p, name)
+	defer d.flood.settle()
 	for {
-		n, err := p.read()
+		err := d.next()
 		switch {
 		case f.isStoppedAfter(err):
 			return ErrServerClosed
@@ -125,9 +126,7 @@ func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
 			return err
 		case err != nil: // of a datagram, or of memory that may be there again
 			f.pause()
-			continue
 		}
-		d.serve(n)
 	}
 }
 

@@ -54,16 +54,21 @@ type mmsghdr struct {
 	size uint32
 }
 
-const roomToSend = 4 << 20 // bytes; the kernel may give less (net.core.wmem_max)
+const kernelRoom = 4 << 20 // bytes to send, and to receive; the kernel may give less (net.core.wmem_max, rmem_max)
 
 func newPackets(c *net.UDPConn) (*packets, error) {
 	// The kernel queues up to 208 KiB for an unreachable neighbour. With the default buffer, that queue would block
 	// the responses to all others.
-	_ = c.SetWriteBuffer(roomToSend)
+	_ = c.SetWriteBuffer(kernelRoom)
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
+	_ = raw.Control(func(fd uintptr) {
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, kernelRoom) != nil { // without CAP_NET_ADMIN
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, kernelRoom)
+		}
+	})
 	p := &packets{conn: c, raw: raw, stale: together}
 	for i := range together {
 		p.in.room[i] = make([]byte, maxUDP+1)
@@ -71,6 +76,7 @@ func newPackets(c *net.UDPConn) (*packets, error) {
 		p.out.room[i] = make([]byte, 0, mostUDP)
 	}
 	p.recv, p.sendTo = p.recvmmsg, p.sendmmsg
+	p.ignore(nil) // one that was handed over may have the filter of an egressd that was killed
 	local, ok := c.LocalAddr().(*net.UDPAddr)
 	if ok && local.IP.IsUnspecified() {
 		p.anywhere = true

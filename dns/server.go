@@ -96,7 +96,7 @@ func (s *Server) serve(d *dns.Server, release func() error, name string) error {
 	d.Handler, d.MsgAcceptFunc, d.MsgInvalidFunc = h, h.accept, h.invalid
 	d.UDPSize, d.ReadTimeout, d.WriteTimeout = maxUDP, s.limits.Idle, s.limits.Idle
 	d.IdleTimeout = func() time.Duration { return s.limits.Idle }
-	d.DecorateReader = func(r dns.Reader) dns.Reader { return openReader{r} }
+	d.DecorateReader = func(r dns.Reader) dns.Reader { return openReader{r, readBudget(s.limits.PerSecond)} }
 	d.NotifyStartedFunc = func() { close(started) }
 	done := make(chan error, 1)
 	go func() { done <- d.ActivateAndServe() }()
@@ -114,12 +114,24 @@ func (s *Server) serve(d *dns.Server, release func() error, name string) error {
 	return ErrServerClosed
 }
 
-// An openReader ends where who has a socket for datagrams, too, has shut it: such a socket
-// is read from at once, again and again, and nothing is there.
-type openReader struct{ dns.Reader }
+// An openReader reads the datagrams of one sandbox no faster than its budget allows, so that a flood costs nobody else
+// anything: what does not fit into the socket's buffer meanwhile is dropped by the kernel.
+//
+// The sandbox may have the socket, too, and may have shut it. Then each read returns at once and
+// without a datagram, and the openReader ends.
+type openReader struct {
+	dns.Reader
+	budget *tokens.Bucket
+}
 
 func (r openReader) ReadUDP(c *net.UDPConn, patience time.Duration) ([]byte, *dns.SessionUDP, error) {
 	m, from, err := r.Reader.ReadUDP(c, patience)
+	for {
+		if ok, _ := r.budget.Take(1, time.Now()); ok {
+			break
+		}
+		time.Sleep(time.Duration(float64(time.Second) / r.budget.Rate)) // at most 10 ms
+	}
 	if err != nil || len(m) > 0 {
 		return m, from, err
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// RefuseUnseen records that n connections of a peer were refused without a look at them,
+// RefuseUnseen records that n connections or messages of a peer were refused without a look at them,
 // all in one record; where n is 0 it is not known how many. An error says that it could
 // not be recorded.
-func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, n int64, why string) error {
+func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Class, n int64, why string) error {
 	f := g.newFlow(peer, policy.Request{Via: via})
 	if who, err := g.config.Sandboxes.Identify(peer); err == nil {
 		f.request.Sandbox = who
 	}
-	d := policy.Decision{Class: policy.TooManyFlows, Rule: "baseline", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
+	d := policy.Decision{Class: class, Rule: "baseline", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
 	r := recordOf{kind: record.KindRefused}
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}, common: true}

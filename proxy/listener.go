@@ -66,9 +66,9 @@ func (in *listener) refuseUnseen(n int64) {
 	who, via := sandbox.Peer{Listener: in.name}, in.via()
 	switch {
 	case n > 0:
-		_ = in.server.Gate.RefuseUnseen(who, via, n, why)
+		_ = in.server.Gate.RefuseUnseen(who, via, policy.TooManyFlows, n, why)
 	case n < 0:
-		_ = in.server.Gate.RefuseUnseen(who, via, 0, why+"; how many is not known")
+		_ = in.server.Gate.RefuseUnseen(who, via, policy.TooManyFlows, 0, why+"; how many is not known")
 	}
 }
 

@@ -1,0 +1,181 @@
+package dns
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A flood is what sandboxes send to one socket beyond what egressd reads. Such a message is dropped before it is parsed: it
+// has no answer, and one record a second holds the number of them for each sandbox.
+//
+// An address that goes on is muted until the second is over: the kernel drops its datagrams, so that they leave
+// room in the socket's buffer for those of others. Nobody counts what the kernel drops.
+//
+// A flood belongs to the goroutine that reads from the socket.
+type flood struct {
+	gate   *egress.Gate
+	socket *packets
+	name   string // of the socket
+	rate   int    // questions of one sandbox in a second, for which it gets an answer
+
+	senders map[sandbox.Holder]*sender
+	dropped map[netip.Addr]int // datagrams since the second began
+	muted   []netip.Addr
+	until   time.Time // the end of the second; zero while nothing is dropped
+}
+
+// A sender is one sandbox, or all peers that are no sandbox.
+type sender struct {
+	read   *tokens.Bucket
+	unread int64 // messages that are in no record yet
+	peer   sandbox.Peer
+}
+
+const (
+	muteAfter = 64  // datagrams of one address that were dropped in a second
+	mutedMost = 256 // addresses of one socket; the kernel compares each datagram with all of them
+)
+
+// readBudget is how many messages of a sandbox are read: all that it may ask, as many
+// again that are refused with a reason, and some for a sandbox that may ask little.
+func readBudget(perSecond int) *tokens.Bucket {
+	return &tokens.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
+}
+
+// drops reports whether a message of peer is not to be read, and counts it then.
+func (f *flood) drops(peer sandbox.Peer, now time.Time) bool {
+	who := f.gate.Holder(peer)
+	if who.Sandbox == "" { // who forges addresses gets no more for it
+		who = sandbox.Holder{}
+	}
+	s := f.senders[who]
+	if s == nil {
+		s = &sender{read: readBudget(f.rate)}
+		f.senders[who] = s
+	}
+	if ok, _ := s.read.Take(1, now); ok {
+		return false
+	}
+	if s.unread++; s.unread == 1 {
+		s.peer = peer
+	}
+	if f.until.IsZero() {
+		f.wait(now)
+	}
+	f.count(sourceOf(peer.Addr.Addr()))
+	return true
+}
+
+// sourceOf is what is muted together: an IPv4 address, or the network of 64 bits of an IPv6 address.
+func sourceOf(a netip.Addr) netip.Addr {
+	if a = a.Unmap().WithZone(""); a.Is6() {
+		a = netip.PrefixFrom(a, 64).Masked().Addr()
+	}
+	return a
+}
+
+func (f *flood) count(from netip.Addr) {
+	if _, known := f.dropped[from]; !known && len(f.dropped) >= 16*mutedMost {
+		return
+	}
+	f.dropped[from]++
+	if f.dropped[from] == muteAfter && len(f.muted) < mutedMost {
+		f.muted = append(f.muted, from)
+		f.socket.ignore(f.muted)
+	}
+}
+
+// wait has over called when a second has passed.
+func (f *flood) wait(now time.Time) {
+	f.until = now.Add(time.Second)
+	_ = f.socket.conn.SetReadDeadline(f.until) // which fails for a closed socket alone
+}
+
+// tick ends the second, if it is over: it records what was dropped and mutes nobody any more.
+func (f *flood) tick(now time.Time) {
+	if f.until.IsZero() || now.Before(f.until) {
+		return
+	}
+	f.settle()
+	if len(f.muted) > 0 {
+		f.muted = f.muted[:0]
+		f.socket.ignore(nil)
+	}
+	clear(f.dropped)
+	f.until = time.Time{}
+	for who, s := range f.senders {
+		switch {
+		case s.unread > 0: // the log failed
+			f.wait(now)
+		case s.read.Full(now):
+			delete(f.senders, who)
+		}
+	}
+	if f.until.IsZero() {
+		_ = f.socket.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// settle records the messages that were dropped. A number that the log does not take is kept.
+func (f *flood) settle() {
+	for _, s := range f.senders {
+		if s.unread > 0 && f.gate.RefuseUnseen(s.peer, policy.ViaDNS, policy.DNSBudget, s.unread, "the sandbox sends more messages than egressd reads; those that the kernel dropped are not counted") == nil {
+			s.unread = 0
+		}
+	}
+}
+
+// ignore has the kernel drop what comes from these addresses. An error leaves the socket as it is: then
+// egressd drops the same datagrams itself.
+func (p *packets) ignore(from []netip.Addr) {
+	_ = p.raw.Control(func(fd uintptr) {
+		if len(from) == 0 {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+			return
+		}
+		program := ignoring(from)
+		_ = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)})
+	})
+}
+
+// ignoring is a program in classic BPF that drops datagrams from addresses as sourceOf returns them.
+func ignoring(from []netip.Addr) []unix.SockFilter {
+	const (
+		header  = 1<<32 - 0x100000 // of IP: SKF_NET_OFF of linux/filter.h
+		source4 = header + 12
+		source6 = header + 8
+		version = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
+		word    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equals  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	)
+	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+	pass := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1}
+	v4, v6 := []unix.SockFilter{{Code: word, K: source4}}, []unix.SockFilter(nil)
+	for _, a := range from {
+		b := a.AsSlice()
+		if a.Is4() {
+			v4 = append(v4, unix.SockFilter{Code: equals, K: binary.BigEndian.Uint32(b), Jf: 1}, drop)
+			continue
+		}
+		v6 = append(v6, unix.SockFilter{Code: word, K: source6}, unix.SockFilter{Code: equals, K: binary.BigEndian.Uint32(b), Jf: 3},
+			unix.SockFilter{Code: word, K: source6 + 4}, unix.SockFilter{Code: equals, K: binary.BigEndian.Uint32(b[4:]), Jf: 1}, drop)
+	}
+	v4, v6 = append(v4, pass), append(v6, pass)
+	program := []unix.SockFilter{
+		{Code: version, K: header},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf0},
+		{Code: equals, K: 0x40, Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(v4))},
+	}
+	return append(append(program, v4...), v6...)
+}
