@@ -83,8 +83,14 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 }
 
 // sight records what was found and raises the alarm. The refusal itself is in a
-// record of its own.
+// record of its own. It may wait for the log, so f.mu must not be held: event loops take that lock.
 func (f *Flow) sight(s sighting) {
+	line, alarm := f.signalOf(s)
+	f.gate.signal(line, alarm)
+}
+
+// signalOf encodes what was found. It does not wait.
+func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
 	var e encoder
 	e.Line = make([]byte, 0, 512)
 	e.Open("")
@@ -99,9 +105,14 @@ func (f *Flow) sight(s sighting) {
 	e.canary(s)
 	e.Close()
 	f.gate.mask(e.Line)
-	_, _ = f.gate.config.Log.Append(e.Line) // where that fails, so does whatever comes next
-	if tell := f.gate.config.Alarm; tell != nil {
-		tell(f.alarmOf(s))
+	return e.Line, f.alarmOf(s)
+}
+
+// signal records what signalOf has encoded, and raises the alarm.
+func (g *Gate) signal(line []byte, a Alarm) {
+	_, _ = g.config.Log.Append(line) // where that fails, so does whatever comes next
+	if tell := g.config.Alarm; tell != nil {
+		tell(a)
 	}
 }
 
@@ -239,20 +250,26 @@ func (u *Guard) Rest() []byte {
 // Caught refuses a flow that was about to carry a canary. From then on it can only be
 // closed, and its close record says so.
 func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
-	return f.endWith(holdsCanary, func() { f.sight(sighting{found, where}) })
+	var line []byte
+	var alarm Alarm
+	refusal, first := f.endWith(holdsCanary, func() { line, alarm = f.signalOf(sighting{found, where}) })
+	if first {
+		f.gate.signal(line, alarm)
+	}
+	return refusal
 }
 
-// endWith refuses a flow that was let pass, once; first is done then, with f.mu held.
-func (f *Flow) endWith(d policy.Decision, first func()) *Refusal {
+// endWith refuses a flow that was let pass. It reports whether that is new, and calls then in that case, with f.mu held.
+func (f *Flow) endWith(d policy.Decision, then func()) (refusal *Refusal, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if passes(f.decision.Verdict) && !f.closed {
+	if first = passes(f.decision.Verdict) && !f.closed; first {
 		d.Policy = f.decision.Policy
 		f.decision = &d
 		f.noteDenial()
-		first()
+		then()
 	}
-	return f.refusal(*f.decision)
+	return f.refusal(*f.decision), first
 }
 
 var heldBack = policy.Decision{
@@ -263,7 +280,8 @@ var heldBack = policy.Decision{
 // Overfull refuses a flow whose body would exceed the memory quota of its sandbox. Afterwards the flow can only be
 // closed, and its close record has the refusal.
 func (f *Flow) Overfull() *Refusal {
-	return f.endWith(heldBack, func() {})
+	refusal, _ := f.endWith(heldBack, func() {})
+	return refusal
 }
 
 var overdue = policy.Decision{
@@ -274,7 +292,8 @@ var overdue = policy.Decision{
 // Overdue refuses a flow whose bytes have waited too long for their search. From then on
 // it can only be closed, and its close record says so.
 func (f *Flow) Overdue() *Refusal {
-	return f.endWith(overdue, func() {})
+	refusal, _ := f.endWith(overdue, func() {})
+	return refusal
 }
 
 // Guarded reports whether there are canaries.

@@ -186,10 +186,10 @@ func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool)
 	r, opaque := f.learn(edit)
 	for {
 		v, wait := f.verdict(ctx, r, opaque, now)
-		if wait {
+		switch {
+		case wait || now && noted(v.decision):
 			return true, nil
-		}
-		if !now { // a canary may be found at once, beside any policy
+		case !now: // a canary may be found at once, beside any policy
 			v.decision = f.comparedTo(ctx, v, r)
 		}
 		over, stale := f.adopt(r, v)
@@ -245,6 +245,9 @@ func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 	f.request = f.gate.requests.of(&settled)
 	return nil, false
 }
+
+// noted reports whether noteRefusal has something to record of a decision, which may wait for the log.
+func noted(d *policy.Decision) bool { return d.Class == policy.Canary || d.Verdict == policy.Ask }
 
 // noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
 // else writes to the flow: what is refused is not decided again.

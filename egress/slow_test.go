@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 
@@ -215,5 +216,87 @@ func TestALoopDoesNotWaitForTheLog(t *testing.T) {
 	w.CloseLeft()
 	if n := log.State().Written; n != before+1 {
 		t.Errorf("%d records, want one more than %d", n, before)
+	}
+}
+
+// canaryInName is a canary that is a name as well.
+const canaryInName = "akiaq3egcanary77xz9klm"
+
+// setCanary gives a world that canary.
+func (w *world) setCanary(t *testing.T) {
+	t.Helper()
+	c, err := secret.NewCanaries([]secret.Canary{{Name: "key", Text: []byte(canaryInName)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.SetCanaries(c)
+}
+
+// TestNothingElseOfAFlowWaitsForTheRecordOfACanary holds up who records it, and does meanwhile what event
+// loops do with the flow.
+func TestNothingElseOfAFlowWaitsForTheRecordOfACanary(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.setCanary(t)
+	found, goOn := make(chan struct{}), make(chan struct{})
+	w.config.Alarm = func(Alarm) { close(found); <-goOn }
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:22"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	searched := make(chan error, 1)
+	go func() {
+		_, err := f.Guard("first bytes").Pass([]byte("put " + canaryInName))
+		searched <- err
+	}()
+	<-found
+	soon(t, "Budget", func() { f.Budget() })
+	soon(t, "WasCut", func() { f.WasCut() })
+	soon(t, "CloseNow", func() { f.CloseNow(End{Outcome: "client-left"}) })
+	close(goOn)
+	refusalOf(t, <-searched, policy.Canary)
+	if n := len(w.records(t, record.KindSignal)); n != 1 {
+		t.Errorf("%d signals", n)
+	}
+}
+
+// TestALoopDoesNotRecordWhatNarrowRefuses where that has a record of its own, which may wait for the log.
+func TestALoopDoesNotRecordWhatNarrowRefuses(t *testing.T) {
+	for says, row := range map[string]struct {
+		named string
+		tells policy.Verdict
+		class policy.Class
+		kind  record.Kind
+	}{
+		"a canary":   {canaryInName + ".test", policy.Allow, policy.Canary, record.KindSignal},
+		"a question": {"allowed.test", policy.Ask, policy.AskPending, record.KindOpen},
+	} {
+		t.Run(says, func(t *testing.T) {
+			w := newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
+				d := allow(r)
+				if r.TLS != nil {
+					d.Verdict = row.tells
+				}
+				return d
+			})))
+			w.setCanary(t)
+			w.Approvals.Open(true, time.Minute)
+			f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:443"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close(End{})
+			claim := func(r *policy.Request) { r.TLS = &policy.ClientHello{ServerName: row.named} }
+			before := len(w.records(t, row.kind))
+			if wait, err := f.NarrowNow(claim); !wait || err != nil {
+				t.Errorf("an event loop was told %v, %v", wait, err)
+			}
+			if n := len(w.records(t, row.kind)); n != before {
+				t.Errorf("%d records were written on an event loop", n-before)
+			}
+			refusalOf(t, f.Narrow(t.Context(), claim), row.class)
+			if n := len(w.records(t, row.kind)); n != before+1 {
+				t.Errorf("%d records were written", n-before)
+			}
+		})
 	}
 }

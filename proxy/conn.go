@@ -43,14 +43,14 @@ type setup struct {
 	head       []byte    // of the request, while it is incomplete
 	replier    replier   // how to answer
 	rest       []byte    // what came behind the head
-	cancel     func()    // gives up what is under way: the connect, the waiting for a person, or for the policy
+	cancel     func()    // gives up what is under way: the connect, the search, the waiting for a person or for the policy
 	hello      *sniff.Assembler
 	helloWatch *helloWatch // of the hello that has passed, or nil
 	preamble   *preamble   // that may be all that the client says, or nil
 	tlsClient  *tlsClient  // of a TLS listener, or nil
 	captured   *capture    // nil where the client knows of the proxy
-	deciding   bool        // a goroutine waits for what the policy says of the first bytes
-	// resume judges the first bytes once the policy has decided; nil before.
+	holding    bool        // a goroutine searches the first bytes, or waits for the policy
+	// resume judges the first bytes once that goroutine is done; nil before.
 	resume func(first []byte) (relay.Judgement, []byte)
 }
 

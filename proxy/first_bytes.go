@@ -24,7 +24,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	first = c.preamble.with(first)
 	switch resume := c.resume; {
-	case c.deciding:
+	case c.holding:
 		return relay.Hold, nil
 	case resume != nil:
 		c.resume = nil
@@ -40,13 +40,26 @@ func (c *conn) First(first []byte) (relay.Judgement, []byte) {
 	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
 		c.takeHTTP(first)
 		return relay.Take, nil
+	case c.flow.Guarded():
+		return c.scan(first)
 	default:
-		if _, err := c.flow.Guard("first bytes").Pass(first); err != nil {
+		return c.narrow(nil, otherProtocol)
+	}
+}
+
+// scan searches first bytes of no known protocol for canaries, on a goroutine: 64 KiB take a millisecond,
+// which all tunnels of the loop would wait for.
+func (c *conn) scan(first []byte) (relay.Judgement, []byte) {
+	flow, own := c.flow, bytes.Clone(first)
+	return c.hold(func(ctx context.Context) error {
+		return c.server.shared.ScanFirst(ctx, flow, own)
+	}, func(_ []byte, err error) (relay.Judgement, []byte) {
+		if err != nil {
 			c.refused = forward.AsRefusal(err)
 			return relay.Refuse, nil
 		}
 		return c.narrow(nil, otherProtocol)
-	}
+	})
 }
 
 // detect returns the protocol that first begins, for a port. Plain HTTP is not accepted on port 443. On ports
@@ -150,8 +163,7 @@ func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgem
 }
 
 // decide has the policy decide by what edit adds, and then says what becomes of first: after a
-// refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it,
-// the tunnel holds the client's bytes, and First resumes with them.
+// refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it.
 func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
 	after := func(first []byte, err error) (relay.Judgement, []byte) {
 		if err != nil {
@@ -160,22 +172,29 @@ func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then f
 		}
 		return then(first)
 	}
-	flow, loop := c.flow, c.loop
+	flow := c.flow
 	wait, err := flow.NarrowNow(edit)
 	if !wait {
 		return after(first, err)
 	}
+	return c.hold(func(ctx context.Context) error { return flow.Narrow(ctx, edit) }, after)
+}
+
+// hold keeps the client's bytes in the tunnel while a goroutine does work. Then First resumes with the bytes and the
+// error of work, on the loop. ctx ends with the tunnel.
+func (c *conn) hold(work func(ctx context.Context) error, then func(first []byte, err error) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	loop := c.loop
 	ctx, leave := context.WithCancel(context.Background())
-	c.cancel, c.deciding = leave, true
+	c.cancel, c.holding = leave, true
 	c.server.running.Go(func() {
-		err := flow.Narrow(ctx, edit)
+		err := work(ctx)
 		leave()
 		loop.Post(func() {
 			if c.closed {
 				return
 			}
-			c.cancel, c.deciding = nil, false
-			c.resume = func(first []byte) (relay.Judgement, []byte) { return after(first, err) }
+			c.cancel, c.holding = nil, false
+			c.resume = func(first []byte) (relay.Judgement, []byte) { return then(first, err) }
 			c.tunnel.Again()
 		})
 	})

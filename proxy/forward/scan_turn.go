@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -34,6 +35,24 @@ type scanTurn struct {
 
 func (s *Forwarder) ScanTurn(wanted context.Context, flow *egress.Flow) scanTurn {
 	return scanTurn{turns: s.Scanning, patience: s.ScanPatience, flow: flow, ctx: wanted}
+}
+
+// ScanFirst searches the first bytes of a tunnel in turns. Its error is a [*egress.Refusal] if the bytes hold a
+// canary or have waited too long. It gives up when wanted ends.
+func (s *Forwarder) ScanFirst(wanted context.Context, flow *egress.Flow, first []byte) error {
+	turn := s.ScanTurn(wanted, flow)
+	turn.patience = min(turn.patience, s.Limits.Hello/2) // before the tunnel ends as if the client had been late
+	if err := turn.begin(); err != nil {
+		return err
+	}
+	defer turn.end()
+	scanner := decodedScanner{guard: flow.Guard("first bytes"), turn: &turn}
+	for part := range slices.Chunk(first, scannedPerTurn) {
+		if _, err := scanner.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin waits for a turn. Once it has returned nil, end has to be called; an error is a
