@@ -2,18 +2,19 @@ package inspect
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
 )
 
-// inPieces has e see b in pieces of a size.
-func (e *emptyFrameLimit) inPieces(b []byte, size int) (err error) {
-	for len(b) > 0 && err == nil {
-		n := min(size, len(b))
-		err, b = e.received(b[:n]), b[n:]
+// inPieces has e see whole frames in pieces of a size.
+func (e *emptyFrameLimit) inPieces(b []byte, size int) error {
+	walk := frameWalk{begin: e.received}
+	for piece := range slices.Chunk(b, size) {
+		walk.see(piece)
 	}
-	return err
+	return e.err()
 }
 
 func TestFramesThatCarryNothingAreCounted(t *testing.T) {
@@ -28,7 +29,7 @@ func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 			}
 		}
 	}
-	if newEmptyFrameLimit(true).received(sentAs(2*emptyAtOnce, heads(false))) == nil {
+	if newEmptyFrameLimit(true).inPieces(sentAs(2*emptyAtOnce, heads(false)), 4096) == nil {
 		t.Error("heads that an upstream sends unasked are not counted")
 	}
 	for says, write := range map[string]func(*http2.Framer){
@@ -45,7 +46,7 @@ func TestFramesThatCarryNothingAreCounted(t *testing.T) {
 		}(),
 	} {
 		e := newEmptyFrameLimit(false)
-		e.received(sentAs(1, headOf(1, false)))
+		e.inPieces(sentAs(1, headOf(1, false)), 4096)
 		if err := e.inPieces(sentAs(5*emptyAtOnce, write), 5); err != nil {
 			t.Errorf("%s: %v", says, err)
 		}
@@ -57,15 +58,15 @@ func TestWhatIsSentIsAnswered(t *testing.T) {
 	update := sentAs(2, func(f *http2.Framer) { f.WriteWindowUpdate(0, 1) })
 	data := sentAs(1, func(f *http2.Framer) { f.WriteData(1, false, make([]byte, 100)) })
 	e := newEmptyFrameLimit(true)
-	e.to = preface
-	e.sent([]byte(http2.ClientPreface))
+	sent := frameWalk{begin: e.sent, preface: len(http2.ClientPreface)}
+	sent.see([]byte(http2.ClientPreface))
 	for i := range 10 * emptyAtOnce {
-		e.sent(data)
-		if err := e.received(update); err != nil {
+		sent.see(data)
+		if err := e.inPieces(update, 4096); err != nil {
 			t.Fatalf("after %d frames: %v", i, err)
 		}
 	}
-	if err := e.received(sentAs(2*(emptySaved+emptyAtOnce), emptyKinds["PING"])); err == nil {
+	if err := e.inPieces(sentAs(2*(emptySaved+emptyAtOnce), emptyKinds["PING"]), 4096); err == nil {
 		t.Error("what is saved has no end")
 	}
 }
@@ -85,7 +86,8 @@ func (e *emptyFrameLimit) told(all ...told) error {
 	for _, f := range all {
 		b := sentAs(f.n, f.frame)
 		if f.sent {
-			e.sent(b)
+			sent := frameWalk{begin: e.sent}
+			sent.see(b)
 		} else if err := e.inPieces(b, 11); err != nil {
 			return err
 		}
@@ -193,13 +195,14 @@ func TestWhatIsHonestIsNoFlood(t *testing.T) {
 		f.WriteRSTStream(1, http2.ErrCodeCancel)
 		f.WritePing(false, [8]byte{}) // as Go's client does, beside each
 	})
-	if err := client.received(given); err != nil {
+	if err := client.inPieces(given, 4096); err != nil {
 		t.Errorf("requests that are given up: %v", err)
 	}
 	upstream := newEmptyFrameLimit(true)
 	const frames = 12_800 // 200 MiB
-	upstream.sent(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
-	if err := upstream.received(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) })); err != nil {
+	sent := frameWalk{begin: upstream.sent}
+	sent.see(sentAs(frames, func(f *http2.Framer) { f.WriteData(1, false, []byte("x")) }))
+	if err := upstream.inPieces(sentAs(8*frames, func(f *http2.Framer) { f.WriteWindowUpdate(1, 1) }), 4096); err != nil {
 		t.Errorf("a long body that is read late: %v", err)
 	}
 }

@@ -103,9 +103,9 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	base := &http.Server{MaxHeaderBytes: limits.HeadBytes, ErrorLog: log.New(&v.complaints, "", 0)}
 	idle := endIdle(h2s, base, limits.Idle)
 	defer idle.end()
-	watched := watchHeads(client, limits.HeadBytes, v.countMalformed)
-	watched.patience = newCountdown(limits.Head, v.headLate)
-	defer watched.patience.end()
+	patience := newCountdown(limits.Head, v.headLate)
+	defer patience.end()
+	watched := tapClient(client, limits.HeadBytes, patience, v.countMalformed)
 	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
 	v.wait()
 	if watched.greeted.Load() { // and has not just left
@@ -233,9 +233,7 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	t.WriteByteTimeout = v.Forwarder.Limits.Idle
 	t.StrictMaxConcurrentStreams = true
 	v.window = held
-	empty := newEmptyFrameLimit(true)
-	empty.to = preface
-	v.conn, err = t.NewClientConn(&smallFrames{Conn: upstream, closed: sync.OnceFunc(held.Release), empty: empty})
+	v.conn, err = t.NewClientConn(tapUpstream(upstream, sync.OnceFunc(held.Release)))
 	return err
 }
 

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/binary"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -29,32 +28,29 @@ var errEmptyFrames = errors.New("too many frames that carry nothing")
 
 // emptyFrameLimit counts such frames of one end. Its methods are for who reads, but for sends.
 type emptyFrameLimit struct {
-	heads    bool // those that the end sends count too; it is an upstream, and opens no streams
-	streams  *openStreams
-	from, to frameWalk
-	earned   atomic.Int64
-	bucket   tokens.Bucket
-	spent    bool
+	heads   bool // those that the end sends count too; it is an upstream, and opens no streams
+	streams *openStreams
+	earned  atomic.Int64
+	bucket  tokens.Bucket
+	spent   bool
 }
 
 func newEmptyFrameLimit(heads bool) *emptyFrameLimit {
 	return &emptyFrameLimit{heads: heads, streams: newOpenStreams(), bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
 }
 
-// preface is where a walk begins along what a client sends (RFC 9113 §3.4).
-var preface = frameWalk{have: frameHeadSize, left: len(http2.ClientPreface)}
+// received counts a frame that the end sends.
+func (e *emptyFrameLimit) received(f frame) {
+	if e.carries(f) || e.takeEarned() {
+		return
+	}
+	if ok, _ := e.bucket.Take(1, time.Now()); !ok {
+		e.spent = true
+	}
+}
 
-// received is given everything that the end sends, and returns [errEmptyFrames] once that was
-// too much.
-func (e *emptyFrameLimit) received(b []byte) error {
-	e.from.see(b, func(f frameSeen) {
-		if e.carries(f) || e.takeEarned() {
-			return
-		}
-		if ok, _ := e.bucket.Take(1, time.Now()); !ok {
-			e.spent = true
-		}
-	})
+// err returns [errEmptyFrames] once the end has sent too many.
+func (e *emptyFrameLimit) err() error {
 	if e.spent {
 		return errEmptyFrames
 	}
@@ -62,7 +58,7 @@ func (e *emptyFrameLimit) received(b []byte) error {
 }
 
 // carries reports whether a frame that the end sends is none of those that count.
-func (e *emptyFrameLimit) carries(f frameSeen) bool {
+func (e *emptyFrameLimit) carries(f frame) bool {
 	switch f.kind {
 	case http2.FrameData:
 		may := e.streams.carry(f.stream, f.length)
@@ -76,7 +72,7 @@ func (e *emptyFrameLimit) carries(f frameSeen) bool {
 }
 
 // headCarries is free for the head of a request, of an answer, or a trailer.
-func (e *emptyFrameLimit) headCarries(f frameSeen) bool {
+func (e *emptyFrameLimit) headCarries(f frame) bool {
 	trailer := f.ends() && e.streams.end(f.stream)
 	if e.heads {
 		return false
@@ -99,116 +95,33 @@ func (e *emptyFrameLimit) takeEarned() bool {
 	return false
 }
 
-// sent is given everything that the end is sent, before it is. It is for who writes.
-func (e *emptyFrameLimit) sent(b []byte) {
-	e.to.see(b, func(f frameSeen) {
-		switch f.kind {
-		case http2.FrameHeaders:
-			e.earn(emptyForHead)
-			if e.heads {
-				e.streams.begin(f.stream)
-			}
-		case http2.FrameData:
-			e.earn(emptyForData)
-		case http2.FrameRSTStream:
-			e.streams.reset(f.stream)
-		case http2.FrameWindowUpdate:
-			if f.stream == 0 {
-				e.streams.grant(f.word)
-			}
-		case http2.FrameGoAway:
-			if !e.heads {
-				e.streams.leave(uint32(f.word))
-			}
+// sent notes a frame before it is sent to the end. It is for who writes.
+func (e *emptyFrameLimit) sent(f frame) {
+	switch f.kind {
+	case http2.FrameHeaders:
+		e.earn(emptyForHead)
+		if e.heads {
+			e.streams.begin(f.stream)
 		}
-	})
+	case http2.FrameData:
+		e.earn(emptyForData)
+	case http2.FrameRSTStream:
+		e.streams.reset(f.stream)
+	case http2.FrameWindowUpdate:
+		if f.stream == 0 {
+			e.streams.grant(f.word)
+		}
+	case http2.FrameGoAway:
+		if !e.heads {
+			e.streams.leave(uint32(f.word))
+		}
+	}
 }
 
 func (e *emptyFrameLimit) earn(more int64) {
 	if e.earned.Load() < emptySaved {
 		e.earned.Add(more)
 	}
-}
-
-// A frameSeen is what is known of a frame by its first bytes.
-type frameSeen struct {
-	kind   http2.FrameType
-	flags  http2.Flags
-	stream uint32
-	length int // of the payload, which is what flow control counts of DATA
-	data   int // the same, without padding
-	word   int // what WINDOW_UPDATE grants, or the last stream of GOAWAY
-}
-
-// carries reports whether DATA is some of a body, or the end of one.
-func (f frameSeen) carries() bool { return f.data > 0 || f.ends() }
-
-// ends reports whether DATA or HEADERS is the last of what its end sends on a stream.
-func (f frameSeen) ends() bool { return f.flags.Has(http2.FlagDataEndStream) }
-
-// A frameWalk goes along frames that come in pieces of any size.
-type frameWalk struct {
-	head  [frameHeadSize]byte
-	have  int    // of head
-	left  int    // of the frame's payload
-	wants int    // bytes of it that say more of the frame
-	first uint32 // those of them that came
-}
-
-func (w *frameWalk) see(b []byte, each func(frameSeen)) {
-	for len(b) > 0 || w.have == len(w.head) && w.left == 0 {
-		switch {
-		case w.have == len(w.head) && w.left == 0:
-			w.have = 0
-		case w.have < len(w.head):
-			n := copy(w.head[w.have:], b)
-			w.have, b = w.have+n, b[n:]
-			if w.have == len(w.head) {
-				w.begin(each)
-			}
-		case w.wants > 0:
-			w.first = w.first<<8 | uint32(b[0])
-			w.left, w.wants, b = w.left-1, w.wants-1, b[1:]
-			if w.wants == 0 {
-				each(w.seen())
-			}
-		default:
-			n := min(len(b), w.left)
-			w.left, b = w.left-n, b[n:]
-		}
-	}
-}
-
-func (w *frameWalk) begin(each func(frameSeen)) {
-	w.left, w.first = payloadLength(w.head[:]), 0
-	w.wants = w.saysMore()
-	if w.left < w.wants { // and breaks the rules
-		w.wants = 0
-	}
-	if w.wants == 0 {
-		each(w.seen())
-	}
-}
-
-// saysMore is how many bytes of the payload are of use.
-func (w *frameWalk) saysMore() int {
-	switch kind := http2.FrameType(w.head[3]); {
-	case kind == http2.FrameData && http2.Flags(w.head[4]).Has(http2.FlagDataPadded):
-		return 1
-	case kind == http2.FrameWindowUpdate, kind == http2.FrameGoAway:
-		return 4
-	}
-	return 0
-}
-
-func (w *frameWalk) seen() frameSeen {
-	f := frameSeen{kind: http2.FrameType(w.head[3]), flags: http2.Flags(w.head[4]), length: payloadLength(w.head[:])}
-	f.stream = binary.BigEndian.Uint32(w.head[5:]) & (1<<31 - 1)
-	f.data, f.word = f.length, int(w.first&(1<<31-1))
-	if f.flags.Has(http2.FlagDataPadded) && f.length > 0 {
-		f.data -= 1 + f.word
-	}
-	return f
 }
 
 // openStreams holds the streams on which one end may send parts of a body. An end may send on a stream until

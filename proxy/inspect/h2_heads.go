@@ -2,11 +2,8 @@ package inspect
 
 import (
 	"bytes"
-	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -14,20 +11,14 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// headWatch: the library resets streams for fields that RFC 9113 §8.2 forbids,
-// answers 400 for those that concern a connection and 431 for too many, and
-// tells nobody. A headWatch reads along what the client sends, changes nothing
-// of it, and reports those heads, one problem for each.
+// A headWatch reports the heads of requests that the library refuses in silence, one problem for each. The library
+// resets streams for fields that RFC 9113 §8.2 forbids, and answers 400 for those that concern a connection and 431
+// for too many.
 type headWatch struct {
-	*tls.Conn
-	report  func(problem string)
-	empty   *emptyFrameLimit
-	greeted atomic.Bool // the client has sent as much as a preface (RFC 9113 §3.4)
-	listed  uint32      // bytes of a header list that the library takes, as RFC 9113 §6.5.2 counts them
+	report func(problem string)
+	listed uint32 // bytes of a header list that the library takes, as RFC 9113 §6.5.2 counts them
 
-	skip   int    // bytes to come that are no part of a head
-	frame  []byte // what there is of the frame that comes
-	blind  bool   // what comes can no longer be read; the library ends the connection
+	blind  bool // the rest cannot be read; the library ends the connection
 	blocks bytes.Buffer
 	frames *http2.Framer // of blocks
 	fields *hpack.Decoder
@@ -41,16 +32,13 @@ type headWatch struct {
 }
 
 const (
-	frameHeadSize = 9       // RFC 9113 §4.1
 	headParts     = 64      // frames that one head may come in: the library counts their bytes, and some have none
 	fieldOverhead = 32      // RFC 9113 §6.5.2
 	listOverhead  = 10 * 32 // what the library adds to the bytes of an HTTP/1 head
 )
 
-// watchHeads returns client as the library is to read it. report is called
-// while it reads.
-func watchHeads(client *tls.Conn, headBytes int, report func(problem string)) *headWatch {
-	w := &headWatch{Conn: client, report: report, empty: newEmptyFrameLimit(false), skip: len(http2.ClientPreface), listed: uint32(headBytes) + listOverhead}
+func newHeadWatch(headBytes int, patience *countdown, report func(problem string)) *headWatch {
+	w := &headWatch{report: report, patience: patience, listed: uint32(headBytes) + listOverhead}
 	w.frames = http2.NewFramer(nil, &w.blocks)
 	w.frames.SetMaxReadFrameSize(frameMost)
 	w.fields = hpack.NewDecoder(dynamicTable, func(f hpack.HeaderField) {
@@ -58,39 +46,16 @@ func watchHeads(client *tls.Conn, headBytes int, report func(problem string)) *h
 		w.fields.SetEmitEnabled(more) // the library passes over the rest, and over what cannot be decoded in it
 	})
 	w.fields.SetMaxStringLength(int(w.listed))
-	w.empty.from = preface
 	return w
 }
 
 // errHeadParts ends a connection: the library itself would read on for ever.
 var errHeadParts = errors.New("a head in too many frames")
 
-func (w *headWatch) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	w.see(b[:n])
-	w.hurry()
-	if w.parts > headParts {
-		return 0, errHeadParts
-	}
-	if !w.empty.spent && w.empty.received(b[:n]) != nil {
-		w.report(errEmptyFrames.Error())
-	}
-	if w.empty.spent {
-		return 0, errEmptyFrames
-	}
-	return n, err
-}
-
-// Write implements [net.Conn].
-func (w *headWatch) Write(b []byte) (int, error) {
-	w.empty.sent(b)
-	return w.Conn.Write(b)
-}
-
 // hurry starts the countdown when a head, or that of any frame, begins, and stops it when the
 // head is complete.
-func (w *headWatch) hurry() {
-	began := len(w.frame) > 0 || w.parts > 0 || w.void
+func (w *headWatch) hurry(inFrameHead bool) {
+	began := inFrameHead || w.blocks.Len() > 0 || w.parts > 0 || w.void
 	switch {
 	case w.patience == nil || w.began == began:
 	case began:
@@ -101,57 +66,35 @@ func (w *headWatch) hurry() {
 	w.began = began
 }
 
-// see is given everything that the client sends, in pieces of any size.
-func (w *headWatch) see(b []byte) {
-	for len(b) > 0 && !w.blind {
-		if w.skip > 0 {
-			n := min(w.skip, len(b))
-			w.skip, b = w.skip-n, b[n:]
-			w.greeted.Store(w.greeted.Load() || w.skip == 0)
-			continue
-		}
-		n := min(w.wanted()-len(w.frame), len(b))
-		w.frame, b = append(w.frame, b[:n]...), b[n:]
-		if len(w.frame) == frameHeadSize {
-			w.begin()
-		}
-		if len(w.frame) == w.wanted() && len(w.frame) >= frameHeadSize {
-			w.blind = !w.part()
-		}
-	}
-}
-
-// wanted is how long the frame has to become to be of use.
-func (w *headWatch) wanted() int {
-	if len(w.frame) < frameHeadSize {
-		return frameHeadSize
-	}
-	return frameHeadSize + payloadLength(w.frame)
-}
-
-func payloadLength(frame []byte) int {
-	return int(frame[0])<<16 | int(binary.BigEndian.Uint16(frame[1:]))
-}
-
-// begin looks at the first bytes of a frame, and passes over one that is no
-// part of a head.
-func (w *headWatch) begin() {
-	kind := http2.FrameType(w.frame[3])
+// begin is called for each frame that the client sends.
+func (w *headWatch) begin(f frame) {
 	switch {
-	case payloadLength(w.frame) > frameMost:
+	case w.blind:
+	case f.length > frameMost:
 		w.blind = true
 		w.report("a frame of more than the advertised size")
-	case kind != http2.FrameHeaders && kind != http2.FrameContinuation:
-		w.skip, w.frame = payloadLength(w.frame), w.frame[:0]
+	case f.kind != http2.FrameHeaders && f.kind != http2.FrameContinuation:
 		w.blind = w.parts > 0 // RFC 9113 §6.10
+	default:
+		w.blocks.Write(f.head[:])
+		w.payload(f, 0, nil)
 	}
 }
 
-// part reads a frame that is part of a head.
-func (w *headWatch) part() (ok bool) {
-	w.blocks.Write(w.frame)
-	last := http2.Flags(w.frame[4]).Has(http2.FlagHeadersEndHeaders)
-	w.frame = w.frame[:0]
+// payload is called for each piece of a payload.
+func (w *headWatch) payload(f frame, at int, piece []byte) {
+	if w.blocks.Len() == 0 { // of a frame that is no part of a head
+		return
+	}
+	w.blocks.Write(piece)
+	if at+len(piece) == f.length {
+		w.blind = !w.part(f.flags.Has(http2.FlagHeadersEndHeaders))
+		w.blocks.Reset() // of what the framer has not read because it gave up
+	}
+}
+
+// part reads a frame that is part of a head, the last one or not.
+func (w *headWatch) part(last bool) (ok bool) {
 	frame, err := w.frames.ReadFrame()
 	var reset http2.StreamError
 	switch {
@@ -170,9 +113,9 @@ func (w *headWatch) part() (ok bool) {
 		w.head = h2Head{trailer: frame.StreamID <= w.last}
 		w.last = max(w.last, frame.StreamID)
 		w.fields.SetEmitEnabled(true)
-		return w.block(frame.HeaderBlockFragment(), frame.HeadersEnded())
+		return w.block(frame.HeaderBlockFragment(), last)
 	case *http2.ContinuationFrame:
-		return w.block(frame.HeaderBlockFragment(), frame.HeadersEnded())
+		return w.block(frame.HeaderBlockFragment(), last)
 	}
 	return false
 }

@@ -24,9 +24,10 @@ import (
 
 // problems has a watch see what is sent, in pieces of the given size.
 func problems(sent []byte, size int) (all []string, w *headWatch) {
-	w = watchHeads(nil, 64<<10, func(problem string) { all = append(all, problem) })
+	w = newHeadWatch(64<<10, nil, func(problem string) { all = append(all, problem) })
+	walk := frameWalk{preface: len(http2.ClientPreface), begin: w.begin, payload: w.payload}
 	for piece := range slices.Chunk(sent, size) {
-		w.see(piece)
+		walk.see(piece)
 	}
 	return all, w
 }
@@ -205,11 +206,10 @@ func TestAHeadHasItsTime(t *testing.T) {
 	for cut := len(whole) - 60; cut < len(whole); cut += 7 {
 		synctest.Test(t, func(t *testing.T) {
 			var late atomic.Bool
-			w := watchHeads(nil, 64<<10, func(string) {})
-			w.patience = newCountdown(10*time.Second, func() { late.Store(true) })
+			w := tapClient(nil, 64<<10, newCountdown(10*time.Second, func() { late.Store(true) }), func(string) {})
 			take := func(b []byte, d time.Duration) bool {
-				w.see(b)
-				w.hurry()
+				w.in.see(b)
+				w.check()
 				time.Sleep(d)
 				synctest.Wait()
 				return late.Load()
@@ -244,7 +244,7 @@ func TestAHeadInTooManyFrames(t *testing.T) {
 		far.Close()
 	}()
 	var got []string
-	w := watchHeads(tls.Server(near, &tls.Config{Certificates: []tls.Certificate{certificate}}), 64<<10, func(p string) { got = append(got, p) })
+	w := tapClient(tls.Server(near, &tls.Config{Certificates: []tls.Certificate{certificate}}), 64<<10, nil, func(p string) { got = append(got, p) })
 	defer near.Close()
 	if _, err := io.Copy(io.Discard, struct{ io.Reader }{w}); !errors.Is(err, errHeadParts) || len(got) != 1 {
 		t.Errorf("%v, reported %q", err, got)
