@@ -2,9 +2,8 @@ package forward
 
 import (
 	"crypto/tls"
-	"crypto/x509"
+	"encoding/asn1"
 	"errors"
-	"reflect"
 )
 
 // The certificates of a peer stay in memory while its connection stands, and with its sessions. crypto/tls
@@ -13,7 +12,18 @@ import (
 const (
 	handshakeMost = 64 << 10  // bytes that one end may send in a handshake
 	chainMost     = 256 << 10 // bytes of memory that its certificates may take
-	parsedMost    = 64        // a parsed certificate takes at most so many times its bytes; one of empty URIs takes 72 times
+)
+
+// Bytes of memory that a certificate's values take once they are parsed, measured.
+const (
+	valueMemory = 48
+	uriMemory   = 160 // and so much more, for a URI
+	partMemory  = 8   // for a byte of an object identifier
+)
+
+const (
+	tagURI    = 6  // of a GeneralName (RFC 5280 §4.2.1.6)
+	depthMost = 16 // of values inside values; crypto/x509 parses none that are deeper
 )
 
 var (
@@ -41,41 +51,34 @@ func (b *HandshakeBound) Came(n int) error {
 // SmallChain refuses certificates that would take much memory for as long as the
 // connection stands. It is for [tls.Config.VerifyConnection].
 func SmallChain(state tls.ConnectionState) error {
-	came, sum := 0, 0
+	sum := 0
 	for _, cert := range state.PeerCertificates {
-		came += len(cert.Raw)
-	}
-	if came <= chainMost/parsedMost { // as most are
-		return nil
-	}
-	for _, cert := range state.PeerCertificates {
-		if sum += weight(cert); sum > chainMost {
+		if sum += weight(cert.Raw); sum > chainMost {
 			return ErrLargeChain
 		}
 	}
 	return nil
 }
 
-// weight is about how much memory a certificate takes, rather too much: what is a part of
-// its bytes counts each time that it is one.
-func weight(cert *x509.Certificate) int { return weightOf(reflect.ValueOf(cert)) }
+// weight returns about how much memory DER takes once it is parsed, rather too much. Its values are counted by
+// their kinds, since a short value takes most for its size.
+func weight(der []byte) int { return len(der) + weightOfValues(der, 0) }
 
-func weightOf(v reflect.Value) (n int) {
-	switch v.Kind() {
-	case reflect.String:
-		return v.Len()
-	case reflect.Slice:
-		n = v.Len() * int(v.Type().Elem().Size())
-		for i := 0; i < v.Len() && v.Type().Elem().Kind() > reflect.Complex128; i++ { // others are no more than their size
-			n += weightOf(v.Index(i))
+func weightOfValues(der []byte, depth int) (n int) {
+	for len(der) > 0 && depth < depthMost {
+		var v asn1.RawValue
+		rest, err := asn1.Unmarshal(der, &v)
+		if err != nil { // the bytes are no DER, such as those of a key
+			return n
 		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			n += weightOf(v.Field(i))
-		}
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			n = int(v.Elem().Type().Size()) + weightOf(v.Elem())
+		der, n = rest, n+valueMemory
+		switch {
+		case v.IsCompound, v.Class == asn1.ClassUniversal && v.Tag == asn1.TagOctetString: // an extension
+			n += weightOfValues(v.Bytes, depth+1)
+		case v.Class == asn1.ClassUniversal && v.Tag == asn1.TagOID:
+			n += len(v.Bytes) * partMemory
+		case v.Class == asn1.ClassContextSpecific && v.Tag == tagURI:
+			n += uriMemory
 		}
 	}
 	return n
