@@ -56,6 +56,10 @@ func TestWhatIsAcceptedSendsAtOnce(t *testing.T) {
 	if on, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY); err != nil || on == 0 {
 		t.Errorf("TCP_NODELAY of a client is %d, error %v", on, err)
 	}
+	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
+	if n, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat); err != nil || n != unsentMost {
+		t.Errorf("the kernel queues %d bytes for a client that does not read, want %d; error %v", n, unsentMost, err)
+	}
 	if from.String() != c.LocalAddr().String() {
 		t.Errorf("the client is %v, not %v", from, c.LocalAddr())
 	}

@@ -182,6 +182,7 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 		in.refuseOne(from, "egressd had no descriptor for the connection: "+err.Error())
 		return
 	}
+	boundUnsent(fd)
 	if !in.loop.Post(func() { s.accepted(in, fd, from) }) {
 		syscall.Close(fd)
 	}

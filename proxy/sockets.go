@@ -58,6 +58,16 @@ func leaveToLoops(l net.Listener) {
 // The option does nothing on a Unix socket.
 func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
 
+// unsentMost is how much the kernel queues for a client that does not read. Without this bound, the queue grows to
+// tcp_wmem (4 MiB). A client on the same host reads no slower for it.
+const unsentMost = 512 << 10
+
+// boundUnsent sets it.
+func boundUnsent(fd int) {
+	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)
+}
+
 // accept takes one connection off the queue of fd, without waiting.
 func accept(fd int) (int, netip.AddrPort, error) {
 	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
@@ -65,6 +75,7 @@ func accept(fd int) (int, netip.AddrPort, error) {
 		return -1, netip.AddrPort{}, err
 	}
 	noDelay(client)
+	boundUnsent(client)
 	return client, addrPort(sa), nil
 }
 
