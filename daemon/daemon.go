@@ -23,6 +23,7 @@ import (
 	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/internal/printable"
@@ -91,10 +92,10 @@ type Daemon struct {
 // A Tailoring is what makes a daemon that serves one program differ from one that
 // serves whoever comes. Its zero value changes nothing.
 type Tailoring struct {
-	Change    func(*config.Config) error // of each configuration that is read; may be nil
-	Unread    bool                       // the files are not read again
-	Synthetic egress.SyntheticRange      // of addresses that stand for names
-	Tally     *egress.Tally              // counts what passes; may be nil
+	Change       func(*config.Config) error // of each configuration that is read; may be nil
+	Unread       bool                       // the files are not read again
+	Placeholders names.Range                // of addresses that stand for names
+	Tally        *egress.Tally              // counts what passes; may be nil
 
 	AcceptDamage bool                 // begin a new log in the place of one that does not hold together
 	Log          func(*audit.Options) // changes how the log is written; may be nil
@@ -159,9 +160,9 @@ func (d *Daemon) build() error {
 	d.Gate = egress.New(egress.Config{
 		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
-		Synthetic: d.synthetic(), Tally: d.tailor.Tally, Alarm: d.alarm,
-		Answers:   len(d.Config.File.Listen.Transparent) > 0,
-		Questions: egress.QuestionLimits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
+		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarm,
+		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
+		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.filter = &dns.Filter{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilterLimits{PerSecond: l.DNSQueriesPerSecond}}
 	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{

@@ -47,7 +47,7 @@ func RefuseDatagrams(gate *egress.Gate, listener string, programs *sandbox.Progr
 func recordDatagram(gate *egress.Gate, listener string, g sandbox.Datagram, who *policy.Process) {
 	peer := sandbox.Peer{Addr: g.From, Listener: listener, Process: who}
 	to := policy.Destination{Port: g.To.Port()}
-	if name, _ := gate.Assigned(peer, g.To.Addr()); name != "" {
+	if name, _ := gate.Names.OfPlaceholder(peer, g.To.Addr()); name != "" {
 		to.Host = name
 	} else {
 		to.Addr = g.To.Addr().Unmap().WithZone("")

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
@@ -23,12 +23,12 @@ type networkDoor struct {
 	door *sandbox.Door
 }
 
-// synthetic is where addresses come from that stand for names.
-func (d *Daemon) synthetic() egress.SyntheticRange {
+// placeholders returns the range of placeholder addresses.
+func (d *Daemon) placeholders() names.Range {
 	if len(d.Config.EnterNames()) > 0 {
-		return egress.DefaultSynthetic()
+		return names.DefaultRange()
 	}
-	return d.tailor.Synthetic
+	return d.tailor.Placeholders
 }
 
 // listenForNetworks opens the sockets at which networks are handed in.

@@ -133,7 +133,7 @@ func (d *Daemon) enter(a *sandbox.Arrival) {
 	}
 	defer func() {
 		if last := d.stays.giveBack(who.Name, a.Network); last && !d.sandboxes.Listed(who.Name) {
-			d.Gate.Forget(who.Name)
+			d.Gate.Names.Forget(who.Name)
 		}
 	}()
 	sockets, err := a.Sockets()

@@ -20,7 +20,7 @@ type datagrams struct {
 	*packets
 	filter *Filter
 	name   string // of the socket
-	round  *egress.Round
+	batch  *egress.Batch
 	flood  flood
 
 	turns [together]turn
@@ -28,7 +28,7 @@ type datagrams struct {
 }
 
 func newDatagrams(f *Filter, p *packets, name string) *datagrams {
-	return &datagrams{packets: p, filter: f, name: name, round: f.Gate.NewRound(), flood: flood{
+	return &datagrams{packets: p, filter: f, name: name, batch: f.Gate.Names.NewBatch(), flood: flood{
 		gate: f.Gate, socket: p, name: name, rate: f.limits.PerSecond, senders: map[sandbox.Holder]*sender{}, dropped: map[netip.Addr]int{},
 	}}
 }
@@ -53,12 +53,12 @@ func (d *datagrams) serve(n int) {
 	for i := range n {
 		d.begin(i, now)
 	}
-	d.round.Write()
+	d.batch.Write()
 	for i := range n {
 		d.end(i)
 	}
 	d.flush()
-	d.round.Reset()
+	d.batch.Reset()
 }
 
 // begin reads a question and asks what can be said of it at once.
@@ -76,7 +76,7 @@ func (d *datagrams) begin(i int, now time.Time) {
 		return
 	}
 	t.sent = len(msg)
-	t.begin(d.round, msg)
+	t.begin(d.batch, msg)
 	if t.stage == waits {
 		d.prepare(t)
 	}
@@ -84,7 +84,7 @@ func (d *datagrams) begin(i int, now time.Time) {
 
 // prepare has a question wait, unless too many do already.
 func (d *datagrams) prepare(t *turn) {
-	t.holder = d.filter.Gate.Holder(t.peer)
+	t.holder = d.filter.Gate.Names.Holder(t.peer)
 	if t.waits = d.filter.waits.take(t.holder); !t.waits {
 		t.answer, t.stage = t.busy(), ready
 		return
@@ -137,7 +137,7 @@ func (d *datagrams) later(t *turn, from source) {
 	t.waits = false // it is its own now
 	own.question = append([]byte(nil), t.question...)
 	f := d.filter
-	if own.inquiry.Later(func(told egress.Answer, err error) { d.tell(&own, from, told, err) }) {
+	if own.inquiry.Resolve(func(told egress.Answer, err error) { d.tell(&own, from, told, err) }) {
 		return
 	}
 	f.answers.Go(func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
@@ -37,7 +38,7 @@ type setting struct {
 	policy    string
 	sandboxes []sandbox.Entry
 	limits    FilterLimits
-	questions egress.QuestionLimits
+	questions names.Limits
 	at        string // the address that it listens on; 127.0.0.1 by default
 	script    func(*asked)
 	patience  time.Duration // with the name server; that of forwarder by default

@@ -85,12 +85,12 @@ const (
 	waits                   // the gate has yet to be asked, by who can wait
 )
 
-// asker is a gate, or a round of inquiries.
+// asker is the names of a gate, or a batch of inquiries.
 type asker interface {
 	Inquire(sandbox.Peer, policy.Question) (*egress.Inquiry, error)
 }
 
-// begin reads msg and asks what can be said at once. In a round, that is to be written
+// begin reads msg and asks what can be said at once. In a batch, that is to be written
 // before the answer is taken from settled.
 func (t *turn) begin(ask asker, msg []byte) {
 	m, bad := readMessage(msg)
@@ -186,7 +186,7 @@ func (t *turn) answered(told egress.Answer, err error) answer {
 	if len(a.addrs) > 0 && t.filter.Life != nil {
 		a.ttl = min(max(t.filter.Life(t.name), leastTTL), mostTTL)
 	}
-	t.inquiry.Told(a.addrs, a.ttl)
+	t.inquiry.Bind(a.addrs, a.ttl)
 	return a
 }
 

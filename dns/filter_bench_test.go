@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -24,7 +24,7 @@ func BenchmarkFilter(b *testing.B) {
 		{"type", "allowed.test.", dns.TypeTXT},
 	} {
 		b.Run(row.says, func(b *testing.B) {
-			d := newDoor(b, setting{questions: egress.QuestionLimits{PerSecond: 1 << 30}})
+			d := newDoor(b, setting{questions: names.Limits{PerSecond: 1 << 30}})
 			q := questionFor(row.name, row.kind)
 			d.ask(b, "udp", q)
 			msg, err := q.Pack()
@@ -32,17 +32,17 @@ func BenchmarkFilter(b *testing.B) {
 				b.Fatal(err)
 			}
 			peer := sandbox.Peer{Addr: netip.MustParseAddrPort("127.0.0.1:40000"), Listener: "test"}
-			out, round := make([]byte, 0, maxUDP), d.gate.NewRound()
+			out, batch := make([]byte, 0, maxUDP), d.gate.Names.NewBatch()
 			b.ReportAllocs()
 			for b.Loop() {
 				t := turn{filter: d.Filter, peer: peer}
-				t.begin(round, msg)
+				t.begin(batch, msg)
 				if t.stage == waits {
 					b.Fatal("it has to be waited for")
 				}
-				round.Write()
+				batch.Write()
 				out = t.settled().appendTo(out[:0], &t.message, t.size)
-				round.Reset()
+				batch.Reset()
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -240,7 +240,7 @@ func TestNobodysMessagesAreFewRecords(t *testing.T) {
 
 // TestTooManyQuestions asks without pause.
 func TestTooManyQuestions(t *testing.T) {
-	d := newDoor(t, setting{questions: egress.QuestionLimits{PerSecond: 1}})
+	d := newDoor(t, setting{questions: names.Limits{PerSecond: 1}})
 	refused := 0
 	for range 20 {
 		m := d.ask(t, "udp", questionFor("allowed.test.", dns.TypeA))

@@ -53,7 +53,7 @@ func readBudget(perSecond int) *tokens.Bucket {
 
 // drops reports whether a message of peer is not to be read, and counts it then.
 func (f *flood) drops(peer sandbox.Peer, now time.Time) bool {
-	who := f.gate.Holder(peer)
+	who := f.gate.Names.Holder(peer)
 	if who.Sandbox == "" { // who forges addresses gets no more for it
 		who = sandbox.Holder{}
 	}

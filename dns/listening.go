@@ -177,9 +177,9 @@ func (f *Filter) accepted(c net.Conn, name string) {
 		return
 	}
 	peer := peerAt(from.AddrPort(), name)
-	who := f.Gate.Holder(peer)
+	who := f.Gate.Names.Holder(peer)
 	if !f.admit(peer.Addr.Addr(), who) {
-		if inquiry, err := f.Gate.Inquire(peer, policy.Question{}); err == nil {
+		if inquiry, err := f.Gate.Names.Inquire(peer, policy.Question{}); err == nil {
 			_ = inquiry.Refuse(nil, policy.TooManyFlows, "too many connections to the name server are open")
 		}
 		f.release(c)
@@ -243,7 +243,7 @@ func (f *Filter) stream(c net.Conn, peer sandbox.Peer) {
 func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 	defer recovered.Log(toAnswer, func() { ok = false })
 	t := &turn{filter: f, peer: peer}
-	t.begin(f.Gate, msg)
+	t.begin(&f.Gate.Names, msg)
 	var a answer
 	switch t.stage {
 	case unanswered:
@@ -259,7 +259,7 @@ func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 // unreadable records what came of a message that was announced and did not come,
 // or is longer than a question can be.
 func (f *Filter) unreadable(peer sandbox.Peer, part []byte) {
-	if inquiry, err := f.Gate.Inquire(peer, policy.Question{}); err == nil {
+	if inquiry, err := f.Gate.Names.Inquire(peer, policy.Question{}); err == nil {
 		_ = inquiry.Refuse(part, policy.MalformedRequest, "the message is longer than a question, or shorter than its length says")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -53,7 +54,7 @@ func (h *handler) answer(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
 	if m := known(q, name); m != nil {
 		return m
 	}
-	a, err := h.server.Gate.Assign(context.Background(), peer, policy.Question{Name: name, Type: typeText(question)})
+	a, err := h.server.Gate.Names.Bind(context.Background(), peer, policy.Question{Name: name, Type: typeText(question)})
 	if err != nil {
 		return refusedTo(q, err)
 	}
@@ -128,7 +129,7 @@ func respond(q *dns.Msg) *dns.Msg {
 // kind.
 func addressed(q *dns.Msg, a netip.Addr) *dns.Msg {
 	m := respond(q)
-	head := dns.RR_Header{Name: q.Question[0].Name, Rrtype: q.Question[0].Qtype, Class: dns.ClassINET, Ttl: uint32(egress.SyntheticTTL / time.Second)}
+	head := dns.RR_Header{Name: q.Question[0].Name, Rrtype: q.Question[0].Qtype, Class: dns.ClassINET, Ttl: uint32(names.PlaceholderTTL / time.Second)}
 	switch {
 	case !a.IsValid():
 	case a.Is4():

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
@@ -44,7 +45,7 @@ func newFront(t *testing.T, limits ServerLimits) *front {
 		t.Fatal(err)
 	}
 	f := new(front)
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Synthetic: egress.DefaultSynthetic(), Tally: &f.tally})
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Placeholders: names.DefaultRange(), Tally: &f.tally})
 	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestEveryNameHasAnAddress(t *testing.T) {
 			}
 			four, six := a.Answer[0].(*dns.A), aaaa.Answer[0].(*dns.AAAA)
 			addr, _ := netip.AddrFromSlice(four.A)
-			if !egress.DefaultSynthetic().IPv4.Contains(addr.Unmap()) || four.Hdr.Name != name || four.Hdr.Ttl != 60 || six.Hdr.Ttl != 60 {
+			if !names.DefaultRange().IPv4.Contains(addr.Unmap()) || four.Hdr.Name != name || four.Hdr.Ttl != 60 || six.Hdr.Ttl != 60 {
 				t.Errorf("%s: %v %v", name, four, six)
 			}
 			if before := seen[four.A.String()]; before != "" && before != name {

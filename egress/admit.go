@@ -69,8 +69,8 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 		return wouldWait
 	}
 	slot := f.slot()
-	defer slot.lookedUp(dst.Host)
-	if !slot.mayLookUp(dst.Host) {
+	defer slot.endLookup(dst.Host)
+	if !slot.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
 	if _, err := f.append(recordOf{kind: record.KindDNS}); err != nil {

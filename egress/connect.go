@@ -78,7 +78,7 @@ func (c *connecting) mayGoOn() bool {
 	switch {
 	case wait:
 		c.looking = true
-		c.flow.gate.crew.do(func() {
+		c.flow.gate.tasks.start(func() {
 			c.flow.current(context.Background()) // next asks what came of it
 			c.loop.Post(func() {
 				c.looking = false

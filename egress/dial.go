@@ -112,7 +112,7 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 			defer cancel()
 			giveUp = append(giveUp, cancel)
 			next := to[started]
-			f.gate.crew.do(func() { f.attempt(its, next, results) })
+			f.gate.tasks.start(func() { f.attempt(its, next, results) })
 			if started >= attemptsMost {
 				giveUp[started-attemptsMost]()
 			}
@@ -124,7 +124,7 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 			if r.err == nil {
 				cancel()
 				late := started - ended
-				f.gate.crew.do(func() { closeLater(results, late) })
+				f.gate.tasks.start(func() { closeLater(results, late) })
 				return r.conn, nil
 			}
 			last = r.err

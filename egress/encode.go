@@ -17,9 +17,9 @@ type recordOf struct {
 	raw  []byte // of a refused record
 	note string
 
-	// crowd is for a refusal that may be of any name, and come thousands of times a
+	// flood is for a refusal that may be of any name, and come thousands of times a
 	// second: only the first one is written by itself.
-	crowd bool
+	flood bool
 
 	canary *sighting // that is why it is refused, or nil
 }
@@ -92,7 +92,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 	e.container(f.request.Sandbox.Container)
 	e.Text("via", string(f.request.Via))
 	e.AddrPort("src", src)
-	if !e.common || !r.crowd {
+	if !e.common || !r.flood {
 		e.asked(f, r)
 	}
 	e.process(f.request.Process)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -100,7 +101,7 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 				burst, rate = scarceBurst, scarceRate
 			}
 			w := newWorldOf(t, policy.New(opinion(deny)), o, two())
-			w.config.Questions = QuestionLimits{PerSecond: 1e6}
+			w.config.Questions = names.Limits{PerSecond: 1e6}
 			random := rand.New(rand.NewPCG(1, 2))
 			name := func() string {
 				return fmt.Sprintf("a%x.b%x.c%x.test", random.Uint32(), random.Uint32N(100), random.Uint32N(300))
@@ -116,13 +117,13 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 					w.Open(t.Context(), from(1), r)
 				},
 				func() {
-					q, err := w.Inquire(from(1), policy.Question{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
+					q, err := w.Names.Inquire(from(1), policy.Question{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
 					if err == nil {
 						q.AnswerNow()
 					}
 				},
 				func() {
-					q, err := w.Inquire(from(1), policy.Question{Name: name(), Type: "A"})
+					q, err := w.Names.Inquire(from(1), policy.Question{Name: name(), Type: "A"})
 					if err == nil {
 						q.AnswerNow()
 					}

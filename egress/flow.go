@@ -363,7 +363,7 @@ func (f *Flow) CloseNow(end End) {
 			record()
 			return
 		}
-		f.gate.crew.do(record)
+		f.gate.tasks.start(record)
 	})
 }
 

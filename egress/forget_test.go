@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	visit := func(name string) (*sandbox.Stay, *Flow) {
 		stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: name, Kind: "listener"})
 		w.Begin(stay, nil)
-		w.answersOf(name).add(peer.Addr.Addr(), "told.test", time.Now(), time.Now().Add(time.Hour))
+		w.Names.answers.Bind(name, "answered.test", []netip.Addr{peer.Addr.Addr()}, time.Hour)
 		f, err := w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, Listener: stay.Listener()}, ask(t, "127.0.0.1:1"))
 		if err != nil {
 			t.Fatal(err)
@@ -39,8 +40,14 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	if n := len(w.slots); n > 2*slotsSwept {
 		t.Errorf("%d slots are left of a thousand", n)
 	}
-	if n := len(w.told); n > 2*slotsSwept || w.told["stays"] == nil {
-		t.Errorf("what %d sandboxes were told is left of a thousand", n)
+	bound := 0
+	for i := range 1000 {
+		if w.Names.answers.Name(fmt.Sprint("visitor-", i), peer.Addr.Addr()) != "" {
+			bound++
+		}
+	}
+	if bound > 2*slotsSwept || w.Names.answers.Name("stays", peer.Addr.Addr()) == "" {
+		t.Errorf("the names of %d sandboxes are left of a thousand", bound)
 	}
 	if w.slots["visitor-0"] == nil || w.slots["visitor-0"].open != 1 {
 		t.Error("who has a flow is forgotten")
@@ -64,10 +71,10 @@ func TestASlotThatIsGoneCountsNothing(t *testing.T) {
 		t.Fatal("a slot with a flow is gone")
 	}
 	s.giveBack(p)
-	if !s.mayWait() || s.retire() {
+	if !s.names.StartWaiting() || s.retire() {
 		t.Fatal("a slot of which a question waits is gone")
 	}
-	s.doneWaiting()
+	s.names.EndWaiting()
 	s.repeats.kinds = map[string]*repeat{"denied": {more: 1}}
 	if s.retire() {
 		t.Fatal("a slot of which a sum is to be written is gone")
@@ -78,42 +85,6 @@ func TestASlotThatIsGoneCountsNothing(t *testing.T) {
 	}
 	if _, _, ok, gone := s.take(0, false, 10); ok || !gone || s.open != 0 {
 		t.Error("what is gone counts")
-	}
-}
-
-// TestNamesOfDomainsAreForgotten has a sandbox ask for names below more domains than are
-// told apart, and for more names than are remembered.
-func TestNamesOfDomainsAreForgotten(t *testing.T) {
-	s, l, now := new(slot), QuestionLimits{}.filled(), time.Now()
-	for i := range domainsMost {
-		for j := range 20 {
-			s.told(l, fmt.Sprintf("a%d.d%d.test", j, i), now)
-		}
-	}
-	if s.asks.names > namesMost || s.asks.names < namesMost/2 || len(s.asks.domains) != domainsMost {
-		t.Errorf("%d names of %d domains are remembered", s.asks.names, len(s.asks.domains))
-	}
-	now = now.Add(30 * time.Second) // so soon nothing is as good as new
-	if s.told(l, "a.another.test", now); s.asks.rest == nil {
-		t.Error("one more domain has a budget of its own")
-	}
-	now = now.Add(2 * time.Hour)
-	s.told(l, "b.another.test", now)
-	if len(s.asks.domains) != 1 || s.asks.names != 1 {
-		t.Errorf("%d names of %d domains are remembered after two hours, want 1", s.asks.names, len(s.asks.domains))
-	}
-}
-
-// TestNamesOfOneDomainAreBounded has a sandbox ask for more of them than are remembered.
-func TestNamesOfOneDomainAreBounded(t *testing.T) {
-	s, l := new(slot), QuestionLimits{NameBytes: 1 << 30}.filled()
-	for i := range 2 * knownMost {
-		if ok, _ := s.told(l, fmt.Sprintf("a%d.one.test", i), time.Now()); !ok {
-			t.Fatalf("name %d is beyond the budget", i)
-		}
-	}
-	if known := len(s.asks.domains["one.test"].known); known != knownMost || s.asks.names != knownMost {
-		t.Errorf("%d names are remembered, %d are counted, want %d", known, s.asks.names, knownMost)
 	}
 }
 

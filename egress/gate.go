@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -55,14 +56,12 @@ type Config struct {
 	// DialTimeout bounds resolving and connecting together; 0 means 15 s.
 	DialTimeout time.Duration
 
-	// Synthetic is where the addresses that Assign hands out come from. It has
-	// none by default.
-	Synthetic SyntheticRange
-	// Answers has the gate remember which names a sandbox was told the addresses
-	// of, for Answered.
-	Answers bool
-	// Questions bound what one sandbox may ask by Inquire.
-	Questions QuestionLimits
+	// Placeholders is the range of the addresses that [Names.Bind] hands out; none by default.
+	Placeholders names.Range
+	// BindAnswers has the gate bind the addresses of answers to their names, for [Names.OfAnswer].
+	BindAnswers bool
+	// Questions bound what one sandbox may ask by [Names.Inquire].
+	Questions names.Limits
 	// Tally counts what is recorded; nil: nobody wants to know.
 	Tally *Tally
 	// Alarm is told of each canary that was found, and must not wait; nil: nobody is.
@@ -73,6 +72,7 @@ type Config struct {
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
 	Approvals Approvals // questions to people
+	Names     Names     // questions to name servers
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
@@ -83,9 +83,7 @@ type Gate struct {
 	canaries atomic.Pointer[secret.Canaries]
 	counts   counters
 	stays    openStays
-	asker    Asker // the resolver, where it is one and in time; nil else
-	asks     asks
-	crew     crew // of goroutines that are the gate's own
+	tasks    tasks
 
 	ports   ports
 	nobodys repeats // denials of who is no sandbox
@@ -96,36 +94,10 @@ type Gate struct {
 	mu    sync.Mutex // guards what follows
 	flows flowList   // open ones
 	slots map[string]*slot
-	swept int                  // slots that were left when those of nobody were last removed
-	bound map[string]*bindings // synthetic addresses, by sandbox
-	told  map[string]*answers  // by sandbox
+	swept int // slots that were left when those of nobody were last removed
 
 	leftUp, leftDown int64 // bytes of slots that were removed
 }
-
-// mayLookUp notes that one more flow needs name, and reports whether the
-// sandbox may have it looked up. lookedUp has to be called either way.
-func (s *slot) mayLookUp(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.names == nil {
-		s.names = map[string]int{}
-	}
-	s.names[name]++
-	return len(s.names) <= lookupsPerSandbox
-}
-
-func (s *slot) lookedUp(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.names[name]--; s.names[name] == 0 {
-		delete(s.names, name)
-	}
-}
-
-// lookupsPerSandbox is how many names one sandbox may have looked up at a time:
-// the name servers are everybody's.
-const lookupsPerSandbox = 64
 
 // New returns a gate without a policy: it refuses everything.
 func New(c Config) *Gate {
@@ -135,11 +107,12 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
-	c.Questions = c.Questions.filled()
+	c.Questions = c.Questions.WithDefaults()
 	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}, ports: ports{most: localPorts()}}
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
-		g.asker = asker
+		g.Names.asker = asker
 	}
+	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders
 	g.Approvals.gate, g.Approvals.OnApproval = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
@@ -298,9 +271,6 @@ func (g *Gate) RejectPolicy(note string) error {
 	return g.notePolicy(g.policy.Load(), note)
 }
 
-// Holder is who peer is counted with, for what several sandboxes have parts of.
-func (g *Gate) Holder(peer sandbox.Peer) sandbox.Holder { return g.config.Sandboxes.Holder(&peer) }
-
 // Digest identifies the policy in force.
 func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 
@@ -319,7 +289,7 @@ func (g *Gate) CloseLeft() {
 	for _, f := range g.openFlows() {
 		f.Close(End{Outcome: "cut"})
 	}
-	g.crew.wait()
+	g.tasks.wait()
 }
 
 // Flows counts the flows that are open.
@@ -372,7 +342,7 @@ func (g *Gate) sweepSlots() {
 			g.leftUp += s.meter.Up.Load()
 			g.leftDown += s.meter.Down.Load()
 			delete(g.slots, name)
-			delete(g.told, name)
+			g.Names.answers.Forget(name)
 		}
 	}
 	g.swept = len(g.slots)

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -14,51 +15,51 @@ import (
 // addresses that names have. It is used by one goroutine at a time, and ends with
 // the first answer or error.
 //
-//	i, err := gate.Inquire(peer, question)
+//	i, err := gate.Names.Inquire(peer, question)
 //	a, wait, err := i.AnswerNow()
 //	if wait { a, err = i.Answer(ctx) } // where one can wait
 type Inquiry struct {
 	flow     *Flow
 	recorded bool   // that the name may be looked up
 	decided  bool   // that it may be known, by AnswerNow
-	prepared bool   // for Later
-	round    *Round // that writes its record, or nil
-	place    int    // of the record in it, from 1 on; 0: it has none there
+	prepared bool   // for Resolve
+	batch    *Batch // that writes its record, or nil
+	position int    // of the record in batch, from 1 on; 0: it has none there
 }
 
-// An Answer is the addresses that a sandbox may be told, of both families: none
-// where the question was not for addresses. They are shared: read them only.
+// An Answer has the addresses that a sandbox may learn, of both families. It has none if the question was not for
+// addresses. Others share them: read them only.
 type Answer struct{ Addrs []netip.Addr }
 
 // Inquire identifies peer and takes what one message costs from its sandbox's
 // budget. q is what it asks, with a canonical name, or the zero value where it
 // could not be read. The error is a [*Refusal], and recorded.
-func (g *Gate) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
-	r := new(room)
-	return &r.inquiry, r.inquire(g, peer, q)
+func (n *Names) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
+	m := new(inquiryMemory)
+	return &m.inquiry, m.inquire(n.gate, peer, q)
 }
 
-// A room is what an inquiry takes.
-type room struct {
+// inquiryMemory is the memory of an inquiry, in one piece.
+type inquiryMemory struct {
 	inquiry  Inquiry
 	flow     Flow
 	request  policy.Request
 	question policy.Question
 }
 
-// inquire begins an inquiry where none is under way.
-func (room *room) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
-	room.question = q
-	room.request = policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
+// inquire begins an inquiry. The one before in the same memory has ended.
+func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
+	m.question = q
+	m.request = policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
 	if q.Name != "" {
-		room.request.DNS = &room.question
+		m.request.DNS = &m.question
 	}
-	f, i := &room.flow, &room.inquiry
-	g.begin(f, peer, &room.request)
-	*i = Inquiry{flow: f, round: i.round}
+	f, i := &m.flow, &m.inquiry
+	g.begin(f, peer, &m.request)
+	*i = Inquiry{flow: f, batch: i.batch}
 	who, err := g.config.Sandboxes.Identify(peer)
 	if err != nil {
-		return i.crowd(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+		return i.refuseFlood(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
 	slot := g.slotOf(who.Name)
@@ -66,8 +67,8 @@ func (room *room) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
 		used := slot.sum(f.began)
 		f.request.Usage = &used
 	}
-	if ok, _ := slot.questions(g.config.Questions).Take(1, f.request.Time); !ok {
-		return i.crowd(tooOften)
+	if !slot.names.TakeMessage(g.config.Questions, f.request.Time) {
+		return i.refuseFlood(tooOften)
 	}
 	if g.shut.Load() {
 		return i.refuse(stopping)
@@ -94,10 +95,10 @@ func (i *Inquiry) Local() error {
 	return errorOf(i.record())
 }
 
-// record records that the name may be known. In a round, that is yet to be written.
+// record records that the name may be known. In a batch, Write writes the record later.
 func (i *Inquiry) record() *Refusal {
-	if i.round != nil {
-		i.round.add(i)
+	if i.batch != nil {
+		i.batch.add(i)
 		return nil
 	}
 	return i.flow.recordDecision()
@@ -210,7 +211,7 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
 		return i.networkRefusal(nil)
 	}
-	defer f.slot().doneWaiting()
+	defer f.slot().names.EndWaiting()
 	if refusal := i.mayAsk(ctx); refusal != nil {
 		return refusal
 	}
@@ -226,16 +227,15 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	return i.resolved(f.gate.config.Resolver.Lookup(ctx, f.request.Destination.Host))
 }
 
-// mayAsk takes what asking costs from the sandbox's budgets. doneWaiting has to be called
-// either way.
+// mayAsk takes the cost of a lookup from the sandbox's budget. The caller ends the wait there in either case.
 func (i *Inquiry) mayAsk(ctx context.Context) *Refusal {
 	f := i.flow
 	slot := f.slot()
-	if !slot.mayWait() {
+	if !slot.names.StartWaiting() {
 		return i.refuse(tooManyAtOnce)
 	}
-	if ok, _ := slot.told(f.gate.config.Questions, f.request.Destination.Host, f.request.Time); !ok {
-		return i.crowd(tellsTooMuch)
+	if !slot.names.TakeName(f.gate.config.Questions, f.request.Destination.Host, f.request.Time) {
+		return i.refuseFlood(tellsTooMuch)
 	}
 	f.compare(ctx, f.request)
 	return nil
@@ -301,9 +301,9 @@ func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
 	return f.refusal(d)
 }
 
-// crowd records a refusal that may happen thousands of times a second with different names. The first one in a second
+// refuseFlood records a refusal that may happen thousands of times a second with different names. The first one in a second
 // is a record; a second record counts the rest.
-func (i *Inquiry) crowd(d policy.Decision) *Refusal {
+func (i *Inquiry) refuseFlood(d policy.Decision) *Refusal {
 	f := i.flow
 	d.Policy = f.gate.Digest()
 	f.noteDenial()
@@ -312,8 +312,17 @@ func (i *Inquiry) crowd(d policy.Decision) *Refusal {
 	if f.request.DNS == nil {
 		kind = record.KindRefused
 	}
-	if refusal := f.refused(recordOf{kind: kind, crowd: true}); refusal != nil {
+	if refusal := f.refused(recordOf{kind: kind, flood: true}); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)
+}
+
+// Bind notes that the sandbox got these addresses as the answer to its question, with that time to live. [Names.OfAnswer]
+// returns the name for them.
+func (i *Inquiry) Bind(addrs []netip.Addr, ttl time.Duration) {
+	g, r := i.flow.gate, i.flow.request
+	if g.config.BindAnswers && r.DNS != nil && len(addrs) > 0 {
+		g.Names.answers.Bind(r.Sandbox.Name, r.DNS.Name, addrs, ttl)
+	}
 }

@@ -3,14 +3,11 @@ package egress
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/egressd/egressd/policy"
 
@@ -22,7 +19,7 @@ func questionOf(name, kind string) policy.Question { return policy.Question{Name
 // inquire asks one question to the end.
 func (w *world) inquire(t *testing.T, name, kind string) (Answer, error) {
 	t.Helper()
-	i, err := w.Inquire(peer, questionOf(name, kind))
+	i, err := w.Names.Inquire(peer, questionOf(name, kind))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -73,7 +70,7 @@ func TestInquiriesThatAreRefused(t *testing.T) {
 	refusalOf(t, err, policy.RuleDeny)
 	_, err = w.inquire(t, "a.test", "TXT")
 	refusalOf(t, err, policy.DNSTypeDenied)
-	i, err := w.Inquire(peer, policy.Question{})
+	i, err := w.Names.Inquire(peer, policy.Question{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,103 +117,12 @@ func TestTheResolversErrorIsHandedOn(t *testing.T) {
 // TestUsageIsGivenToPoliciesThatReadIt has no flow counted for a question.
 func TestUsageIsGivenToPoliciesThatReadIt(t *testing.T) {
 	w := newWorld(t, nil)
-	i, err := w.Inquire(peer, questionOf("a.test", "A"))
+	i, err := w.Names.Inquire(peer, questionOf("a.test", "A"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if u := i.flow.slot().sum(i.flow.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
 		t.Errorf("usage is %+v", u)
-	}
-}
-
-var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
-// TestOrdinaryNamesAreWithinTheBudget looks up what programs look up.
-func TestOrdinaryNamesAreWithinTheBudget(t *testing.T) {
-	l := QuestionLimits{}.filled()
-	s := new(slot)
-	tell := func(name string, at time.Duration) {
-		t.Helper()
-		if ok, _ := s.told(l, name, noon.Add(at)); !ok {
-			t.Fatalf("%s was refused after %v", name, at)
-		}
-	}
-	for turn := range 24 * 180 { // names that live for 20 seconds, a day long
-		for _, name := range []string{"registry", "api", "codeload", "objects", "uploads", "avatars", "raw", "collector"} {
-			tell(name+".example.org", time.Duration(turn)*20*time.Second)
-		}
-	}
-	for i := range 200 { // a browser at a site with many hosts, within a minute
-		tell(fmt.Sprintf("rr%d---sn-4g5ed%dz.googlevideo.com", i%7, i), 24*time.Hour+time.Duration(i)*300*time.Millisecond)
-	}
-	for i := range 2000 { // and at many sites
-		tell(fmt.Sprintf("www.site%d.com", i), 25*time.Hour)
-	}
-}
-
-// TestNamesThatCarryDataAreNot sends a file out in names, as fast as it may, in
-// labels of 63 random bytes, in short ones, and in two names that take turns.
-func TestNamesThatCarryDataAreNot(t *testing.T) {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-	random := rand.New(rand.NewPCG(1, 2))
-	label := func(n int) string {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = alphabet[random.IntN(len(alphabet))]
-		}
-		return string(b)
-	}
-	for says, row := range map[string]struct {
-		name func() string
-		most int // names that may pass in an hour and a day of trying
-	}{
-		"long labels":  {func() string { return label(63) + "." + label(63) + "." + label(63) + ".attacker.test" }, 2 * 40},
-		"short labels": {func() string { return label(8) + ".attacker.test" }, 2 * 1200},
-		"two names":    {func() string { return label(1) + ".attacker.test" }, 2 * 17000},
-	} {
-		l := QuestionLimits{}.filled()
-		s, passed := new(slot), 0
-		for i := range 60_000 {
-			if ok, _ := s.told(l, row.name(), noon.Add(time.Duration(i)*60*time.Millisecond)); ok {
-				passed++
-			}
-		}
-		if passed > row.most || passed == 0 {
-			t.Errorf("%s: %d names passed in an hour, want at most %d", says, passed, row.most)
-		}
-	}
-}
-
-// TestDomainsBeyondCountingShareABudget asks below more domains than are counted
-// apart.
-func TestDomainsBeyondCountingShareABudget(t *testing.T) {
-	l := QuestionLimits{NameBytes: 64}.filled()
-	s, passed := new(slot), 0
-	for i := range domainsMost + 1000 {
-		if ok, _ := s.told(l, fmt.Sprintf("%s.d%d.test", strings.Repeat("ab", 20), i), noon); ok {
-			passed++
-		}
-	}
-	if passed < domainsMost || passed > domainsMost+20 {
-		t.Errorf("%d of %d passed", passed, domainsMost+1000)
-	}
-	if len(s.asks.domains) != domainsMost {
-		t.Errorf("%d domains are kept", len(s.asks.domains))
-	}
-}
-
-// TestWaitingQuestionsAreBounded asks for names that nobody answers for.
-func TestWaitingQuestionsAreBounded(t *testing.T) {
-	s := new(slot)
-	for i := range waitingMost + 1 {
-		if ok := s.mayWait(); ok != (i < waitingMost) {
-			t.Fatalf("question %d: %v", i, ok)
-		}
-	}
-	s.doneWaiting()
-	s.doneWaiting()
-	if !s.mayWait() {
-		t.Error("no room was made")
 	}
 }
 

@@ -66,6 +66,19 @@ func (f *Flow) describe() OpenFlow {
 	return o
 }
 
+// hostsOf returns the hosts that a sandbox has open flows to.
+func (g *Gate) hostsOf(sandbox string) map[string]bool {
+	hosts := map[string]bool{}
+	for _, f := range g.openFlows() {
+		f.mu.Lock()
+		if f.request.Sandbox.Name == sandbox {
+			hosts[f.request.Destination.Host] = true
+		}
+		f.mu.Unlock()
+	}
+	return hosts
+}
+
 // IsOpen reports whether there is an open flow with that ID.
 func (g *Gate) IsOpen(id record.ID) bool {
 	return slices.ContainsFunc(g.openFlows(), func(f *Flow) bool { return f.id == id })

@@ -160,7 +160,7 @@ func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key st
 		k.began, k.written = now, 0
 	}
 	alone := repeatsFrom
-	if r.crowd || by != byKind {
+	if r.flood || by != byKind {
 		alone = 1
 	}
 	cost := 1.0

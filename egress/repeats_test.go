@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -41,7 +42,7 @@ func (w *world) timesOf(t *testing.T) map[string]int64 {
 // while the policy changes again and again.
 func TestAFloodIsCountedExactly(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	w.config.Questions = QuestionLimits{PerSecond: 1e6}
+	w.config.Questions = names.Limits{PerSecond: 1e6}
 	const workers, each = 20, 5_000
 	ways := []func(i int) error{
 		func(i int) error {
@@ -74,7 +75,7 @@ func TestAFloodIsCountedExactly(t *testing.T) {
 			return w.Deny(peerAt(i), ask(t, "evil.test:22"), policy.NotTLS, "the way in says no")
 		},
 		func(i int) error {
-			q, err := w.Inquire(peerAt(i), policy.Question{Name: "evil.test", Type: "A"})
+			q, err := w.Names.Inquire(peerAt(i), policy.Question{Name: "evil.test", Type: "A"})
 			if err == nil {
 				_, _, err = q.AnswerNow()
 			}
@@ -324,7 +325,7 @@ func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 // TestHowManyDenialsHaveRecords: ten of a kind in a second, or one where they are a crowd.
 func TestHowManyDenialsHaveRecords(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	for want, r := range map[int]recordOf{repeatsFrom: {kind: record.KindOpen}, 1: {kind: record.KindOpen, crowd: true}} {
+	for want, r := range map[int]recordOf{repeatsFrom: {kind: record.KindOpen}, 1: {kind: record.KindOpen, flood: true}} {
 		var s repeats
 		got := 0
 		for range 2 * repeatsFrom {

@@ -85,7 +85,7 @@ func TestNothingElseOfAFlowWaitsForItsPolicy(t *testing.T) {
 	soon(t, "WasCut", func() { f.WasCut() })
 	soon(t, "Destination", func() { f.Destination() })
 	soon(t, "OpenFlows", func() { w.OpenFlows(0, 10) })
-	soon(t, "busyNames", func() { w.busyNames("default") })
+	soon(t, "busyNames", func() { w.hostsOf("default") })
 	soon(t, "Close", func() { f.Close(End{Outcome: "client-left"}) })
 	closes := w.records(t, record.KindClose)
 	if len(closes) != 1 || closes[0].TLS == nil || closes[0].TLS.SNI != "allowed.test" {
@@ -177,14 +177,14 @@ func TestALoopDoesNotWaitForThePolicyThatCameBeforeAConnect(t *testing.T) {
 func TestShutWaitsForWhatAGateHasUnderWay(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	going := make(chan struct{})
-	w.crew.do(func() { <-going })
+	w.tasks.start(func() { <-going })
 	left := make(chan struct{})
 	go func() {
 		w.Shut()
 		w.CloseLeft()
 		close(left)
 	}()
-	w.crew.do(func() {}) // which may come while it is waited for
+	w.tasks.start(func() {}) // which may come while it is waited for
 	select {
 	case <-left:
 		t.Error("it did not wait")

@@ -51,14 +51,6 @@ func (g *Gate) Cut(s *sandbox.Stay) {
 // Drop forgets a stay.
 func (g *Gate) Drop(s *sandbox.Stay) { g.stays.byID.Delete(s.ID) }
 
-// Forget drops the addresses that stand for names in a sandbox, which is not
-// there any more.
-func (g *Gate) Forget(sandbox string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.bound, sandbox)
-}
-
 // FlowsOf counts the flows of a stay that are open.
 func (g *Gate) FlowsOf(s *sandbox.Stay) int { return len(g.flowsOf(s.ID)) }
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
@@ -12,26 +13,48 @@ import (
 // sandbox that was ever identified, and may be identified again.
 type slot struct {
 	meter   relay.Meter
-	asks    asker
+	names   names.Budget
 	repeats repeats
 
-	mu     sync.Mutex // guards what follows
-	open   int64
-	recent window
-	names  map[string]int // being looked up, and by how many flows
-	gone   bool           // there may be another one of the sandbox by now
+	mu      sync.Mutex // guards what follows
+	open    int64
+	recent  window
+	lookups map[string]int // names that are being looked up, and by how many flows
+	gone    bool           // there may be another one of the sandbox by now
 }
 
 // retire ends the use of a slot, and reports whether that can be done: nothing is open, no
 // question waits, and nothing is still to be recorded.
 func (s *slot) retire() bool {
-	s.asks.mu.Lock()
-	waiting := s.asks.waiting > 0
-	s.asks.mu.Unlock()
+	waiting := s.names.Waiting() > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = s.gone || s.open == 0 && !waiting && len(s.names) == 0 && s.repeats.empty()
+	s.gone = s.gone || s.open == 0 && !waiting && len(s.lookups) == 0 && s.repeats.empty()
 	return s.gone
+}
+
+// lookupsPerSandbox bounds the names that one sandbox may have looked up at a time: all sandboxes share the name
+// servers.
+const lookupsPerSandbox = 64
+
+// startLookup counts one more flow that needs name, and reports whether the sandbox may have it looked up. The caller
+// calls endLookup in either case.
+func (s *slot) startLookup(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lookups == nil {
+		s.lookups = map[string]int{}
+	}
+	s.lookups[name]++
+	return len(s.lookups) <= lookupsPerSandbox
+}
+
+func (s *slot) endLookup(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lookups[name]--; s.lookups[name] == 0 {
+		delete(s.lookups, name)
+	}
 }
 
 // The counters of a window.

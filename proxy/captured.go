@@ -25,10 +25,10 @@ type Original func(fd int) (netip.AddrPort, error)
 // itself, at any address of the host, is refused: it would lead in a circle. A connection to another port of
 // the host is decided as that address, whatever name it claims.
 //
-// The name of a connection is the one that its address stands for ([egress.Gate.Assigned]), or the one that
+// The name of a connection is the one that its address stands for ([egress.Names.OfPlaceholder]), or the one that
 // its first bytes claim: a server name of TLS or a Host of HTTP. A claim is not trusted: the gate decides that
 // name, resolves it and dials its own answer. On other ports than 443 and 80, if the policy does not allow the
-// address itself, the name is the one that the sandbox got the address for ([egress.Gate.Answered]). Without a
+// address itself, the name is the one that the sandbox got the address for ([egress.Names.OfAnswer]). Without a
 // name, the address is decided.
 func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
 	return s.serve(l, name, how)
@@ -102,12 +102,12 @@ func (c *conn) direct(in *listener, lost error) {
 		c.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
-	name, synthetic := gate.Assigned(c.peer, to.Addr())
+	name, placeholder := gate.Names.OfPlaceholder(c.peer, to.Addr())
 	c.captured.name = name
 	switch {
 	case in.server.isHost(to.Addr()):
 		c.askCaptured()
-	case synthetic && name == "":
+	case placeholder && name == "":
 		c.refuse(gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}, policy.AddressDenied, "the address stands for no name, or no longer; ask for the name again"))
 	case web(to.Port()):
 		c.look(c.server.shared.Limits.Hello)
@@ -167,7 +167,7 @@ func (c *conn) foresee() {
 // the client's first bytes have to show one. Clients of a server that speaks first never show any.
 func (c *conn) byAnswer() {
 	to := c.captured.to
-	c.captured.name = c.server.Gate.Answered(c.peer, to.Addr())
+	c.captured.name = c.server.Gate.Names.OfAnswer(c.peer, to.Addr())
 	if c.captured.name != "" || serverFirst(to.Port()) {
 		c.askCaptured()
 		return

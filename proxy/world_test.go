@@ -18,6 +18,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
@@ -93,7 +94,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 		t.Fatal(err)
 	}
 	w.answer = make(chan struct{})
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second, Synthetic: egress.DefaultSynthetic()})
+	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second, Placeholders: names.DefaultRange()})
 	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
 	if change != nil {
 		change(w.Server)

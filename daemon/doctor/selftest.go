@@ -9,7 +9,7 @@ import (
 
 	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/daemon/hostpaths"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/exits"
 )
@@ -17,7 +17,7 @@ import (
 // selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
 func Selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err error) {
-	own4, own6 := egress.DefaultSynthetic().Own()
+	own4, own6 := names.DefaultRange().Own()
 	jail, err := sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: redirect})
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/talk"
 	"github.com/egressd/egressd/policy"
@@ -151,8 +152,8 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
 func (r *runner) prepare(ctx context.Context) (err error) {
-	synthetic := egress.DefaultSynthetic()
-	own4, own6 := synthetic.Own()
+	placeholders := names.DefaultRange()
+	own4, own6 := placeholders.Own()
 	// First: what is started later would have less to give up.
 	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
@@ -167,7 +168,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Synthetic: synthetic, Tally: &r.tally})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally})
 	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
@@ -106,7 +106,7 @@ func (s *site) addName(r *record.Record) (weight float64) {
 	}
 	s.longestName = max(s.longestName, len(labels))
 	s.measured++
-	bits := egress.InformationOf(labels)
+	bits := names.Information(labels)
 	s.information += bits
 	return bits
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/authority"
-	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/talk"
@@ -118,7 +118,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 }
 
 func ownAddresses() sandbox.Addresses {
-	own4, own6 := egress.DefaultSynthetic().Own()
+	own4, own6 := names.DefaultRange().Own()
 	return sandbox.Addresses{IPv4: own4, IPv6: own6}
 }
 

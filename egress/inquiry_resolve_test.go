@@ -47,7 +47,7 @@ func (p *postal) count() int {
 
 func newPostal(w *world) *postal {
 	p := &postal{then: make(chan func([]netip.Addr, error), 16)}
-	w.Gate.config.Resolver, w.Gate.asker = p, p
+	w.Gate.config.Resolver, w.Names.asker = p, p
 	return p
 }
 
@@ -61,7 +61,7 @@ type said struct {
 func (w *world) later(t *testing.T, names ...string) chan said {
 	t.Helper()
 	answers := make(chan said, len(names))
-	round := w.NewRound()
+	round := w.Names.NewBatch()
 	var all []*Inquiry
 	for _, name := range names {
 		i, err := round.Inquire(peer, questionOf(name, "A"))
@@ -78,7 +78,7 @@ func (w *world) later(t *testing.T, names ...string) chan said {
 	}
 	round.Write()
 	for _, i := range all {
-		if !i.Later(func(a Answer, err error) { answers <- said{a, err} }) {
+		if !i.Resolve(func(a Answer, err error) { answers <- said{a, err} }) {
 			t.Fatal("it cannot be answered later")
 		}
 	}
@@ -116,7 +116,7 @@ func TestNothingIsAskedLaterBeforeItIsDurable(t *testing.T) {
 	if n := len(w.records(t, record.KindDNS)); n != 2 {
 		t.Errorf("%d records of two questions", n)
 	}
-	if n := w.slotOf("default").asks.waiting; n != 0 {
+	if n := w.slotOf("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -131,7 +131,7 @@ func TestWhatIsNotRecordedIsNotAskedLater(t *testing.T) {
 	if p.count() != 0 {
 		t.Errorf("asked for %v", p.asked)
 	}
-	if n := w.slotOf("default").asks.waiting; n != 0 {
+	if n := w.slotOf("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -204,8 +204,8 @@ func TestAPanicWhileALateAnswerIsDecidedIsAnError(t *testing.T) {
 func TestALateAnswerHasItsBudgets(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	newPostal(w)
-	round := w.NewRound()
-	for n := range waitingMost + 1 {
+	round := w.Names.NewBatch()
+	for n := range 128 + 1 {
 		i, err := round.Inquire(peer, questionOf("a.test", "A"))
 		if err != nil {
 			t.Fatal(err)
@@ -213,13 +213,13 @@ func TestALateAnswerHasItsBudgets(t *testing.T) {
 		if _, wait, err := i.AnswerNow(); !wait || err != nil {
 			t.Fatal(wait, err)
 		}
-		if err := i.Prepare(); n < waitingMost && err != nil {
+		if err := i.Prepare(); n < 128 && err != nil {
 			t.Fatal(n, err)
-		} else if n == waitingMost {
+		} else if n == 128 {
 			refusalOf(t, err, policy.DNSBudget)
 		}
 	}
-	if n := w.slotOf("default").asks.waiting; n != waitingMost {
+	if n := w.slotOf("default").names.Waiting(); n != 128 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -228,7 +228,7 @@ func TestALateAnswerHasItsBudgets(t *testing.T) {
 func TestWhoHasLessTimeIsNotAnsweredLater(t *testing.T) {
 	for patience, want := range map[time.Duration]bool{0: true, askMost: true, time.Second: false} {
 		g := New(Config{Resolver: &postal{}, DialTimeout: patience})
-		if got := g.asker != nil; got != want {
+		if got := g.Names.asker != nil; got != want {
 			t.Errorf("with a patience of %v: %v", patience, got)
 		}
 	}
@@ -292,7 +292,7 @@ func TestAPolicyThatTakesItsTimeIsNotAskedLater(t *testing.T) {
 					t.Error(err)
 				}
 			}}
-			round := w.NewRound()
+			round := w.Names.NewBatch()
 			i, err := round.Inquire(peer, questionOf("a.test", "A"))
 			if err != nil {
 				t.Fatal(err)
@@ -304,10 +304,10 @@ func TestAPolicyThatTakesItsTimeIsNotAskedLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			round.Write()
-			if i.Later(func(Answer, error) { t.Error("it was answered") }) || p.count() > 0 {
+			if i.Resolve(func(Answer, error) { t.Error("it was answered") }) || p.count() > 0 {
 				t.Errorf("it is answered later, and asked for was %q", p.asked)
 			}
-			if n := w.slotOf("default").asks.waiting + len(w.records(t, record.KindDNS)); n != 0 {
+			if n := w.slotOf("default").names.Waiting() + len(w.records(t, record.KindDNS)); n != 0 {
 				t.Errorf("%d waiting or recorded", n)
 			}
 		})
@@ -327,7 +327,7 @@ func TestWhatIsNotDurableIsNotAskedLater(t *testing.T) {
 	if p.count() != 0 {
 		t.Errorf("asked for %v", p.asked)
 	}
-	if n := w.slotOf("default").asks.waiting; n != 0 {
+	if n := w.slotOf("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }

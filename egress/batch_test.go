@@ -29,7 +29,7 @@ func TestARoundIsWrittenAtOnce(t *testing.T) {
 		return allow(r)
 	})))
 	w.Gate.config.Resolver = knownZone{w.zone}
-	round := w.NewRound()
+	round := w.Names.NewBatch()
 	for turn := range 3 { // in the same rooms
 		var all []*Inquiry
 		for _, name := range []string{"a.test", "denied.test", "b.test", "c.test"} {
@@ -75,7 +75,7 @@ func TestARoundIsWrittenAtOnce(t *testing.T) {
 func TestARoundThatCannotBeWrittenIsNotAnswered(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.Gate.config.Resolver = knownZone{w.zone}
-	round := w.NewRound()
+	round := w.Names.NewBatch()
 	var all []*Inquiry
 	for range 2 {
 		i, err := round.Inquire(peer, questionOf("a.test", "A"))
@@ -98,7 +98,7 @@ func TestARoundThatCannotBeWrittenIsNotAnswered(t *testing.T) {
 func TestAnInquiryThatLeavesItsRoundIsItsOwn(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.zone.addrs["slow.test"] = []netip.Addr{netip.MustParseAddr("93.184.216.34")}
-	round := w.NewRound()
+	round := w.Names.NewBatch()
 	slow, err := round.Inquire(peer, questionOf("slow.test", "A"))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestARoundsRecordsHoldNoCanary(t *testing.T) {
 	w.SetCanaries(c)
 	asks := peer
 	asks.Process = &policy.Process{PID: 7, Exe: "/usr/bin/dig", Argv: []string{"dig", canary}}
-	round := w.NewRound()
+	round := w.Names.NewBatch()
 	i, err := round.Inquire(asks, questionOf("a.test", "A"))
 	if err != nil {
 		t.Fatal(err)

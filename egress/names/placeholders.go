@@ -1,0 +1,140 @@
+package names
+
+import (
+	"container/list"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxBindings   = 16 << 10         // of one sandbox
+	bindingLife   = 10 * time.Minute // from its last use; longer than PlaceholderTTL
+	maxCandidates = 64               // bindings that are looked at to find one that can be replaced
+)
+
+// PlaceholderTTL is how long a client may keep an answer with a placeholder address.
+const PlaceholderTTL = time.Minute
+
+// Addresses are the placeholder addresses of one name in one sandbox. Either may be the zero Addr, if the range has
+// none of its family.
+type Addresses struct{ IPv4, IPv6 netip.Addr }
+
+// Placeholders binds names to addresses of a range, in each sandbox on its own. It is safe for concurrent use.
+type Placeholders struct {
+	Range Range // set it before first use
+
+	table[bindings]
+}
+
+// Bind returns the addresses of a name in a sandbox. It returns false if no address is free, or if there are too many
+// sandboxes. busy returns the names that the sandbox has connections to: their addresses are not given to other names.
+func (p *Placeholders) Bind(sandbox, name string, busy func() map[string]bool) (Addresses, bool) {
+	b := p.add(sandbox)
+	if b == nil {
+		return Addresses{}, false
+	}
+	index, ok := b.bind(name, p.Range.capacity(), time.Now(), busy)
+	if !ok {
+		return Addresses{}, false
+	}
+	return Addresses{offset(p.Range.IPv4, reserved+index), offset(p.Range.IPv6, reserved+index)}, true
+}
+
+// Contains reports whether addr is in the range.
+func (p *Placeholders) Contains(addr netip.Addr) bool {
+	_, ok := p.Range.index(addr)
+	return ok
+}
+
+// Name returns the name that addr stands for in a sandbox, or "".
+func (p *Placeholders) Name(sandbox string, addr netip.Addr) string {
+	index, ok := p.Range.index(addr)
+	if !ok || index < reserved {
+		return ""
+	}
+	if b := p.find(sandbox); b != nil {
+		return b.name(index-reserved, time.Now())
+	}
+	return ""
+}
+
+// bindings are the names of one sandbox.
+type bindings struct {
+	mu      sync.Mutex
+	byName  map[string]*list.Element // of *binding
+	byIndex []*list.Element
+	used    list.List // the least recently used first
+}
+
+type binding struct {
+	name  string
+	index uint32
+	used  time.Time
+}
+
+// bind binds name to an index and returns the index. If all are taken, bind reuses the least recently used one, except
+// those that an answer may still be valid for, and those of busy names.
+func (b *bindings) bind(name string, capacity int, now time.Time, busy func() map[string]bool) (uint32, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.byName[name]; e != nil {
+		return b.touch(e, now).index, true
+	}
+	if b.byName == nil {
+		b.byName = map[string]*list.Element{}
+	}
+	if len(b.byIndex) < capacity {
+		e := b.used.PushBack(&binding{name: strings.Clone(name), index: uint32(len(b.byIndex)), used: now})
+		b.byIndex = append(b.byIndex, e)
+		b.byName[name] = e
+		return e.Value.(*binding).index, true
+	}
+	e := b.replaceable(now, busy)
+	if e == nil {
+		return 0, false
+	}
+	old := e.Value.(*binding)
+	delete(b.byName, old.name)
+	e.Value = &binding{name: strings.Clone(name), index: old.index, used: now}
+	b.byName[name] = e
+	b.used.MoveToBack(e)
+	return old.index, true
+}
+
+// replaceable returns the binding to replace, or nil.
+func (b *bindings) replaceable(now time.Time, busy func() map[string]bool) *list.Element {
+	e := b.used.Front()
+	if e == nil || now.Sub(e.Value.(*binding).used) < bindingLife {
+		return nil
+	}
+	names := busy()
+	for range maxCandidates {
+		switch {
+		case e == nil || now.Sub(e.Value.(*binding).used) < bindingLife:
+			return nil
+		case !names[e.Value.(*binding).name]:
+			return e
+		}
+		e = e.Next()
+	}
+	return nil
+}
+
+func (b *bindings) touch(e *list.Element, now time.Time) *binding {
+	known := e.Value.(*binding)
+	known.used = now
+	b.used.MoveToBack(e)
+	return known
+}
+
+// name returns the name that index is bound to, or "".
+func (b *bindings) name(index uint32, now time.Time) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if int64(index) >= int64(len(b.byIndex)) {
+		return ""
+	}
+	return b.touch(b.byIndex[index], now).name
+}
