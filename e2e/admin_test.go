@@ -141,7 +141,7 @@ func TestOnlyItsOwnUserHasTheOperatorsSocket(t *testing.T) {
 			t.Errorf("the log does not say %q", why)
 		}
 	}
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 }
 
 // noted reports whether a record of what operators asked for begins with a text.
@@ -212,7 +212,7 @@ func TestTheOperatorsSocketTakesNobodysPlace(t *testing.T) {
 // starts starts egressd, which has to refuse for a reason, or with "" to serve.
 func (d *daemon) starts(t *testing.T, why string) {
 	t.Helper()
-	began := d.begin(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	began := d.begin(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	switch {
 	case began && why == "":
 		d.stop(t)
@@ -305,7 +305,7 @@ func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 	if _, err := os.Lstat(d.operatorTokenPath()); err == nil {
 		t.Error("the token is there after the end, for clients to show to whoever has the port")
 	}
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	if again := d.operatorToken(t); again == token || d.knocks(t, token) != http.StatusUnauthorized || d.knocks(t, again) != http.StatusOK {
 		t.Error("the token counts after a restart, or the new one does not")
 	}
@@ -449,7 +449,7 @@ func TestARunReachesNoOperator(t *testing.T) {
 	}
 	d.stop(t)
 	d.writeConfig(t, withAdmin(socketOfOperator, "allow: [allowed.test]\n"))
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	socket := filepath.Join(d.dir, "operator", "admin.sock")
 	e = d.tell(t, nil, "run", "--config", d.config, "--", "sh", "-c", "ls "+socket+"; curl -sS -m9 --unix-socket "+socket+" http://egressd/healthz")
 	if strings.Contains(e.out, `"status"`) || strings.Contains(e.out, "admin.sock") {

@@ -19,7 +19,7 @@ func TestLogCutBehindAnAnchor(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "kept")
 	d := newDaemon(t, "version: 1\nallow: [\"203.0.0.0/16:443\"]\n")
 	anchorConfig(t, d, "file:"+kept)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	for range 3 {
 		before := notesIn(t, kept)
 		d.ask("denied.test")
@@ -96,7 +96,7 @@ func cutBack(t *testing.T, dir string) {
 func bothSay(t *testing.T, d *daemon, code int, dir, key, kept string) {
 	t.Helper()
 	ours := []string{"log", "verify", dir, "--key", key}
-	theirs := []string{filepath.Join("..", "docs", "verify", "verify.py"), "--key", key}
+	theirs := []string{Source("docs", "verify", "verify.py"), "--key", key}
 	if kept != "" {
 		ours, theirs = append(ours, "--checkpoint", kept), append(theirs, "--checkpoint", kept)
 	}
@@ -113,7 +113,7 @@ func bothSay(t *testing.T, d *daemon, code int, dir, key, kept string) {
 // said runs a command of egressd, which has to end with the code.
 func (d *daemon) said(t *testing.T, code int, arguments ...string) string {
 	t.Helper()
-	cmd := exec.Command(os.Getenv(binaryVariable), arguments...)
+	cmd := exec.Command(Egressd.Path(), arguments...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	out, err := cmd.Output()
 	if got := exitCode(err); got != code {
@@ -173,7 +173,7 @@ func TestRunsAreAnchored(t *testing.T) {
 func (d *daemon) verifyRun(t *testing.T, code int, config, run, index, key, kept string) {
 	t.Helper()
 	d.said(t, code, "log", "verify", "--run", filepath.Base(run), "--config", config, "--checkpoint", kept)
-	out, err := exec.Command("python3", filepath.Join("..", "docs", "verify", "verify.py"), "--key", key, "--index", index, "--checkpoint", kept, run).CombinedOutput()
+	out, err := exec.Command("python3", Source("docs", "verify", "verify.py"), "--key", key, "--index", index, "--checkpoint", kept, run).CombinedOutput()
 	if got := exitCode(err); got != code {
 		t.Errorf("verify.py ended with %d, not %d: %s", got, code, out)
 	}

@@ -174,7 +174,7 @@ func TestAttachContainer(t *testing.T) {
 func TestAKilledDaemonTakesTheNetworksWithIt(t *testing.T) {
 	d := newDaemon(t, enterPolicy)
 	serve := func() {
-		d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+		d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	}
 	serve()
 	c := contain(t, d)
@@ -213,7 +213,7 @@ func TestAKilledDaemonTakesTheNetworksWithIt(t *testing.T) {
 // TestAStoppedDaemonEndsWhatWasHandedIn, and says so before its own end.
 func TestAStoppedDaemonEndsWhatWasHandedIn(t *testing.T) {
 	d := newDaemon(t, enterPolicy)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config, "--drain", "1s"))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config, "--drain", "1s"))
 	c := contain(t, d)
 	if e := d.attach(t, "web", c.pid()); e.code != 0 {
 		t.Fatalf("exit %d, %q", e.code, e.talk)

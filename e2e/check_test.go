@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"testing"
 )
@@ -56,7 +55,7 @@ func (d *daemon) check(t *testing.T, to string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Getenv(binaryVariable), "check", "--config", d.config, to)
+	cmd := exec.Command(Egressd.Path(), "check", "--config", d.config, to)
 	var exit *exec.ExitError
 	if err := d.world.Gateway.Run(cmd); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

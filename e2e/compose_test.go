@@ -51,7 +51,7 @@ func (w *dockerWorld) loadImage(t *testing.T) {
 		return
 	}
 	archive := filepath.Join(t.TempDir(), "image.tar")
-	if out, err := exec.Command(os.Getenv(imagerVariable), "-binary", os.Getenv(binaryVariable), "-o", archive).CombinedOutput(); err != nil {
+	if out, err := exec.Command(Imager.Path(), "-binary", Egressd.Path(), "-o", archive).CombinedOutput(); err != nil {
 		t.Fatalf("make the image: %v\n%s", err, out)
 	}
 	w.docker(t, "load", "-q", "-i", archive)
@@ -60,7 +60,7 @@ func (w *dockerWorld) loadImage(t *testing.T) {
 // init runs egressd init on the engine's host.
 func (w *dockerWorld) init(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(os.Getenv(binaryVariable), append([]string{"init"}, args...)...)
+	cmd := exec.Command(Egressd.Path(), append([]string{"init"}, args...)...)
 	var talk bytes.Buffer
 	cmd.Dir, cmd.Stderr, cmd.Env = dir, &talk, append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
 	if err := w.Gateway.Run(cmd); err != nil {
@@ -389,7 +389,7 @@ func (c *composed) doctored(t *testing.T) {
 	t.Helper()
 	doctor := func(container string) (string, error) {
 		var out bytes.Buffer
-		cmd := exec.Command(os.Getenv(binaryVariable), "doctor", "--container", container, "--docker", c.Socket, "--config", filepath.Join(c.dir, "policy", "egressd.yaml"))
+		cmd := exec.Command(Egressd.Path(), "doctor", "--container", container, "--docker", c.Socket, "--config", filepath.Join(c.dir, "policy", "egressd.yaml"))
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := c.Gateway.Run(cmd)
 		return out.String(), err

@@ -22,7 +22,7 @@ const plainArgument = "as-a-plain-user"
 func TestKeepsItsUsersProgramsOut(t *testing.T) {
 	covers(t, "SP-11")
 	d := newDaemon(t, policyText(t, "P-auth"))
-	d.run(t, plain("exec", os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, plain("exec", Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 	pid := d.cmd.Process.Pid
 	if saw := spy(t, pid); saw != "" {
@@ -111,7 +111,8 @@ func plain(what, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func plainUser(what, name string, args []string) int {
+func plainUser(args []string) int {
+	what, name, args := args[0], args[1], args[2:]
 	runtime.LockOSThread() // capabilities belong to a thread
 	err := dropCapabilities()
 	if err == nil && what == "exec" {

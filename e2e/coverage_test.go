@@ -31,7 +31,7 @@ func TestCoverage(t *testing.T) {
 		covered[id] = append(covered[id], tests...)
 	}
 	left := map[string]string{}
-	readJSON(t, filepath.Join("..", "testdata", "conformance", leftFile), &left)
+	readJSON(t, Source("testdata", "conformance", leftFile), &left)
 	for id := range left {
 		if covered[id] != nil {
 			t.Errorf("%s is covered by %s and also left", id, covered[id])
@@ -69,7 +69,7 @@ func writtenOut(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := filepath.Glob(filepath.Join("..", "audit", "*_test.go"))
+	log, err := filepath.Glob(Source("audit", "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

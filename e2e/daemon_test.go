@@ -100,7 +100,7 @@ limits: {head_timeout: 20s, hello_timeout: 20s, dial_timeout: 2s}
 // policyText returns one of the policies that the cases are judged under.
 func policyText(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "testdata", "conformance", "policies", name+".yaml"))
+	text, err := os.ReadFile(Source("testdata", "conformance", "policies", name+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func newDaemonIn(t *testing.T, w *world, policy string) *daemon {
 func start(t *testing.T, policy string) *daemon {
 	t.Helper()
 	d := newDaemon(t, policy)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 	return d
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 // all the connections that it can. Another is served.
 func TestFewDescriptors(t *testing.T) {
 	d := newDaemon(t, policyText(t, "P-auth"))
-	d.run(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --config "$1"`, os.Getenv(binaryVariable), d.config))
+	d.run(t, exec.Command("sh", "-c", `ulimit -n 256; exec "$0" serve --config "$1"`, Egressd.Path(), d.config))
 	t.Cleanup(func() { d.stop(t) })
 	if said := "enough for 64 connections"; !strings.Contains(d.talk.String(), said) {
 		t.Errorf("it does not say %q: %s", said, d.talk.String())

@@ -37,7 +37,7 @@ func importDevImage(t *testing.T, w *dockerWorld) {
 	for _, folder := range []string{"bin/", "etc/", "home/"} { // else only root may look into them
 		files = slices.Insert(files, 0, engine.File{Path: folder, Mode: 0o755})
 	}
-	files = append(files, engine.File{Path: engine.ProbePath[1:], From: os.Getenv(probeVariable), Mode: 0o755},
+	files = append(files, engine.File{Path: engine.ProbePath[1:], From: Probe.Path(), Mode: 0o755},
 		engine.File{Path: "home/user/", Mode: 0o777},
 		engine.File{Path: "etc/passwd", Text: "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n", Mode: 0o644},
 		engine.File{Path: "etc/group", Text: "root:x:0:\nuser:x:1000:\n", Mode: 0o644})
@@ -84,7 +84,7 @@ func runDevContainer(t *testing.T, w *dockerWorld, home string, env []string, ar
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join("..", "tools", "npm", "node_modules", ".bin", "devcontainer"), argv...)
+	cmd := exec.CommandContext(ctx, Source("tools", "npm", "node_modules", ".bin", "devcontainer"), argv...)
 	cmd.Env = append(append(append(os.Environ(), "HOME="+home, "DOCKER_BUILDKIT=0"), w.Environment()...), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -167,7 +167,7 @@ func (c *devContainer) silent(t *testing.T, f func()) {
 func startFor(t *testing.T, w *dockerWorld, policy string) *daemon {
 	t.Helper()
 	d := newDaemonIn(t, w.world, policy)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 	return d
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"sync"
 	"testing"
@@ -42,7 +41,7 @@ var openEngine = sync.OnceValues(func() (*dockerWorld, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.Start(w.Gateway.Start, os.Getenv(probeVariable))
+	e, err := engine.Start(w.Gateway.Start, Probe.Path())
 	if err != nil {
 		return nil, err
 	}
@@ -88,5 +87,5 @@ func (w *dockerWorld) probe(t *testing.T, container string, ways ...string) stri
 // serveAnew starts egressd serve, or starts it once more.
 func (d *daemon) serveAnew(t *testing.T) {
 	t.Helper()
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 }

@@ -248,7 +248,7 @@ func TestWithoutItsEngineAContainerIsNobody(t *testing.T) {
 func (w *dockerWorld) inNetwork(t *testing.T, pid, variable string, ways ...string) string {
 	t.Helper()
 	cmd := w.Command(t.Context(), "unused")
-	cmd.Path, cmd.Args = "/usr/bin/env", append([]string{"env", "-i", variable, "nsenter", "-t", pid, "-n", os.Getenv(probeVariable)}, ways...)
+	cmd.Path, cmd.Args = "/usr/bin/env", append([]string{"env", "-i", variable, "nsenter", "-t", pid, "-n", Probe.Path()}, ways...)
 	cmd.Env = os.Environ()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -276,7 +276,7 @@ func TestADoorKnowsContainers(t *testing.T) {
 		{"by two", "", []string{"--label", "team=narrow", "--label", "also=twice"}},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			args := append([]string{"--network", "none", "-v", os.Getenv(binaryVariable) + ":/egressd:ro", "-v", filepath.Join(d.dir, "run") + ":/run/egressd", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
+			args := append([]string{"--network", "none", "-v", Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.dir, "run") + ":/run/egressd", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
 			c := w.contain(t, append(args, engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "get http://b.allowed.test/", "wait")...)
 			if row.sandbox == "" {
 				w.said(t, c, "unknown sandbox")

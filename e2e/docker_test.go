@@ -171,7 +171,7 @@ func TestEnterInAContainer(t *testing.T) {
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			d := w.startBeside(t, dockerPolicy)
-			args := append([]string{"--network", "none", "-v", os.Getenv(binaryVariable) + ":/egressd:ro", "-v", filepath.Join(d.dir, row.sandbox) + ":/run/egressd"}, row.image...)
+			args := append([]string{"--network", "none", "-v", Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.dir, row.sandbox) + ":/run/egressd"}, row.image...)
 			if row.sandbox == "web" {
 				args = append(args, "/egressd")
 			}

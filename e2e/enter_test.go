@@ -55,7 +55,7 @@ type entered struct {
 
 // command is a program of egressd in the gateway, with the words before it.
 func (d *daemon) command(ctx context.Context, before []string, argv ...string) *exec.Cmd {
-	words := slices.Concat(before, []string{os.Getenv(binaryVariable)}, argv)
+	words := slices.Concat(before, []string{Egressd.Path()}, argv)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = d.dir
 	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir, "XDG_RUNTIME_DIR="+d.dir)

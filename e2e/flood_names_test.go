@@ -31,7 +31,7 @@ func TestAFloodOfNewNames(t *testing.T) {
 			if row.free > 0 {
 				d.log.mountScarce(t, 64<<20, row.free)
 			}
-			d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+			d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 			key := strings.TrimSpace(d.said(t, 0, "log", "key", "--config", d.config))
 			began := time.Now()
 			flood, few := d.floodNames(t, 3*time.Second)

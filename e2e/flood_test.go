@@ -34,7 +34,7 @@ func TestAFloodOfDenials(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDaemon(t, withNames(policyText(t, "P0")+"limits: {dns_queries_per_second: 1048576, dns_name_bytes: 1073741824}\n"))
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	var asked, tunnels atomic.Int64
 	over := make(chan struct{})
 	var flood sync.WaitGroup
@@ -229,7 +229,7 @@ func TestHostsOfManyAreFlagged(t *testing.T) {
 		if err := os.WriteFile(path, fmt.Appendf(nil, "version: 1\nallow: [%q]\n", pattern), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(os.Getenv(binaryVariable), "policy", "check", "--json", "--config", path).Output()
+		out, err := exec.Command(Egressd.Path(), "policy", "check", "--json", "--config", path).Output()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) || bytes.Contains(out, []byte(`"error"`)) {
 			t.Fatalf("%s: %v %s", pattern, err, out)

@@ -83,10 +83,7 @@ func (r *runner) step(t *testing.T, script string, env ...string) (string, error
 // use runs the steps of an action.
 func (r *runner) use(t *testing.T, folder string, with map[string]string) (string, error) {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "integrations", "github", folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := Source("integrations", "github", folder)
 	text, err := os.ReadFile(filepath.Join(dir, "action.yml"))
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +163,7 @@ func (r *runner) actionPolicy(t *testing.T) string {
 // TestActionHoldsAScript uses the action as its workflow does.
 func TestActionHoldsAScript(t *testing.T) {
 	r := newRunner(t)
-	with := map[string]string{"binary": os.Getenv(binaryVariable), "policy": r.actionPolicy(t), "run": `
+	with := map[string]string{"binary": Egressd.Path(), "policy": r.actionPolicy(t), "run": `
 curl -sS -m9 http://allowed.test/
 curl -sS -m9 http://evil.test/ | grep -o default-deny
 [ $((0x$(awk '/^SigIgn/ {print $2}' /proc/self/status) & 2)) = 0 ] || echo it ignores SIGINT
@@ -230,7 +227,7 @@ func runnerCommands(out string) (all []string) {
 func TestActionServes(t *testing.T) {
 	r := newRunner(t)
 	policy := r.actionPolicy(t)
-	if out, err := r.use(t, "", map[string]string{"binary": os.Getenv(binaryVariable), "policy": policy}); err != nil {
+	if out, err := r.use(t, "", map[string]string{"binary": Egressd.Path(), "policy": policy}); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	out, err := r.step(t, "egressd version && curl -sS -m9 http://allowed.test/ && curl -sS -m9 http://evil.test/")

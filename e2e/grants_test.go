@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -110,7 +109,7 @@ func TestAGrantEndsByItselfAndADenialCutsAtOnce(t *testing.T) {
 	if !d.notedLike(t, `^grant G[A-Z2-7]{6} ends with egressd: deny \*\.allowed\.test:\*$`) {
 		t.Error("the end of what was denied is not recorded")
 	}
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	if status := d.status(t, "other.allowed.test:443"); status != http.StatusOK || d.digest(t) != before || len(d.grants(t)) != 0 {
 		t.Errorf("after a restart: %d", status)
 	}

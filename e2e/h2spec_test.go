@@ -29,7 +29,7 @@ var h2specFails = map[string]string{
 func TestH2Spec(t *testing.T) {
 	covers(t, "H2-01")
 	d := startInside(t, "")
-	command := os.Getenv(h2specVariable)
+	command := H2Spec.Path()
 	listener := d.tunnelled(t)
 	report := filepath.Join(t.TempDir(), "report.xml")
 	// /count reads the body first: an origin that answers sooner may be done

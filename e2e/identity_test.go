@@ -457,6 +457,6 @@ func TestReloadMovesSandboxes(t *testing.T) {
 // serve starts a daemon that was prepared.
 func (d *daemon) serve(t *testing.T) {
 	t.Helper()
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 }

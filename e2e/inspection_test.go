@@ -154,7 +154,7 @@ func TestSecretsStay(t *testing.T) {
 	const inject = `    inject: {header: X-Key, value: "{}", file: api.secret}` + "\n"
 	rules := "  - host: expired.looked-at.allowed.test:443\n    paths: [/v1/**]\n" + inject + "  - host: refuses.allowed.test:443\n    paths: [/v1/**]\n" + inject
 	d := newDaemon(t, strings.Replace(policyText(t, "P1"), "deny:\n", rules+"deny:\n", 1))
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	var said strings.Builder
 	for _, h2 := range []bool{false, true} {
 		c := d.insider(t, h2)

@@ -50,13 +50,13 @@ func TestKillNine(t *testing.T) {
 	var serial atomic.Uint32
 	// A machine that is busy comes to little before a blow: there are more of them then.
 	for round := 0; round < rounds || round < 100 && serial.Load() < 200; round++ {
-		d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+		d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 		d.loadUntil(workers, &serial, time.Duration(rand.Int64N(int64(50*time.Millisecond))))
 		if code, said := d.verifies(t); code != audit.Good && code != audit.TornTail {
 			t.Fatalf("killed, the log is %d: %s", code, said)
 		}
 	}
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	if code, said := d.verifies(t); code != audit.Good {
 		t.Errorf("started again, the log is %d: %s", code, said)
 	}
@@ -241,7 +241,7 @@ func TestSecondEgressdOnOneLog(t *testing.T) {
 // fails runs egressd, which has to end by itself and leave nothing listening.
 func (d *daemon) fails(t *testing.T) (code int, said string) {
 	t.Helper()
-	cmd := exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config)
+	cmd := exec.Command(Egressd.Path(), "serve", "--config", d.config)
 	cmd.Dir, cmd.Stderr = d.dir, &d.talk
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	if err := d.world.Gateway.Start(cmd); err != nil {

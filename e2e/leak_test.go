@@ -19,8 +19,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// leakVariable has this test binary act as a proxy that misbehaves in one way.
-const leakVariable = "E2E_LEAK"
+// leakArgument has this test binary be a proxy that misbehaves in one way.
+const leakArgument = "as-a-leaky-proxy"
 
 // TestOracleSeesLeaks runs proxies that refuse a request in every respect but
 // one, and expects the oracle to find that one.
@@ -60,11 +60,9 @@ func TestOracleSeesLeaks(t *testing.T) {
 		t.Run(row.kind+" "+row.v.Says, func(t *testing.T) {
 			d := newDaemon(t, policyText(t, "P0"))
 			d.foreign = true
-			cmd := exec.Command("/proc/self/exe")
+			cmd := exec.Command("/proc/self/exe", leakArgument, row.kind)
 			cmd.Args[0] = os.Args[0]
-			os.Setenv(leakVariable, row.kind)
 			d.run(t, cmd)
-			os.Unsetenv(leakVariable)
 			t.Cleanup(d.kill)
 			s := d.observe(t, row.v, doorConnect, row.to)
 			if row.kind == "dies" { // which takes it a moment
@@ -95,9 +93,8 @@ type leaky struct {
 
 const leakyDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-func leakyProxy(kind string) int {
-	l := &leaky{kind: kind}
-	os.Unsetenv(leakVariable)
+func leakyProxy(args []string) int {
+	l := &leaky{kind: args[0]}
 	if err := l.serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "leaky proxy: %v\n", err)
 		return 1

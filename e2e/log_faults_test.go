@@ -207,7 +207,7 @@ func TestSystemCallsOnTheLogFail(t *testing.T) {
 		t.Run(fault.String(), func(t *testing.T) {
 			f := newFaulty(t)
 			t.Cleanup(f.end)
-			f.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", f.config))
+			f.run(t, exec.Command(Egressd.Path(), "serve", "--config", f.config))
 			if !f.use(t) {
 				t.Fatal("refused before the fault")
 			}
@@ -313,11 +313,11 @@ func (f *faulty) startWith(t *testing.T, fault logFault, moment string) {
 	t.Helper()
 	t.Cleanup(f.end)
 	args := append([]string{"-D", "-qq"}, fault.strace(f, moment)...)
-	if !f.begin(t, exec.Command("strace", append(args, os.Getenv(binaryVariable), "serve", "--config", f.config)...)) {
+	if !f.begin(t, exec.Command("strace", append(args, Egressd.Path(), "serve", "--config", f.config)...)) {
 		if said := f.talk.String(); !strings.Contains(said, "egressd: hint: ") {
 			t.Errorf("egressd does not start, and says:\n%s", said)
 		}
-		f.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", f.config))
+		f.run(t, exec.Command(Egressd.Path(), "serve", "--config", f.config))
 	}
 	for range 8 {
 		f.use(t)
@@ -366,7 +366,7 @@ func TestFaultsOfTheFolder(t *testing.T) {
 				mount(t, "tmpfs", f.log.dir)
 			}
 			t.Cleanup(f.end)
-			f.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", f.config))
+			f.run(t, exec.Command(Egressd.Path(), "serve", "--config", f.config))
 			for range 3 {
 				if !f.use(t) {
 					t.Fatalf("refused before the fault:\n%s", f.talk.String())

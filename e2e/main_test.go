@@ -1,21 +1,3 @@
-// Package e2e runs the real egressd in a laboratory of network namespaces,
-// against clients that lie, hosts that misbehave and a name server that
-// answers what it likes, and judges what was seen on the wire, in the answers
-// and in the audit log.
-//
-// The cases are in testdata/conformance; TestCoverage lists them. The binary
-// is built from this module, or taken from the variable EGRESSD:
-//
-//	go test -count=1 ./e2e/
-//	EGRESSD=/usr/bin/egressd go test -count=1 ./e2e/
-//
-// Policies are swapped under load for a few seconds, or for longer:
-//
-//	EGRESSD_E2E_SWAP=60s go test -count=1 -run Swapped ./e2e/
-//
-// So are many requests made (EGRESSD_E2E_MIX=100000), the log flooded (EGRESSD_E2E_FLOOD=60s), and
-// all of it used at once (EGRESSD_E2E_SOAK=1h); CONTRIBUTING.md has all long forms.
-// Every line of every log that a test has an egressd write is checked by docs/record.schema.json.
 package e2e
 
 import (
@@ -25,37 +7,85 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/egressd/egressd/internal/lab"
 )
 
-// binaryVariable names the egressd to test; without it one is built.
-// h2specVariable does so for h2spec, whose version stands in the module of tools, and
-// probeVariable for what containers try their ways out with, imagerVariable for what makes
-// egressd's image.
-const (
-	binaryVariable = "EGRESSD"
-	h2specVariable = "EGRESSD_H2SPEC"
-	probeVariable  = "EGRESSD_PROBE"
-	imagerVariable = "EGRESSD_IMAGER"
+func TestMain(m *testing.M) {
+	Main(m, Suite{
+		Programs: []Program{H2Spec, Probe, Imager},
+		Modes:    map[string]Mode{leakArgument: leakyProxy, plainArgument: plainUser, filteredArgument: filtered, goClientArgument: goClient},
+		Close:    closeEngine,
+	})
+}
+
+// A Program is a command that tests start. Its variable names the file of the program; without the
+// variable, the program is built from this module.
+type Program struct {
+	variable, module, pkg string
+}
+
+// Programs that tests start.
+var (
+	Egressd = Program{"EGRESSD", ".", "github.com/egressd/egressd/cmd/egressd"}
+	H2Spec  = Program{"EGRESSD_H2SPEC", "tools", "github.com/summerwind/h2spec/cmd/h2spec"} // the module of tools holds its version
+	Probe   = Program{"EGRESSD_PROBE", ".", "github.com/egressd/egressd/internal/lab/engine/probe"}
+	Imager  = Program{"EGRESSD_IMAGER", ".", "github.com/egressd/egressd/packaging/image"}
 )
 
-func TestMain(m *testing.M) {
-	if kind := os.Getenv(leakVariable); kind != "" {
-		os.Exit(leakyProxy(kind))
+// Path returns the file of the program.
+func (p Program) Path() string { return os.Getenv(p.variable) }
+
+func (p Program) build(dir string) error {
+	if p.Path() != "" {
+		return nil
 	}
-	if len(os.Args) > 3 && os.Args[1] == plainArgument {
-		os.Exit(plainUser(os.Args[2], os.Args[3], os.Args[4:]))
+	path := filepath.Join(dir, filepath.Base(p.pkg))
+	cmd := exec.Command("go", "build", "-o", path, p.pkg)
+	cmd.Dir, cmd.Env = Source(p.module), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", p.pkg, err, out)
 	}
-	if len(os.Args) > 2 && os.Args[1] == filteredArgument {
-		os.Exit(filtered(os.Args[2:]))
+	return os.Setenv(p.variable, path)
+}
+
+// root is the folder of this module: the nearest one above the test's with a go.mod.
+var root = sync.OnceValue(func() string {
+	at, err := os.Getwd()
+	for dir := at; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
 	}
-	if len(os.Args) == 3 && os.Args[1] == goClientArgument {
-		os.Exit(goClient(os.Args[2]))
+	panic(fmt.Sprintf("no go.mod in or above %q, %v", at, err))
+})
+
+// Source returns the path of a file of this module.
+func Source(name ...string) string { return filepath.Join(append([]string{root()}, name...)...) }
+
+// A Suite says what the tests of one package need.
+type Suite struct {
+	Programs []Program       // beside egressd
+	Modes    map[string]Mode // by the first argument of the test binary
+	Close    func() error    // called after the tests
+}
+
+// A Mode is what a test binary does instead of testing. It gets the arguments after the first, and returns
+// an exit status.
+type Mode func(args []string) int
+
+// Main is the TestMain of each package of tests. It runs the tests in the lab, and ends the process.
+func Main(m *testing.M, s Suite) {
+	if len(os.Args) > 1 && s.Modes[os.Args[1]] != nil {
+		os.Exit(s.Modes[os.Args[1]](os.Args[2:]))
 	}
-	code, err := run(m)
+	code, err := s.run(m)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: %v\n", err)
 		code = 1
@@ -63,28 +93,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run is passed twice: outside the lab, where it builds, and inside it, where
-// there is no network to fetch a module from.
-func run(m *testing.M) (int, error) {
+// run is called twice: outside the lab, where it builds the programs, and inside the lab, which has no
+// network to fetch a module from.
+func (s Suite) run(m *testing.M) (int, error) {
 	dir, err := os.MkdirTemp("", "egressd-e2e-")
 	if err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	for variable, from := range map[string][2]string{
-		binaryVariable: {".", "github.com/egressd/egressd/cmd/egressd"},
-		h2specVariable: {filepath.Join("..", "tools"), "github.com/summerwind/h2spec/cmd/h2spec"},
-		probeVariable:  {".", "github.com/egressd/egressd/internal/lab/engine/probe"},
-		imagerVariable: {".", "github.com/egressd/egressd/packaging/image"},
-	} {
-		if os.Getenv(variable) != "" {
-			continue
-		}
-		path := filepath.Join(dir, filepath.Base(from[1]))
-		if err := build(path, from[0], from[1]); err != nil {
+	for _, p := range append([]Program{Egressd}, s.Programs...) {
+		if err := p.build(dir); err != nil {
 			return 1, err
 		}
-		os.Setenv(variable, path)
 	}
 	code, inside := lab.Enter()
 	if !inside {
@@ -96,7 +116,10 @@ func run(m *testing.M) (int, error) {
 	}
 	heedSignals()
 	code = m.Run()
-	return code, closeEngine()
+	if s.Close == nil {
+		return code, nil
+	}
+	return code, s.Close()
 }
 
 // forgetTheUser has nothing that tests start be led elsewhere by who runs them: by a
@@ -117,15 +140,6 @@ func heedSignals() {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-}
-
-func build(path, dir, name string) error {
-	cmd := exec.Command("go", "build", "-o", path, name)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", name, err, out)
-	}
-	return nil
 }
 
 // misleadResolvers gives the machine's own files answers that egressd must

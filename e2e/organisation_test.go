@@ -27,7 +27,7 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 		}
 	}
 	put("version: 1\nceiling: [allowed.test]\n")
-	d.run(t, underEtc(above, os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, underEtc(above, Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 
 	tunnel := d.mustOpen(t, "allowed.test:443")
@@ -50,7 +50,7 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 	}
 
 	for _, environment := range []string{"XDG_CONFIG_HOME=" + t.TempDir(), "EGRESSD_ORGANISATION=", "HOME=/nowhere"} {
-		check := underEtc(above, os.Getenv(binaryVariable), "check", "--config", d.config, "allowed.test")
+		check := underEtc(above, Egressd.Path(), "check", "--config", d.config, "allowed.test")
 		check.Env = append(os.Environ(), environment)
 		out, err := check.Output()
 		if check.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "ceiling (organisation)") {
@@ -58,7 +58,7 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 		}
 	}
 	put("version: 1\nceiling: [")
-	check := underEtc(above, os.Getenv(binaryVariable), "check", "--config", d.config, "other.allowed.test")
+	check := underEtc(above, Egressd.Path(), "check", "--config", d.config, "other.allowed.test")
 	if out, err := check.CombinedOutput(); check.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "/etc/egressd/organisation.yaml:2:") {
 		t.Errorf("with half a file, check says %v: %s", err, out)
 	}

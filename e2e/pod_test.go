@@ -75,7 +75,7 @@ type document struct {
 // readManifest is what egressd init k8s writes: a policy and a pod.
 func readManifest(t *testing.T) (policy string, pod podSpec) {
 	t.Helper()
-	text, err := exec.Command(os.Getenv(binaryVariable), "init", "k8s", "--print").Output()
+	text, err := exec.Command(Egressd.Path(), "init", "k8s", "--print").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func startPod(t *testing.T) *testPod {
 		t.Fatal(err)
 	}
 	rules, sidecar := pod.InitContainers[0], pod.InitContainers[1]
-	if out, err := p.in(rules.confined(), append([]string{os.Getenv(binaryVariable)}, p.here(rules.Args)...)...); err != nil {
+	if out, err := p.in(rules.confined(), append([]string{Egressd.Path()}, p.here(rules.Args)...)...); err != nil {
 		t.Fatalf("%s: %v:\n%s", rules.Name, err, out)
 	}
 	t.Cleanup(func() {
@@ -200,7 +200,7 @@ func startPod(t *testing.T) *testPod {
 	}
 	confined := sidecar.confined()
 	confined.shared, confined.unfiltered = true, true // so that its process is the one that is started; its own rights are the same
-	p.run(t, confined.command(append([]string{os.Getenv(binaryVariable), "serve", "--config", p.config}, sidecar.Args[1:]...)...))
+	p.run(t, confined.command(append([]string{Egressd.Path(), "serve", "--config", p.config}, sidecar.Args[1:]...)...))
 	t.Cleanup(func() { p.stop(t) })
 	return p
 }
@@ -353,7 +353,7 @@ func TestPodInitLeavesTheRulesOfOthers(t *testing.T) {
 		}
 	}()
 	var out strings.Builder
-	cmd := exec.Command(os.Getenv(binaryVariable), "pod-init")
+	cmd := exec.Command(Egressd.Path(), "pod-init")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := w.Gateway.Run(cmd); err == nil || !strings.Contains(out.String(), "rules of others: table kube") {
 		t.Errorf("%v:\n%s", err, out.String())

@@ -40,7 +40,7 @@ func startRego(t *testing.T, policy, module string) *daemon {
 	t.Helper()
 	d := newDaemon(t, policy)
 	d.putFile(t, "policy/egress.rego", module)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() { d.stop(t) })
 	return d
 }

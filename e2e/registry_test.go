@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func TestSpecialPurposeRegistries(t *testing.T) {
 		Expect: expectation{Deny: []policy.Class{policy.AddressDenied}}}
 	asked := 0
 	for _, file := range []string{"ipv4-special-registry.csv", "ipv6-special-registry.csv"} {
-		blocked, reachable := readRegistry(t, filepath.Join("..", "policy", "iana", file))
+		blocked, reachable := readRegistry(t, Source("policy", "iana", file))
 		for _, prefix := range blocked {
 			for _, addr := range []netip.Addr{prefix.Addr(), lastOf(prefix)} {
 				if !within(reachable, addr) {

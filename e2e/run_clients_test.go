@@ -156,8 +156,8 @@ func prepareJava(t *testing.T, d *daemon) {
 // goClientArgument has this test binary be a client in Go.
 const goClientArgument = "as-a-go-client"
 
-func goClient(url string) int {
-	response, err := http.Get(url)
+func goClient(args []string) int {
+	response, err := http.Get(args[0])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

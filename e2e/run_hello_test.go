@@ -16,10 +16,7 @@ var passing = []string{"base-allowed.bin", "early-data.bin", "pad-pq.bin", "sni-
 // not to the address; of the others no byte goes anywhere.
 func TestRunHellos(t *testing.T) {
 	d := newDaemon(t, "version: 1\nallow: [allowed.test]\n")
-	folder, err := filepath.Abs(filepath.Join("..", "testdata", "clienthello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := Source("testdata", "clienthello")
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func indexed(t *testing.T) (d *daemon, config, index string) {
 }
 
 func runCommand(d *daemon, config string, argv ...string) *exec.Cmd {
-	cmd := exec.Command(os.Getenv(binaryVariable), append([]string{"run", "-q", "--config", config, "--"}, argv...)...)
+	cmd := exec.Command(Egressd.Path(), append([]string{"run", "-q", "--config", config, "--"}, argv...)...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 // typed runs a command of egressd about the state of d, and returns what it says.
 func (d *daemon) typed(t *testing.T, words ...string) (out string, code int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), words...)
+	cmd := exec.CommandContext(t.Context(), Egressd.Path(), words...)
 	cmd.Dir = d.dir
 	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	text, err := cmd.CombinedOutput()

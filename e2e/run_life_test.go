@@ -196,7 +196,7 @@ func (c *terminal) types(keys string) {
 // TestRunOnATerminal works at a shell inside and at one outside, as a person does.
 func TestRunOnATerminal(t *testing.T) {
 	d := newDaemon(t, runPolicy)
-	inner := fmt.Sprintf("%s run -q --config %s -- ", os.Getenv(binaryVariable), d.config)
+	inner := fmt.Sprintf("%s run -q --config %s -- ", Egressd.Path(), d.config)
 	outer := exec.Command("bash", "--norc", "--noprofile", "-i")
 	outer.Dir = d.dir
 	outer.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir, "PS1=outer> ", "TERM=dumb", "HISTFILE=")

@@ -35,7 +35,7 @@ func TestRunRefusesWhereThereIsNoSandbox(t *testing.T) {
 	d := newDaemon(t, runPolicy)
 	ran := filepath.Join(d.dir, "ran")
 	cmd := exec.Command("unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"`, "sh",
-		os.Getenv(binaryVariable), "run", "--config", d.config, "--", "touch", ran)
+		Egressd.Path(), "run", "--config", d.config, "--", "touch", ran)
 	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	var talk bytes.Buffer
 	cmd.Stderr = &talk
@@ -60,7 +60,7 @@ func TestRunsBesideEachOther(t *testing.T) {
 			t.Errorf("exit %d, %q %q", r.code, r.out, r.talk)
 		}
 	}
-	log := exec.Command(os.Getenv(binaryVariable), "log", "--config", d.config, "--run", "last")
+	log := exec.Command(Egressd.Path(), "log", "--config", d.config, "--run", "last")
 	log.Dir = d.dir
 	log.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 	out, err := log.Output()

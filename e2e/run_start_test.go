@@ -41,7 +41,7 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 				config += ".none"
 			}
 			var said bytes.Buffer
-			cmd := exec.Command(os.Getenv(binaryVariable), append([]string{"run", "--config", config}, row.args...)...)
+			cmd := exec.Command(Egressd.Path(), append([]string{"run", "--config", config}, row.args...)...)
 			cmd.Env, cmd.Stderr = markedEnv(d), &said
 			err := cmd.Run()
 			var status *exec.ExitError
@@ -60,7 +60,7 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 func TestAStartThatIsKilledLeavesNothingBehind(t *testing.T) {
 	d, config, _ := indexed(t)
 	for i := range 12 {
-		cmd := exec.Command(os.Getenv(binaryVariable), "run", "-q", "--config", config, "--", "sleep", "600")
+		cmd := exec.Command(Egressd.Path(), "run", "-q", "--config", config, "--", "sleep", "600")
 		cmd.Env = markedEnv(d)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

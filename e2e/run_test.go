@@ -42,7 +42,7 @@ var users = map[string][]string{
 
 // jailed returns the command for a program under egressd run, in the gateway.
 func (d *daemon) jailed(ctx context.Context, user string, flags []string, argv ...string) *exec.Cmd {
-	words := slices.Concat(users[user], []string{os.Getenv(binaryVariable), "run", "--config", d.config}, flags, []string{"--"}, argv)
+	words := slices.Concat(users[user], []string{Egressd.Path(), "run", "--config", d.config}, flags, []string{"--"}, argv)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = d.dir
 	cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)

@@ -14,7 +14,7 @@ import (
 func TestAnEgressdThatCannotBeReadSaysSo(t *testing.T) {
 	d := newDaemon(t, runPolicy)
 	binary := filepath.Join(d.dir, "egressd")
-	text, err := os.ReadFile(os.Getenv(binaryVariable))
+	text, err := os.ReadFile(Egressd.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-var schemaPath = filepath.Join("..", "docs", "record.schema.json")
-
 // recordSchema is docs/record.schema.json, by which every line of every log is checked
 // that a test has written.
 var recordSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	return jsonschema.NewCompiler().Compile(schemaPath)
+	return jsonschema.NewCompiler().Compile(Source("docs", "record.schema.json"))
 })
 
 var segmentName = regexp.MustCompile(`^[0-9]{8,}\.log$`)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func TestSelftestAndDoctor(t *testing.T) {
 		{"a doctor", users["user"], []string{"doctor", "--config", d.config}, 1, "✓ sandbox: can be made; self-test 15 of 15\n✓ capture: tproxy\n"},
 		{"a doctor without namespaces", none, []string{"doctor", "--config", d.config}, 1, "fix: sysctl user.max_user_namespaces=15000, as root"},
 	} {
-		words := slices.Concat(row.before, []string{os.Getenv(binaryVariable)}, row.args)
+		words := slices.Concat(row.before, []string{Egressd.Path()}, row.args)
 		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &out, d.dir

@@ -114,7 +114,7 @@ func newSoak(t *testing.T) *soak {
 	d.putFile(t, "tmp/.keep", "")
 	d.traced = true
 	d.run(t, exec.Command("env", fmt.Sprintf("GODEBUG=schedtrace=%d,scheddetail=1,gctrace=1", trace), "TMPDIR="+filepath.Join(d.dir, "tmp"),
-		os.Getenv(binaryVariable), "serve", "--config", d.config))
+		Egressd.Path(), "serve", "--config", d.config))
 	t.Cleanup(func() {
 		if d.alive() {
 			d.kill()
@@ -272,7 +272,7 @@ func (s *soak) expectGoodLog(t *testing.T) {
 	}
 	key := strings.TrimSpace(s.said(t, 0, "log", "key", "--config", s.config))
 	s.said(t, 0, "log", "verify", s.log.dir, "--key", key)
-	out, err := exec.Command("python3", filepath.Join("..", "docs", "verify", "verify.py"), "--key", key, s.log.dir).CombinedOutput()
+	out, err := exec.Command("python3", Source("docs", "verify", "verify.py"), "--key", key, s.log.dir).CombinedOutput()
 	if err != nil {
 		t.Errorf("verify.py: %v: %s", err, out)
 	}

@@ -119,7 +119,7 @@ func (d *daemon) ownSockets(t *testing.T) map[string]bool {
 // which takes 127.1 for an address, is not in the binary.
 func TestBinaryResolvesNothingByItself(t *testing.T) {
 	covers(t, "SP-15")
-	info, err := buildinfo.ReadFile(os.Getenv(binaryVariable))
+	info, err := buildinfo.ReadFile(Egressd.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestBinaryResolvesNothingByItself(t *testing.T) {
 			t.Errorf("egressd was built with CGO_ENABLED=%s", s.Value)
 		}
 	}
-	out, err := exec.Command(os.Getenv(binaryVariable), "version").CombinedOutput()
+	out, err := exec.Command(Egressd.Path(), "version").CombinedOutput()
 	if err != nil || len(out) == 0 {
 		t.Errorf("egressd version: %q, %v", out, err)
 	}

@@ -97,7 +97,7 @@ func TestSocketActivation(t *testing.T) {
 	w := theWorld(t)
 	d := newDaemon(t, policyText(t, "P-any"))
 	m := newManager(t, d.address(), net.JoinHostPort(lab.GatewayIPv6, fmt.Sprint(d.port)))
-	serve := func() { d.run(t, m.command(os.Getenv(binaryVariable), "serve", "--config", d.config)) }
+	serve := func() { d.run(t, m.command(Egressd.Path(), "serve", "--config", d.config)) }
 	serve()
 	m.hears(t, "READY=1")
 	m.hears(t, "WATCHDOG=1")
@@ -138,7 +138,7 @@ func TestSocketsThatThePolicyDoesNotName(t *testing.T) {
 	d := newDaemon(t, policyText(t, "P-any"))
 	refused := func(m *manager, says string) {
 		t.Helper()
-		cmd := m.command(os.Getenv(binaryVariable), "serve", "--config", d.config)
+		cmd := m.command(Egressd.Path(), "serve", "--config", d.config)
 		cmd.Path, cmd.Args = "/usr/bin/timeout", append([]string{"timeout", "20"}, cmd.Args...)
 		cmd.Dir = d.dir
 		cmd.Env = append(os.Environ(), "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
@@ -178,7 +178,7 @@ func TestTheUnitLeavesEnough(t *testing.T) {
 	d := newDaemon(t, withCapture(policyText(t, "P-any"), doorRedirect))
 	traced := filepath.Join(d.dir, "calls")
 	w.capture(t, doorRedirect)
-	d.run(t, exec.Command("strace", "-D", "-f", "-qq", "-o", traced, os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command("strace", "-D", "-f", "-qq", "-o", traced, Egressd.Path(), "serve", "--config", d.config))
 	if got, err := says(w.Sandbox, allowedIPv4+":80", "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n", patience); !strings.Contains(got, "origin") {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -207,7 +207,7 @@ func TestTheUnitLeavesEnough(t *testing.T) {
 // unitCalls are the system calls and families of addresses that the service may use.
 func unitCalls(t *testing.T, d *daemon) map[string]bool {
 	t.Helper()
-	cmd := exec.Command(os.Getenv(binaryVariable), "init", "systemd", "--config", d.config, "--print")
+	cmd := exec.Command(Egressd.Path(), "init", "systemd", "--config", d.config, "--print")
 	unit, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

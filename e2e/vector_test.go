@@ -115,7 +115,7 @@ func policies() []string {
 // vectors reads every vector, of all files.
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "testdata", "conformance", "*.json"))
+	files, err := filepath.Glob(Source("testdata", "conformance", "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (v *vector) firstBytes(t *testing.T) [][]byte {
 	b := []byte(v.First)
 	if v.Hello != "" {
 		var err error
-		if b, err = os.ReadFile(filepath.Join("..", "testdata", "conformance", "clienthello", v.Hello)); err != nil {
+		if b, err = os.ReadFile(Source("testdata", "conformance", "clienthello", v.Hello)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -105,7 +105,7 @@ func TestLogIsCosigned(t *testing.T) {
 	w := theWitness(t)
 	d := newDaemon(t, "version: 1\nallow: [\"203.0.0.0/16:443\"]\n")
 	d.setAudit(t, `durability: process, witnesses: [{url: "`+w.url+`", key: "`+w.key+`", every: 1s}]`)
-	d.run(t, exec.Command(os.Getenv(binaryVariable), "serve", "--config", d.config))
+	d.run(t, exec.Command(Egressd.Path(), "serve", "--config", d.config))
 	waitFor(t, "word that the witness does not know the log", func() bool { return strings.Contains(d.talk.String(), "it does not know this log") })
 	identity := strings.TrimSpace(d.said(t, 0, "log", "key", "--witness", "--config", d.config))
 	if said := d.talk.String(); !strings.Contains(said, "have its operator add "+identity+";") {
@@ -118,7 +118,7 @@ func TestLogIsCosigned(t *testing.T) {
 		waitFor(t, "a cosignature", func() bool { return w.size() > before })
 	}
 	waitFor(t, "word of the doctor", func() bool { // which reads what is up to some seconds old
-		doctor := exec.Command(os.Getenv(binaryVariable), "doctor", "--config", d.config)
+		doctor := exec.Command(Egressd.Path(), "doctor", "--config", d.config)
 		said, _ := doctor.CombinedOutput() // its status is about more
 		return strings.Contains(string(said), w.url+" has cosigned the checkpoint of ")
 	})
@@ -143,7 +143,7 @@ func TestLogIsCosigned(t *testing.T) {
 func bothJudge(t *testing.T, d *daemon, code int, dir, key, witness string) string {
 	t.Helper()
 	said := d.said(t, code, "log", "verify", dir, "--key", key, "--witness", witness, "--cosigned-within", "1h")
-	out, err := exec.Command("python3", filepath.Join("..", "docs", "verify", "verify.py"), "--key", key, "--witness", witness, "--within", "3600", dir).CombinedOutput()
+	out, err := exec.Command("python3", Source("docs", "verify", "verify.py"), "--key", key, "--witness", witness, "--within", "3600", dir).CombinedOutput()
 	if got := exitCode(err); got != code {
 		t.Errorf("verify.py ended with %d, not %d: %s", got, code, out)
 	}
@@ -160,7 +160,7 @@ func TestIndexOfRunsIsCosigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func() {
-		cmd := exec.Command(os.Getenv(binaryVariable), "run", "--config", config, "--", "true")
+		cmd := exec.Command(Egressd.Path(), "run", "--config", config, "--", "true")
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "XDG_STATE_HOME="+d.dir)
 		if err := theWorld(t).Gateway.Run(cmd); err != nil {
 			t.Fatal(err)

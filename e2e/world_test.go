@@ -101,7 +101,7 @@ func noteSources(t *testing.T) {
 }
 
 var notedSources = sync.OnceValue(func() error {
-	return filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+	return filepath.WalkDir(Source(), func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
