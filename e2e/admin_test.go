@@ -52,8 +52,8 @@ func TestNothingLeadsToTheOperatorsListener(t *testing.T) {
 			v := &vector{ID: "SP-02", Says: "the operator's listener"}
 			for _, host := range spellings {
 				to := host + ":9464"
-				for _, door := range doorsFor(v, to) {
-					d.reachesNoOperator(t, v, door, to)
+				for _, way := range waysFor(v, to) {
+					d.reachesNoOperator(t, v, way, to)
 				}
 			}
 			if opened := strings.Contains(more, "unsafe"); opened && d.status(t, "127.0.0.1:8080") != http.StatusOK {
@@ -75,17 +75,17 @@ func TestNothingLeadsToTheOperatorsListener(t *testing.T) {
 	}
 }
 
-// reachesNoOperator puts a destination through a door, which has to be refused.
-func (d *daemon) reachesNoOperator(t *testing.T, v *vector, door, to string) {
+// reachesNoOperator puts a destination through a way in, which has to be refused.
+func (d *daemon) reachesNoOperator(t *testing.T, v *vector, way, to string) {
 	t.Helper()
-	x, _ := d.put(t, v, door, to)
+	x, _ := d.put(t, v, way, to)
 	for _, a := range x.answers {
 		if a.status == http.StatusOK || a.status == 0 && a.reply == 0 {
-			t.Errorf("%s %s is answered %+v", door, to, a)
+			t.Errorf("%s %s is answered %+v", way, to, a)
 		}
 	}
 	if x.opened || len(x.answers) == 0 {
-		t.Errorf("%s %s: opened %t, %d answers, %v", door, to, x.opened, len(x.answers), x.err)
+		t.Errorf("%s %s: opened %t, %d answers, %v", way, to, x.opened, len(x.answers), x.err)
 	}
 }
 

@@ -38,8 +38,8 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 		wants     []string
 		asked     *asked
 	}{
-		{"a page over HTTP/2", "https://page.allowed.test/public/page", []string{"<h1>a page</h1>", "<p>it came over h2</p>"}, &asked{"GET", "/public/page", 200, ""}},
-		{"a path that is denied", "https://page.allowed.test/private", []string{"<h1>Blocked by egressd: page.allowed.test:443 path-denied", "path matches /public/**"}, &asked{"GET", "/private", 0, policy.PathDenied}},
+		{"a page over HTTP/2", "https://page.allowed.test/public/page", []string{"<h1>a page</h1>", "<p>it came over h2</p>"}, &asked{method: "GET", path: "/public/page", status: 200}},
+		{"a path that is denied", "https://page.allowed.test/private", []string{"<h1>Blocked by egressd: page.allowed.test:443 path-denied", "path matches /public/**"}, &asked{method: "GET", path: "/private", class: policy.PathDenied}},
 		{"a host that is denied", "https://evil.test/", []string{"<h1>Blocked by egressd: evil.test:443 default-deny", "This is a policy decision"}, nil},
 		{"a host that is denied, in clear", "http://evil.test/", []string{"<h1>Blocked by egressd: evil.test:80 default-deny", "This is a policy decision"}, nil},
 	} {

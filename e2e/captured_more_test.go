@@ -46,12 +46,12 @@ func says(from *lab.Net, to, text string, wait time.Duration) (string, error) {
 	return string(b), err
 }
 
-// eachDoor runs a test once with each kind of capture, and its rules.
-func eachDoor(t *testing.T, policy string, test func(t *testing.T, d *daemon)) {
-	for _, door := range []string{doorRedirect, doorTProxy} {
-		t.Run(door, func(t *testing.T) {
-			theWorld(t).capture(t, door)
-			test(t, start(t, withCapture(policy, door)))
+// eachCapture runs a test once with each kind of capture, and its rules.
+func eachCapture(t *testing.T, policy string, test func(t *testing.T, d *daemon)) {
+	for _, way := range []string{wayRedirect, wayTProxy} {
+		t.Run(way, func(t *testing.T) {
+			theWorld(t).capture(t, way)
+			test(t, start(t, withCapture(policy, way)))
 		})
 	}
 }
@@ -99,7 +99,7 @@ func (w *world) mark(t *testing.T) int {
 // and the Host of an allowed one.
 func TestCapturedAddressesArePrivate(t *testing.T) {
 	covers(t, "TL-34")
-	eachDoor(t, policyText(t, "P0"), func(t *testing.T, d *daemon) {
+	eachCapture(t, policyText(t, "P0"), func(t *testing.T, d *daemon) {
 		for _, to := range []string{"10.0.0.5", "169.254.169.254", "fd12::5", "10.97.0.1"} {
 			mark := d.world.mark(t)
 			got, _ := says(d.world.Sandbox, net.JoinHostPort(to, "80"), "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n", patience)
@@ -119,7 +119,7 @@ func TestCapturedAddressesArePrivate(t *testing.T) {
 // for a hello would wait longer than the client.
 func TestMailIsRefusedAtOnce(t *testing.T) {
 	covers(t, "TL-32")
-	eachDoor(t, policyText(t, "P0")+"limits: {hello_timeout: 60s}\n", func(t *testing.T, d *daemon) {
+	eachCapture(t, policyText(t, "P0")+"limits: {hello_timeout: 60s}\n", func(t *testing.T, d *daemon) {
 		for _, port := range []string{"25", "587", "143", "110", "5222", "21"} {
 			mark := d.world.mark(t)
 			written, err := d.log.mark()
@@ -181,7 +181,7 @@ func TestTheListenerIsNoWayOut(t *testing.T) {
 func TestAClaimDoesNotCountForTheHostItself(t *testing.T) {
 	w := theWorld(t)
 	w.load(t, w.Gateway, "table inet egressd { chain c { type nat hook prerouting priority dstnat; iifname gw0 tcp dport { 80, 443 } redirect to :3129; }; }\n")
-	d := start(t, withCapture(policyText(t, "P0"), doorRedirect))
+	d := start(t, withCapture(policyText(t, "P0"), wayRedirect))
 	for port, hello := range map[string]string{"443": opening(t, "base-allowed.bin"), "80": "GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n"} {
 		mark := w.mark(t)
 		got, _ := says(w.Sandbox, net.JoinHostPort(lab.GatewayIPv4, port), hello, patience)
@@ -198,7 +198,7 @@ func TestAClaimDoesNotCountForTheHostItself(t *testing.T) {
 // TestNeighboursAndServicesAreClosed scans from the sandbox.
 func TestNeighboursAndServicesAreClosed(t *testing.T) {
 	covers(t, "KC-08")
-	eachDoor(t, policyText(t, "P-any"), func(t *testing.T, d *daemon) {
+	eachCapture(t, policyText(t, "P-any"), func(t *testing.T, d *daemon) {
 		w := d.world
 		service, err := w.Gateway.Listen("tcp", "0.0.0.0:2375")
 		if err != nil {
@@ -226,7 +226,7 @@ func TestNeighboursAndServicesAreClosed(t *testing.T) {
 // TestDatagramsAndEchoesAreRefused sends what is no TCP.
 func TestDatagramsAndEchoesAreRefused(t *testing.T) {
 	covers(t, "KC-02", "TL-31", "DN-05")
-	eachDoor(t, "version: 1\nallow: [\"0.0.0.0/0:*\", \"[::/0]:*\"]\n", func(t *testing.T, d *daemon) {
+	eachCapture(t, "version: 1\nallow: [\"0.0.0.0/0:*\", \"[::/0]:*\"]\n", func(t *testing.T, d *daemon) {
 		w := d.world
 		mark, asked := w.mark(t), w.zone.mark()
 		for _, to := range []string{"93.184.216.34:443", "[2606:2800:220:1::1]:443", "1.1.1.1:853"} {
@@ -293,7 +293,7 @@ func (w *world) asks(t *testing.T, network, server string, m *dns.Msg) *dns.Msg 
 // TestServersThatSpeakFirstByName asks for a name, and then connects to the address
 // that it was told, without showing the name.
 func TestServersThatSpeakFirstByName(t *testing.T) {
-	eachDoor(t, "version: 1\nallow: [\"db.allowed.test:5432\", \"other.allowed.test:5432\", \"mail.allowed.test:25\"]\n", func(t *testing.T, d *daemon) {
+	eachCapture(t, "version: 1\nallow: [\"db.allowed.test:5432\", \"other.allowed.test:5432\", \"mail.allowed.test:25\"]\n", func(t *testing.T, d *daemon) {
 		w := d.world
 		to := allowedIPv4 + ":5432"
 		if got, err := says(w.Sandbox, to, "before\n", patience); got != "" || err == nil {
@@ -333,7 +333,7 @@ func TestServersThatSpeakFirstByName(t *testing.T) {
 // judged, or nothing.
 func TestFragmentsAreJudged(t *testing.T) {
 	covers(t, "KC-05")
-	eachDoor(t, policyText(t, "P0"), func(t *testing.T, d *daemon) {
+	eachCapture(t, policyText(t, "P0"), func(t *testing.T, d *daemon) {
 		w := d.world
 		for _, how := range []string{"in order", "last first", "tiny", "overlapping"} {
 			t.Run(how, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 func TestRulesThatGoAreMissed(t *testing.T) {
 	covers(t, "KC-12")
 	w := theWorld(t)
-	w.capture(t, doorRedirect)
-	d := start(t, withCapture(policyText(t, "P-any"), doorRedirect))
+	w.capture(t, wayRedirect)
+	d := start(t, withCapture(policyText(t, "P-any"), wayRedirect))
 	const ask = "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n"
 	if got, err := says(w.Sandbox, allowedIPv4+":80", ask, patience); !strings.Contains(got, "origin") {
 		t.Fatalf("got %q, %v", got, err)
@@ -78,8 +78,8 @@ func (d *daemon) notes(t *testing.T, text string) {
 // TestTheRouteOfTProxyIsPartOfIt takes away what keeps taken packets here.
 func TestTheRouteOfTProxyIsPartOfIt(t *testing.T) {
 	w := theWorld(t)
-	w.capture(t, doorTProxy)
-	d := start(t, withCapture(policyText(t, "P0"), doorTProxy))
+	w.capture(t, wayTProxy)
+	d := start(t, withCapture(policyText(t, "P0"), wayTProxy))
 	if err := w.Gateway.IP("rule del fwmark 1 lookup 3129"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestTheRouteOfTProxyIsPartOfIt(t *testing.T) {
 // who may not look.
 func TestDoctorLooksAtTheRules(t *testing.T) {
 	w := theWorld(t)
-	d := newDaemon(t, withCapture(policyText(t, "P0"), doorRedirect))
+	d := newDaemon(t, withCapture(policyText(t, "P0"), wayRedirect))
 	doctor := func(uid uint32) string {
 		t.Helper()
 		cmd := exec.Command(Egressd.Path(), "doctor", "--config", d.config)

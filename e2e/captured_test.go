@@ -19,11 +19,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// The doors of captured connections differ in how the kernel tells where they were
+// The ways in of captured connections differ in how the kernel tells where they were
 // going.
 const (
-	doorRedirect = "redirect"
-	doorTProxy   = "tproxy"
+	wayRedirect = "redirect"
+	wayTProxy   = "tproxy"
 )
 
 // elsewhere is where a program connects that claims a name: the name's host is
@@ -38,18 +38,18 @@ func (v *vector) elsewhere() string {
 
 const capturePort = 3129
 
-// captureEntries are listen.transparent of the manual for a door.
-func captureEntries(door string) string {
-	if door == doorTProxy {
+// captureEntries are listen.transparent of the manual for a way in.
+func captureEntries(way string) string {
+	if way == wayTProxy {
 		return fmt.Sprintf(`["tproxy:127.0.0.1:%[1]d", "tproxy:[::1]:%[1]d"]`, capturePort)
 	}
 	return fmt.Sprintf(`["%[1]s:%[3]d", "[%[2]s]:%[3]d"]`, lab.GatewayIPv4, lab.GatewayIPv6, capturePort)
 }
 
 // withCapture is a policy with all listeners, those for captured connections too.
-func withCapture(text, door string) string {
+func withCapture(text, way string) string {
 	return text + fmt.Sprintf("listen: {proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], dns: [\"%[1]s:%[4]d\", \"[%[3]s]:%[4]d\"], transparent: %[5]s}\n",
-		lab.GatewayIPv4, proxyPort, lab.GatewayIPv6, namesPort, captureEntries(door))
+		lab.GatewayIPv4, proxyPort, lab.GatewayIPv6, namesPort, captureEntries(way))
 }
 
 // manualRules returns the code block of the manual that follows a text.
@@ -70,10 +70,10 @@ func manualRules(t *testing.T, kind, after string) string {
 
 // capture has the gateway capture what the sandbox sends, by the rules of the
 // manual, until the end of the test.
-func (w *world) capture(t *testing.T, door string) {
+func (w *world) capture(t *testing.T, way string) {
 	t.Helper()
 	rules := manualRules(t, "nft", "**With NAT**")
-	if door == doorTProxy {
+	if way == wayTProxy {
 		rules = manualRules(t, "nft", "**With tproxy**")
 		w.route(t)
 	}
@@ -126,7 +126,7 @@ func (w *world) route(t *testing.T) {
 	}
 }
 
-func isCaptured(door string) bool { return door == doorRedirect || door == doorTProxy }
+func isCaptured(way string) bool { return way == wayRedirect || way == wayTProxy }
 
 // capturedTo is where a program connects for a destination of a vector, where its
 // connection could be captured at all: the address itself, or elsewhere for a name.
@@ -156,7 +156,7 @@ func leavesSandbox(a netip.Addr) bool {
 // expressible reports whether a vector's case can be made by a captured connection.
 func (v *vector) expressible(to string) bool {
 	_, _, ok := v.capturedTo(to)
-	return ok && v.Doors == nil && v.Inside == "" && v.Policy != "P-auth"
+	return ok && v.Ways == nil && v.Inside == "" && v.Policy != "P-auth"
 }
 
 // TestConformanceCaptured runs the vectors through connections that the rules of
@@ -164,17 +164,17 @@ func (v *vector) expressible(to string) bool {
 func TestConformanceCaptured(t *testing.T) {
 	covers(t, "KC-01", "KC-03", "KC-06", "TL-34")
 	all := vectors(t)
-	for _, door := range []string{doorRedirect, doorTProxy} {
-		t.Run(door, func(t *testing.T) {
-			theWorld(t).capture(t, door)
+	for _, way := range []string{wayRedirect, wayTProxy} {
+		t.Run(way, func(t *testing.T) {
+			theWorld(t).capture(t, way)
 			for _, name := range policies() {
-				t.Run(name, func(t *testing.T) { capturedConforms(t, door, name, all) })
+				t.Run(name, func(t *testing.T) { capturedConforms(t, way, name, all) })
 			}
 		})
 	}
 }
 
-func capturedConforms(t *testing.T, door, name string, all []vector) {
+func capturedConforms(t *testing.T, way, name string, all []vector) {
 	tried := 0
 	var d *daemon
 	for i := range all {
@@ -184,10 +184,10 @@ func capturedConforms(t *testing.T, door, name string, all []vector) {
 				continue
 			}
 			if d == nil {
-				d = start(t, withCapture(policyText(t, name), door))
+				d = start(t, withCapture(policyText(t, name), way))
 			}
 			tried++
-			d.tryCaptured(t, v, door, to)
+			d.tryCaptured(t, v, way, to)
 		}
 	}
 	if d == nil {
@@ -198,7 +198,7 @@ func capturedConforms(t *testing.T, door, name string, all []vector) {
 }
 
 // tryCaptured is try, with what is expected of captured connections.
-func (d *daemon) tryCaptured(t *testing.T, v *vector, door, to string) {
+func (d *daemon) tryCaptured(t *testing.T, v *vector, way, to string) {
 	t.Helper()
 	own := *v
 	own.Eager = false // there is nothing to be in one piece with
@@ -210,7 +210,7 @@ func (d *daemon) tryCaptured(t *testing.T, v *vector, door, to string) {
 	} else if v.Expect.Cut != nil || v.Expect.Ended { // no name that counts was shown
 		own.Expect, own.Or = expectation{Deny: []policy.Class{policy.DefaultDeny}, Host: v.elsewhere()}, nil
 	}
-	d.try(t, &own, door, to)
+	d.try(t, &own, way, to)
 }
 
 // nextPort is the source port of the next captured connection. The kernel would
@@ -255,7 +255,7 @@ func (c *client) captured(t *testing.T, v *vector, to string) error {
 	return nil
 }
 
-// getCaptured asks in clear, and answers as doorHTTP does.
+// getCaptured asks in clear, and answers as wayHTTP does.
 func (c *client) getCaptured(host string) error {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -78,27 +78,27 @@ func TestClientsInside(t *testing.T) {
 		works                bool
 		asked                asked
 	}{
-		{"curl, HTTP/1.1", "curl -sS --http1.1 --cacert $LAB_CA -w ' %{http_version}' https://curl.allowed.test/public/1", "GET /public/1 1.1", true, asked{"GET", "/public/1", 200, ""}},
-		{"curl, HTTP/2", "curl -sS --http2 --cacert $LAB_CA -w ' %{http_version}' https://curl.allowed.test/public/2", "GET /public/2 2", true, asked{"GET", "/public/2", 200, ""}},
-		{"curl over SOCKS", "curl -sS --cacert $LAB_CA -x socks5h://$LAB_PROXY https://curl.allowed.test/public/3", "GET /public/3", true, asked{"GET", "/public/3", 200, ""}},
-		{"curl uploads", "head -c 300000 /dev/zero | curl -sS --cacert $LAB_CA --data-binary @- https://curl.allowed.test/public/count", "origin received 300000 bytes", true, asked{"POST", "/public/count", 200, ""}},
-		{"curl, path denied", "curl -sS --cacert $LAB_CA https://curl.allowed.test/private", `"class":"path-denied"`, true, asked{"GET", "/private", 0, denied}},
-		{"curl, path denied, HTTP/1.1", "curl -sS -i --http1.1 --cacert $LAB_CA https://curl.allowed.test/private1", "Blocked by egressd: curl.allowed.test:443 path-denied", true, asked{"GET", "/private1", 0, denied}},
-		{"curl, method denied", "curl -sS --cacert $LAB_CA -X DELETE https://curl.allowed.test/public/5", `"class":"method-denied"`, true, asked{"DELETE", "/public/5", 0, policy.MethodDenied}},
-		{"git clone", "GIT_SSL_CAINFO=$LAB_CA git clone -q https://repo.allowed.test/repo.git clone && cat clone/file", "from the lab", true, asked{"POST", "/repo.git/git-upload-pack", 200, ""}},
-		{"git push denied", "cd clone && echo more >file && git -c user.name=lab -c user.email=lab@allowed.test commit -qam second && GIT_SSL_CAINFO=$LAB_CA git push origin HEAD", "403", false, asked{"POST", "/repo.git/git-receive-pack", 0, denied}},
-		{"git clone of another repository denied", "GIT_SSL_CAINFO=$LAB_CA git clone https://repo.allowed.test/other.git other", "remote: Blocked by egressd: repo.allowed.test:443 path-denied", false, asked{"GET", "/other.git/info/refs", 0, denied}},
-		{"npm view", "npm view demonstration version --registry https://npm.allowed.test/registry/", "3.2.1", true, asked{"GET", "/registry/demonstration", 200, ""}},
-		{"npm pack", "npm pack demonstration --silent --registry https://npm.allowed.test/registry/ && tar tzf demonstration-3.2.1.tgz", "package/package.json", true, asked{"GET", "/x.tgz", 200, ""}},
-		{"npm view denied", "npm view demonstration version --registry https://npm.allowed.test/elsewhere/", "403", false, asked{"GET", "/elsewhere/demonstration", 0, denied}},
-		{"pip download", "pip download -q --no-deps -d wheels --cert $LAB_CA --index-url https://pypi.allowed.test/simple demonstration && ls wheels", "demonstration-3.2.1", true, asked{"GET", "/demonstration-3.2.1-py3-none-any.whl", 200, ""}},
-		{"pip download denied", "pip download --no-deps --retries 0 --cert $LAB_CA --index-url https://pypi.allowed.test/simple another", "No matching distribution found for another", false, asked{"GET", "/simple/another/", 0, denied}},
-		{"Node, https", "node -e '" + nodeInside + "' $LAB_PROXY http/1.1 curl.allowed.test /public/node1", "200 http/1.1", true, asked{"GET", "/public/node1", 200, ""}},
-		{"Node, http2", "node -e '" + nodeInside + "' $LAB_PROXY h2 curl.allowed.test /public/node2", "200 h2", true, asked{"GET", "/public/node2", 200, ""}},
-		{"Node, http2, denied", "node -e '" + nodeInside + "' $LAB_PROXY h2 curl.allowed.test /node3", `"class":"path-denied"`, true, asked{"GET", "/node3", 0, denied}},
-		{"Python urllib", "SSL_CERT_FILE=$LAB_CA python3 -c \"import urllib.request as u; print(u.urlopen('https://curl.allowed.test/public/urllib').read())\"", "GET /public/urllib", true, asked{"GET", "/public/urllib", 200, ""}},
-		{"Python urllib denied", "SSL_CERT_FILE=$LAB_CA python3 -c \"import urllib.request as u; print(u.urlopen('https://curl.allowed.test/urllib').read())\"", "HTTP Error 403: Blocked by egressd: curl.allowed.test:443 path-denied", false, asked{"GET", "/urllib", 0, denied}},
-		{"Python requests", "REQUESTS_CA_BUNDLE=$LAB_CA python3 -c \"from pip._vendor import requests as r; print(r.post('https://curl.allowed.test/public/requests', data='x' * 100000).text)\"", "POST /public/requests", true, asked{"POST", "/public/requests", 200, ""}},
+		{"curl, HTTP/1.1", "curl -sS --http1.1 --cacert $LAB_CA -w ' %{http_version}' https://curl.allowed.test/public/1", "GET /public/1 1.1", true, asked{method: "GET", path: "/public/1", status: 200}},
+		{"curl, HTTP/2", "curl -sS --http2 --cacert $LAB_CA -w ' %{http_version}' https://curl.allowed.test/public/2", "GET /public/2 2", true, asked{method: "GET", path: "/public/2", status: 200}},
+		{"curl over SOCKS", "curl -sS --cacert $LAB_CA -x socks5h://$LAB_PROXY https://curl.allowed.test/public/3", "GET /public/3", true, asked{method: "GET", path: "/public/3", status: 200}},
+		{"curl uploads", "head -c 300000 /dev/zero | curl -sS --cacert $LAB_CA --data-binary @- https://curl.allowed.test/public/count", "origin received 300000 bytes", true, asked{method: "POST", path: "/public/count", status: 200}},
+		{"curl, path denied", "curl -sS --cacert $LAB_CA https://curl.allowed.test/private", `"class":"path-denied"`, true, asked{method: "GET", path: "/private", class: denied}},
+		{"curl, path denied, HTTP/1.1", "curl -sS -i --http1.1 --cacert $LAB_CA https://curl.allowed.test/private1", "Blocked by egressd: curl.allowed.test:443 path-denied", true, asked{method: "GET", path: "/private1", class: denied}},
+		{"curl, method denied", "curl -sS --cacert $LAB_CA -X DELETE https://curl.allowed.test/public/5", `"class":"method-denied"`, true, asked{method: "DELETE", path: "/public/5", class: policy.MethodDenied}},
+		{"git clone", "GIT_SSL_CAINFO=$LAB_CA git clone -q https://repo.allowed.test/repo.git clone && cat clone/file", "from the lab", true, asked{method: "POST", path: "/repo.git/git-upload-pack", status: 200}},
+		{"git push denied", "cd clone && echo more >file && git -c user.name=lab -c user.email=lab@allowed.test commit -qam second && GIT_SSL_CAINFO=$LAB_CA git push origin HEAD", "403", false, asked{method: "POST", path: "/repo.git/git-receive-pack", class: denied}},
+		{"git clone of another repository denied", "GIT_SSL_CAINFO=$LAB_CA git clone https://repo.allowed.test/other.git other", "remote: Blocked by egressd: repo.allowed.test:443 path-denied", false, asked{method: "GET", path: "/other.git/info/refs", class: denied}},
+		{"npm view", "npm view demonstration version --registry https://npm.allowed.test/registry/", "3.2.1", true, asked{method: "GET", path: "/registry/demonstration", status: 200}},
+		{"npm pack", "npm pack demonstration --silent --registry https://npm.allowed.test/registry/ && tar tzf demonstration-3.2.1.tgz", "package/package.json", true, asked{method: "GET", path: "/x.tgz", status: 200}},
+		{"npm view denied", "npm view demonstration version --registry https://npm.allowed.test/elsewhere/", "403", false, asked{method: "GET", path: "/elsewhere/demonstration", class: denied}},
+		{"pip download", "pip download -q --no-deps -d wheels --cert $LAB_CA --index-url https://pypi.allowed.test/simple demonstration && ls wheels", "demonstration-3.2.1", true, asked{method: "GET", path: "/demonstration-3.2.1-py3-none-any.whl", status: 200}},
+		{"pip download denied", "pip download --no-deps --retries 0 --cert $LAB_CA --index-url https://pypi.allowed.test/simple another", "No matching distribution found for another", false, asked{method: "GET", path: "/simple/another/", class: denied}},
+		{"Node, https", "node -e '" + nodeInside + "' $LAB_PROXY http/1.1 curl.allowed.test /public/node1", "200 http/1.1", true, asked{method: "GET", path: "/public/node1", status: 200}},
+		{"Node, http2", "node -e '" + nodeInside + "' $LAB_PROXY h2 curl.allowed.test /public/node2", "200 h2", true, asked{method: "GET", path: "/public/node2", status: 200}},
+		{"Node, http2, denied", "node -e '" + nodeInside + "' $LAB_PROXY h2 curl.allowed.test /node3", `"class":"path-denied"`, true, asked{method: "GET", path: "/node3", class: denied}},
+		{"Python urllib", "SSL_CERT_FILE=$LAB_CA python3 -c \"import urllib.request as u; print(u.urlopen('https://curl.allowed.test/public/urllib').read())\"", "GET /public/urllib", true, asked{method: "GET", path: "/public/urllib", status: 200}},
+		{"Python urllib denied", "SSL_CERT_FILE=$LAB_CA python3 -c \"import urllib.request as u; print(u.urlopen('https://curl.allowed.test/urllib').read())\"", "HTTP Error 403: Blocked by egressd: curl.allowed.test:443 path-denied", false, asked{method: "GET", path: "/urllib", class: denied}},
+		{"Python requests", "REQUESTS_CA_BUNDLE=$LAB_CA python3 -c \"from pip._vendor import requests as r; print(r.post('https://curl.allowed.test/public/requests', data='x' * 100000).text)\"", "POST /public/requests", true, asked{method: "POST", path: "/public/requests", status: 200}},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			mark := d.marked(t)
@@ -197,11 +197,11 @@ func (d *daemon) goInside(t *testing.T) {
 		if response.StatusCode != 200 || response.ProtoMajor != version || !strings.Contains(body, "GET /public/go") {
 			t.Errorf("HTTP/%d: %s %s %q", version, response.Proto, response.Status, body)
 		}
-		d.tells(t, mark, asked{"GET", "/public/go", 200, ""})
+		d.tells(t, mark, asked{method: "GET", path: "/public/go", status: 200})
 		if response, body := look(t, c, "GET", "https://curl.allowed.test/go"); response.StatusCode != 403 || !strings.Contains(body, "path-denied") {
 			t.Errorf("HTTP/%d, denied: %s %q", version, response.Status, body)
 		}
-		d.tells(t, mark, asked{"GET", "/go", 0, policy.PathDenied})
+		d.tells(t, mark, asked{method: "GET", path: "/go", class: policy.PathDenied})
 	}
 }
 
@@ -232,7 +232,7 @@ func (d *daemon) webSocketInside(t *testing.T) {
 		}
 	}
 	c.Close()
-	d.tells(t, mark, asked{"GET", "/ws", 101, ""})
+	d.tells(t, mark, asked{method: "GET", path: "/ws", status: 101})
 }
 
 func echoMessages(c *websocket.Conn) {
@@ -266,7 +266,7 @@ func (d *daemon) grpcInside(t *testing.T) {
 	if err != nil || !bytes.Equal(message, serving) || response.Trailer.Get("Grpc-Status") != "0" {
 		t.Errorf("%s %q, trailer %v, %v", response.Proto, message, response.Trailer, err)
 	}
-	d.tells(t, mark, asked{"POST", method, 200, ""})
+	d.tells(t, mark, asked{method: "POST", path: method, status: 200})
 }
 
 // serving is the message HealthCheckResponse{status: SERVING}.

@@ -26,17 +26,17 @@ func TestConformance(t *testing.T) {
 func (d *daemon) conforms(t *testing.T, v *vector) {
 	switch {
 	case v.Inside != "":
-		for _, door := range insideDoors(v) {
-			d.try(t, v, door, "")
+		for _, way := range insideWays(v) {
+			d.try(t, v, way, "")
 		}
 	case v.Ask != nil || v.Wire != nil:
 		d.asks(t, v)
 	case v.To == nil:
-		d.try(t, v, doorRaw, "")
+		d.try(t, v, wayRaw, "")
 	}
 	for _, to := range v.To {
-		for _, door := range doorsFor(v, to) {
-			d.try(t, v, door, to)
+		for _, way := range waysFor(v, to) {
+			d.try(t, v, way, to)
 		}
 	}
 }

@@ -19,19 +19,19 @@ import (
 	"time"
 )
 
-// The doors are the ways in. The two of SOCKS differ in the type of address.
+// Ways in, as vectors name them. The two of SOCKS differ in the type of address.
 const (
-	doorConnect = "connect"
-	doorHTTP    = "http"
-	doorSOCKS   = "socks5"
-	doorSOCKSIP = "socks5-address"
-	doorRaw     = "raw"
+	wayConnect = "connect"
+	wayHTTP    = "http"
+	waySOCKS   = "socks5"
+	waySOCKSIP = "socks5-address"
+	wayRaw     = "raw"
 )
 
-// The doors within an inspected tunnel, one for each version of HTTP.
+// The ways in within an inspected tunnel, one for each version of HTTP.
 const (
-	doorInside   = "inside"
-	doorInsideH2 = "inside-h2"
+	wayInside   = "inside"
+	wayInsideH2 = "inside-h2"
 )
 
 // patience is how long a client waits for anything that has to come, on a machine
@@ -40,7 +40,7 @@ const patience = 20 * time.Second
 
 // An exchange is what the client of one case sent and saw.
 type exchange struct {
-	door    string
+	way     string
 	sent    []byte
 	answers []answer
 	data    string // application data from the far host
@@ -73,26 +73,26 @@ func (a *answer) problem() (p problem) {
 	return p
 }
 
-// doorsFor returns the doors that can express a destination.
-func doorsFor(v *vector, to string) []string {
-	if v.Doors != nil {
-		return v.Doors
+// waysFor returns the ways in that can express a destination.
+func waysFor(v *vector, to string) []string {
+	if v.Ways != nil {
+		return v.Ways
 	}
-	doors := []string{doorConnect, doorHTTP}
+	ways := []string{wayConnect, wayHTTP}
 	if v.First != "" || v.Hello != "" {
-		doors = doors[:1] // what follows is for a tunnel
+		ways = ways[:1] // what follows is for a tunnel
 	}
-	if _, ok := socksRequest(doorSOCKS, to); ok {
-		doors = append(doors, doorSOCKS)
+	if _, ok := socksRequest(waySOCKS, to); ok {
+		ways = append(ways, waySOCKS)
 	}
-	if _, ok := socksRequest(doorSOCKSIP, to); ok {
-		doors = append(doors, doorSOCKSIP)
+	if _, ok := socksRequest(waySOCKSIP, to); ok {
+		ways = append(ways, waySOCKSIP)
 	}
-	return doors
+	return ways
 }
 
 // socksRequest returns the SOCKS5 request for a destination as text.
-func socksRequest(door, to string) ([]byte, bool) {
+func socksRequest(way, to string) ([]byte, bool) {
 	colon := strings.LastIndexByte(to, ':')
 	if colon < 0 {
 		return nil, false
@@ -107,7 +107,7 @@ func socksRequest(door, to string) ([]byte, bool) {
 	}
 	request := []byte{5, 1, 0, 3, byte(len(host))}
 	request = append(request, host...)
-	if door == doorSOCKSIP {
+	if way == waySOCKSIP {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || ip.Zone() != "" {
 			return nil, false
@@ -136,33 +136,33 @@ func (c *client) send(b []byte) error {
 	return err
 }
 
-// put carries out a vector through a door. What is wrong is in the exchange.
-func (d *daemon) put(t *testing.T, v *vector, door, to string) (*exchange, string) {
+// put carries out a vector through a way in. What is wrong is in the exchange.
+func (d *daemon) put(t *testing.T, v *vector, way, to string) (*exchange, string) {
 	t.Helper()
 	dial := d.dial
-	if isCaptured(door) {
+	if isCaptured(way) {
 		dial = func() (net.Conn, error) { return d.dialCaptured(v, to) }
 	}
 	conn, err := dial()
 	if err != nil {
-		return &exchange{door: door, err: err}, ""
+		return &exchange{way: way, err: err}, ""
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(d.within(patience)))
-	c := &client{Conn: conn, r: bufio.NewReader(conn), exchange: &exchange{door: door}}
+	c := &client{Conn: conn, r: bufio.NewReader(conn), exchange: &exchange{way: way}}
 	began := time.Now()
-	switch door {
-	case doorConnect:
+	switch way {
+	case wayConnect:
 		c.err = c.connect(t, v, to)
-	case doorHTTP:
+	case wayHTTP:
 		c.err = c.get(to)
-	case doorSOCKS, doorSOCKSIP:
+	case waySOCKS, waySOCKSIP:
 		c.err = c.socks(t, v, to)
-	case doorRedirect, doorTProxy:
+	case wayRedirect, wayTProxy:
 		c.err = c.captured(t, v, to)
-	case doorInside:
+	case wayInside:
 		c.err = c.inside(t, d, v)
-	case doorInsideH2:
+	case wayInsideH2:
 		c.err = c.insideH2(t, d, v)
 	default:
 		c.err = c.raw(t, v)
@@ -210,7 +210,7 @@ func (c *client) get(to string) error {
 }
 
 func (c *client) socks(t *testing.T, v *vector, to string) error {
-	request, _ := socksRequest(c.door, to)
+	request, _ := socksRequest(c.way, to)
 	greeting := []byte{5, 1, 0}
 	if v.Eager {
 		greeting = append(append(greeting, request...), bytes.Join(v.firstBytes(t), nil)...)

@@ -184,7 +184,7 @@ func TestRebinding(t *testing.T) {
 	deadline := time.Now().Add(30 * time.Second)
 	asked := func() int { return countOf(d.world.zone.since(first), "rebind.allowed.test") }
 	for n := 0; n < 100 || asked() < 4 && time.Now().Before(deadline); n++ {
-		d.try(t, v, []string{doorConnect, doorHTTP, doorSOCKS}[n%3], "rebind.allowed.test:443")
+		d.try(t, v, []string{wayConnect, wayHTTP, waySOCKS}[n%3], "rebind.allowed.test:443")
 		if t.Failed() {
 			return
 		}

@@ -30,7 +30,7 @@ var injections = map[string]string{
 	"a megabyte":             strings.Repeat("A", 1<<20),
 }
 
-// An injector sends bytes through a door, and says what of them has to be in a record, in
+// An injector sends bytes through a way in, and says what of them has to be in a record, in
 // which field.
 type injector struct {
 	name string
@@ -142,19 +142,19 @@ func TestNothingIsWrittenIntoTheLog(t *testing.T) {
 	covers(t, "AU-21")
 	d := start(t, withNames(policyText(t, "P0")))
 	for what, text := range injections {
-		for _, door := range injectors() {
+		for _, way := range injectors() {
 			mark, err := d.log.mark()
 			if err != nil {
 				t.Fatal(err)
 			}
-			sent := door.send(d, text)
+			sent := way.send(d, text)
 			var records []record.Record
 			found := func() bool {
 				records, err = d.log.since(mark)
-				return err != nil || len(records) > 0 && (door.in == nil || kept(records, door, sent))
+				return err != nil || len(records) > 0 && (way.in == nil || kept(records, way, sent))
 			}
 			if !eventually(settling, found) || err != nil {
-				t.Errorf("%s as %s: the records do not have %q: %v\n%s", what, door.name, clipTo(sent, 80), err, bytes.Join(d.log.lines[mark:], []byte("\n")))
+				t.Errorf("%s as %s: the records do not have %q: %v\n%s", what, way.name, clipTo(sent, 80), err, bytes.Join(d.log.lines[mark:], []byte("\n")))
 			}
 		}
 	}
@@ -170,10 +170,10 @@ func TestNothingIsWrittenIntoTheLog(t *testing.T) {
 
 // kept reports whether a record has what was sent, or as much of it as a record holds: names
 // are written in lower case, and what looks like the value of a field is cut out.
-func kept(records []record.Record, door injector, sent string) bool {
+func kept(records []record.Record, way injector, sent string) bool {
 	start := strings.ToLower(sent[:min(len(sent), 60)])
 	for i := range records {
-		has := strings.ToLower(bytesOf(door.in(&records[i])))
+		has := strings.ToLower(bytesOf(way.in(&records[i])))
 		before, _, redacted := strings.Cut(has, "[redacted]")
 		if strings.Contains(has, start) || redacted && len(before) > 5 && strings.HasPrefix(start, before) {
 			return true

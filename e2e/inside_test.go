@@ -19,12 +19,12 @@ import (
 // realSecret is the credential that P1 adds to requests for api.allowed.test.
 const realSecret = "REAL-3f9a1c77e0b2d418"
 
-// insideDoors returns the doors that a vector inside a tunnel is put through.
-func insideDoors(v *vector) []string {
-	if v.Doors != nil {
-		return v.Doors
+// insideWays returns the ways in that a vector inside a tunnel is put through.
+func insideWays(v *vector) []string {
+	if v.Ways != nil {
+		return v.Ways
 	}
-	return []string{doorInside, doorInsideH2}
+	return []string{wayInside, wayInsideH2}
 }
 
 // trusts returns what a sandbox trusts that was given egressd's authority.
@@ -100,7 +100,7 @@ func TestConformanceInside(t *testing.T) {
 	for i := range all {
 		if v, ok := insideOf(&all[i]); ok {
 			said++
-			t.Run(v.name(), func(t *testing.T) { d.try(t, &v, doorInside, "") })
+			t.Run(v.name(), func(t *testing.T) { d.try(t, &v, wayInside, "") })
 		}
 	}
 	if said < 60 {

@@ -330,16 +330,16 @@ func TestHEADIsRefusedWithoutBody(t *testing.T) {
 		{Inside: "b.allowed.test:443", Send: []string{"HEAD /public/private/x HTTP/1.1\r\nHost: b.allowed.test\r\n\r\n"}},
 	} {
 		v.ID, v.Says, v.Policy, v.Expect = "MI-10", "HEAD", "P1", expectation{Status: []int{403}}
-		doors := []string{doorRaw}
+		ways := []string{wayRaw}
 		if v.Inside != "" {
-			doors = insideDoors(v)
+			ways = insideWays(v)
 		}
-		for _, door := range doors {
-			s := d.observe(t, v, door, "")
+		for _, way := range ways {
+			s := d.observe(t, v, way, "")
 			if len(s.answers) != 1 || s.answers[0].status != 403 || s.answers[0].header.Get("X-Egressd-Id") == "" {
-				t.Errorf("%s: answered %+v, %v", door, s.answers, s.err)
+				t.Errorf("%s: answered %+v, %v", way, s.answers, s.err)
 			} else if s.answers[0].body != "" || s.data != "" {
-				t.Errorf("%s: behind the head came %q", door, s.answers[0].body+s.data)
+				t.Errorf("%s: behind the head came %q", way, s.answers[0].body+s.data)
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func (d *daemon) openSOCKS(to string) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Second))
-	request, _ := socksRequest(doorSOCKSIP, to)
+	request, _ := socksRequest(waySOCKSIP, to)
 	answer := make([]byte, 10)
 	if _, err := c.Write([]byte{5, 1, 0}); err != nil {
 		return

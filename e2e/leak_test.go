@@ -64,7 +64,7 @@ func TestOracleSeesLeaks(t *testing.T) {
 			cmd.Args[0] = os.Args[0]
 			d.run(t, cmd)
 			t.Cleanup(d.kill)
-			s := d.observe(t, row.v, doorConnect, row.to)
+			s := d.observe(t, row.v, wayConnect, row.to)
 			if row.kind == "dies" { // which takes it a moment
 				eventually(settling, func() bool { return !d.alive() })
 				s.alive = d.alive()

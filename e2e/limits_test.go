@@ -39,7 +39,7 @@ func TestTooManyFlows(t *testing.T) {
 		Send:   []string{"CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n" + ci + "\r\n"},
 		Expect: expectation{Status: []int{http.StatusTooManyRequests}, Deny: []policy.Class{policy.TooManyFlows}},
 	}
-	s := d.observe(t, v, doorRaw, "")
+	s := d.observe(t, v, wayRaw, "")
 	s.held = 0 // the tunnels
 	for _, p := range judge(&v.Expect, s) {
 		t.Errorf("one more: %s", p)

@@ -23,9 +23,9 @@ import (
 // few hundred.
 const mixVariable = "EGRESSD_E2E_MIX"
 
-// The doors of the mix, each with its way to name what is asked for, so that a record
+// The ways in of the mix, each with its way to name what is asked for, so that a record
 // can be told from all others.
-var mixDoors = []struct {
+var mixWays = []struct {
 	name  string
 	ask   func(m *mix, key string, deny bool) (allowed bool, err error)
 	keyOf func(r *record.Record) string // of a record that decides, "" for others
@@ -94,10 +94,10 @@ func TestEveryRequestHasOneDecision(t *testing.T) {
 		workers.Go(func() {
 			defer m.close()
 			for i := int(next.Add(1)) - 1; i < total; i = int(next.Add(1)) - 1 {
-				door, deny := mixDoors[i%len(mixDoors)], i/len(mixDoors)%2 == 1
-				allowed, err := door.ask(m, "m"+strconv.Itoa(i), deny)
+				way, deny := mixWays[i%len(mixWays)], i/len(mixWays)%2 == 1
+				allowed, err := way.ask(m, "m"+strconv.Itoa(i), deny)
 				if err != nil || allowed == deny {
-					t.Errorf("%s %d: allowed %v, to be denied %v: %v", door.name, i, allowed, deny, err)
+					t.Errorf("%s %d: allowed %v, to be denied %v: %v", way.name, i, allowed, deny, err)
 				}
 				told[i] = allowed
 			}
@@ -121,24 +121,24 @@ func (d *daemon) expectOneEach(t *testing.T, told []bool) {
 	flows := map[string]bool{}
 	for i := range records {
 		r := &records[i]
-		for k, door := range mixDoors {
-			n, err := strconv.Atoi(strings.TrimPrefix(door.keyOf(r), "m"))
-			if err != nil || n%len(mixDoors) != k {
+		for k, way := range mixWays {
+			n, err := strconv.Atoi(strings.TrimPrefix(way.keyOf(r), "m"))
+			if err != nil || n%len(mixWays) != k {
 				continue
 			}
 			decisions[n] += r.Times()
 			if (r.Decision.Action == "allow") != told[n] {
-				t.Errorf("%s %d: the client was told %v, and recorded is %+v", door.name, n, told[n], r.Decision)
+				t.Errorf("%s %d: the client was told %v, and recorded is %+v", way.name, n, told[n], r.Decision)
 			}
 			if flows[r.Flow] {
-				t.Errorf("%s %d: another decision has the flow %s", door.name, n, r.Flow)
+				t.Errorf("%s %d: another decision has the flow %s", way.name, n, r.Flow)
 			}
 			flows[r.Flow] = true
 		}
 	}
 	for n, times := range decisions {
 		if times != 1 {
-			t.Errorf("%s %d has %d decisions", mixDoors[n%len(mixDoors)].name, n, times)
+			t.Errorf("%s %d has %d decisions", mixWays[n%len(mixWays)].name, n, times)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (m *mix) socks(key string, deny bool) (bool, error) {
 	}
 	defer abandon(c)
 	c.SetDeadline(time.Now().Add(patience))
-	request, _ := socksRequest(doorSOCKS, mixHost(key, deny)+":443")
+	request, _ := socksRequest(waySOCKS, mixHost(key, deny)+":443")
 	if _, err := c.Write(append([]byte{5, 1, 0}, request...)); err != nil {
 		return false, err
 	}

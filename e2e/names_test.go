@@ -19,10 +19,10 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// The doors to the name server.
+// The ways in to the name server.
 const (
-	doorNames    = "dns"
-	doorNamesTCP = "dns-tcp"
+	wayNames    = "dns"
+	wayNamesTCP = "dns-tcp"
 )
 
 const namesPort = 53
@@ -59,7 +59,7 @@ func (v *vector) questions(t *testing.T) (all []question) {
 		if class != dns.ClassINET {
 			kind = "CH " + kind
 		}
-		all = append(all, question{strings.ToLower(strings.TrimSuffix(name, ".")), kind, wire})
+		all = append(all, question{name: strings.ToLower(strings.TrimSuffix(name, ".")), kind: kind, wire: wire})
 	}
 	for _, digits := range v.Wire {
 		wire, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
@@ -87,14 +87,14 @@ func typeOf(t *testing.T, kind string) uint16 {
 	return n
 }
 
-// asks puts every question of a vector through both doors.
+// asks puts every question of a vector through both ways in.
 func (d *daemon) asks(t *testing.T, v *vector) {
 	t.Helper()
 	for _, q := range v.questions(t) {
-		for _, door := range []string{doorNames, doorNamesTCP} {
-			s := d.observeQuestion(t, v, door, q)
+		for _, way := range []string{wayNames, wayNamesTCP} {
+			s := d.observeQuestion(t, v, way, q)
 			for _, p := range judge(&v.Expect, s) {
-				t.Errorf("%s %s, %s %s %q %x: %s", v.ID, v.Says, door, q.kind, q.name, q.wire[:min(len(q.wire), 40)], p)
+				t.Errorf("%s %s, %s %s %q %x: %s", v.ID, v.Says, way, q.kind, q.name, q.wire[:min(len(q.wire), 40)], p)
 			}
 		}
 	}
@@ -102,9 +102,9 @@ func (d *daemon) asks(t *testing.T, v *vector) {
 
 // observeQuestion asks, and returns what was seen of it on all sides. A record is
 // there before its answer is.
-func (d *daemon) observeQuestion(t *testing.T, v *vector, door string, q question) *sight {
+func (d *daemon) observeQuestion(t *testing.T, v *vector, way string, q question) *sight {
 	t.Helper()
-	kind, most := fmt.Sprint(door, q.name, v.Expect.Deny), singles
+	kind, most := fmt.Sprint(way, q.name, v.Expect.Deny), singles
 	if v.Policy == "P-auth" {
 		kind, most = "nobody", 1 // all that asks without being a sandbox is summed together
 	}
@@ -118,10 +118,10 @@ func (d *daemon) observeQuestion(t *testing.T, v *vector, door string, q questio
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sight{sandbox: "default", digest: d.digest(t), exchange: &exchange{door: door, sent: q.wire}, asked: q}
+	s := &sight{sandbox: "default", digest: d.digest(t), exchange: &exchange{way: way, sent: q.wire}, asked: q}
 	began := time.Now()
 	var src string
-	src, s.said, s.err = d.putQuestion(v, door, q.wire)
+	src, s.said, s.err = d.putQuestion(v, way, q.wire)
 	if s.took = time.Since(began); v.Expect.RCode == "none" {
 		s.took = 0 // the client waited in vain
 		eventually(settling, func() bool { return d.recorded(src, written) })
@@ -140,21 +140,21 @@ func (d *daemon) observeQuestion(t *testing.T, v *vector, door string, q questio
 }
 
 // putQuestion sends one message and returns the response.
-func (d *daemon) putQuestion(v *vector, door string, wire []byte) (src string, said []byte, err error) {
-	network := map[string]string{doorNames: "udp", doorNamesTCP: "tcp"}[door]
+func (d *daemon) putQuestion(v *vector, way string, wire []byte) (src string, said []byte, err error) {
+	network := map[string]string{wayNames: "udp", wayNamesTCP: "tcp"}[way]
 	c, err := d.world.Sandbox.Dial(network, net.JoinHostPort(lab.GatewayIPv4, strconv.Itoa(namesPort)))
 	if err != nil {
 		return "", nil, err
 	}
 	defer c.Close()
 	wait := patience
-	if v.Expect.RCode == "none" && door == doorNames {
+	if v.Expect.RCode == "none" && way == wayNames {
 		wait = 100 * time.Millisecond
 	}
 	c.SetDeadline(time.Now().Add(wait))
 	src = c.LocalAddr().String()
 	b := make([]byte, 1<<16)
-	if door == doorNames {
+	if way == wayNames {
 		if _, err := c.Write(wire); err != nil {
 			return src, nil, err
 		}
@@ -236,7 +236,7 @@ func (j *judgement) namesAnswer(m *dns.Msg) {
 			}
 		}
 	}
-	if j.sandbox == "" && j.door == doorNames {
+	if j.sandbox == "" && j.way == wayNames {
 		if len(j.said) > len(j.sent) {
 			j.wrong("%d bytes were answered to %d of nobody's", len(j.said), len(j.sent))
 		}
@@ -317,7 +317,7 @@ func TestManyIdleNameConnections(t *testing.T) {
 	}
 	v := &vector{ID: "DN-34", Says: "a question beside idle connections", Policy: "P0", Ask: []string{"A allowed.test"}, Expect: expectation{RCode: "NOERROR", Addrs: []string{allowedIPv4}}}
 	q := v.questions(t)[0]
-	if s := d.observeQuestion(t, v, doorNames, q); len(judge(&v.Expect, s)) > 0 {
+	if s := d.observeQuestion(t, v, wayNames, q); len(judge(&v.Expect, s)) > 0 {
 		t.Error(judge(&v.Expect, s))
 	}
 	for _, c := range idle {
@@ -347,7 +347,7 @@ func TestNamesForKnownAddresses(t *testing.T) {
 	d := start(t, withNames(policyText(t, "P0")+"sandboxes: [{name: web, source: [10.99.0.77/32]}]\n"))
 	v := &vector{Policy: "P-auth", Ask: []string{"A allowed.test"}}
 	q := v.questions(t)[0]
-	s := d.observeQuestion(t, v, doorNames, q)
+	s := d.observeQuestion(t, v, wayNames, q)
 	m := new(dns.Msg)
 	if err := m.Unpack(s.said); err != nil || m.Rcode != dns.RcodeRefused || len(s.said) > len(q.wire) {
 		t.Errorf("answered %d bytes to %d: %v %v", len(s.said), len(q.wire), m, err)

@@ -23,10 +23,10 @@ func (d *daemon) within(usual time.Duration) time.Duration {
 	return usual
 }
 
-// try carries out one case through one door and judges it.
-func (d *daemon) try(t *testing.T, v *vector, door, to string) {
+// try carries out one case through one way in and judges it.
+func (d *daemon) try(t *testing.T, v *vector, way, to string) {
 	t.Helper()
-	s := d.observe(t, v, door, to)
+	s := d.observe(t, v, way, to)
 	problems := judge(&v.Expect, s)
 	if len(problems) > 0 && v.Or != nil {
 		if others := judge(v.Or, s); len(others) < len(problems) {
@@ -34,7 +34,7 @@ func (d *daemon) try(t *testing.T, v *vector, door, to string) {
 		}
 	}
 	for _, p := range problems {
-		t.Errorf("%s %s, %s %q: %s", v.ID, v.Says, door, shorten(to), p)
+		t.Errorf("%s %s, %s %q: %s", v.ID, v.Says, way, shorten(to), p)
 	}
 }
 
@@ -47,9 +47,9 @@ func shorten(s string) string {
 
 // observe carries out one case, waits until it is over on all sides, and
 // returns what was seen.
-func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
+func (d *daemon) observe(t *testing.T, v *vector, way, to string) *sight {
 	t.Helper()
-	d.pacing.pace(fmt.Sprint(door, to, v.ID), singles)
+	d.pacing.pace(fmt.Sprint(way, to, v.ID), singles)
 	wire, err := d.world.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func (d *daemon) observe(t *testing.T, v *vector, door, to string) *sight {
 	s := &sight{to: to, sandbox: "default", digest: d.digest(t)}
 	var src string
 	open := d.descriptors()
-	s.exchange, src = d.put(t, v, door, to)
+	s.exchange, src = d.put(t, v, way, to)
 	s.held = d.settle(open, func() bool {
 		return d.recorded(src, written) && d.allEnded(arrivals) && d.world.Sink.Mark()-arrivals >= d.dialled(t, wire)
 	})

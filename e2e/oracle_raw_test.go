@@ -36,7 +36,7 @@ func (j *judgement) statuses() {
 			j.wrong("an answer holds the credential: %v %q", a.header, a.body)
 		}
 	}
-	if j.door != doorInsideH2 && j.closed == j.Stays {
+	if j.way != wayInsideH2 && j.closed == j.Stays {
 		j.wrong("closed is %v, want %v (%v)", j.closed, !j.Stays, j.err)
 	}
 	if j.data != "" {
@@ -69,7 +69,7 @@ func (j *judgement) rawTraffic() {
 }
 
 // within reports whether the case took place inside an inspected tunnel.
-func (j *judgement) within() bool { return j.door == doorInside || j.door == doorInsideH2 }
+func (j *judgement) within() bool { return j.way == wayInside || j.way == wayInsideH2 }
 
 // upstream is what the far host received: of a tunnel, what was inside TLS.
 func (j *judgement) upstream() string {

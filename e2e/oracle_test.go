@@ -51,7 +51,7 @@ func judge(e *expectation, s *sight) []string {
 	j := &judgement{sight: s, expectation: e}
 	j.health()
 	switch {
-	case isCaptured(s.door):
+	case isCaptured(s.way):
 		j.judgeCaptured()
 	case e.RCode != "":
 		j.named()
@@ -170,7 +170,7 @@ func (j *judgement) refusalHead(a *answer, p problem) {
 			j.wrong("%s is %q, want %q", name, got, want)
 		}
 	}
-	if a.status == 403 && j.door != doorInsideH2 && !strings.HasPrefix(a.phrase, "Blocked by egressd: ") {
+	if a.status == 403 && j.way != wayInsideH2 && !strings.HasPrefix(a.phrase, "Blocked by egressd: ") {
 		j.wrong("the reason phrase is %q", a.phrase)
 	}
 	if len(a.phrase) > 120 || !printable(a.phrase) {
@@ -247,7 +247,7 @@ func (j *judgement) refusedRaw(r *record.Record) {
 	if r.Kind != record.KindRefused {
 		j.wrong("what could not be parsed is recorded as %q", r.Kind)
 	}
-	if j.door == doorSOCKS || j.door == doorInsideH2 || j.Reply != nil || j.Passes > 0 {
+	if j.way == waySOCKS || j.way == wayInsideH2 || j.Reply != nil || j.Passes > 0 {
 		return // of SOCKS the host alone is recorded, of a body nothing
 	}
 	line, _, _ := strings.Cut(r.Raw, "[redacted]")
@@ -271,8 +271,8 @@ func (j *judgement) common(r *record.Record) {
 	if r.Sandbox != j.sandbox {
 		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.sandbox)
 	}
-	via := map[string]string{doorConnect: "connect", doorHTTP: "http", doorSOCKS: "socks5", doorSOCKSIP: "socks5", doorInside: "connect", doorInsideH2: "connect", doorRedirect: "transparent", doorTProxy: "transparent"}[j.door]
-	if j.door != doorRaw && r.Kind != record.KindRefused && r.Via != via && !(j.opened && r.Kind == record.KindRequest) {
+	via := map[string]string{wayConnect: "connect", wayHTTP: "http", waySOCKS: "socks5", waySOCKSIP: "socks5", wayInside: "connect", wayInsideH2: "connect", wayRedirect: "transparent", wayTProxy: "transparent"}[j.way]
+	if j.way != wayRaw && r.Kind != record.KindRefused && r.Via != via && !(j.opened && r.Kind == record.KindRequest) {
 		j.wrong("the record's via is %q, want %q", r.Via, via)
 	}
 	if r.Decision.Policy != j.digest || j.digest == "" {

@@ -50,8 +50,8 @@ func startRego(t *testing.T, policy, module string) *daemon {
 func (d *daemon) refuses(t *testing.T, id, to string, class policy.Class) {
 	t.Helper()
 	v := &vector{ID: id, Says: "refused", Expect: expectation{Deny: []policy.Class{class}}}
-	for _, door := range doorsFor(v, to) {
-		d.try(t, v, door, to)
+	for _, way := range waysFor(v, to) {
+		d.try(t, v, way, to)
 	}
 }
 
@@ -59,8 +59,8 @@ func (d *daemon) refuses(t *testing.T, id, to string, class policy.Class) {
 func (d *daemon) passes(t *testing.T, id, to, address string) {
 	t.Helper()
 	v := &vector{ID: id, Says: "passes", Expect: expectation{Allow: []string{address}}}
-	for _, door := range doorsFor(v, to) {
-		d.try(t, v, door, to)
+	for _, way := range waysFor(v, to) {
+		d.try(t, v, way, to)
 	}
 }
 
@@ -392,8 +392,8 @@ allow contains {"rule": "all"}
 		d.passes(t, "PO-14", "11.0.0.6:443", "11.0.0.6")
 		d.passes(t, "PO-14", "a.allowed.test:443", allowedIPv4)
 		v := &vector{ID: "PO-14", Says: "an address of an allowed name", Expect: expectation{Deny: []policy.Class{policy.RuleDeny}, Asks: true}}
-		for _, door := range doorsFor(v, "priv.allowed.test:443") {
-			d.try(t, v, door, "priv.allowed.test:443")
+		for _, way := range waysFor(v, "priv.allowed.test:443") {
+			d.try(t, v, way, "priv.allowed.test:443")
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 func TestSpecialPurposeRegistries(t *testing.T) {
 	covers(t, "IP-32")
 	d := start(t, policyText(t, "P-any"))
-	v := &vector{ID: "IP-32", Says: "a block that is not globally reachable", Policy: "P-any", Doors: []string{doorConnect, doorSOCKSIP},
+	v := &vector{ID: "IP-32", Says: "a block that is not globally reachable", Policy: "P-any", Ways: []string{wayConnect, waySOCKSIP},
 		Expect: expectation{Deny: []policy.Class{policy.AddressDenied}}}
 	asked := 0
 	for _, file := range []string{"ipv4-special-registry.csv", "ipv6-special-registry.csv"} {
@@ -28,8 +28,8 @@ func TestSpecialPurposeRegistries(t *testing.T) {
 				if !within(reachable, addr) {
 					asked++
 					to := net.JoinHostPort(addr.String(), "80")
-					for _, door := range v.Doors {
-						d.try(t, v, door, to)
+					for _, way := range v.Ways {
+						d.try(t, v, way, to)
 					}
 				}
 			}

@@ -58,7 +58,7 @@ func TestRunThroughADaemon(t *testing.T) {
 	}
 }
 
-// TestRunThroughADaemonDoesNotBecomeAnother has the program knock at the door, which
+// TestRunThroughADaemonDoesNotBecomeAnother has the program knock at the socket, which
 // was made anew in the meantime, too.
 func TestRunThroughADaemonDoesNotBecomeAnother(t *testing.T) {
 	d := start(t, sharedPolicy)

@@ -48,7 +48,7 @@ func soakPolicy(odd bool) string {
 		text += "  - cut.more.test:4444\n"
 	}
 	return withCapture(text+"tls: {ca_dir: ca, extra_roots: [lab.pem]}\n"+
-		"limits: {head_timeout: 5s, hello_timeout: 5s, dial_timeout: 2s, idle_timeout: 2s, dns_queries_per_second: 1048576, dns_name_bytes: 1073741824}\n", doorRedirect)
+		"limits: {head_timeout: 5s, hello_timeout: 5s, dial_timeout: 2s, idle_timeout: 2s, dns_queries_per_second: 1048576, dns_name_bytes: 1073741824}\n", wayRedirect)
 }
 
 // TestSoak (LC-10) uses egressd in all ways at once, round after round: by every listener, what
@@ -108,7 +108,7 @@ func newSoak(t *testing.T) *soak {
 	if s.lasts > 0 {
 		trace = 2000
 	}
-	theWorld(t).capture(t, doorRedirect)
+	theWorld(t).capture(t, wayRedirect)
 	d := newDaemon(t, soakPolicy(false))
 	d.setAudit(t, fmt.Sprintf("durability: process, segment_bytes: 65536, retain: {segments: %d}", soakSegments))
 	d.putFile(t, "tmp/.keep", "")

@@ -160,7 +160,7 @@ func (s *soakTraffic) cutConnect(at string) (where, text string) {
 }
 
 func (s *soakTraffic) cutSOCKS(at string) (where, text string) {
-	request, _ := socksRequest(doorSOCKSIP, at)
+	request, _ := socksRequest(waySOCKSIP, at)
 	return s.address(), "\x05\x01\x00" + string(request) + string(s.hello)
 }
 

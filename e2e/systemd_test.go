@@ -175,9 +175,9 @@ func TestSocketsThatThePolicyDoesNotName(t *testing.T) {
 // and whether the unit's filter lets it.
 func TestTheUnitLeavesEnough(t *testing.T) {
 	w := theWorld(t)
-	d := newDaemon(t, withCapture(policyText(t, "P-any"), doorRedirect))
+	d := newDaemon(t, withCapture(policyText(t, "P-any"), wayRedirect))
 	traced := filepath.Join(d.dir, "calls")
-	w.capture(t, doorRedirect)
+	w.capture(t, wayRedirect)
 	d.run(t, exec.Command("strace", "-D", "-f", "-qq", "-o", traced, Egressd.Path(), "serve", "--config", d.config))
 	if got, err := says(w.Sandbox, allowedIPv4+":80", "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n", patience); !strings.Contains(got, "origin") {
 		t.Errorf("got %q, %v", got, err)

@@ -113,20 +113,20 @@ func TestUpstreamCertificates(t *testing.T) {
 	d := start(t, policyText(t, "P1"))
 	before := d.descriptors()
 	for label := range flaws() {
-		for _, door := range []string{doorInside, doorInsideH2} {
-			t.Run(label+" "+door, func(t *testing.T) { d.refusesUpstream(t, label+".looked-at.allowed.test", door) })
+		for _, way := range []string{wayInside, wayInsideH2} {
+			t.Run(label+" "+way, func(t *testing.T) { d.refusesUpstream(t, label+".looked-at.allowed.test", way) })
 		}
 	}
 	d.healthy(t, before)
 }
 
-func (d *daemon) refusesUpstream(t *testing.T, host, door string) {
+func (d *daemon) refusesUpstream(t *testing.T, host, way string) {
 	v := &vector{
 		ID: "MI-23", Says: "a flawed upstream", Policy: "P1", Inside: host + ":443",
 		Send:   []string{"GET /x HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
 		Expect: expectation{Status: []int{502}},
 	}
-	s := d.observe(t, v, door, "")
+	s := d.observe(t, v, way, "")
 	if len(s.answers) != 1 || s.answers[0].status != 502 || s.answers[0].problem().Class != string(policy.NetworkTLS) {
 		t.Fatalf("answered %+v, %v", s.answers, s.err)
 	}

@@ -22,9 +22,9 @@ type vector struct {
 	Policy string `json:"policy"`
 
 	// To are destinations, as the sandbox writes them: each is a case of its
-	// own, put through every door that can express it, or only those in Doors.
-	To    []string `json:"to"`
-	Doors []string `json:"doors"`
+	// own, put through every way in that can express it, or only those in Ways.
+	To   []string `json:"to"`
+	Ways []string `json:"doors"`
 
 	// Once the tunnel is open, First or the bytes of the file Hello are sent,
 	// cut at the offsets in Cuts, or after each Every bytes, with a pause, or
@@ -42,7 +42,7 @@ type vector struct {
 	Hex  []string `json:"hex"`
 
 	// Inside is the destination of an inspected tunnel in which Send is sent,
-	// through the doors within it.
+	// through the ways in within it.
 	Inside string `json:"inside"`
 
 	// Ask are questions for names, each a case of its own: a type and a name in
