@@ -7,6 +7,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 table=$(mktemp)
 trap 'rm -f "$table"' EXIT
-EGRESSD_E2E_CLIENTS=$table go test -count=1 -run 'TestRunClients$' ./e2e >&2 || failed=1
+EGRESSD_E2E_CLIENTS=$table go test -count=1 -run 'TestRunClients$' ./e2e/run >&2 || failed=1
 cat "$table"
 exit "${failed:-0}"

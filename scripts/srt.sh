@@ -17,4 +17,4 @@ trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder" # srt is run as somebody else, too
 npm install --no-fund --no-audit --loglevel=error --prefix "$folder" "@anthropic-ai/sandbox-runtime@${SRT_VERSION:-0.0.83}" >&2
 CGO_ENABLED=0 go build -trimpath -o "$folder/egressd" ./cmd/egressd # somebody else runs that, too
-EGRESSD=$folder/egressd EGRESSD_E2E_SRT=$folder/node_modules/.bin/srt go test -tags srt -count=1 -v -run 'TestSRT' ./e2e
+EGRESSD=$folder/egressd EGRESSD_E2E_SRT=$folder/node_modules/.bin/srt go test -tags srt -count=1 -v -run 'TestSRT' ./e2e/run

@@ -17,7 +17,7 @@ export CGO_ENABLED=0 GOFLAGS
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 logs=$(mktemp -d)
-declare -A lane=()
+declare -A lane=() lanes=()
 clean() {
 	if [ -n "${lane[setup]:-}" ]; then
 		wait "${lane[setup]}" 2>/dev/null || true # packages that are half installed would stay so
@@ -57,7 +57,7 @@ mkdir -p build
 go build -o build/egressd ./cmd/egressd
 go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
 go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
-go test -c -o "$logs/e2e.test" ./e2e
+go test -c -o "$logs/e2e/" ./e2e/...
 
 lint() {
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
@@ -80,10 +80,23 @@ cat "$logs/setup"
 
 step "conformance and end-to-end tests"
 export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
-e2e=(env -C e2e "$logs/e2e.test" -test.v -test.timeout 13m)
-beside first 0 "${e2e[@]}" -test.run '^Test[A-C]'
-beside second 0 "${e2e[@]}" -test.run '^Test[ER]'
-beside third 0 "${e2e[@]}" -test.skip '^Test[A-CER]'
+lanes=([first]="run" [second]="waysin inspect load" [third]="containers policy log operator")
+missing=$(comm -3 <(printf '%s\n' ${lanes[*]} | sort) <(basename -s .test "$logs"/e2e/*.test | sort))
+if [ -n "$missing" ]; then
+	echo "not once in a lane, or without tests: $missing" >&2
+	exit 1
+fi
+# folders runs the tests of folders of e2e one after the other, each with a log and a status of its own.
+folders() { # where logs go, folders
+	local folder
+	for folder in "${@:2}"; do
+		{ env -C "e2e/$folder" "$1/e2e/$folder.test" -test.v -test.timeout 13m >"$1/$folder" 2>&1 && echo 0 || echo $?; } >"$1/$folder.status"
+	done
+}
+export -f folders
+for name in "${!lanes[@]}"; do
+	beside "$name" 0 bash -euo pipefail -c 'folders "$@"' folders "$logs" ${lanes[$name]}
+done
 beside targets 15 scripts/fuzz.sh build "$logs/fuzzing"
 
 step "gofmt, vet, staticcheck, actionlint"
@@ -98,7 +111,7 @@ race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -v -race -vet=off)
 packages=$(go list ./rego ./proxy ./logs/signals ./... | grep -v '/e2e')
 beside unit 10 "${race[@]}" -count=1 $packages
 declare -A result
-for name in first second third unit targets; do
+for name in "${!lanes[@]}" unit targets; do
 	ended "$name"
 	result[$name]=$status
 done
@@ -117,7 +130,7 @@ step "all have ended"
 # names them. What the race detector found, a panic or a time-out is not asked twice.
 second=()
 again() { # a log, a command that runs the test named by its last argument
-	local failed
+	local failed name
 	failed=$(grep -oE '^--- FAIL: [^ ]+' "$1" | sed 's/.* //' | sort -u)
 	if [ -z "$failed" ] || [ $((${#second[@]} + $(wc -w <<<"$failed"))) -gt 2 ] ||
 		grep -qE 'DATA RACE|^panic:|^fatal error:|\[(build|setup) failed\]' "$1"; then
@@ -133,6 +146,7 @@ again() { # a log, a command that runs the test named by its last argument
 		[ "$(grep -c "^--- PASS: $name " "$logs/again")" -eq 3 ] || return 1
 		echo "$name failed, and passed three times when it ran alone"
 		second+=("$name")
+		printf '%s\t%s\t%s\t%s\n' "$(date -u +%FT%TZ)" "$(git rev-parse --short HEAD)" "${1##*/}" "$name" >>build/run-again.tsv
 	done
 }
 unit() {
@@ -157,8 +171,13 @@ judge() {
 judge "$logs/unit" "${result[unit]}" unit
 cat "$logs/fuzz"
 [ "${result[fuzz]}" -eq 0 ]
-for name in first second third; do
-	judge "$logs/$name" "${result[$name]}" "${e2e[@]}" -test.count 3 -test.run
+for name in "${!lanes[@]}"; do
+	cat "$logs/$name"
+	[ "${result[$name]}" -eq 0 ]
+	for folder in ${lanes[$name]}; do
+		echo "e2e/$folder"
+		judge "$logs/$folder" "$(<"$logs/$folder.status")" env -C "e2e/$folder" "$logs/e2e/$folder.test" -test.v -test.timeout 13m -test.count 3 -test.run
+	done
 done
 
 printf '\nall green%s, after %d s\n' "${second:+, but for what passed only when it ran again: ${second[*]}}" "$SECONDS"

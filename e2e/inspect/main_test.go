@@ -1,0 +1,11 @@
+package inspect
+
+import (
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+func TestMain(m *testing.M) {
+	world.Main(m, world.Suite{Programs: []world.Program{world.H2Spec}})
+}

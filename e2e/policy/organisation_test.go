@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/record"
+)
+
+// TestTheOrganisationsFileHolds puts an organisation.yaml at its real path, in a mount
+// namespace whose /etc holds nothing else, and has it hold whatever else is given.
+func TestTheOrganisationsFileHolds(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\ndefault: allow\nallow: [allowed.test, other.allowed.test]\n")
+	above := t.TempDir()
+	organisation := filepath.Join(above, "organisation.yaml")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(organisation+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(organisation+".new", organisation); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("version: 1\nceiling: [allowed.test]\n")
+	d.Run(t, underEtc(above, world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+
+	tunnel := d.MustOpenTunnel(t, "allowed.test:443")
+	for _, to := range []string{"other.allowed.test:443", "example.test:443"} {
+		if status := d.ConnectStatus(t, to); status != http.StatusForbidden {
+			t.Errorf("%s is answered %d", to, status)
+		}
+	}
+	before := d.Digest(t)
+	put("version: 1\nceiling: [other.allowed.test]\n")
+	if !tunnel.EndsWithin(world.Patience) {
+		t.Error("the tunnel was not cut when the ceiling came down")
+	}
+	d.ExpectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
+	if r := d.CloseRecord(t, tunnel.LocalAddr().String()); r.Decision == nil || r.Decision.Rule != "ceiling" || r.Decision.Layer != "organisation" || r.Decision.Class != "rule-deny" {
+		t.Errorf("the close record says %+v", r.Decision)
+	}
+	if status := d.ConnectStatus(t, "other.allowed.test:443"); status != http.StatusOK {
+		t.Errorf("the other host is answered %d", status)
+	}
+
+	for _, environment := range []string{"XDG_CONFIG_HOME=" + t.TempDir(), "EGRESSD_ORGANISATION=", "HOME=/nowhere"} {
+		check := underEtc(above, world.Egressd.Path(), "check", "--config", d.Config, "allowed.test")
+		check.Env = append(os.Environ(), environment)
+		out, err := check.Output()
+		if check.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "ceiling (organisation)") {
+			t.Errorf("with %s, check says %v: %s", environment, err, out)
+		}
+	}
+	put("version: 1\nceiling: [")
+	check := underEtc(above, world.Egressd.Path(), "check", "--config", d.Config, "other.allowed.test")
+	if out, err := check.CombinedOutput(); check.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "/etc/egressd/organisation.yaml:2:") {
+		t.Errorf("with half a file, check says %v: %s", err, out)
+	}
+	if status := d.ConnectStatus(t, "other.allowed.test:443"); status != http.StatusOK {
+		t.Errorf("with half a file, the policy in force answers %d", status)
+	}
+}
+
+// underEtc is a command that sees the folder as /etc/egressd.
+func underEtc(folder string, command ...string) *exec.Cmd {
+	script := `mount -t tmpfs none /etc && mkdir /etc/egressd && mount --bind "$0" /etc/egressd && exec "$@"`
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, folder}, command...)...)
+}

@@ -1,0 +1,11 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+func TestMain(m *testing.M) {
+	world.Main(m, world.Suite{Modes: map[string]world.Mode{goClientArgument: goClient}})
+}

@@ -1,0 +1,460 @@
+package world
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
+)
+
+// Promptly is the time within which every answer has to come. It is less than the
+// deadlines that egressd has by default.
+const Promptly = 8 * time.Second
+
+// A Observation is everything that was seen of one case, on all sides.
+type Observation struct {
+	*Exchange
+	to      string // the destination, empty for raw bytes
+	Sandbox string // who asked, as records should name it
+
+	Packets []lab.Packet // that opened a conversation, from anywhere in the gateway
+	Queries []string     // that the name server got
+	Arrived []Arrival
+	Heard   string          // what reached the internet inside TLS
+	Records []record.Record // of the client's connection
+	Digest  string          // of the policy in force
+
+	Asked Question // of the name server, and what it said
+	Said  []byte
+
+	Alive bool // the process still runs
+	Held  int  // sockets that it still has
+}
+
+// Arrival is one connection that reached the internet.
+type Arrival struct {
+	to       netip.AddrPort
+	Received string
+}
+
+// Judge is the oracle: it returns what is wrong with what was seen, given what
+// was expected. A denial is proven by what did not happen; an allowance by
+// data from the far host; both by exactly one record.
+func Judge(e *Expectation, s *Observation) []string {
+	j := &judgement{Observation: s, Expectation: e}
+	j.health()
+	switch {
+	case isCaptured(s.Way):
+		j.judgeCaptured()
+	case e.RCode != "":
+		j.named()
+	case e.Status != nil:
+		j.statuses()
+	case e.Reply != nil:
+		j.reply()
+	case e.Allow != nil:
+		j.allowed()
+	case e.Cut != nil || e.Ended:
+		j.cut()
+	case e.Fails != nil:
+		j.failed()
+	default:
+		j.denied()
+	}
+	return j.problems
+}
+
+type judgement struct {
+	*Observation
+	*Expectation
+	problems []string
+}
+
+func (j *judgement) wrong(format string, args ...any) {
+	j.problems = append(j.problems, fmt.Sprintf(format, args...))
+}
+
+func (j *judgement) health() {
+	if !j.Alive {
+		j.wrong("egressd is no longer running")
+	}
+	if j.Held > 0 {
+		j.wrong("egressd still holds %d sockets", j.Held)
+	}
+	if j.Took > Promptly {
+		j.wrong("the answer took %v", j.Took)
+	}
+}
+
+// silence checks that nothing reached out: no packet at all, but queries to
+// the configured name server where the name itself was allowed.
+func (j *judgement) silence() {
+	for _, p := range j.Packets {
+		if p.To.String() != Resolver || !j.Asks {
+			j.wrong("a packet was sent: %s", p)
+		}
+	}
+	if !j.Asks && len(j.Queries) > 0 {
+		j.wrong("the name server was asked for %q", j.Queries)
+	}
+	for _, a := range j.Arrived {
+		j.wrong("a connection reached %s", a.to)
+	}
+}
+
+func (j *judgement) denied() {
+	j.silence()
+	if len(j.Answers) != 1 {
+		j.wrong("%d answers came, want 1 (%v)", len(j.Answers), j.Err)
+		return
+	}
+	j.refusal(&j.Answers[0])
+	if !j.closed {
+		j.wrong("the connection stayed open")
+	}
+	if d := j.decisions(); len(d) != 1 {
+		j.wrong("%d decisions are recorded, want 1: %+v", len(d), d)
+	} else {
+		j.refusalRecord(&d[0], &j.Answers[0])
+	}
+}
+
+// decisions are the records that decide something of this case.
+func (j *judgement) decisions() []record.Record {
+	var d []record.Record
+	for _, r := range j.Records {
+		if r.Kind == record.KindOpen || r.Kind == record.KindRequest || r.Kind == record.KindRefused {
+			d = append(d, r)
+		}
+	}
+	return d
+}
+
+func (j *judgement) refusal(a *Answer) {
+	if a.Reply >= 0 {
+		if want := repliesFor(j.Deny); !slices.Contains(want, a.Reply) {
+			j.wrong("the SOCKS reply is %d, want one of %d", a.Reply, want)
+		}
+		return
+	}
+	p := a.Problem()
+	class := policy.Class(p.Class)
+	if !slices.Contains(j.Deny, class) {
+		j.wrong("the answer's class is %q, want one of %q", class, j.Deny)
+		return
+	}
+	want := statusFor(class)
+	if !slices.Contains(want, a.Status) {
+		j.wrong("the status for %s is %d, want one of %d", class, a.Status, want)
+	}
+	j.refusalHead(a, p)
+}
+
+// refusalHead checks the fields of a refusal, which are a contract.
+func (j *judgement) refusalHead(a *Answer, p problem) {
+	id := a.Header.Get("X-Egressd-Id")
+	if id == "" || p.ID != id || !strings.Contains(a.Header.Get("Proxy-Status"), id) {
+		j.wrong("the ids differ: field %q, body %q, Proxy-Status %q", id, p.ID, a.Header.Get("Proxy-Status"))
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/problem+json", "Cache-Control": "no-store", "X-Proxy-Error": "blocked-by-allowlist",
+	} {
+		if got := a.Header.Get(name); got != want && a.Status == 403 {
+			j.wrong("%s is %q, want %q", name, got, want)
+		}
+	}
+	if a.Status == 403 && j.Way != WayInsideH2 && !strings.HasPrefix(a.phrase, "Blocked by egressd: ") {
+		j.wrong("the reason phrase is %q", a.phrase)
+	}
+	if len(a.phrase) > 120 || !printable(a.phrase) {
+		j.wrong("the reason phrase is not 120 bytes of ASCII: %q", a.phrase)
+	}
+	j.discretion(a)
+	if p.Error != "egress_denied" && a.Status < 500 || p.Message == "" {
+		j.wrong("the body is %q", a.Body)
+	}
+}
+
+// discretion checks that a refusal does not tell the sandbox what it did not
+// know: what a name resolved to, the gateway's network, the program's errors.
+func (j *judgement) discretion(a *Answer) {
+	said, asked := fmt.Sprint(a.phrase, a.Header, a.Body), string(j.Sent)
+	if j.to != "" {
+		host, _ := canonical(j.to)
+		asked += host
+	}
+	for _, secret := range []string{
+		"10.0.0.5", "169.254.169.254", "fd12::5", EvilIPv4, lab.RefusingHost, "93.184.216.", "9.9.9.53", "10.98.", "fd98:",
+		"internal.corp", "dial tcp", "lookup", "i/o timeout", "connection refused", "goroutine", "hunter2",
+	} {
+		if strings.Contains(said, secret) && (!strings.Contains(asked, secret) || secret == "hunter2") {
+			j.wrong("the answer says %q: %s", secret, said)
+		}
+	}
+}
+
+// failed checks what was allowed and did not come about.
+func (j *judgement) failed() {
+	for _, p := range j.Packets {
+		if p.To.String() != Resolver && !slices.Contains(j.Dials, p.To.Addr().String()) {
+			j.wrong("a packet was sent: %s", p)
+		}
+	}
+	if len(j.Answers) != 1 {
+		j.wrong("%d answers came, want 1 (%v)", len(j.Answers), j.Err)
+		return
+	}
+	j.Deny = j.Fails
+	j.refusal(&j.Answers[0])
+	if d := j.decisions(); len(d) != 1 || d[0].Decision.Action != "allow" {
+		j.wrong("want one decision that allows: %+v", d)
+	}
+	if last := j.last(); last == nil || last.Kind != record.KindClose || !slices.Contains(j.Fails, policy.Class(last.Outcome)) {
+		j.wrong("the last record does not say %q: %+v", j.Fails, last)
+	}
+}
+
+func (j *judgement) refusalRecord(r *record.Record, a *Answer) {
+	d := r.Decision
+	switch {
+	case d == nil || d.Action != "deny":
+		j.wrong("the record does not deny: %+v", d)
+		return
+	case !slices.Contains(j.Deny, policy.Class(d.Class)):
+		j.wrong("the record's class is %q, want one of %q", d.Class, j.Deny)
+	case a != nil && a.Reply < 0 && a.Problem().Class != d.Class:
+		j.wrong("the record's class is %q, the answer's %q", d.Class, a.Problem().Class)
+	case a != nil && a.Reply < 0 && r.Flow != a.Problem().ID:
+		j.wrong("the record's flow is %q, the answer's %q", r.Flow, a.Problem().ID)
+	}
+	j.common(r)
+	switch policy.Class(d.Class) {
+	case policy.MalformedHost, policy.MalformedRequest:
+		j.refusedRaw(r)
+	default:
+		j.destination(r)
+	}
+}
+
+func (j *judgement) refusedRaw(r *record.Record) {
+	if r.Kind != record.KindRefused {
+		j.wrong("what could not be parsed is recorded as %q", r.Kind)
+	}
+	if j.Way == WaySOCKS || j.Way == WayInsideH2 || j.Reply != nil || j.Passes > 0 {
+		return // of SOCKS the host alone is recorded, of a body nothing
+	}
+	line, _, _ := strings.Cut(r.Raw, "[redacted]")
+	line, _, _ = strings.Cut(line, "\r")
+	if r.Raw == "" || !strings.HasPrefix(latin1(j.Sent), line) {
+		j.wrong("raw is %q, sent was %q", r.Raw, j.Sent[:min(len(j.Sent), 256)])
+	}
+}
+
+// latin1 makes a character of each byte, as records do.
+func latin1(b []byte) string {
+	runes := make([]rune, len(b))
+	for i, c := range b {
+		runes[i] = rune(c)
+	}
+	return string(runes)
+}
+
+// common checks what every record of a case says.
+func (j *judgement) common(r *record.Record) {
+	if r.Sandbox != j.Sandbox {
+		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.Sandbox)
+	}
+	via := map[string]string{WayConnect: "connect", WayHTTP: "http", WaySOCKS: "socks5", WaySOCKSIP: "socks5", WayInside: "connect", WayInsideH2: "connect", WayRedirect: "transparent", WayTProxy: "transparent"}[j.Way]
+	if j.Way != WayRaw && r.Kind != record.KindRefused && r.Via != via && !(j.Opened && r.Kind == record.KindRequest) {
+		j.wrong("the record's via is %q, want %q", r.Via, via)
+	}
+	if r.Decision.Policy != j.Digest || j.Digest == "" {
+		j.wrong("the record's policy is %q, in force is %q", r.Decision.Policy, j.Digest)
+	}
+}
+
+func (j *judgement) destination(r *record.Record) {
+	if j.to == "" {
+		return
+	}
+	host := j.Host
+	if host == "" {
+		host, _ = canonical(j.to)
+	}
+	switch {
+	case r.Dst == nil:
+		j.wrong("the record names no destination")
+	case r.Dst.Host != host:
+		j.wrong("dst.host is %q, want %q", r.Dst.Host, host)
+	case j.DstClass != "" && r.Dst.Class != j.DstClass:
+		j.wrong("dst.class is %q, want %q", r.Dst.Class, j.DstClass)
+	case r.Decision.Class == string(policy.AddressDenied) && r.Dst.Class == "":
+		j.wrong("dst.class is missing")
+	}
+}
+
+// canonical returns the host and port of a destination.
+func canonical(to string) (host, port string) {
+	colon := max(0, strings.LastIndexByte(to, ':'))
+	host, port = strings.Trim(to[:colon], "[]"), strings.TrimPrefix(to[colon:], ":")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String(), port
+	}
+	return strings.TrimSuffix(strings.ToLower(host), "."), port
+}
+
+func (j *judgement) allowed() {
+	if len(j.Answers) != 1 || j.Err != nil {
+		j.wrong("no data came, but %d answers and %v: %s", len(j.Answers), j.Err, j.explain())
+		return
+	}
+	a := &j.Answers[0]
+	if a.Reply > 0 || a.Reply < 0 && a.Status != 200 {
+		j.wrong("not allowed: status %d, SOCKS reply %d, %s", a.Status, a.Reply, a.phrase)
+		return
+	}
+	if a.Reply == 0 && hex.EncodeToString(a.raw) != "05000001000000000000" {
+		j.wrong("the SOCKS reply is %x: it must not name an address", a.raw)
+	}
+	if j.Data == "" || RefusedBy(j.Data) {
+		j.wrong("no data came from the far host: %q", j.Data)
+	}
+	j.reached(j.Allow)
+	j.allowRecords()
+}
+
+func (j *judgement) explain() string {
+	if len(j.Answers) == 0 {
+		return "no answer"
+	}
+	return fmt.Sprintf("%d %s", j.Answers[0].Status, j.Answers[0].phrase)
+}
+
+// reached checks that nobody but the given addresses was spoken to.
+func (j *judgement) reached(addrs []string) {
+	host, port := "", ""
+	if j.to != "" {
+		host, port = canonical(j.to)
+	}
+	for _, p := range j.Packets {
+		expected := slices.Contains(addrs, p.To.Addr().String()) && p.Protocol == lab.ProtocolTCP && (port == "" || fmt.Sprint(p.To.Port()) == port)
+		if p.To.String() != Resolver && !expected {
+			j.wrong("a packet was sent: %s", p)
+		}
+	}
+	for _, q := range j.Queries {
+		if host != "" && q != host {
+			j.wrong("the name server was asked for %q", q)
+		}
+	}
+}
+
+// allowRecords checks that one decision allows, and that the address which the
+// flow's record names is the one that was seen on the wire and in the data.
+func (j *judgement) allowRecords() {
+	d := j.decisions()
+	want := 1
+	if j.Opened && len(d) > 0 && d[len(d)-1].Kind == record.KindRequest {
+		want = 2 // plain HTTP in a tunnel: the tunnel, and the request in it
+	}
+	if len(d) != want {
+		j.wrong("%d decisions are recorded, want %d: %+v", len(d), want, j.Records)
+	}
+	for i := range d {
+		if d[i].Decision.Action != "allow" {
+			j.wrong("a record denies: %+v", d[i].Decision)
+		}
+		j.common(&d[i])
+		j.destination(&d[i])
+	}
+	j.dialled()
+}
+
+// dialled checks the address that the last record names against what was seen
+// on the wire and in the data.
+func (j *judgement) dialled() {
+	last := j.last()
+	if last == nil || last.Kind != record.KindClose || last.Outcome == "" || last.Decision.Action != "allow" || last.Dst == nil {
+		j.wrong("the last record does not end the flow: %+v", last)
+		return
+	}
+	at := last.Dst.Addr
+	seen := func(p lab.Packet) bool { return p.Protocol == lab.ProtocolTCP && p.To.Addr().String() == at }
+	if !slices.Contains(j.Allow, at) || !slices.ContainsFunc(j.Packets, seen) {
+		j.wrong("the records say %q was dialled, the wire saw %v, want %v", at, j.Packets, j.Allow)
+	}
+	if host, _ := canonical(j.to); net.ParseIP(host) != nil && host != at {
+		j.wrong("%s was asked for, %s dialled", host, at)
+	}
+	if j.first != "" && (len(j.Arrived) != 1 || j.Arrived[0].Received != j.first) {
+		j.wrong("upstream did not receive what was sent: %+v", j.Arrived)
+	}
+	j.speaker(at)
+}
+
+// speaker checks that what came back names the address that was dialled.
+func (j *judgement) speaker(dialled string) {
+	_, port := canonical(j.to)
+	if from := net.JoinHostPort(dialled, port); strings.HasPrefix(j.Data, "origin ") && !strings.HasPrefix(j.Data, "origin "+from+" ") {
+		j.wrong("the data is not from %s: %q", from, j.Data)
+	}
+}
+
+// cut checks a tunnel that was opened and then refused.
+func (j *judgement) cut() {
+	if !j.Opened {
+		j.wrong("the tunnel was not opened: %s (%v)", j.explain(), j.Err)
+		return
+	}
+	if !j.closed {
+		j.wrong("the tunnel stayed open, with %q", j.Data)
+	}
+	if j.Data != "" && !RefusedBy(j.Data) {
+		j.wrong("data came: %q", j.Data)
+	}
+	j.reached([]string{AllowedIPv4, AllowedIPv6})
+	for _, a := range j.Arrived {
+		if a.Received != "" {
+			j.wrong("%s received %q", a.to, a.Received)
+		}
+	}
+	j.cutRecords()
+}
+
+func (j *judgement) cutRecords() {
+	var refusals []record.Record
+	for _, r := range j.Records {
+		if r.Decision != nil && r.Decision.Action == "deny" {
+			refusals = append(refusals, r)
+		}
+	}
+	if j.Ended && len(refusals) == 0 {
+		if last := j.last(); last == nil || last.Kind != record.KindClose || last.Outcome == "" {
+			j.wrong("no record says why the tunnel ended: %+v", last)
+		}
+		return
+	}
+	if len(refusals) != 1 {
+		j.wrong("%d records refuse the tunnel, want 1: %+v", len(refusals), j.Records)
+		return
+	}
+	if r := refusals[0]; !j.Ended && !slices.Contains(j.Cut, policy.Class(r.Decision.Class)) {
+		j.wrong("the record's class is %q, want one of %q", r.Decision.Class, j.Cut)
+	} else if r.Bytes != nil && r.Bytes.Up != 0 {
+		j.wrong("the record says that %d bytes went up", r.Bytes.Up)
+	}
+}
+
+func (j *judgement) last() *record.Record {
+	if len(j.Records) == 0 {
+		return nil
+	}
+	return &j.Records[len(j.Records)-1]
+}

@@ -1,0 +1,128 @@
+package world
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha1"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Shell runs a command line in the sandbox, with the variables that programs
+// look at for their proxy.
+func (d *Daemon) Shell(dir, ca, line string) (string, error) {
+	var out bytes.Buffer
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+	proxy := "http://" + d.Address()
+	cmd.Env = []string{ // and nothing of the machine's own settings
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"http_proxy=" + proxy, "https_proxy=" + proxy, "HTTP_PROXY=" + proxy, "HTTPS_PROXY=" + proxy, "LAB_PROXY=" + d.Address(), "LAB_CA=" + ca,
+		"NODE_EXTRA_CA_CERTS=" + ca, "npm_config_update_notifier=false", "npm_config_cache=" + filepath.Join(dir, "npm"), "npm_config_fetch_retries=0",
+		"npm_config_userconfig=/dev/null", "npm_config_globalconfig=" + filepath.Join(dir, "none"), "PIP_CONFIG_FILE=/dev/null", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_CACHE_DIR=1",
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+	}
+	if err := d.World.Sandbox.Start(cmd); err != nil {
+		return "", err
+	}
+	late := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	err := cmd.Wait()
+	return out.String(), err
+}
+
+// Publish has the origin serve a git repository, an npm package and a Python
+// one, all made here.
+func (o *Origin) Publish(t *testing.T, dir string) {
+	t.Helper()
+	MakeRepository(t, filepath.Join(dir, "repository.git"))
+	o.Sites.Store("git.allowed.test", http.FileServer(http.Dir(dir)))
+	o.publishNPM()
+	o.publishPyPI(t)
+}
+
+func (o *Origin) publishNPM() {
+	site := http.NewServeMux()
+	o.Sites.Store("npm.allowed.test", site)
+	tarball := makeTarball()
+	site.HandleFunc("/x.tgz", func(w http.ResponseWriter, _ *http.Request) { w.Write(tarball) })
+	site.HandleFunc("/registry/demonstration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"name":"demonstration","dist-tags":{"latest":"3.2.1"},"versions":{"3.2.1":{"name":"demonstration","version":"3.2.1",`+
+			`"dist":{"tarball":"https://npm.allowed.test/x.tgz","shasum":"%x"}}}}`, sha1.Sum(tarball))
+	})
+}
+
+func (o *Origin) publishPyPI(t *testing.T) {
+	t.Helper()
+	site := http.NewServeMux()
+	o.Sites.Store("pypi.allowed.test", site)
+	const wheel = "demonstration-3.2.1-py3-none-any.whl"
+	site.HandleFunc("/simple/demonstration/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, "<!doctype html><a href=\"/%s\">%s</a>", wheel, wheel)
+	})
+	content := makeWheel(t)
+	site.HandleFunc("/"+wheel, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
+}
+
+// MakeRepository makes a bare repository that a plain file server can serve.
+func MakeRepository(t *testing.T, path string) {
+	t.Helper()
+	work := t.TempDir()
+	for _, line := range []string{
+		"git init -q -b main", "echo from the lab > file", "git add file",
+		"git -c user.name=lab -c user.email=lab@allowed.test commit -q -m first",
+		"git clone -q --bare . " + path, "git -C " + path + " update-server-info",
+	} {
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir = work
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+}
+
+// makeTarball makes an npm package.
+func makeTarball() []byte {
+	const manifest = `{"name":"demonstration","version":"3.2.1"}`
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	w.WriteHeader(&tar.Header{Name: "package/package.json", Mode: 0o644, Size: int64(len(manifest))})
+	io.WriteString(w, manifest)
+	w.Close()
+	z.Close()
+	return b.Bytes()
+}
+
+func makeWheel(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, text := range map[string]string{
+		"demonstration.py":                       "",
+		"demonstration-3.2.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: demonstration\nVersion: 3.2.1\n",
+		"demonstration-3.2.1.dist-info/WHEEL":    "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		"demonstration-3.2.1.dist-info/RECORD":   "",
+	} {
+		f, err := z.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(f, text)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
