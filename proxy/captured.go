@@ -108,7 +108,7 @@ func (c *conn) direct(in *listener, lost error) {
 	case in.server.isHost(to.Addr()):
 		c.askCaptured()
 	case placeholder && name == "":
-		c.refuse(gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}, policy.AddressDenied, "the address stands for no name, or no longer; ask for the name again"))
+		c.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.refuse(r) })
 	case web(to.Port()):
 		c.look(c.server.shared.Limits.Hello)
 	case name != "":
@@ -120,8 +120,7 @@ func (c *conn) direct(in *listener, lost error) {
 
 // turnAway records that a connection leads nowhere, and resets it.
 func (c *conn) turnAway(at netip.AddrPort, why string) {
-	c.server.Gate.Deny(c.peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(at)}, policy.AddressDenied, why)
-	c.reset()
+	c.deny(literal(at), why, func(*egress.Refusal) { c.reset() })
 }
 
 // is reports whether who connects to at comes to this listener.

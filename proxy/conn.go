@@ -25,6 +25,7 @@ type conn struct {
 	*setup      // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
 	findingProgram bool // whose program it is of is being looked for
+	refusing       bool // its refusal waits for the log: it keeps its place until then
 	headTaken      bool // the head was taken: what comes next waits in the kernel
 	durable        bool // the flow's record is
 	carried        bool // tunnel stands
@@ -72,6 +73,8 @@ func (c *conn) begin() {
 // tunnel reads them; only a client that is gone altogether counts.
 func (c *conn) Ready(e relay.Events) {
 	switch {
+	case c.refusing:
+		return
 	case c.headTaken && e.Broken():
 		c.clientGone()
 		return
@@ -356,7 +359,7 @@ type hosted struct {
 
 // evict implements [evictable].
 func (h *hosted) evict() {
-	h.server.refuseOneMore(h.came)
+	h.server.recordRefusal(h.came, policy.ViaUnknown, func() { h.server.refuseOneMore(h.came) })
 	forward.Abort(h.Raw)
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
-	"github.com/egressd/egressd/sandbox"
 )
 
 // refuse answers with the refusal and closes.
@@ -30,13 +29,6 @@ func (c *conn) refuse(err error) {
 	answer()
 }
 
-// malformed records what could not be parsed, and answers it.
-func (c *conn) malformed(via policy.Via, raw []byte, err error) {
-	refusal := forward.RefuseMalformed(c.server.Gate, c.peer, via, raw, err)
-	c.rest = raw // something may be unread: leave the answer time to arrive
-	c.farewell(forward.MalformedReply(refusal, err), refusal)
-}
-
 // tooLate ends a connection whose head was not complete in time.
 func (c *conn) tooLate() {
 	if len(c.head) == 0 {
@@ -44,24 +36,6 @@ func (c *conn) tooLate() {
 		return
 	}
 	c.malformed(policy.ViaUnknown, c.head, forward.ErrHeadLate)
-}
-
-// leftEarly ends a connection whose client went away in its head.
-func (c *conn) leftEarly() {
-	if len(c.head) > 0 {
-		forward.RefuseMalformed(c.server.Gate, c.peer, policy.ViaUnknown, c.head, forward.ErrHeadCut)
-	}
-	c.drop()
-}
-
-// tooMany refuses a connection over the limit without serving it.
-func (c *conn) tooMany() {
-	refusal := c.server.refuseOneMore(c.peer)
-	if c.captured != nil {
-		c.reset()
-		return
-	}
-	c.farewell(forward.HTTPReply(refusal, forward.Reader{}), refusal)
 }
 
 // admit takes a place for c, where there is one.
@@ -83,16 +57,14 @@ func (c *conn) release() {
 func (c *conn) evict() {
 	c.loop.Post(func() {
 		switch {
+		case !c.closed && c.refusing: // its record is on its way
+			c.reset()
 		case !c.closed:
 			c.tooMany()
 		case c.setup != nil && c.lingering != nil:
 			c.lingering.close()
 		}
 	})
-}
-
-func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
-	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
 }
 
 // clientGone ends a connection whose client left while its request was decided or

@@ -54,7 +54,9 @@ func (in *listener) end() {
 	in.ended = true
 	in.loop.Forget(in.fd)
 	in.loop.CloseFD(in.fd)
-	in.refuseUnseen(unseen)
+	if unseen != 0 {
+		in.server.running.Go(func() { in.refuseUnseen(unseen) }) // which may wait for the log
+	}
 	in.open.Done()
 }
 

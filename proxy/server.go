@@ -58,6 +58,7 @@ type Server struct {
 	loops          []*relay.Loop
 	connections    connQuota     // connections
 	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
+	refusals       refusals      // that wait for the log
 	lingerTime     time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
 	backlogLimit   int           // of what waits at a listener that ends, for tests; 0: backlogMost
 

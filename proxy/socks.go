@@ -198,7 +198,7 @@ func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
 	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {
-			flow.Close(egress.End{Outcome: string(relay.Broken)})
+			flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
 			c.drop()
 			return
 		}

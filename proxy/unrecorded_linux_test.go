@@ -24,6 +24,12 @@ func (w *world) breakSync(t *testing.T) {
 	}
 	t.Cleanup(func() { r.Close() })
 	defer pipe.Close()
+	w.replaceSegment(t, pipe)
+}
+
+// replaceSegment puts f in the place of the segment that the world's log has open.
+func (w *world) replaceSegment(t *testing.T, f *os.File) {
+	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +37,7 @@ func (w *world) breakSync(t *testing.T) {
 	for _, link := range links {
 		if to, _ := os.Readlink(link); to == filepath.Join(w.log, "00000001.log") {
 			fd, err := strconv.Atoi(filepath.Base(link))
-			if err := errors.Join(err, syscall.Dup3(int(pipe.Fd()), fd, syscall.O_CLOEXEC)); err != nil {
+			if err := errors.Join(err, syscall.Dup3(int(f.Fd()), fd, syscall.O_CLOEXEC)); err != nil {
 				t.Fatal(err)
 			}
 			return

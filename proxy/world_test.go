@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ type world struct {
 	log    string // directory
 	socket string // a unix listener called "unix"
 	answer chan struct{}
+
+	logChanged atomic.Pointer[func(error)] // is told when the log fails and goes on
 }
 
 const openPolicy = `version: 1
@@ -84,7 +87,11 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 		t.Fatal(err)
 	}
 	w := &world{log: filepath.Join(t.TempDir(), "audit"), socket: filepath.Join(t.TempDir(), "p")}
-	log, err := audit.Create(w.log, audit.Options{})
+	log, err := audit.Create(w.log, audit.Options{Changed: func(err error) {
+		if tell := w.logChanged.Load(); tell != nil {
+			(*tell)(err)
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +138,17 @@ func (w *world) listen(t testing.TB, network, address string) string {
 // records returns what the log holds now.
 func (w *world) records(t *testing.T) (all []record.Record) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.log, "00000001.log"))
+	segments, err := audit.Segments(w.log)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var text []byte
+	for _, path := range segments {
+		some, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, some...)
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {

@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// refusals are records of refused connections that the log could not take at once. An event loop leaves them here,
+// and a goroutine of the server writes them. A client that hangs up does not suppress its record. The zero value
+// is ready.
+type refusals struct {
+	mu      sync.Mutex // guards what follows
+	waiting []func()
+	unseen  map[refusedAt]int64 // refusals that found no place in waiting
+	writing bool                // a goroutine writes
+}
+
+// refusedAt is what refusals have in common that are summed.
+type refusedAt struct {
+	listener string
+	via      policy.Via
+}
+
+// refusalsMost is how many wait one by one, each with what the client has sent.
+const refusalsMost = 4096
+
+// add takes a record, or counts it if too many wait. first reports that nobody writes yet: the caller then has a
+// goroutine call write.
+func (r *refusals) add(at refusedAt, record func()) (taken, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !r.writing
+	r.writing = true
+	if len(r.waiting) < refusalsMost {
+		r.waiting = append(r.waiting, record)
+		return true, first
+	}
+	if r.unseen == nil {
+		r.unseen = map[refusedAt]int64{}
+	}
+	r.unseen[at]++
+	return false, first
+}
+
+// write writes what waits until nothing does. A log that fails is not reported: nothing has passed.
+func (r *refusals) write(gate *egress.Gate) {
+	for {
+		all, unseen := r.take()
+		if len(all) == 0 && len(unseen) == 0 {
+			return
+		}
+		for _, record := range all {
+			record()
+		}
+		for at, n := range unseen {
+			_ = gate.RefuseUnseen(sandbox.Peer{Listener: at.listener}, at.via, policy.TooManyFlows, n, "the log could not take a record of each of these connections in time")
+		}
+	}
+}
+
+// take empties r. If it is empty already, nobody writes any more.
+func (r *refusals) take() (all []func(), unseen map[refusedAt]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, unseen = r.waiting, r.unseen
+	r.waiting, r.unseen = nil, nil
+	r.writing = len(all)+len(unseen) > 0
+	return all, unseen
+}
+
+// recordRefusal has record, which refuses p, called on a loop: at once if the log is prompt, else by a goroutine. It
+// returns false if the refusal is only counted.
+func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) bool {
+	if s.Gate.Prompt() {
+		record()
+		return true
+	}
+	taken, first := s.refusals.add(refusedAt{p.Listener, via}, record)
+	if first { // running is not done: it counts the loop
+		s.running.Go(func() { s.refusals.write(s.Gate) })
+	}
+	return taken
+}
+
+// refuseBy has record refuse c, and then answers by answer. While the log takes its time, the client waits and keeps
+// its place. If the refusal is only counted, or the client gives way to another one, it is reset.
+func (c *conn) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
+	if c.server.Gate.Prompt() {
+		answer(record())
+		return
+	}
+	c.loop.Stop(c.timer)
+	c.refusing = true
+	taken := c.server.recordRefusal(c.peer, via, func() {
+		refusal := record()
+		c.loop.Post(func() {
+			if !c.closed {
+				c.refusing = false
+				answer(refusal)
+			}
+		})
+	})
+	if !taken {
+		c.reset()
+	}
+}
+
+// malformed records what could not be parsed, and answers it.
+func (c *conn) malformed(via policy.Via, raw []byte, err error) {
+	c.rest = bytes.Clone(raw) // something may be unread, too: leave the answer time to arrive
+	gate, peer, raw := c.server.Gate, c.peer, c.rest
+	c.refuseBy(via, func() *egress.Refusal { return forward.RefuseMalformed(gate, peer, via, raw, err) }, func(refusal *egress.Refusal) {
+		c.farewell(forward.MalformedReply(refusal, err), refusal)
+	})
+}
+
+// leftEarly ends a connection whose client went away in its head.
+func (c *conn) leftEarly() {
+	if len(c.head) == 0 {
+		c.drop()
+		return
+	}
+	gate, peer, head := c.server.Gate, c.peer, c.head
+	c.refuseBy(policy.ViaUnknown, func() *egress.Refusal {
+		return forward.RefuseMalformed(gate, peer, policy.ViaUnknown, head, forward.ErrHeadCut)
+	}, func(*egress.Refusal) { c.drop() })
+}
+
+// tooMany refuses a connection over the limit without serving it. If the log is not prompt, the connection is
+// reset: without a place it must not wait.
+func (c *conn) tooMany() {
+	server, peer := c.server, c.peer
+	if !server.Gate.Prompt() {
+		server.recordRefusal(peer, policy.ViaUnknown, func() { server.refuseOneMore(peer) })
+		c.reset()
+		return
+	}
+	refusal := server.refuseOneMore(peer)
+	if c.captured != nil {
+		c.reset()
+		return
+	}
+	c.farewell(forward.HTTPReply(refusal, forward.Reader{}), refusal)
+}
+
+// deny refuses a captured connection for a reason that its listener knows.
+func (c *conn) deny(at policy.Destination, why string, answer func(*egress.Refusal)) {
+	gate, peer := c.server.Gate, c.peer
+	c.refuseBy(policy.ViaTransparent, func() *egress.Refusal {
+		return gate.Deny(peer, policy.Request{Via: policy.ViaTransparent, Destination: at}, policy.AddressDenied, why)
+	}, answer)
+}
+
+func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {
+	return s.Gate.Refuse(p, policy.ViaUnknown, nil, policy.TooManyFlows, "too many connections of this sandbox, or of the address that it comes from, are open (limits.connections)")
+}
