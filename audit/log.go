@@ -39,7 +39,7 @@ var (
 	ErrUnavailable = errors.New("the audit log admits no records")
 	// ErrLocked is wrapped by the errors for a log that another process, or another Log of this process,
 	// is writing.
-	ErrLocked = errors.New("the audit log is being written by another process")
+	ErrLocked = errors.New("another egressd already writes this log")
 )
 
 const (

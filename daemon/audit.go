@@ -67,7 +67,7 @@ func (d *Daemon) createLog(dir string, o audit.Options) (*audit.Log, error) {
 		return l, err
 	}
 	_, root := l.Origin()
-	fmt.Fprintf(d.Talk, "egressd: the audit log in %s is signed; keep its key elsewhere, to verify it with:\n%s\n", printable.Text(dir), root)
+	fmt.Fprintf(d.Talk, "egressd: new log in %s; store its public key on another machine, to verify the log with it:\n%s\n", printable.Text(dir), root)
 	return l, nil
 }
 

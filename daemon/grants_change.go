@@ -108,7 +108,7 @@ func checkAllow(p policy.Pattern) error {
 		return err
 	}
 	if policy.InSpecialSpace(p) {
-		return fmt.Errorf("%s is not public, and the policy file alone opens that", p)
+		return fmt.Errorf("%s is a private address; only the policy file can allow it", p)
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func (j *judgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) 
 		}
 	}
 	if j.Sandbox != "" && j.Sandbox != sandbox.Default && len(d.Config.File.Sandboxes) == 0 && !d.stays.has(j.Sandbox) {
-		j.warn("nobody has handed in a network as sandbox %s right now", j.Sandbox)
+		j.warn("no sandbox named %s is connected now; the rule applies to the next one", j.Sandbox)
 	}
 	if r := d.operator.now.Load().rejected; r != nil && r.Current {
 		j.warn("%s is not in force as it is now, and this counts beside what is: egressd status", d.Path)

@@ -14,7 +14,7 @@ import (
 // may still write the second kind into the file.
 func CheckGrant(p Pattern) error {
 	if class := p.Guarded(); class != "" {
-		return fmt.Errorf("%s is %s, which an allow does not open", p, class)
+		return fmt.Errorf("%s is %s; no allow rule opens that", p, class)
 	}
 	wide := false
 	switch p.kind {

@@ -99,13 +99,13 @@ func Parse(arg, method string) (policy.Request, error) {
 func notesOn(d policy.Decision, judged *policy.Request, saidMore bool) []string {
 	switch {
 	case d.Verdict == policy.Inspect && saidMore:
-		return []string{"the tunnel is inspected, and every request in it decided; ask about a URL to have its method count"}
+		return []string{"this HTTPS connection is decrypted and each request in it decided; check a URL to include its method and path"}
 	case d.Verdict == policy.Inspect:
-		return []string{"the tunnel is inspected, and every request in it decided"}
+		return []string{"this HTTPS connection is decrypted and each request in it decided"}
 	case judged.HTTP != nil && judged.TLS != nil:
-		return []string{"judged as a request inside a tunnel that is inspected"}
+		return []string{"this HTTPS connection is decrypted; the request inside it was checked"}
 	case judged.HTTP == nil && saidMore:
-		return []string{"judged as a tunnel: it is not inspected, so its method and path do not count"}
+		return []string{"this HTTPS connection is not decrypted, so rules on method or path do not apply"}
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func Explain(cfg *config.Config, p *policy.Policy, q Question) (*Explanation, er
 	e.Written = e.writtenBy(&j.decision)
 	e.Fix, e.Change = e.wayOut(q.Flags, &j.asked, &j.decision)
 	if !e.AddressesJudged {
-		e.Notes = append(e.Notes, "rules about addresses have no say, since names are not resolved here; --address ADDR gives them one")
+		e.Notes = append(e.Notes, "address rules were not checked, since names are not resolved here; add --address ADDR to check them")
 	}
 	return e, nil
 }

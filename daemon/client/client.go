@@ -153,10 +153,12 @@ func (c *Client) explain(err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	err = fmt.Errorf("ask egressd serve at %s: %w", c.At, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return hint.Failed(err, "egressd serve --config "+shell.Word(c.path))
+		return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s", c.At), "egressd serve --config "+shell.Word(c.path))
+	}
+	err = fmt.Errorf("ask egressd serve at %s: %w", c.At, err)
+	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return hint.Failed(err, "the same command as root, or as the user of egressd serve")
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF):

@@ -123,7 +123,7 @@ func (l *containerLook) hostNetwork() Finding {
 func (l *containerLook) sockets() Finding {
 	for _, m := range l.Container.Mounts {
 		if strings.HasSuffix(m.Source, ".sock") && !strings.HasSuffix(m.Source, "/enter.sock") || slices.Contains([]string{"/", "/run", "/var/run", "/run/containerd", "/run/podman"}, m.Source) {
-			return Finding{"sockets", m.Source + " is mounted at " + m.Destination + ": who connects there has others act outside", "the container without that mount"}
+			return Finding{"sockets", m.Source + " is mounted at " + m.Destination + ": a program that connects there can act outside its sandbox", "start the container without that mount"}
 		}
 	}
 	return Finding{Check: "sockets", Says: "none is mounted that egressd knows of"}

@@ -89,9 +89,9 @@ func socketFindings(paths []string) []Finding {
 		}
 	}
 	if len(open) == 0 {
-		return []Finding{{Check: "sockets", Says: "none leads out that egressd knows of"}}
+		return []Finding{{Check: "sockets", Says: "no known socket leads out of a sandbox"}}
 	}
-	return []Finding{{"sockets", "who connects to " + strings.Join(open, ", ") + " has others act outside; egressd run hides them", "keep them out of containers and sandboxes that use proxy variables"}}
+	return []Finding{{"sockets", "a program that reaches " + strings.Join(open, ", ") + " can act outside its sandbox", "use egressd run, which hides these sockets; do not mount them into containers"}}
 }
 
 func mayWrite(path string) bool {
@@ -223,7 +223,7 @@ func trustFindings(c *config.Config, getenv func(string) string) []Finding {
 	if _, err := c.CADir(); err != nil {
 		return []Finding{{"certificates", err.Error(), "egressd ca show"}}
 	}
-	all := []Finding{{Check: "certificates", Says: "egressd run tells programs of the authority; Java has to be told once: see egressd ca show"}}
+	all := []Finding{{Check: "certificates", Says: "programs under egressd run trust egressd's CA; import it into Java by hand: egressd ca show --pem"}}
 	if getenv("HTTPS_PROXY") == "" && getenv("https_proxy") == "" {
 		return all // nothing here goes through a proxy
 	}

@@ -366,7 +366,7 @@ func (r *runner) exec() error {
 		return err
 	}
 	if r.options.Learn {
-		fmt.Fprintln(r.talk, "egressd: warning: learning: what no rule speaks of is let pass")
+		fmt.Fprintln(r.talk, "egressd: warning: --learn allows every public host that no rule mentions")
 	}
 	if err := r.jail.Exec(); err != nil {
 		return exits.NotStarted(err)

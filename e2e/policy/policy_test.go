@@ -49,7 +49,7 @@ func TestEmptyPoliciesDeny(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := world.StartRego(t, text, "package egress\nallow contains {\"rule\": \"all\"}\n")
-			if !strings.Contains(d.Output.String(), "0 rules allow anything") {
+			if !strings.Contains(d.Output.String(), "no allow rules: everything is denied") {
 				t.Errorf("it does not say so: %s", d.Output.String())
 			}
 			refuses(t, d, "PO-01", "allowed.test:443", policy.DefaultDeny)

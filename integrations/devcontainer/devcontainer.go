@@ -86,7 +86,7 @@ func (d *Options) find() (at string, text []byte, err error) {
 	if text != nil {
 		return at, nil, &BoundaryError{loose, "its place", "in the container somebody can write .devcontainer/devcontainer.json, which counts before it", "mkdir .devcontainer && mv .devcontainer.json .devcontainer/devcontainer.json"}
 	}
-	return at, nil, &integrations.ShapeError{Path: at, Problem: "there is no dev container", ByHand: `{"image": "mcr.microsoft.com/devcontainers/base:bookworm"}`}
+	return at, nil, &integrations.ShapeError{Path: at, Problem: "there is no devcontainer.json", ByHand: `{"image": "mcr.microsoft.com/devcontainers/base:bookworm"}`}
 }
 
 // arguments are those of docker run. To capture takes sockets that need CAP_NET_RAW, which

@@ -73,7 +73,7 @@ func TestEachReasonIsSeen(t *testing.T) {
 			for i := range 60 {
 				deny(w.name(30*time.Hour+time.Duration(i)*time.Minute, "claude", fmt.Sprintf("%08x.t.evil-names.com", w.Uint32())), "dns-type-denied").DNS.Type = "TXT"
 			}
-		}, "claude", "evil-names.com", "of a type whose answers carry anything", "names", 40},
+		}, "claude", "evil-names.com", "of a record type whose answers carry free text", "names", 40},
 		{"short names, more than are counted one by one", func(w *workshop) {
 			for i := range 6000 {
 				w.name(20*time.Hour+time.Duration(i)*10*time.Second, "claude", fmt.Sprintf("%09x.evil-names.com", w.Uint64()&(1<<36-1)))
@@ -83,7 +83,7 @@ func TestEachReasonIsSeen(t *testing.T) {
 			for i := range 120 {
 				deny(w.decision(30*time.Hour+time.Duration(i)*time.Second, "curl", fmt.Sprintf("www.place%d.com", i), 0, 0), "default-deny")
 			}
-		}, "curl", "many", "120 denials of 1", "search", 40},
+		}, "curl", "many", "120 denials for 1", "search", 40},
 	} {
 		w := lone(1)
 		x.do(w)

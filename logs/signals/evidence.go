@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/egressd/egressd/internal/quantity"
 )
 
 // An evidence weighs one explanation. Each finding is a bounded log-odds in nats, so that a single oddity
@@ -100,14 +102,14 @@ func (s *site) namesData() Signal {
 	if each < wordBytes && !carried {
 		score = int(float64(score) * each / wordBytes)
 	}
-	evidence := fmt.Sprintf("%.0f different names of up to %d characters, asked for %d times, can tell %.0f bytes", n, s.longestName, asked, bytes)
+	evidence := fmt.Sprintf("%.0f different names of up to %d characters in %s: enough for %.0f bytes of data", n, s.longestName, quantity.Plural(int(asked), "question"), bytes)
 	if carried && score > 0 {
 		score += 30
-		evidence += "; of a type whose answers carry anything"
+		evidence += "; of a record type whose answers carry free text"
 	}
 	if s.overBudget > 0 {
 		score = max(score, 60) + 10
-		evidence += fmt.Sprintf("; %d were refused for that", s.overBudget)
+		evidence += fmt.Sprintf("; %d refused because of limits.dns_name_bytes", s.overBudget)
 	}
 	return Signal{"names", min(score, 90), evidence}
 }
@@ -115,11 +117,11 @@ func (s *site) namesData() Signal {
 // publishes scores requests to services where others can fetch the content.
 func (s *site) publishes() Signal {
 	if s.published == 0 {
-		return Signal{"publish", min(10, int(s.looked)), fmt.Sprintf("%d requests to where anybody can publish", s.looked)}
+		return Signal{"publish", min(10, int(s.looked)), quantity.Plural(int(s.looked), "request") + " to a site where anybody can publish"}
 	}
 	score, what := 60+scaled(float64(s.publishedUp), 1<<10, 1<<20, 25), "sent something"
 	if s.allowed == 0 {
 		score, what = 55, "tried to send something"
 	}
-	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to where others can fetch it", what, s.published, size(s.publishedUp))}
+	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to a site where others can fetch it", what, s.published, size(s.publishedUp))}
 }

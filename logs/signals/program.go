@@ -130,10 +130,10 @@ func (p *program) judge() (int, []Signal) {
 func (p *program) searches() Signal {
 	n := p.targets.count()
 	score := max(scaled(p.atOnce, 10, 200, 60), scaled(n, 10, 200, 60)/2)
-	evidence := fmt.Sprintf("%d denials of %.0f different places, %.0f within an hour", p.denied, n, p.atOnce)
+	evidence := fmt.Sprintf("%d denials for %.0f different destinations, %.0f of them within an hour", p.denied, n, p.atOnce)
 	if p.guarded > 0 {
 		score += 15
-		evidence += fmt.Sprintf("; %d of addresses that no policy opens", p.guarded)
+		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.guarded)
 	}
 	return Signal{"search", score, evidence}
 }

@@ -31,7 +31,7 @@ func (s *Source) Open() (*Reader, error) {
 	}
 	r, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log --dir DIR")
+		return nil, hint.Failed(fmt.Errorf("there is no log in %s yet: egressd serve has not run", dir), "for the last egressd run: egressd log --run last; for a log elsewhere: egressd log --dir DIR")
 	}
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log --dir DIR, as a user who may read it")

@@ -66,7 +66,7 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, hint.Failed(fmt.Errorf("no record in %s has an id that begins with %q", log.Dir, prefix), "egressd log")
+		return nil, hint.Failed(fmt.Errorf("id %q is not in the log %s", prefix, log.Dir), "list recent denials: egressd log verdict:deny")
 	case 1:
 		for _, s := range found {
 			return s, nil

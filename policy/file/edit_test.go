@@ -201,7 +201,7 @@ func TestNoGrantIsWiderThanOneRegistrant(t *testing.T) {
 		{"*.s3.amazonaws.com", "anyone can rent or make"},
 		{"0.0.0.0/0", "allows a large part of the address space"},
 		{"2000::/3", "allows a large part of the address space"},
-		{"127.0.0.1:8080", "127.0.0.1:8080 is loopback, which an allow does not open"},
+		{"127.0.0.1:8080", "127.0.0.1:8080 is loopback; no allow rule opens that"},
 		{"localhost", "is loopback"},
 		{"169.254.169.254", "is metadata"},
 		{"metadata.google.internal", "is metadata"},

@@ -187,9 +187,9 @@ var badFiles = []struct {
 	{"an unknown preset", "version: 1\npresets: [nmp]", `f:2:11: there is no preset "nmp"; did you mean "npm"?`},
 	{"a preset that is like none", "version: 1\npresets: [xxxxxxxxxxxxxxxxxx]", `f:2:11: there is no preset "xxxxxxxxxxxxxxxxxx"; write one of ` + strings.Join(Presets(), ", ")},
 	{"a preset twice", "version: 1\npresets: [npm, npm]", `the preset "npm" stands twice`},
-	{"loopback under allow", "version: 1\nallow: ['127.0.0.1:8080']", `f:2:9: allow[0]: 127.0.0.1:8080 is loopback, which an allow does not open; if a sandbox is really to reach it, write it under unsafe_allow`},
-	{"metadata under allow", "version: 1\nallow: [169.254.169.254]", `is metadata, which an allow does not open`},
-	{"a link-local prefix under allow", "version: 1\nallow: ['[fe80::/10]:80']", `is link-local, which an allow does not open`},
+	{"loopback under allow", "version: 1\nallow: ['127.0.0.1:8080']", `f:2:9: allow[0]: 127.0.0.1:8080 is loopback; no allow rule opens that. If a sandbox must reach it, write it under unsafe_allow`},
+	{"metadata under allow", "version: 1\nallow: [169.254.169.254]", `is metadata; no allow rule opens that`},
+	{"a link-local prefix under allow", "version: 1\nallow: ['[fe80::/10]:80']", `is link-local; no allow rule opens that`},
 	{"a loopback name under allow", "version: 1\nallow: [localhost]", `localhost is loopback`},
 	{"a public name under unsafe_allow", "version: 1\nunsafe_allow: [a.test]", `a.test is a public name; write it under allow`},
 	{"a test without a verdict", "version: 1\ntests: [GET https://a.test/]", `tests[0]: "GET https://a.test/" does not begin with allow, deny or ask`},
@@ -353,8 +353,8 @@ func TestAPolicyWithOtherEvaluatorsIsNotPrompt(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	rows := []struct{ lines, want string }{
-		{"", "f:1:1: 0 rules allow anything"},
-		{"allow: []", "0 rules allow anything"},
+		{"", "f:1:1: no allow rules: everything is denied"},
+		{"allow: []", "no allow rules: everything is denied"},
 		{"default: allow", "f:2:10: default is allow"},
 		{"allow: ['*']", "f:2:9: allow[0]: * allows every public host"},
 		{"allow: ['*.com']", "allows every domain that anyone registers there"},

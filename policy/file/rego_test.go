@@ -98,7 +98,7 @@ func TestRunTestHasThePlaceOfTheTest(t *testing.T) {
 	if at, green := f.RunTest(context.Background(), p, 0); !green || at.Line != 4 || at.Message != "" {
 		t.Errorf("the first: %v, %v", at, green)
 	}
-	if at, green := f.RunTest(context.Background(), p, 1); green || at.Line != 5 || !strings.Contains(at.Message, "is red") {
+	if at, green := f.RunTest(context.Background(), p, 1); green || at.Line != 5 || !strings.Contains(at.Message, "failed") {
 		t.Errorf("the second: %v, %v", at, green)
 	}
 }

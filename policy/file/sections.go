@@ -119,7 +119,7 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 func (r *reader) checkGuarded(f *File) {
 	for _, rule := range f.Allow {
 		if class := rule.Pattern.Guarded(); class != "" {
-			r.failAt(rule.At, "%s: %s is %s, which an allow does not open; if a sandbox is really to reach it, write it under unsafe_allow", rule.ID, rule.Pattern, class)
+			r.failAt(rule.At, "%s: %s is %s; no allow rule opens that. If a sandbox must reach it, write it under unsafe_allow", rule.ID, rule.Pattern, class)
 		}
 	}
 	for _, rule := range f.UnsafeAllow {

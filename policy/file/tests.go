@@ -60,7 +60,7 @@ func (t *Test) run(ctx context.Context, p *policy.Policy) error {
 	if got == t.Want {
 		return nil
 	}
-	return fmt.Errorf("the test %q is red: expected %s, came %s by rule %s, layer %s (%s); correct the test or that rule",
+	return fmt.Errorf("the test %q failed: expected %s, got %s from rule %s, layer %s (%s); correct the test or that rule",
 		t.Text, t.Want, got, d.Rule, d.Layer, d.Reason)
 }
 

@@ -24,7 +24,7 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 	if f.Default == policy.Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
 	} else if f.kind == userFile && len(f.Ask) == 0 && !slices.ContainsFunc(append(others, f), (*File).Opens) {
-		w.say(policy.Position{Line: 1, Column: 1}, "0 rules allow anything, so everything is denied; add a host under allow")
+		w.say(policy.Position{Line: 1, Column: 1}, "no allow rules: everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {
 		if rule.At == (policy.Position{}) { // added to the file by whoever asked for it

@@ -84,7 +84,7 @@ const (
 	requestMessage = "The request could not be understood, so it was not passed on."
 	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
 	whoMessage     = "The proxy needs the user name and password of a sandbox."
-	networkMessage = "The policy allows this; the network did not carry it."
+	networkMessage = "The policy allows this request, but the connection failed."
 )
 
 func (a Answer) Message() string {

@@ -52,9 +52,9 @@ func Tree() *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"start", "Start:", start.Commands()},
-		{"sandboxes", "Sandboxes that something else makes:", sandboxes.Commands()},
-		{"daemon", "A running egressd serve:", daemoncmd.Commands()},
-		{"answers", "Answers:", answers.Commands()},
+		{"sandboxes", "Containers and other sandboxes:", sandboxes.Commands()},
+		{"daemon", "Control a running egressd serve:", daemoncmd.Commands()},
+		{"answers", "Allow, deny, approve:", answers.Commands()},
 		{"policy", "Policy:", policycmd.Commands()},
 		{"log", "Log:", logcmd.Commands()},
 		{otherGroup, "Other:", other.Commands()},
@@ -76,15 +76,15 @@ const otherGroup = "other"
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "egressd",
-		Short: "Decide and record what a sandbox may send out",
-		Long: `egressd is a local egress firewall for sandboxes in which untrusted code runs.
-Everything a sandbox sends out goes through it: it decides by policy, dials
-only what it decided, and keeps a log of what left and what was stopped.`,
+		Short: "A local egress firewall for sandboxes",
+		Long: `egressd is a local egress firewall for sandboxes in which untrusted code runs:
+AI agents, CI jobs, build scripts. It decides by your policy what such a program may
+reach, dials only what it decided, and keeps a log of what left and what was denied.`,
 		Example: `  egressd init                       write a starter policy
-  egressd serve                      run the proxy
-  eval "$(egressd env)"              send this shell's programs through it
-  egressd check https://pypi.org/    what would happen
-  egressd log                        what did happen`,
+  egressd run -- npm test            run a program behind it
+  egressd log --run last             see what was allowed and denied
+  egressd allow HOST --save          allow one more host
+  egressd serve                      run it for containers and many sandboxes`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -92,7 +92,7 @@ only what it decided, and keeps a log of what left and what was stopped.`,
 	}
 	root.Version = version.This().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().Bool("version", false, "say which egressd this is, as egressd version does")
+	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(cli.FlagError)
 	return root
 }

@@ -25,37 +25,31 @@ func newAllow() *cobra.Command {
 	o := options{verdict: "allow"}
 	cmd := &cobra.Command{
 		Use:   "allow HOST[:PORT]…",
-		Short: "Let sandboxes reach one more host",
-		Long: `Allow lets sandboxes reach more hosts: for a while, or with --save for good.
+		Short: "Allow a host, for a while or for good",
+		Long: `Allow adds a rule that allows HOST: for a while, or with --save for good.
 
-For a while, egressd serve is asked at listen.admin. It puts the policy in force
-as if the hosts stood in the list allow of the file, and answers once it has.
-When the time is over, or the grant is taken back with egressd grants revoke,
-what is open only because of it is cut. Grants are not kept: they end with
-egressd serve. A reload leaves those that the new policy has room for.
+A temporary rule goes to the running egressd serve, through its admin listener
+(listen.admin). It counts like a line of the list allow, and ends after --for,
+with egressd grants revoke, or when egressd serve stops. Connections that only it
+allowed are cut then.
 
-With --save, each is written into the file as a line behind the others, which
-needs no daemon. Everything else in the file stays as it is, and the change is
-shown on standard error.
+With --save, allow adds a line to the policy file and shows the change. It needs
+no daemon. The rest of the file stays as it is, comments too. The tests in the
+file must pass, and if another rule still denies HOST, allow says so.
 
-What comes out is compiled first, with the tests that are in the file. Where a
-rule still refuses what was to be allowed, that is said, and what would change
-nothing is not done.
+HOST is ports 80 and 443, HOST:PORT one port, *.HOST every host below it. Allow
+refuses whatever needs unsafe_allow, and patterns that cover the domains of
+several owners, such as *.com.
 
-HOST means ports 80 and 443, HOST:PORT one port, *.HOST every host below it, as
-in the file. What only unsafe_allow opens is refused, and so is whatever is
-wider than the domain of one registrant.
-
-With --from, HOST has to be what the request of that id asked for, and that
-request must have been refused because no rule speaks of its destination: not
-by a rule, and not for a private or metadata address. Then it is for the sandbox
-of that request alone, as with --sandbox; a saved line is for all.`,
+With --from, HOST must be the destination of that denied request, and no rule may
+have denied it on purpose. The temporary rule is for that sandbox alone; a saved
+one is for all.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
   egressd allow pkgs.corp.example --from 01KB6ZQ4 --save`,
 	}
 	o.addFlags(cmd, "allow")
-	cmd.Flags().StringVar(&o.from, "from", "", "the `ID` of the refusal that this answers")
+	cmd.Flags().StringVar(&o.from, "from", "", "`ID` of the denied request that this answers")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return cli.CompleteIDs(&o.Source)(cmd, nil, word)
 	})
@@ -73,8 +67,8 @@ type options struct {
 func (o *options) addFlags(cmd *cobra.Command, what string) {
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long, at most 24h")
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that it is for (default: all of them)")
+	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox to change (default: all)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.Config))

@@ -56,10 +56,10 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
 	switch {
 	case o.Run != "":
-		return hint.Failed(errors.New("a run of egressd run has the policy that it began with, and nobody who could be asked to change it"), o.saving(patterns)+", before the next one")
+		return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(patterns)+", then run it again")
 	case cfg.File.Listen.Admin == "":
-		return hint.Failed(fmt.Errorf("to %s it for a while, egressd serve is asked at listen.admin, which %s does not have", o.verdict, cfg.Path),
-			o.saving(patterns)+`; or listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
+		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s has no listen.admin", cfg.Path),
+			o.saving(patterns)+` changes the file instead; or add listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} and restart egressd serve`)
 	}
 	return nil
 }

@@ -26,18 +26,19 @@ func newApprove() *cobra.Command {
 	o := answerOptions{what: "approve", counts: approvals.ApprovedFor}
 	cmd := o.command()
 	cmd.Use = "approve ID…"
-	cmd.Short = "Let pass what a rule asks people about"
-	cmd.Long = `Approve answers questions with yes, at the listen.admin of egressd serve, and records who
-did. What the question is about passes for an hour, or as long as --for says: that
-sandbox, that host and port, that rule, and, where the question names a request,
-that method and path; nothing else. The rest of the policy still decides. When the
-time is over, or after egressd reject, what is open by it is cut. Nothing is
-written into the policy, and no answer outlives egressd serve, or a policy in
-which the rule does not ask any more.
+	cmd.Short = "Approve a pending question"
+	cmd.Long = `Approve lets the request of a question pass for an hour, or for as long as --for
+says. The approval is for that sandbox, host, port and rule and, if the question
+names them, that method and path. The rest of the policy still decides.
 
-Exit codes: 0 all are approved; 1 there was no such question, or nobody answers.`
+When the time is over, or after egressd reject, connections that only the approval
+allowed are cut. Approvals are recorded. They change no file, and end when
+egressd serve stops or the rule no longer asks.
+
+Exit codes: 0 all are approved; 1 there was no such question, or egressd serve
+does not answer.`
 	cmd.Example = "  egressd questions\n  egressd approve 01KB6ZQ4SZ\n  egressd approve 01KB6ZQ4SZ --once"
-	cmd.Flags().BoolVar(&o.once, "once", false, "for the connections and requests that wait now, and for no other; they are cut at the end of --for, too")
+	cmd.Flags().BoolVar(&o.once, "once", false, "approve only the requests that wait now; they too end with --for")
 	return cmd
 }
 
@@ -60,7 +61,7 @@ func (o *answerOptions) command() *cobra.Command {
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer counts, from 1s to 24h")
+	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer lasts, from 1s to 24h")
 	return cmd
 }
 

@@ -8,21 +8,20 @@ func newDeny() *cobra.Command {
 	o := options{verdict: "deny"}
 	cmd := &cobra.Command{
 		Use:   "deny HOST[:PORT]…",
-		Short: "Keep sandboxes from one more host",
-		Long: `Deny keeps sandboxes from hosts, and cuts what is open to them: for a while, or
+		Short: "Deny a host, for a while or for good",
+		Long: `Deny adds a rule that denies HOST, and cuts its open connections: for a while, or
 with --save for good.
 
-For a while, egressd serve is asked at listen.admin. It answers once the policy
-is in force and all is cut. Nothing in the file is more specific than what is
-denied so, and its tests do not hold it up. It ends with its time, with egressd
-grants revoke, and with egressd serve.
+A temporary rule goes to the running egressd serve, through its admin listener
+(listen.admin). It comes before every line of the file. It ends after --for, with
+egressd grants revoke, or when egressd serve stops.
 
-With --save, each is written into the list deny of the file, which needs no
-daemon. There the most specific line decides: what a longer one still allows is
-said. The tests in the file have to stay green.
+With --save, deny adds a line to the policy file; it needs no daemon. There the
+most specific line decides, and deny says which longer line still allows the
+host. The tests in the file must pass.
 
-HOST means ports 80 and 443, HOST:PORT one port, HOST:* all of them, *.HOST
-every host below it, '*:*' everything.`,
+HOST is ports 80 and 443, HOST:PORT one port, HOST:* every port, *.HOST every
+host below it, '*:*' everything.`,
 		Example: `  egressd deny pastebin.com:*
   egressd deny '*.example.com' --for 20m --sandbox ci
   egressd deny pastebin.com --save`,

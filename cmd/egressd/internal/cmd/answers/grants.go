@@ -27,11 +27,11 @@ func newGrants() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "grants",
-		Short: "List what is allowed and denied for a while",
-		Long: `Grants asks egressd serve, at listen.admin, what egressd allow and egressd deny have
-changed for a while: each with its id, whom it is for, how long it still counts,
-which refusal it answers and who asked for it. With --json, each is an object on
-a line of its own. egressd log kind:admin has those of before, and their ends.`,
+		Short: "List temporary rules",
+		Long: `Grants lists the temporary rules of egressd allow and egressd deny: their ids,
+sandboxes, time left, the request that each answers, and who added it. It asks
+the running egressd serve through listen.admin. For rules that ended, see
+egressd log kind:admin.`,
 		Example: "  egressd grants\n  egressd grants revoke GK3Q7XA",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -50,11 +50,12 @@ func newRevoke(config *string, asJSON *bool) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "revoke ID…",
-		Short: "Take back what was allowed or denied for a while",
-		Long: `Revoke has egressd serve, at listen.admin, put the policy in force without these
-grants. It answers once it has; what was open only because of them is cut.
+		Short: "Remove temporary rules",
+		Long: `Revoke removes temporary rules from the running egressd serve, and cuts connections
+that only they allowed.
 
-Exit codes: 0 all are taken back; 1 there was no such grant, or nobody answers.`,
+Exit codes: 0 all are removed; 1 there was no such rule, or egressd serve does
+not answer.`,
 		Example: "  egressd grants revoke GK3Q7XA\n  egressd grants revoke --all",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return revoke(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *config, *asJSON, all, args)
@@ -63,7 +64,7 @@ Exit codes: 0 all are taken back; 1 there was no such grant, or nobody answers.`
 			return completeGrants(cmd.Context(), *config, args, word), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all of them")
+	cmd.Flags().BoolVar(&all, "all", false, "remove all of them")
 	return cmd
 }
 

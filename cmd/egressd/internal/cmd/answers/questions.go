@@ -24,15 +24,14 @@ func newQuestions() *cobra.Command {
 	var o questionsOptions
 	cmd := &cobra.Command{
 		Use:   "questions",
-		Short: "List what people are asked",
-		Long: `Questions asks egressd serve, at listen.admin, what rules under "ask" have asked a
-person, oldest first: what nobody has answered yet, and the answers that count.
-With --json, each is an object on a line of its own.
+		Short: "List requests that wait for a person's approval",
+		Long: `Questions lists requests that a rule under "ask" holds for a person, oldest first,
+and the answers that still count. It asks the running egressd serve through
+listen.admin.
 
-A question is about one sandbox, one host and port, and one rule; where the rule
-asks about some requests alone, also about one method and path. Without those it
-is about whatever the rule asks about there. Hosts, paths and programs are the
-sandbox's own words.`,
+A question is about one sandbox, one host and port, and one rule. If the rule
+asks only about some requests, the question also names one method and path.
+Hosts, paths and programs are shown as the sandbox gave them.`,
 		Example: "  egressd questions\n  egressd questions -f\n  egressd questions --json | jq -r 'select(.state == \"pending\").id'",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,8 +40,8 @@ sandbox's own words.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "those of the sandbox `NAME` alone")
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with each that is asked or answered, until interrupted")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	return cmd
 }
 

@@ -9,13 +9,13 @@ func newReject() *cobra.Command {
 	o := answerOptions{what: "reject", counts: approvals.RejectedFor}
 	cmd := o.command()
 	cmd.Use = "reject ID…"
-	cmd.Short = "Refuse what a rule asks people about"
-	cmd.Long = `Reject answers questions with no, at the listen.admin of egressd serve, and records who
-did. What waits is refused, and so is what comes in the next ten minutes, or as
-long as --for says, without asking again. What was approved is taken back, and
-what is open by it is cut. Nothing is written into the policy.
+	cmd.Short = "Reject a pending question"
+	cmd.Long = `Reject denies the request of a question, and further ones for ten minutes or for as
+long as --for says, without asking again. It also takes back an approval and cuts
+the connections that only the approval allowed. It is recorded, and changes no file.
 
-Exit codes: 0 all are rejected; 1 there was no such question, or nobody answers.`
+Exit codes: 0 all are rejected; 1 there was no such question, or egressd serve
+does not answer.`
 	cmd.Example = "  egressd questions\n  egressd reject 01KB6ZQ4SZ --for 8h"
 	return cmd
 }

@@ -19,11 +19,10 @@ func newCut() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cut ID…",
-		Short: "Cut flows that are open",
-		Long: `Cut has egressd serve, at listen.admin, break off flows that are open, and records who
-asked. The policy stays as it is: the sandbox may begin them again. To keep it
-from that, take the host out of the policy, which cuts all that it does not
-allow any more.
+		Short: "Cut open connections",
+		Long: `Cut closes open connections in the running egressd serve, and records who asked. The
+policy does not change, so a sandbox may connect again: use egressd deny to
+prevent that.
 
 Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
 		Example: "  egressd ps\n  egressd cut 01KB6ZQ4SZ",

@@ -22,10 +22,9 @@ import (
 func newPs() *cobra.Command {
 	var o psOptions
 	cmd := &cobra.Command{
-		Use:   "ps",
-		Short: "List the flows that are open",
-		Long: `Ps asks egressd serve, at listen.admin, which tunnels and requests are open, oldest
-first. With --json, each is an object on a line of its own.`,
+		Use:     "ps",
+		Short:   "List open connections",
+		Long:    `Ps lists the open tunnels and requests of the running egressd serve, oldest first.`,
 		Example: "  egressd ps\n  egressd ps --sandbox ci --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +33,7 @@ first. With --json, each is an object on a line of its own.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "those of the sandbox `NAME` alone")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	return cmd
 }
 

@@ -17,11 +17,12 @@ func newReload() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have egressd serve read its policy again, and say what came of it",
-		Long: `Reload has egressd serve, at listen.admin, read the policy again, as SIGHUP does, and
-waits for what comes of it. A policy that is not right changes nothing.
+		Short: "Make egressd serve read its policy again",
+		Long: `Reload makes egressd serve read its policy again, as SIGHUP does, and waits for the
+result. If the new policy is wrong, the old one stays in force.
 
-Exit codes: 0 it is in force; 1 it is not, or nobody answers.`,
+Exit codes: 0 the new policy is in force; 1 it is not, or egressd serve does not
+answer.`,
 		Example: "  egressd policy check && egressd reload",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

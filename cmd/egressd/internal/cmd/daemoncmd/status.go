@@ -23,13 +23,13 @@ func newStatus() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say whether egressd serve is ready, and what is in force there",
-		Long: `Status asks egressd serve, at listen.admin, whether it is ready, which policy is in
-force, and how many flows are open. egressd policy status says more about the
-policy, from the log, and needs no daemon.
+		Short: "Show whether egressd serve is ready, and its policy",
+		Long: `Status asks the running egressd serve whether it is ready, which policy is in force,
+and how many connections are open. egressd policy status tells more about the
+policy, and needs no daemon.
 
-Exit codes: 0 it is ready and all is well; 1 it is not, nobody answers, a bundle is
-stale or could not be fetched, or the last reload was rejected; 2 it cannot be told.`,
+Exit codes: 0 ready; 1 not ready, no answer, a stale bundle, or a rejected reload;
+2 cannot tell.`,
 		Example: "  egressd status\n  egressd status --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -21,15 +21,14 @@ func newLog() *cobra.Command {
 	var o logOptions
 	cmd := &cobra.Command{
 		Use:   "log [FILTER…]",
-		Short: "Show what left and what was stopped",
-		Long: `Log reads the audit log, also while egressd writes it. It groups what has the
-destination, the program and the reason in common; -f prints one line a record
-as they come, and --json the records as they are stored.
+		Short: "Show what was allowed and what was denied",
+		Long: `Log groups the requests in the audit log by destination, program and reason. It can
+read the log while egressd writes it. -f prints new records line by line, --json
+prints records as they are stored.
 
-A filter is key:value, and * in a value stands for any text. A word without a
-colon is a part of the host, or an address. Different keys must all hold; of one
-key given several times, any. ! or - before a filter has it not hold, and "…"
-keeps a value together.
+A filter is key:value; * in a value matches any text. A word without a colon
+matches a part of the host, or an address. All keys must match; of several
+values for one key, one must. ! or - before a filter negates it.
 
   host:*.test  port:443  addr:10.0.0.0/8  verdict:deny|allow|ask
   class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
@@ -37,7 +36,7 @@ keeps a value together.
   method:POST  path:/repos/*  status:500..599  kind:open  flow:01KB6ZQ4
   outcome:network-*  marked:yes  up:>10k  down:<=1M  took:>5s
   since:1h  since:2026-11-20  until:09:30  run:last
-  shadow:deny|allow|ask|inspect   what the policy in shadow would have done`,
+  shadow:deny|allow|ask|inspect   what a shadow policy would have decided`,
 		Example: `  egressd log verdict:deny since:1h
   egressd log -f sandbox:ci
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
@@ -50,9 +49,9 @@ keeps a value together.
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print records as they come")
-	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records that are there first")
-	cmd.Flags().IntVar(&o.top, "top", 100, "print the first `N` lines of each table; 0 for all")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print new records as they come")
+	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records first")
+	cmd.Flags().IntVar(&o.top, "top", 100, "print at most `N` lines of each table; 0 for all")
 	cmd.AddCommand(
 		newLogShowCommand(), newLogSummaryCommand(), newLogStatsCommand(), newLogPivotCommand(), newLogSignalsCommand(),
 		newLogVerifyCommand(), newLogProveCommand(), newLogCheckpointCommand(), newLogKeyCommand(), newLogExportCommand(), newLogSinksCommand(),

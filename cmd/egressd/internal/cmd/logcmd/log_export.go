@@ -23,9 +23,9 @@ func newLogExportCommand() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export --format FORMAT [FILTER…]",
-		Short: "Write the log in the form of another program",
-		Long: `Export writes the records of the audit log as events that other programs read, one
-a line, oldest first. The filters are those of egressd log.
+		Short: "Convert the log to OCSF, ECS, Zeek, EVE or CEF",
+		Long: `Export writes the audit log as events for other programs, one per line, oldest
+first. It takes the filters of egressd log.
 
   ocsf  Open Cybersecurity Schema Framework 1.5.0
   ecs   Elastic Common Schema 8.17
@@ -33,9 +33,8 @@ a line, oldest first. The filters are those of egressd log.
   eve   Suricata's EVE: alert, flow, http, tls, dns
   cef   ArcSight's Common Event Format 0
 
-Zeek and EVE know of a flow when it has ended or was refused, and say nothing of
-starts, stops and policies. Without a format of another program there is
-egressd log --json.`,
+Zeek and EVE events exist only for connections that ended or were refused. For
+egressd's own format use egressd log --json.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
   egressd log export --format cef verdict:deny`,
 		Args:              cobra.ArbitraryArgs,
@@ -46,7 +45,7 @@ egressd log --json.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
-	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`, which is there when all of it is")
+	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`; it appears when it is complete")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

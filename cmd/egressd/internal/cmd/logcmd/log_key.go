@@ -20,11 +20,10 @@ func newLogKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that verifies the log",
-		Long: `Key prints the first public key of the log, by which all later ones are known.
-Keep it where nobody who can write the log can write: it is what log verify
-and log prove --check need elsewhere. With --run it is the key of the index of
-runs, which is the same for all runs of the user. With --witness it is the key
-by which witnesses know the log, which verifies nothing: give it to them.`,
+		Long: `Key prints the first public key of the log; all later keys are derived from its
+signatures. Keep it on another machine: log verify and log prove --check need it
+there. With --run it is the key for all runs of your user. With --witness it is the
+key by which witnesses know the log.`,
 		Example: "  egressd log key > log-key.txt",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +50,7 @@ by which witnesses know the log, which verifies nothing: give it to them.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cmd.Flags().BoolVar(&forWitness, "witness", false, "the key by which witnesses know the log")
+	cmd.Flags().BoolVar(&forWitness, "witness", false, "print the key for witnesses instead")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -74,8 +73,8 @@ func newLogCheckpointCommand() *cobra.Command {
 		Use:   "checkpoint",
 		Short: "Print the newest checkpoint of the log",
 		Long: `Checkpoint verifies the log and prints its newest checkpoint: a signed note (C2SP
-tlog-checkpoint) that says how many records there are, and the hash of all.
-Kept elsewhere, it shows later that none of them was changed or cut off.`,
+tlog-checkpoint) with the number of records and the hash of all of them. Keep it
+elsewhere; it proves later that none of these records was changed or cut off.`,
 		Example: "  egressd log checkpoint | ssh auditor 'cat >> checkpoints.txt'",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,13 +26,14 @@ func newLogPivotCommand() *cobra.Command {
 	var o pivotOptions
 	cmd := &cobra.Command{
 		Use:   "pivot FIELD [FIELD] [FILTER…]",
-		Short: "Count decisions by one field, or by two",
-		Long: `Pivot counts decisions, or with --by the bytes that they let pass, by the values
-of a field; with a second field there is a column for each of its eight most
-frequent values. The values that have no line or column are counted under "…".
+		Short: "Count decisions by one or two fields",
+		Long: `Pivot counts decisions (or bytes, with --by) by the values of one field. A second
+field adds a column for each of its eight most frequent values. Values without a
+line or column of their own are counted under "…".
 
 The fields are ` + strings.Join(logs.FieldNames, ", ") + `.
-A domain is what was registered of the name; hours and days are in UTC.`,
+domain is the registrable domain (example.com for a.b.example.com). Hours and days
+are in UTC.`,
 		Example: `  egressd log pivot domain verdict since:1d
   egressd log pivot proc host --by up verdict:allow`,
 		Args:              cobra.ArbitraryArgs,
@@ -43,8 +44,8 @@ A domain is what was registered of the name; hours and days are in UTC.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.by, "by", "count", "what is counted: count, up, down")
-	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines; 0 for all")
+	cmd.Flags().StringVar(&o.by, "by", "count", "what to count: count, up, down")
+	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines; 0 for all")
 	return cmd
 }
 

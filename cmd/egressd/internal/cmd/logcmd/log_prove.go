@@ -23,13 +23,13 @@ func newLogProveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove ID|SEQ",
 		Short: "Prove that one record is in the log",
-		Long: `Prove prints a proof that a record is in the log: the first one of the flow with
-that id, or the one with that number. Whoever has the log's key can check the
-proof, without the log, by --check. The record has to be in a checkpoint, which
-it is a second or two after it was written.
+		Long: `Prove prints a proof that a record is in the log: the first record of the given id,
+or the record with the given number. Anybody who has the log's key can check the
+proof with --check, without the log. A record can be proved one or two seconds
+after it was written.
 
-Exit codes of --check: 0 it is proved; 1 it is not; 4 another key begins the
-proof; 5 usage, or the file is not a proof.`,
+Exit codes of --check: 0 proved; 1 not proved; 4 the proof begins with another
+key; 5 usage, or the file is not a proof.`,
 		Example: `  egressd log prove 01KB6ZQ4SZ > proof.json
   egressd log prove --check proof.json --key egressd/8f0c…+6a1b22c3+AQ…`,
 		Args: cobra.ArbitraryArgs,
@@ -42,7 +42,7 @@ proof; 5 usage, or the file is not a proof.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
-	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead, - for standard input")
+	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead (- for standard input)")
 	return cmd
 }
 

@@ -21,16 +21,14 @@ func newLogSignalsCommand() *cobra.Command {
 	var o signalsOptions
 	cmd := &cobra.Command{
 		Use:   "signals [FILTER…]",
-		Short: "Rank what looks like an attempt to get data out",
-		Long: `Signals reads the whole audit log and ranks what each program did with each
-destination by how much it looks like an attempt to get data out, or to find a
-way: canaries, names that carry data, uploads to where others fetch, what is left
-where anybody can publish, other ways that are tried after a denial, denials whose
-targets change, and what comes by the clock.
+		Short: "Rank signs of data being sent out",
+		Long: `Signals ranks what each program did with each destination by how much it looks like
+data being sent out: canaries, names that carry data, unusual uploads, uploads to
+public sites, other routes tried after a denial, and requests at fixed intervals.
 
-A score is from 0 to 100. Below 40 stands what ordinary programs do too. It is no
-verdict, and nothing is decided by it. The filters are those of egressd log; what
-they leave out is not compared with either.`,
+A score is from 0 to 100; ordinary programs score up to about 40. A score is a hint
+for a reader, and egressd decides nothing by it. Filters are those of egressd log;
+records that they leave out are not compared with either.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
@@ -42,7 +40,7 @@ they leave out is not compared with either.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest; 0: all")
+	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest scores; 0 for all")
 	return cmd
 }
 
@@ -72,7 +70,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	if err == nil && len(all) == 0 {
-		fmt.Fprintf(stderr, "egressd: nothing in %s looks like an attempt\n", log.Dir)
+		fmt.Fprintf(stderr, "egressd: no sign of data being sent out in %s\n", log.Dir)
 	}
 	return err
 }

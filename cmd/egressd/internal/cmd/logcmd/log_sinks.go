@@ -20,10 +20,10 @@ func newLogSinksCommand() *cobra.Command {
 	var o sinksOptions
 	cmd := &cobra.Command{
 		Use:   "sinks",
-		Short: "Show how far each sink of the log is",
-		Long: `Sinks shows where egressd serve sends the records of the audit log to, how far each
-receiver is behind the end of the log, and why it last failed. It reads files that
-are up to a second old, and needs no daemon.`,
+		Short: "Show how far behind each receiver of the log is",
+		Long: `Sinks lists the receivers to which egressd serve sends its log (audit.sinks), how far
+behind each is, and its last error. The figures are up to a second old. It needs
+no daemon.`,
 		Example: `  egressd log sinks
   egressd log sinks --json`,
 		Args: cli.NoArguments,
@@ -48,7 +48,7 @@ func (o *sinksOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd serve, which begins one; or egressd log sinks --dir DIR")
+		return hint.Failed(fmt.Errorf("there is no log in %s yet: egressd serve has not run", dir), "egressd log sinks --dir DIR, if the log is elsewhere")
 	}
 	states, err := sink.States(dir)
 	if err != nil {

@@ -22,10 +22,9 @@ func newLogStatsCommand() *cobra.Command {
 	var o statsOptions
 	cmd := &cobra.Command{
 		Use:   "stats [FILTER…]",
-		Short: "Show how much, how often, where to and when",
-		Long: `Stats says how many decisions there were and how many in a minute, what passed,
-which hosts, sandboxes and programs had most of them, why there were refusals,
-and how all that lies in time.`,
+		Short: "Show totals: hosts, sandboxes, programs, bytes, hours",
+		Long: `Stats counts decisions in total and per minute, bytes, the most frequent hosts,
+sandboxes, programs and reasons, and decisions by hour.`,
 		Example:           `  egressd log stats since:1d`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cli.CompleteFilters(&o.Source),
@@ -35,7 +34,7 @@ and how all that lies in time.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().IntVar(&o.top, "top", 10, "print the first `N` of each list; 0 for all")
+	cmd.Flags().IntVar(&o.top, "top", 10, "print at most `N` of each list; 0 for all")
 	return cmd
 }
 

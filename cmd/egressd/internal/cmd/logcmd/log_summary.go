@@ -21,10 +21,9 @@ func newLogSummaryCommand() *cobra.Command {
 	var o summaryOptions
 	cmd := &cobra.Command{
 		Use:   "summary [FILTER…]",
-		Short: "Say in a few lines what left and what was stopped",
-		Long: `Summary counts decisions as egressd log does, and says what they come to. With
---markdown it is a section for the summary of a CI job: what a sandbox wrote
-stands in it as code, and never becomes markup.`,
+		Short: "Summarise the log, for a person or a CI job",
+		Long: `Summary prints the log in a few lines. With --markdown it is a section for a CI job's
+summary; text from a sandbox appears there as code and never becomes markup.`,
 		Example: `  egressd log summary --run last
   egressd log summary --run last --markdown >> "$GITHUB_STEP_SUMMARY"`,
 		Args:              cobra.ArbitraryArgs,
@@ -36,7 +35,7 @@ stands in it as code, and never becomes markup.`,
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
-	cmd.Flags().IntVar(&o.top, "top", 20, "print the first `N` lines of each table; 0 for all")
+	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines of each table; 0 for all")
 	cmd.MarkFlagsMutuallyExclusive("markdown", "json")
 	return cmd
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/quantity"
+
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
@@ -31,20 +33,19 @@ func newLogVerifyCommand() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify [DIR]",
-		Short: "Verify that the log is what was written",
-		Long: `Verify reads the log from its first record to its last, also while egressd
-writes it, and compares it with its signed checkpoints. It needs the key that
-egressd log key prints on the machine that writes the log, and takes it from
-there where it is the same machine. A checkpoint that was kept elsewhere shows
-that nothing was cut off before it; without one, whoever has the folder and the
-key of today could have cut off the end. With --witness each of the witnesses has
-to have cosigned a checkpoint, of those in the folder or in the file, and with
---cosigned-within lately: of a log that was cut back they cosign no more.
+		Short: "Verify that no record was changed or removed",
+		Long: `Verify reads the whole log and compares it with its signed checkpoints. It can do so
+while egressd writes. On the machine that writes the log it knows the key;
+elsewhere pass --key (egressd log key prints it).
 
-Exit codes: 0 good; 1 tampered, with the records among which it is; 2 truncated,
-or not the log of the given checkpoint; 3 only the last write was cut off, which
-the next start recovers; 4 the key is not known, or has not signed this log;
-5 usage, or the log could not be read. The format: docs/audit-format.md.`,
+Somebody with today's key can cut off the end of a log. Only a checkpoint that you
+kept elsewhere (--checkpoint), or a recent cosignature of a witness (--witness,
+--cosigned-within), shows that.
+
+Exit codes: 0 good; 1 tampered, with the records concerned; 2 truncated, or not
+the log of the given checkpoint; 3 only the last write was cut off, which the next
+start repairs; 4 the key is unknown or did not sign this log; 5 usage, or the log
+could not be read. The format is in docs/audit-format.md.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
   egressd log verify --witness witness.example.com+4e0a…+BG… --cosigned-within 2h
@@ -57,7 +58,7 @@ the next start recovers; 4 the key is not known, or has not signed this log;
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
 	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
-	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a `FILE` of checkpoints of this log that was kept elsewhere")
+	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
 	o.witnesses.flags(cmd)
 	cli.JsonFlag(cmd, &o.json)
 	return cmd
@@ -85,7 +86,7 @@ type signedSource struct {
 }
 
 func (o *signedSource) keyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.key, "key", "", "the log's public `KEY`, or a file that holds it (default: from this machine)")
+	cmd.Flags().StringVar(&o.key, "key", "", "public `KEY` of the log, or a file with it (default: this machine's)")
 }
 
 type verifyOptions struct {
@@ -162,7 +163,7 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	}
 	report, err := audit.VerifyWitnessed(dir, key, given, asked)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", hint.Failed(fmt.Errorf("there is no audit log in %s", dir), "egressd log verify DIR")
+		return nil, "", hint.Failed(fmt.Errorf("there is no log in %s", dir), "egressd log verify DIR")
 	}
 	if err != nil {
 		return nil, "", hint.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
@@ -295,27 +296,27 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 	var b strings.Builder
 	switch r.Code {
 	case audit.Good, audit.TornTail:
-		fmt.Fprintf(&b, "%s: %d records in %d segments, %d epochs of keys\n", r.Verdict, r.Records, r.Segments, r.Epochs)
+		fmt.Fprintf(&b, "%s: %s in %s, %s\n", r.Verdict, quantity.Plural(int(r.Records), "record"), quantity.Plural(int(r.Segments), "segment"), quantity.Plural(int(r.Epochs), "signing key"))
 		if r.Removed > 0 {
-			fmt.Fprintf(&b, "%d segments were removed as audit.retain says; their hashes are there\n", r.Removed)
+			fmt.Fprintf(&b, "audit.retain removed %d segments; their hashes are still here\n", r.Removed)
 		}
 		if r.Code == audit.TornTail {
-			fmt.Fprintf(&b, "%s: %d bytes are no record; the next start moves them aside\n", r.Problem, r.TornBytes)
+			fmt.Fprintf(&b, "%s: the last %d bytes are an incomplete record; the next start moves them aside\n", r.Problem, r.TornBytes)
 		}
 		if r.Unsigned > 0 {
-			fmt.Fprintf(&b, "the last %d records are in no checkpoint yet\n", r.Unsigned)
+			fmt.Fprintf(&b, "the last %d records are not signed yet\n", r.Unsigned)
 		}
 		for _, w := range r.Witnesses {
 			fmt.Fprintf(&b, "the witness %s has cosigned %d records, last at %s\n", w.Name, w.Size, w.Time.Format(time.RFC3339))
 		}
 		if r.Unvouched > 0 {
-			fmt.Fprintf(&b, "nothing outside vouches for the last %d records\n", r.Unvouched)
-			fmt.Fprintln(stderr, "egressd: hint: egressd log verify --checkpoint FILE, with one that was kept elsewhere")
+			fmt.Fprintf(&b, "no checkpoint from elsewhere covers the last %d records: somebody with this machine's key could replace them or cut off the end\n", r.Unvouched)
+			fmt.Fprintln(stderr, "egressd: hint: keep checkpoints on another machine (egressd log checkpoint), and verify with --checkpoint FILE")
 		}
 	default:
 		fmt.Fprintf(&b, "%s: %s\n", r.Verdict, r.Problem)
 		if r.From != nil {
-			fmt.Fprintf(&b, "the first record that is wrong is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
+			fmt.Fprintf(&b, "the first wrong record is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
 		}
 		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(verifyHint(r.Code, dir)))
 	}
@@ -325,7 +326,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 
 func verifyHint(code int, dir string) string {
 	if code == audit.Unknown {
-		return "egressd log verify " + shell.Word(dir) + " --key KEY, with what egressd log key printed where the log was begun"
+		return "egressd log verify " + shell.Word(dir) + " --key KEY, with the key that egressd log key printed on the machine of the log"
 	}
 	return "keep a copy of " + shell.Word(dir) + " as it is"
 }

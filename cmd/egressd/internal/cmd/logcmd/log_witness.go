@@ -20,8 +20,8 @@ type witnessDemand struct {
 }
 
 func (o *witnessDemand) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&o.keys, "witness", nil, "a witness's public `KEY`, or a file of such keys, each of which has to have cosigned the log")
-	cmd.Flags().DurationVar(&o.within, "cosigned-within", 0, "how old the last cosignature of each witness may be, as 2h (default: any age)")
+	cmd.Flags().StringArrayVar(&o.keys, "witness", nil, "public `KEY` of a witness, or a file of keys; each must have cosigned the log")
+	cmd.Flags().DurationVar(&o.within, "cosigned-within", 0, "maximum age of each witness's last cosignature, such as 2h (default: any)")
 }
 
 // read makes keys of what was given.

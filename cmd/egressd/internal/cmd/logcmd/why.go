@@ -30,26 +30,24 @@ func newWhy() *cobra.Command {
 func newLogShowCommand() *cobra.Command {
 	cmd := explainCommand(&whyOptions{around: true})
 	cmd.Use = "show ID"
-	cmd.Short = "Tell the story of one request, and what the program did before and after it"
-	cmd.Long = `Show says what egressd why says: what was asked, by which program, what each rule
-and each stage decided, what was dialled, what passed and how it ended. Then it
-tells what the same program of the same sandbox did within a minute before and
-after that could be another try: the same host on another port, an address in
-place of a name, another name or another way after a refusal.`
+	cmd.Short = "Show one request, and what the program did before and after it"
+	cmd.Long = `Show tells what egressd why tells: what was asked, by which program, what each rule
+decided, what egressd dialled, how much passed and how it ended. It also lists what
+the same program did within a minute before and after that may be another try: the
+same host on another port, an address instead of a name, another name or way in.`
 	cmd.Example = `  egressd log show 01KB6ZQ4SZ`
 	return cmd
 }
 
 func explainCommand(o *whyOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Short: "Explain what happened to one request, and what would have allowed it",
-		Long: `Why reads the audit log and explains one request by the id that a refused
-program was shown and that egressd log prints. The beginning of an id is enough
-where no other id begins with it.
+		Short: "Explain one request, and what would have allowed it",
+		Long: `Why explains one request by its id, which the denied program was shown and egressd log
+prints. The beginning of an id is enough if it is unique.
 
-A way to allow what was refused is shown only for a public destination that no
-rule speaks of: never for private addresses, for metadata services, or for what
-a rule refuses on purpose.`,
+Why shows a command that allows the request only for a public destination that no
+rule mentions: never for private addresses, cloud metadata, or a request that a
+rule denied on purpose.`,
 		Args:              cli.OneArgument("an id", "egressd log verdict:deny   (the ids are in its last column)"),
 		ValidArgsFunction: cli.CompleteIDs(&o.Source),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -24,11 +24,10 @@ import (
 func newCA() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
-		Short: "Show, hand out and replace the local certificate authority",
-		Long: `Where a rule looks at requests, egressd ends TLS with a certificate of its own
-authority, which the programs in the sandbox have to trust. The authority is
-made on first use, for this installation alone. Its key never leaves its
-folder, which no sandbox may see.`,
+		Short: "Show, export or replace the local certificate authority",
+		Long: `If a rule looks at requests, egressd decrypts TLS with its own certificate authority,
+which programs in the sandbox have to trust. The authority is made on first use.
+Its key never leaves its folder; no sandbox may see that folder.`,
 		Example: `  egressd ca bundle -o bundle.pem
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		Args: cobra.ArbitraryArgs,
@@ -43,9 +42,9 @@ func newCAShowCommand() *cobra.Command {
 	var asPEM bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print who the authority is",
-		Long: `Show prints the authority's subject, its SHA-256 fingerprint, until when it is
-valid and where its certificate is. The authority is made where there is none.`,
+		Short: "Show the authority's certificate",
+		Long: `Show prints the authority's subject, SHA-256 fingerprint, expiry date and path. It
+makes the authority if there is none.`,
 		Example: `  egressd ca show
   egressd ca show --pem > egressd-ca.pem`,
 		Args: cli.NoArguments,
@@ -54,7 +53,7 @@ valid and where its certificate is. The authority is made where there is none.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate, in PEM")
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate in PEM")
 	return cmd
 }
 
@@ -63,10 +62,10 @@ func newCABundleCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Print what a sandbox has to trust",
-		Long: `Bundle prints the authorities that the system trusts, and egressd's own, in PEM:
-the file to put where the programs in a sandbox look for theirs. Standard error
-says which variable or command each kind of program needs.`,
+		Short: "Write the CA bundle that a sandbox has to trust",
+		Long: `Bundle prints the system's certificate authorities and egressd's own, in PEM. Put the
+file where programs in the sandbox look for theirs; standard error says which
+variable or command each kind of program needs.`,
 		Example: `  egressd ca bundle -o bundle.pem
   docker run -v "$PWD/bundle.pem:/etc/ssl/certs/ca-certificates.crt:ro" IMAGE`,
 		Args: cli.NoArguments,
@@ -75,7 +74,7 @@ says which variable or command each kind of program needs.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVarP(&path, "output", "o", "", "write the bundle to `FILE`, which everybody may read, in one step")
+	cmd.Flags().StringVarP(&path, "output", "o", "", "write the bundle to `FILE`, readable by everybody")
 	return cmd
 }
 
@@ -83,11 +82,10 @@ func newCARotateCommand() *cobra.Command {
 	var o caOptions
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Replace the authority by a new one",
-		Long: `Rotate makes a new authority with a new key, also where the one that is there
-cannot be used. The old certificate is kept beside it until it expires, the old
-key is not. A daemon that runs goes on with the old one until SIGHUP or
-its next start, and every sandbox needs the new bundle.`,
+		Short: "Replace the authority with a new one",
+		Long: `Rotate makes a new authority with a new key. It keeps the old certificate until that
+expires, and deletes the old key. A running egressd serve uses the old authority
+until SIGHUP or a restart. Every sandbox needs the new bundle.`,
 		Example: "  egressd ca rotate && egressd ca bundle -o bundle.pem",
 		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.rotate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },

@@ -22,16 +22,15 @@ func newDoctor() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what keeps egressd from working here, or from holding",
-		Long: `Doctor looks at this machine, this shell's variables and egressd's own files: the
-namespaces that egressd run needs, the policy and who could write it, proxy
-variables that lead past egressd, sockets that lead out of a sandbox, the
-authority and who trusts it, the log and the clock, the rules that lead to
-listen.transparent, and who could come to listen.admin. It changes nothing, and sends
-nothing (but see --pod).
+		Short: "Check this machine for problems that stop or bypass egressd",
+		Long: `Doctor checks this machine, this shell's variables and egressd's own files:
+namespaces for egressd run, who can write the policy, proxy variables that bypass
+egressd, sockets that lead out of a sandbox, trust in the authority, the log, the
+clock, capture rules, and who can reach listen.admin. It changes nothing and sends
+nothing (except with --pod).
 
-Each finding comes with what to do. It exits with 0 where there is none, with 1
-where there is one, and with 2 where it could not look.`,
+Each problem comes with a fix. Exit codes: 0 no problem; 1 a problem; 2 it could
+not check.`,
 		Example: `  egressd doctor
   egressd doctor --container web --json
   docker exec web egressd doctor --inside`,
@@ -42,11 +41,11 @@ where there is one, and with 2 where it could not look.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().BoolVar(&o.pod, "pod", false, "look at this container of a pod instead: whether the rules of pod-init hold for it (sends one empty datagram to an address that nobody has)")
-	cmd.Flags().StringVar(&o.container, "container", "", "look at the running container `NAME` instead, from outside, by Docker's API")
+	cmd.Flags().BoolVar(&o.pod, "pod", false, "check this container of a pod: do the rules of pod-init hold? (sends one empty datagram to an unused address)")
+	cmd.Flags().StringVar(&o.container, "container", "", "check the running container `NAME` from outside, through Docker's API")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
-	cmd.Flags().BoolVar(&o.inside, "inside", false, "look from within a container instead, at what leads out of it")
-	cmd.Flags().BoolVar(&o.serving, "serving", false, "look only whether egressd serve runs here and listens, for the health check of a container")
+	cmd.Flags().BoolVar(&o.inside, "inside", false, "check from inside a container what leads out of it")
+	cmd.Flags().BoolVar(&o.serving, "serving", false, "check only that egressd serve runs here and listens (a container health check)")
 	cmd.Flags().Uint32Var(&o.podUser, "uid", doctor.PodUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }

@@ -17,15 +17,13 @@ func newSelftest() *cobra.Command {
 	var asJSON, redirect bool
 	cmd := &cobra.Command{
 		Use:   "selftest",
-		Short: "Try to get out of a sandbox of this machine",
-		Long: `Selftest makes the sandbox that egressd run makes, and tries the ways out of it
-that are known, from inside and as restricted as a program would be; and it looks
-that connections and datagrams to anywhere arrive at egressd. Nothing leaves the
-machine. Run does the same before each program but for the packets, and refuses
-to start it where one of them succeeds.
+		Short: "Try the known escapes from a sandbox and report any that work",
+		Long: `Selftest makes the sandbox of egressd run and tries the known escapes from inside, as
+restricted as a program would be. It also checks that connections and datagrams
+arrive at egressd. Nothing leaves the machine. Egressd run repeats most of these
+checks before each program, and refuses to start it if one escape works.
 
-It exits with 0 where nothing got out, with 1 where something did, and with 2
-where no sandbox could be made.`,
+Exit codes: 0 no escape worked; 1 one did; 2 no sandbox could be made.`,
 		Example: `  egressd selftest
   egressd selftest --json`,
 		Args: cli.NoArguments,
@@ -38,7 +36,7 @@ where no sandbox could be made.`,
 		},
 	}
 	cli.JsonFlag(cmd, &asJSON)
-	cmd.Flags().BoolVar(&redirect, "redirect", false, "capture connections by NAT also where the kernel has tproxy")
+	cmd.Flags().BoolVar(&redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")
 	return cmd
 }
 

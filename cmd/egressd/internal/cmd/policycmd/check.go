@@ -25,21 +25,16 @@ func newCheck() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check [-X METHOD] URL|HOST[:PORT]…",
-		Short: "Say what would happen to a request, without any traffic",
-		Long: `Check decides as serve would by the files as they are now, and sends nothing:
-no connection, no DNS query. What a running serve has been told beside them
-does not count: see egressd grants and egressd questions.
+		Short: "Show what the policy says about a request, without sending it",
+		Long: `Check decides as egressd serve would with the current files. It sends nothing, not
+even a DNS query. Temporary rules and approvals of a running egressd serve do not
+count here.
 
-An https URL is judged as the tunnel that it goes through and, where a rule has
-that tunnel inspected, with its method and path, as an http URL always is. A
-HOST:PORT is judged as a tunnel. A host without a port means port 443. The
-addresses that a name resolves to are judged when it is dialled, and can still
-refuse what is allowed here.
+An https URL is judged as a tunnel and, if a rule has that tunnel decrypted, also by
+its method and path. HOST:PORT is judged as a tunnel. A host without a port means
+port 443. Names are not resolved: an address rule may still deny the connection.
 
-Where the policy in shadow would decide otherwise, that is said; it does not
-count.
-
-Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments, the
+Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments the
 strictest counts.`,
 		Example: `  egressd check https://api.anthropic.com/v1/messages
   egressd check -X POST https://example.com/upload
@@ -50,8 +45,8 @@ strictest counts.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
+	cmd.Flags().StringVarP(&o.method, "request", "X", "", "`METHOD` of the request (default GET)")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that asks; required if the policy lists sandboxes")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd

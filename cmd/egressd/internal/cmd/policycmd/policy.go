@@ -22,12 +22,11 @@ import (
 func newPolicy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Test, check, explain, pack and sign a policy and its Rego",
-		Long: `What decides is the policy file, the organisation's where there is one, the
-projects that somebody trusts, and the Rego that they name under the key rego.
-These commands work on both; with a PATH they work on files and folders of
-Rego alone, or on the policy file in the folder at PATH and what it names.
-Nothing is sent, and no daemon is needed.`,
+		Short: "Test, check, explain, import and sign policies",
+		Long: `These commands work on the policy file, the organisation's file, trusted projects
+and the Rego that they name. With a PATH they work on Rego files and folders
+alone, or on the policy file in the folder at PATH. They send nothing and need no
+daemon.`,
 		Example: `  egressd policy test
   egressd policy check policy/
   egressd policy fmt -w policy/`,
@@ -45,15 +44,14 @@ func newPolicyCheckCommand() *cobra.Command {
 	var o policyOptions
 	cmd := &cobra.Command{
 		Use:   "check [PATH…]",
-		Short: "Find what is wrong in a policy",
-		Long: `Check reads the policy file and the Rego that it names as serve would, strictly
-and against the schema of the input, and runs the tests that stand in the file.
-It says what is wrong, what is allowed and seldom meant (warning), and which
-conditions on a host hold for other people's hosts too (lint). With a PATH it
-checks files and folders of Rego alone.
+		Short: "Find errors and likely mistakes in a policy",
+		Long: `Check reads the policy file and its Rego as egressd serve would, and runs the tests
+in the file. It prints errors, warnings (allowed, but seldom meant) and lints
+(conditions that also hold for hosts of other people). With a PATH it checks Rego
+files and folders alone.
 
-Exit codes: 0 nothing, or warnings alone; 1 an error or a lint; 2 it could not
-be checked.`,
+Exit codes: 0 nothing, or only warnings; 1 an error or a lint; 2 it could not be
+checked.`,
 		Example: `  egressd policy check
   egressd policy check --config ./egressd.yaml --json
   egressd policy check policy/`,
@@ -73,7 +71,7 @@ type policyOptions struct {
 }
 
 func inputFlag(cmd *cobra.Command, input *string) {
-	cmd.Flags().StringVar(input, "input", "", "the input that the Rego at PATH is written for: egressd, envoy or authbridge")
+	cmd.Flags().StringVar(input, "input", "", "input format of the Rego at PATH: egressd, envoy or authbridge")
 }
 
 // inputNeedsPaths refuses an input for what the policy file names: it says there what
@@ -232,13 +230,12 @@ func newPolicyFmtCommand() *cobra.Command {
 	var write, diff bool
 	cmd := &cobra.Command{
 		Use:   "fmt [-w|-d] PATH…",
-		Short: "Give modules of Rego their one layout",
-		Long: `Fmt prints the modules at PATH, files or folders, in the layout that "opa fmt"
-gives them too. With -d it prints what that would change, and with -w it writes
-the files.
+		Short: "Format Rego files",
+		Long: `Fmt prints the Rego files at PATH in the layout of "opa fmt". -d shows only the
+changes, -w writes the files.
 
-Exit codes: 0 done, and with -d nothing to change; 1 with -d, something to
-change; 2 a file could not be read or is not Rego.`,
+Exit codes: 0 done (with -d: nothing to change); 1 with -d: something to change;
+2 a file could not be read or is not Rego.`,
 		Example: `  egressd policy fmt -d policy/
   egressd policy fmt -w policy/egress.rego`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -246,7 +243,7 @@ change; 2 a file could not be read or is not Rego.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files instead of printing them")
-	cmd.Flags().BoolVarP(&diff, "diff", "d", false, "print the changes instead of the files")
+	cmd.Flags().BoolVarP(&diff, "diff", "d", false, "print only the changes")
 	return cmd
 }
 

@@ -28,16 +28,15 @@ func newPolicyBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [PATH…]",
 		Short: "Pack Rego into a bundle, and sign it",
-		Long: `Build packs the Rego that the policy file names, or files and folders at PATH,
-into a bundle in the format of OPA. Before that it finds what policy check
-finds and runs what policy test runs; an error, a lint or a red test packs
-nothing. The same files give the same bundle.
+		Long: `Build packs the Rego of the policy file, or files and folders at PATH, into an OPA
+bundle. It first runs the checks of policy check and the tests of policy test, and
+writes nothing if one fails. The same files give the same bundle.
 
-Names in the bundle begin at the folder that holds all of the files. All data
-becomes one data.json. Tests are left out without --tests.
+Names in the bundle begin at the folder that holds all files. All data becomes one
+data.json. Tests are left out unless you add --tests.
 
-Exit codes: 0 it was written, 1 something is wrong with the policy or it could
-not be written, 2 it could not be checked.`,
+Exit codes: 0 written; 1 the policy has a problem, or the file could not be
+written; 2 it could not be checked.`,
 		Example: `  egressd policy build -o bundle.tar.gz
   egressd policy build policy/ -o bundle.tar.gz --revision "$(git rev-parse HEAD)"
   egressd policy build -o bundle.tar.gz --sign policy.key.pem --valid 720h`,
@@ -51,11 +50,11 @@ not be written, 2 it could not be checked.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVarP(&o.output, "output", "o", "bundle.tar.gz", "`FILE` to write; one that is there is replaced")
-	cmd.Flags().StringVar(&o.bundle.Revision, "revision", "", "what this version is called (default: a hash of what is packed)")
-	cmd.Flags().StringSliceVar(&o.bundle.Roots, "root", nil, "a `PATH` of data that the bundle owns, as egress or acme/lists (default: egress, and what the files define)")
-	cmd.Flags().BoolVar(&o.tests, "tests", false, "pack the tests as well; they decide nothing")
-	cmd.Flags().StringVar(&o.sign.key, "sign", "", "private `KEY` in PEM to sign it with")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "bundle.tar.gz", "`FILE` to write or replace")
+	cmd.Flags().StringVar(&o.bundle.Revision, "revision", "", "name of this version (default: a hash of the contents)")
+	cmd.Flags().StringSliceVar(&o.bundle.Roots, "root", nil, "data `PATH` that the bundle owns, such as egress or acme/lists (default: egress and all that the files define)")
+	cmd.Flags().BoolVar(&o.tests, "tests", false, "include the tests")
+	cmd.Flags().StringVar(&o.sign.key, "sign", "", "sign with this private `KEY` (PEM)")
 	o.sign.flags(cmd)
 	return cmd
 }

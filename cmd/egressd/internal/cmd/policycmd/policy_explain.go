@@ -21,16 +21,13 @@ func newPolicyExplainCommand() *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain [-X METHOD] URL|HOST[:PORT]",
-		Short: "Say which rule decides a request, where it is written, and what would change it",
-		Long: `Explain decides as check does, and sends nothing. It shows what every part of the
-policy says by itself: the baseline, the lines of the file, the presets, each
-entry of rego, and what the sandbox may. It shows the rule that decides, with
-its file, line and column, and the other lines about the same destination in the
-order in which they count.
+		Short: "Show which rule decides a request, and what would change it",
+		Long: `Explain decides as check does, and sends nothing. It shows what each part of the policy
+says: the baseline, the lines of the file, presets, Rego, and the sandbox's own
+rules. It names the rule that decides with its file and line, and lists the other
+rules about the same destination in their order.
 
-Names are not resolved, so rules about addresses do not speak; --address says
-what the name would resolve to. A command that would let the request pass is
-shown only where egressd why would show one.
+Names are not resolved. Add --address to check address rules too.
 
 Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 		Example: `  egressd policy explain https://api.github.com/repos/acme/x
@@ -44,9 +41,9 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVarP(&o.method, "request", "X", "", "the request's `METHOD` (default GET)")
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox that asks; needed where the policy lists sandboxes")
-	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "an `ADDRESS` that the name would resolve to")
+	cmd.Flags().StringVarP(&o.method, "request", "X", "", "`METHOD` of the request (default GET)")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that asks; required if the policy lists sandboxes")
+	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "assume that the name resolves to this `ADDRESS`")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	return cmd
 }

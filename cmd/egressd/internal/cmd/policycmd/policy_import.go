@@ -20,16 +20,16 @@ func newPolicyImportCommand() *cobra.Command {
 	var o policyImportOptions
 	cmd := &cobra.Command{
 		Use:   "import --from KIND FILE",
-		Short: "Say another sandbox's settings as a policy file",
-		Long: `Import prints a policy file that decides as the settings in FILE do, and on
-standard error where it is stricter; it is never wider. KIND is
+		Short: "Convert another sandbox's settings to a policy file",
+		Long: `Import prints a policy file that decides as the settings in FILE do. Where the result is
+stricter, it says so on standard error; it is never wider. KIND is
 
   claude  Claude Code's settings.json: sandbox.network, and WebFetch(domain:HOST)
-          under permissions. Other files of its settings are not read.
+          under permissions. Other settings files are not read.
   srt     the settings of Anthropic's sandbox runtime
   e2b     the object of E2B's network option
 
-A setting about destinations that is not known is an error.`,
+An unknown setting about destinations is an error.`,
 		Example: "  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -41,7 +41,7 @@ A setting about destinations that is not known is an error.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "the `KIND` of settings: "+strings.Join(importer.Kinds(), ", "))
+	cmd.Flags().StringVar(&o.from, "from", "", "`KIND` of settings: "+strings.Join(importer.Kinds(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(importer.Kinds(), cobra.ShellCompDirectiveNoFileComp))
 	cli.JsonFlag(cmd, &o.json)
 	return cmd

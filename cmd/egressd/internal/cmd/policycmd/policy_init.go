@@ -39,9 +39,9 @@ func newPolicyInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init DIR",
 		Short: "Write a repository for a policy in Rego",
-		Long: `Init writes rules, lists and their tests to DIR, with a policy file, a workflow
-that checks, tests and packs them, and a README that says how to go on. It
-prints what it writes, and replaces no file.`,
+		Long: `Init writes a repository to DIR: rules, lists, their tests, a policy file, a workflow
+that checks, tests and packs them, and a README with the next steps. It shows what
+it writes, and replaces no file.`,
 		Example: `  egressd policy init egress-policy
   egressd policy test egress-policy`,
 		Args: cli.OneArgument("a folder", "egressd policy init DIR"),

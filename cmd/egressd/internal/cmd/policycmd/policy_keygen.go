@@ -24,14 +24,13 @@ func newPolicyKeygenCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "keygen [-o NAME]",
-		Short: "Make a pair of keys to sign bundles with",
-		Long: `Keygen writes a new private key to NAME.key.pem, which only its owner can read,
-and its public key to NAME.pub.pem. It replaces no file. The private key is
-not encrypted: keep it where bundles are signed, and nowhere else.
+		Short: "Make a key pair for signing bundles",
+		Long: `Keygen writes a private key to NAME.key.pem, readable only by you, and its public key
+to NAME.pub.pem. It replaces no file. The private key is not encrypted: keep it
+only where bundles are signed.
 
-The key is one of ECDSA on P-256 (ES256), which every OPA takes; with --type
-ed25519 it is one of Ed25519 (EdDSA), which egressd and OPA's command take, and
-the configuration of an OPA server does not.`,
+The default, ECDSA on P-256 (ES256), works with every OPA. Ed25519 (EdDSA) works
+with egressd and the opa command, but not with an OPA server's configuration.`,
 		Example: `  egressd policy keygen
   egressd policy keygen -o team-net`,
 		Args: cli.NoArguments,
@@ -39,7 +38,7 @@ the configuration of an OPA server does not.`,
 			return makeKeys(cmd.OutOrStdout(), cmd.ErrOrStderr(), name, kind, asJSON)
 		},
 	}
-	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` that the files begin with")
+	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` at the start of both file names")
 	cmd.Flags().StringVar(&kind, "type", "p256", "p256 or ed25519")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd

@@ -23,19 +23,18 @@ func newPolicyLibraryCommand() *cobra.Command {
 	var configFile, dir string
 	cmd := &cobra.Command{
 		Use:   "library [-o DIR] [PATH…]",
-		Short: "Write what other tools need to read a policy",
-		Long: `Library writes what egressd knows and other tools for Rego do not: the functions
-host.any, path.matches and so on in plain Rego, the schema of the input, and what
-egressd keeps of the language. With a PATH, files or folders of Rego, it writes
-the names by which their packages call these functions without an import too;
-without one, those of what the policy file names.
+		Short: "Write helper files for opa and other Rego tools",
+		Long: `Library writes what other Rego tools need to read an egressd policy: its functions
+(host.any, path.matches, …) in plain Rego, the schema of the input, and the allowed
+parts of the language. With a PATH it also writes the short names by which those
+packages call the functions.
 
   opa test policy/ library/
   opa check --strict --schema library/input.schema policy/ library/
   opa build --capabilities library/egressd.capabilities -b policy/
 
-The folder is none of a policy: keep it out of what rego names. It is written anew
-as a whole, and refused where it holds anything else.
+Keep this folder out of the folders that the key rego names. Library rewrites the
+folder, and refuses one that holds anything else.
 
 Exit codes: 0 done; 1 it could not be written; 2 a file could not be read or is not
 Rego.`,
@@ -46,7 +45,7 @@ Rego.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &configFile)
-	cmd.Flags().StringVarP(&dir, "output", "o", "library", "the folder to write")
+	cmd.Flags().StringVarP(&dir, "output", "o", "library", "folder to write")
 	return cmd
 }
 

@@ -31,17 +31,13 @@ func newPolicyListCommand() *cobra.Command {
 	var o listOptions
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the rules that can decide, and how often each did",
-		Long: `Ls lists every rule of the policy: the baseline, the lines of the file, its
-presets, the rules of its Rego, and the default, each with where it is written
-and how many decisions of the audit log name it.
+		Short: "List all rules, and how often each decided",
+		Long: `Ls lists every rule of the policy with its place and the number of decisions in the
+audit log that name it: baseline, lines of the file, presets, Rego, default.
 
-Decisions are counted by rule and layer. The id of a line that has none of its
-own is its position, which means another line in another text, so of such a line
-only the decisions under this very policy count. A rule of Rego whose name is
-not written out in its head cannot be counted: its name depends on the request.
-
-The log is read as a whole, or since a time, whatever its size.`,
+A line without an id is known by its position, such as allow[3]. For those lines
+only decisions under the current text count. A Rego rule whose name depends on
+the request cannot be counted.`,
 		Example: `  egressd policy ls
   egressd policy ls --unused --since 30d
   egressd policy ls --json --since 24h`,
@@ -52,8 +48,8 @@ The log is read as a whole, or since a time, whatever its size.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.since, "since", "", "count the decisions since a `TIME`: 24h, 30d, 09:30, 2026-11-20")
-	cmd.Flags().BoolVar(&o.unused, "unused", false, "only the rules that decided nothing")
+	cmd.Flags().StringVar(&o.since, "since", "", "count decisions since this `TIME`: 24h, 30d, 09:30, 2026-11-20")
+	cmd.Flags().BoolVar(&o.unused, "unused", false, "list only rules that decided nothing")
 	return cmd
 }
 
@@ -184,7 +180,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		return err
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && o.Dir == "" && !o.unused {
-		fmt.Fprintf(stderr, "egressd: there is no audit log in %s, so nothing is counted\n", printable.Text(dir))
+		fmt.Fprintf(stderr, "egressd: there is no log in %s, so no decisions were counted\n", printable.Text(dir))
 		return nil
 	}
 	log, err := o.Open()

@@ -147,7 +147,7 @@ func TestRulesWithoutALog(t *testing.T) {
 	}
 	var out, talk strings.Builder
 	o := listOptions{Source: source.Source{Config: c.Path}}
-	if err := o.run(&out, &talk); err != nil || !strings.Contains(talk.String(), "nothing is counted") || !strings.Contains(out.String(), "?     –     allow") {
+	if err := o.run(&out, &talk); err != nil || !strings.Contains(talk.String(), "no decisions were counted") || !strings.Contains(out.String(), "?     –     allow") {
 		t.Errorf("%v, %s\n%s", err, talk.String(), out.String())
 	}
 	o.unused = true

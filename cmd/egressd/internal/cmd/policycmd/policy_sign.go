@@ -24,10 +24,10 @@ type signOptions struct {
 }
 
 func (o *signOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.valid, "valid", 0, "how long the signature is good for, as 720h (default: for ever)")
-	cmd.Flags().StringVar(&o.keyID, "key-id", "", "what the key is called, by which an OPA server finds it (default: a fingerprint)")
-	cmd.Flags().StringVar(&o.scope, "scope", "", "what the signature is for; whoever verifies it has to name the same")
-	cmd.Flags().StringVar(&o.algorithm, "algorithm", "", "of the signature, as PS256 for a key of RSA (default: what belongs to the key)")
+	cmd.Flags().DurationVar(&o.valid, "valid", 0, "how long the signature is valid, such as 720h (default: forever)")
+	cmd.Flags().StringVar(&o.keyID, "key-id", "", "key id by which an OPA server finds the key (default: a fingerprint)")
+	cmd.Flags().StringVar(&o.scope, "scope", "", "scope of the signature; the verifier must name the same")
+	cmd.Flags().StringVar(&o.algorithm, "algorithm", "", "signature algorithm, such as PS256 for an RSA key (default: from the key)")
 }
 
 func (o *signOptions) given() bool {
@@ -68,9 +68,8 @@ func newPolicySignCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign BUNDLE --key KEY",
 		Short: "Sign a bundle",
-		Long: `Sign puts a signature over every file into a bundle, in the format of OPA, in the
-place of one that it may have. The bundle is replaced in one step, or written
-to another file with -o. What egressd would not read it does not sign.`,
+		Long: `Sign adds an OPA signature over every file to a bundle, and replaces an old one. It
+refuses a bundle that egressd could not read.`,
 		Example: `  egressd policy sign bundle.tar.gz --key policy.key.pem --valid 720h
   egressd policy sign bundle.tar.gz --key policy.key.pem --key-id team-net -o signed.tar.gz`,
 		Args: cli.OneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
@@ -78,8 +77,8 @@ to another file with -o. What egressd would not read it does not sign.`,
 			return signFile(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], output, &o, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY` in PEM, which is not encrypted")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write instead of the bundle itself")
+	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY`: PEM, not encrypted")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write (default: replace the bundle)")
 	o.flags(cmd)
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd

@@ -18,15 +18,14 @@ func newPolicyStatusCommand() *cobra.Command {
 	var o policyStatusOptions
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say which policy is in force, and how fresh its bundles are",
-		Long: `Status says which policy is in force and since when, whether egressd runs, which
-change of the policy was rejected last, how many decisions failed under the one
-in force (policy-error), and of each bundle its revision, when it was issued,
-fetched and last heard of, and whether it is stale. It reads the audit log and
-what egressd keeps on disk, needs no daemon, and asks no server.
+		Short: "Show the policy in force and the age of its bundles",
+		Long: `Status shows which policy is in force and since when, whether egressd serve runs, the
+last rejected change, the number of failed decisions (policy-error), and for each
+bundle its revision and age. It reads the audit log and egressd's own files, needs
+no daemon, and asks no server.
 
-Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched or read,
-or the last reload was rejected; 2 it cannot be told.`,
+Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched, or the
+last reload was rejected; 2 it cannot tell.`,
 		Example: `  egressd policy status
   egressd policy status --json --config /etc/egressd/egressd.yaml`,
 		Args: cli.NoArguments,

@@ -24,12 +24,11 @@ func newPolicyTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [PATH…]",
 		Short: "Run the tests of a policy",
-		Long: `Test runs the tests of the policy file and those of the Rego that it names: each
-rule whose name begins with test_, in files whose names end in _test.rego, under
-the same seal as what decides. With a PATH it runs those in files and folders of
-Rego alone.
+		Long: `Test runs the tests of the policy file and of its Rego: each rule named test_… in
+files named …_test.rego, with the same restrictions as in production. With a PATH
+it runs the tests of Rego files and folders alone.
 
-Exit codes: 0 all are green, 1 one is red, 2 they could not be run, or there are
+Exit codes: 0 all passed; 1 a test failed; 2 they could not be run, or there are
 none.`,
 		Example: `  egressd policy test
   egressd policy test --config ./egressd.yaml --coverage
@@ -45,7 +44,7 @@ none.`,
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
 	inputFlag(cmd, &o.input)
-	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "say which lines of Rego no test evaluates")
+	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list lines of Rego that no test evaluates")
 	return cmd
 }
 
@@ -240,7 +239,7 @@ func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego
 	for _, c := range coverage {
 		fmt.Fprintf(&b, "%s: %.0f%% of it was evaluated%s\n", printable.Text(c.File), c.Percent, missedText(linesText(c.Missed)))
 	}
-	fmt.Fprintf(&b, "%d green, %d red, %d left out\n", count[rego.Pass], count[rego.Fail], count[rego.Skip])
+	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped\n", count[rego.Pass], count[rego.Fail], count[rego.Skip])
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -22,12 +22,11 @@ func newPolicyVerifyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify BUNDLE --key KEY",
-		Short: "Verify the signature of a bundle, and show what is in it",
-		Long: `Verify reads a bundle as serve does, with the public key that it has to be signed
-with, and prints its revision, when it was signed and until when that is good,
-its roots and its files.
+		Short: "Verify the signature of a bundle and list its contents",
+		Long: `Verify reads a bundle as egressd serve does, checks its signature with the given
+public key, and prints its revision, signing time, expiry, roots and files.
 
-Exit codes: 0 it is good, 1 it is not, 2 it could not be read.`,
+Exit codes: 0 good; 1 not good; 2 it could not be read.`,
 		Example: `  egressd policy verify bundle.tar.gz --key policy.pub.pem
   egressd policy verify bundle.tar.gz --key policy.pub.pem --json`,
 		Args: cli.OneArgument("a bundle", "egressd policy verify bundle.tar.gz --key KEY"),
@@ -35,9 +34,9 @@ Exit codes: 0 it is good, 1 it is not, 2 it could not be read.`,
 			return verifyFile(cmd.OutOrStdout(), args[0], path, &key, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&path, "key", "", "public `KEY` in PEM")
-	cmd.Flags().StringVar(&key.Algorithm, "algorithm", "", "of the signature, as PS256 for a key of RSA (default: what belongs to the key)")
-	cmd.Flags().StringVar(&key.Scope, "scope", "", "what the signature has to be for")
+	cmd.Flags().StringVar(&path, "key", "", "public `KEY` (PEM)")
+	cmd.Flags().StringVar(&key.Algorithm, "algorithm", "", "signature algorithm, such as PS256 for an RSA key (default: from the key)")
+	cmd.Flags().StringVar(&key.Scope, "scope", "", "required scope of the signature")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }

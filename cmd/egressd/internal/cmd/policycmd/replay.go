@@ -22,19 +22,17 @@ func newReplay() *cobra.Command {
 	var o replayOptions
 	cmd := &cobra.Command{
 		Use:   "replay --policy FILE [FILTER…]",
-		Short: "Decide recorded traffic again under another policy, and show what differs",
-		Long: `Replay takes the decisions of the audit log, asks another policy about each of
-them, and prints those that would have come out otherwise. Nothing is sent and
-nothing is resolved: a name is judged with the addresses that it had then.
+		Short: "Re-check recorded traffic against another policy",
+		Long: `Replay decides the requests in the audit log again under another policy, and prints
+those that would change. It sends and resolves nothing: a name is judged by the
+addresses that it had then.
 
-What was never asked cannot be replayed: a program that is refused something else
-may go on in another way. A request inside a tunnel is judged with its method and
-path; query, headers and what a sandbox had used by then are not in the log, so a
-policy that looks at those may decide otherwise. Questions for names, and what could
-not even be put to a policy, are left out. A filter is that of egressd log.
+Replay covers recorded requests only; a program may behave differently after a new
+denial. Query, headers and used budgets are not in the log, so rules about them
+may decide otherwise. DNS questions and malformed requests are left out. Filters
+are those of egressd log.
 
-It exits with 0 where nothing differs, with 1 where something does, and with 2
-where that cannot be told.`,
+Exit codes: 0 nothing changes; 1 something changes; 2 it cannot tell.`,
 		Example: `  egressd replay --policy new.yaml since:24h
   egressd replay --policy new.yaml --run last --json`,
 		Args:              cobra.ArbitraryArgs,
@@ -50,7 +48,7 @@ where that cannot be told.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to decide by")
+	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to check against")
 	return cmd
 }
 
@@ -62,7 +60,7 @@ type replayOptions struct {
 
 func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
 	if o.policy == "" {
-		return hint.Misused(errors.New("replay needs the policy to decide by"), "egressd replay --policy FILE")
+		return hint.Misused(errors.New("replay needs a policy to check against"), "egressd replay --policy FILE")
 	}
 	cfg, err := config.Load(o.policy)
 	if err != nil {
@@ -88,9 +86,9 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err := errors.Join(printReplay(out, r.Groups(), o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s decided again by %s, %d otherwise\n", quantity.Plural(int(r.Decided), "request"), cfg.Path, r.Changed)
+	fmt.Fprintf(stderr, "egressd: %s replayed with %s, %d would change\n", quantity.Plural(int(r.Decided), "request"), cfg.Path, r.Changed)
 	if r.Skipped > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s could not be put to a policy then, or cannot be now\n", quantity.Plural(int(r.Skipped), "request"))
+		fmt.Fprintf(stderr, "egressd: warning: skipped %s that a policy cannot judge, such as malformed ones\n", quantity.Plural(int(r.Skipped), "request"))
 	}
 	if r.Changed > 0 {
 		return cli.Status(cli.ExitFailed)

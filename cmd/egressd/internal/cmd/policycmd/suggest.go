@@ -23,15 +23,14 @@ func newSuggest() *cobra.Command {
 	var o suggestOptions
 	cmd := &cobra.Command{
 		Use:   "suggest [FILTER…]",
-		Short: "Write the rules that a program would have needed while it was learned from",
-		Long: `Suggest reads what passed under egressd run --learn because no rule spoke of it,
-and prints lines for a policy: each host with its port, how often it was asked
-for, what went there, and tests that hold the rules to it.
+		Short: "Propose rules from a recorded run --learn",
+		Long: `Suggest reads what egressd run --learn allowed because no rule mentioned it, and prints
+lines for a policy: each host with its port, how often it was used and by which
+program, and matching tests.
 
-They are a draft. What a program did while it was learned from is not thereby
-right: read each line, and leave out what you cannot explain. Nothing is
-suggested for private addresses, which learning does not open. A filter is that
-of egressd log.`,
+The lines are a draft. A request is not right because a program made it: delete
+lines that you cannot explain. Suggest never proposes private addresses. Filters
+are those of egressd log.`,
 		Example: `  egressd run --learn -- npm ci
   egressd suggest --run last
   egressd suggest --run last 'host:*.example.com'`,
@@ -152,7 +151,7 @@ func writeLessons(w io.Writer, all []*logs.LearnedDestination, crowds []*logs.Na
 			fmt.Fprintf(&tests, "  - %s\n", yamlText("allow "+view.Allow))
 		}
 	}
-	text := "# What no rule spoke of while it was let pass. Read each line; leave out what you cannot explain.\nallow:\n" + rules.String()
+	text := "# Hosts used during --learn that no rule allows yet. Delete lines that you cannot explain.\nallow:\n" + rules.String()
 	if tests.Len() > 0 {
 		text += "tests:\n" + tests.String()
 	}

@@ -24,19 +24,17 @@ func newTrust() *cobra.Command {
 	var o trustOptions
 	cmd := &cobra.Command{
 		Use:   "trust DIR",
-		Short: "Let a working tree's own policy count",
-		Long: `A sandbox with the key project names a working tree, and DIR/.egressd/project.yaml
-there is a layer of its policy. It is written by whoever is in the sandbox, so
-it counts only as it was when somebody trusted it.
+		Short: "Trust the policy file inside a repository",
+		Long: `A sandbox with the key project reads DIR/.egressd/project.yaml as one more layer of its
+policy. Programs in the sandbox can write that file, so egressd applies it only in
+the exact version that you trusted.
 
-Trust shows that file and the Rego that it names, or what has changed since it was
-trusted, and which of its rules would open something under the ceiling. With --yes
-it keeps a copy of all that in egressd's own folder, and from then on the copy
-counts for as long as the tree is the same. With --digest it does so only if the
-tree is still what was shown.
+Trust shows the file, or what changed since you last trusted it, and which of its
+rules open something. With --yes it stores a copy, which counts as long as the
+repository has the same version. --digest makes sure that you trust what you saw.
 
-A tree that is changed opens nothing until it is trusted again, and what it denied
-stays denied; one that is revoked counts as absent.
+After a change, the allow rules of the repository are off until you trust it
+again; its deny rules stay on. A revoked one has no effect.
 
 Exit codes: 0 done, or trusted already; 1 shown and not trusted; 2 it could not be
 read.`,
@@ -50,10 +48,10 @@ read.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "trust what is there now")
-	cmd.Flags().StringVar(&o.digest, "digest", "", "with --yes, trust it only if its `DIGEST` begins so")
-	cmd.Flags().BoolVar(&o.list, "list", false, "say what is trusted")
-	cmd.Flags().BoolVar(&o.revoke, "revoke", false, "trust DIR no longer")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "trust the current version")
+	cmd.Flags().StringVar(&o.digest, "digest", "", "with --yes: trust it only if its digest begins with `DIGEST`")
+	cmd.Flags().BoolVar(&o.list, "list", false, "list trusted repositories")
+	cmd.Flags().BoolVar(&o.revoke, "revoke", false, "stop trusting DIR")
 	return cmd
 }
 

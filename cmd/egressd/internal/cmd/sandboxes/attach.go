@@ -23,19 +23,16 @@ func newAttach() *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
 		Use:   "attach [flags] PID|CONTAINER",
-		Short: "Hand the network of a running container in to egressd, from outside",
-		Long: `Attach does from outside, as root, what egressd enter does from inside: it makes
-the network of a process, or of a container of Docker or Podman, one in which all
-that is sent anywhere is captured, and hands its sockets in to the egressd serve
-that listens at a Unix socket. Nothing of egressd stays in the container, which
-needs nothing for it. Its names are answered whatever server it asks.
+		Short: "Put a running container behind egressd (as root, from outside)",
+		Long: `Attach makes egressd the only network of a running process or container. It does so
+from outside, as root; the container needs nothing for it. All traffic is
+captured, and DNS is answered by egressd whatever server the program asks.
 
-The network has to have nothing but a loopback (docker run --network none). It
-stays handed in until the process ends, or egressd does: then attach once more.
+The container must have no network but a loopback (docker run --network none).
+The attachment ends with the process or with egressd serve; then attach again.
 
-With --follow it attaches to every container with a label, those that run already
-and those that start, and once more where egressd serve was started anew, until
-SIGTERM or SIGINT. A container has no network until it is attached to.`,
+With --follow, attach handles every container with a label, running or started
+later, and attaches again after egressd serve restarts.`,
 		Example: `  docker run -d --network none --name web IMAGE
   egressd attach --name web web
   egressd attach --follow --label egressd=web --name web`,
@@ -54,11 +51,11 @@ SIGTERM or SIGINT. A container has no network until it is attached to.`,
 	}
 	socketFlag(cmd, &o.socket)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox, where the policy lists more than one that could be meant")
+	cmd.Flags().StringVar(&o.name, "name", "", "`NAME` of the sandbox, if the policy lists several that could match")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman (default: $DOCKER_HOST, else /run/docker.sock)")
-	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to each container with --label that runs or starts, until a signal")
-	cmd.Flags().StringVar(&o.label, "label", "", "the label of the containers to follow, as `KEY[=VALUE]`")
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "return when the process has ended")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to every container with --label, running or started later, until interrupted")
+	cmd.Flags().StringVar(&o.label, "label", "", "label of the containers to follow, as `KEY[=VALUE]`")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the process has ended")
 	return cmd
 }
 

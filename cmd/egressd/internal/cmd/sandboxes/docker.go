@@ -35,7 +35,7 @@ const (
 func newDocker() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker",
-		Short: "Start containers whose only network is egressd",
+		Short: "Run containers whose only network is egressd",
 		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -46,21 +46,19 @@ func newDocker() *cobra.Command {
 func newDockerRun() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run [--socket PATH] [FLAGS OF DOCKER RUN] IMAGE [COMMAND] [ARGUMENT…]",
-		Short: "docker run, with egressd as the only network",
-		Long: `Run is docker run with --network none, in which the container's program is started
-by egressd enter: it hands the network in to the egressd serve that listens at a
-Unix socket (listen.enter, or enter of a sandbox), and becomes the program of the
-image. It takes no root beyond what docker does, works with any image, also one
-with nothing in it but a program, and becomes the docker command itself, so that
-terminal, signals and exit codes are docker's.
+		Short: "Run a container whose only network is egressd",
+		Long: `Run is docker run --network none with egressd as the network. It starts the image's
+program through egressd enter, which attaches the container's network to the
+running egressd serve. It works with every image and needs no more rights than
+docker. Terminal, signals and exit codes are docker's.
 
-Where the program runs as root, and the image has no health check, all that it
-sends is captured; for that the container is given NET_ADMIN, which is given up
-before the program starts. Else egressd is a proxy on 127.0.0.1:3128 that the
-program is told of, and what ignores it has no network.
+If the program runs as root and the image has no health check, all traffic is
+captured; the container gets NET_ADMIN, and gives it up before the program
+starts. Otherwise egressd is a proxy on 127.0.0.1:3128, set by variables, and a
+program that ignores it has no network.
 
-Flags by which the container would have a way out are refused, and so are those
-that egressd does not know; each with what to type instead.`,
+Flags that would give the container another way out are refused, and so are flags
+that egressd does not know; the error says what to type instead.`,
 		Example: `  egressd docker run --rm -it node:22 npm test
   egressd docker run --socket /run/egressd/web/enter.sock --name web IMAGE`,
 		DisableFlagParsing: true,

@@ -37,23 +37,20 @@ func newEnter() *cobra.Command {
 	var o enterOptions
 	cmd := &cobra.Command{
 		Use:   "enter [flags] [--] COMMAND [ARGUMENT…]",
-		Short: "Hand the network of this sandbox in to egressd, and start a program in it",
-		Long: `Enter is for the inside of a container or another sandbox whose network has
-nothing but a loopback: docker run --network none, bwrap --unshare-net, a dev
-container. It hands that network in to the egressd serve that listens at a Unix
-socket (listen.enter, or enter of a sandbox, in its policy file), and becomes
-COMMAND; nothing of egressd stays inside. It refuses a network with any other
-interface, since that is no boundary.
+		Short: "Put this container behind egressd and start a program (from inside)",
+		Long: `Enter is for use inside a container that has no network but a loopback: docker run
+--network none, bwrap --unshare-net, a dev container. It attaches that network to
+the egressd serve at a Unix socket (listen.enter of its policy) and becomes
+COMMAND. No egressd process stays inside. Enter refuses a network with any other
+interface.
 
-With CAP_NET_ADMIN over the network all that is sent anywhere is captured, as by
-egressd run. Without, as by Docker's default, egressd listens as a proxy on
-127.0.0.1:3128, and for names on port 53 where that can be had, and COMMAND is
-told by the variables of egressd env: what ignores them has no network. It says
-on standard error which of the two it is.
+With CAP_NET_ADMIN all traffic is captured, as under egressd run. Without it
+(Docker's default) egressd is a proxy on 127.0.0.1:3128, set by variables, and a
+program that ignores it has no network. The first line on standard error says
+which of the two applies.
 
-The network is there until the process ends, or egressd does: then enter once
-more. Exit codes are those of egressd run: 125 the network could not be handed
-in, 126 the program cannot be executed, 127 there is none.`,
+The attachment ends with the process or with egressd serve; then enter again.
+Exit codes are those of egressd run.`,
 		Example: `  docker run --network none -v /run/egressd/web:/run/egressd IMAGE egressd enter -- npm test
   bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
 		Args: cobra.ArbitraryArgs,
@@ -64,8 +61,8 @@ in, 126 the program cannot be executed, 127 there is none.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	socketFlag(cmd, &o.socket)
-	cmd.Flags().StringVar(&o.name, "name", "", "the `NAME` of the sandbox; only root and egressd's own user, outside of every sandbox, can choose one")
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "say nothing but errors")
+	cmd.Flags().StringVar(&o.name, "name", "", "`NAME` of the sandbox; only root and egressd's own user may choose one, outside any sandbox")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print errors only")
 	return cmd
 }
 

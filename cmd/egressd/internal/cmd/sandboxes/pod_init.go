@@ -19,15 +19,15 @@ func newPodInit() *cobra.Command {
 	var program string
 	cmd := &cobra.Command{
 		Use:   "pod-init",
-		Short: "Load the rules of a network that egressd shares, as the first container of a pod",
-		Long: `Pod-init has names and connections of everybody but egressd's user go to egressd, and
-refuses whatever else they send. It loads the rules for the network of its
-process, tries that they hold, and refuses where the network has rules of others, as
-that of a host has. It needs CAP_NET_ADMIN, and nothing that comes after it does.
+		Short: "Load the capture rules of a pod (its first init container)",
+		Long: `Pod-init loads nftables rules for the network of its pod. DNS and TCP of every user
+but egressd's go to egressd; everything else is refused. It checks that the rules
+hold, and fails if the network has rules of others. It needs CAP_NET_ADMIN; the
+containers after it do not.
 
-The rules tell users apart, so that they hold for programs without capabilities
-alone: egressd pod-run starts an agent only where that is so. egressd init k8s
-writes a manifest with all of it.`,
+The rules tell users apart, so they hold only for programs without capabilities.
+egressd pod-run checks that before it starts an agent. egressd init k8s writes a
+manifest with all parts.`,
 		Example: "  egressd pod-init --copy /egressd/egressd",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

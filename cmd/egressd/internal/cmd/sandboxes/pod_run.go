@@ -17,10 +17,9 @@ func newPodRun() *cobra.Command {
 	var uid uint32
 	cmd := &cobra.Command{
 		Use:   "pod-run -- COMMAND [ARGUMENT…]",
-		Short: "Start a program in a pod, where the rules of pod-init hold for it",
-		Long: `Pod-run looks at its own container as egressd doctor --pod does, and becomes the
-command where there is nothing to find. Else it says what is wrong, and exits with
-1: the program could send past egressd.`,
+		Short: "Start a program in a pod if the capture rules hold for it",
+		Long: `Pod-run checks its container as egressd doctor --pod does, and starts the command if
+the capture rules hold for it. Otherwise it says what is wrong, and exits with 1.`,
 		Example: "  egressd pod-run -- node agent.js",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -21,16 +21,15 @@ func newEnv() *cobra.Command {
 	var o envOptions
 	cmd := &cobra.Command{
 		Use:   "env",
-		Short: "Print the variables that send a program through egressd",
-		Long: `Env prints the environment variables that tell ordinary programs to go through
-egressd: curl, wget, git, pip, npm, yarn, Node, cargo, Go and what reads the
-same names. They are a convenience, not a boundary: a program that ignores
-them has to be stopped by the sandbox it runs in.
+		Short: "Print the proxy variables for egressd serve",
+		Long: `Env prints the environment variables that send programs through egressd serve:
+curl, wget, git, pip, npm, yarn, Node, cargo, Go and others.
 
+A program can ignore these variables, so they are no boundary. egressd run is.
 Java, ssh and programs that speak raw TCP read none of them.
 
-With --ca, the variables are added by which programs find the certificates that
-they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
+With --ca, env also prints the variables by which programs find the certificates
+that they trust.`,
 		Example: `  eval "$(egressd env)"
   docker run --rm $(egressd env --for docker --listen 172.17.0.1:3128) IMAGE
   egressd env --for json --sandbox ci
@@ -41,9 +40,9 @@ they trust: what egressd ca bundle wrote, as the sandbox sees it.`,
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.format, "for", "sh", "`FORMAT` to print: sh, docker or json")
-	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy as the program reaches it (default: the first proxy listener of the policy)")
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "the `NAME` of the sandbox the program is; its token goes into the variables")
-	cmd.Flags().StringVar(&o.ca, "ca", "", "full path of the bundle `FILE` as the sandbox sees it; what egressd ca bundle wrote")
+	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` at which the program reaches the proxy (default: the first proxy listener of the policy)")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox; its token goes into the variables")
+	cmd.Flags().StringVar(&o.ca, "ca", "", "full path of the CA bundle `FILE` inside the sandbox, as written by egressd ca bundle")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"sh", "docker", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))
 	return cmd
@@ -76,7 +75,7 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 	}
 	o.explain(stderr, address)
 	if o.format == "docker" && environ.ReachesOnlyHere(host) {
-		fmt.Fprintf(stderr, "egressd: %s is the container's own loopback unless it runs with --network host\n", address)
+		fmt.Fprintf(stderr, "egressd: inside a container %s is the container itself\n", address)
 		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
 	}
 	if o.ca != "" {

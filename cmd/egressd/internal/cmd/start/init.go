@@ -28,13 +28,12 @@ func newInit() *cobra.Command {
 	var o initOptions
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a starter policy, or the files and settings of other programs",
-		Long: `Init writes a commented policy for an agent that works in a repository: its
-model APIs, the common package registries, and nothing else. It prints what it
-writes, as a difference where a file is there already, and never replaces a
-file without --force.
+		Short: "Write a starter policy, or set up Docker, Claude Code, systemd and others",
+		Long: `Init writes a commented starter policy for an agent that works in a repository. It
+allows model APIs and the common package registries, and nothing else.
 
-With claude or codex it has that program use egressd instead.`,
+It shows what it writes, and replaces an existing file only with --force. The
+subcommands set up other programs; each shows its changes first.`,
 		Example: `  egressd init
   egressd init --print > egressd.yaml
   egressd init claude`,
@@ -42,8 +41,8 @@ With claude or codex it has that program use egressd instead.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace a file that is there")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy and write nothing")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace an existing file")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy, write nothing")
 	cli.JsonFlag(cmd, &o.json)
 	for _, i := range programs {
 		cmd.AddCommand(newIntegrationCommand(i))
@@ -140,7 +139,7 @@ func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) er
 	if wrote {
 		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(path))
 	}
-	fmt.Fprintf(stderr, "egressd: hint: egressd check%s https://registry.npmjs.org/ && egressd serve%s\n", config, config)
-	fmt.Fprintf(stderr, "egressd: hint: in the shell to be held: eval \"$(egressd env%s)\"\n", config)
+	fmt.Fprintf(stderr, "egressd: hint: run a program behind it: egressd run%s -- npm test\n", config)
+	fmt.Fprintf(stderr, "egressd: hint: for containers and many sandboxes: egressd serve%s\n", config)
 	return nil
 }

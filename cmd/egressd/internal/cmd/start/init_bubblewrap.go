@@ -21,14 +21,13 @@ func newInitBubblewrapCommand() *cobra.Command {
 	var configFile, name, path string
 	cmd := &cobra.Command{
 		Use:   "bubblewrap",
-		Short: "Write a script that is bwrap with egressd's network",
-		Long: `Init bubblewrap writes a script that takes what bwrap takes, and whose network is
-that of a sandbox of egressd serve: it makes one with nothing in it, has egressd
-enter hand that in, captured, and starts bwrap there. It needs no root. It prints
-what it writes, as a difference, and replaces nothing without --force.
+		Short: "Write a bwrap wrapper whose network is egressd",
+		Long: `Init bubblewrap writes a script that takes the arguments of bwrap. The script
+creates an empty network, attaches it to egressd serve and starts bwrap in it.
+All traffic is captured, and no root is needed.
 
-Where no daemon runs, egressd run --nested -- bwrap does the same. egressd run --fs
-needs no bwrap, and hides the sockets of the machine's services too.`,
+Without a daemon, use egressd run --nested -- bwrap …, or egressd run --fs, which
+needs no bwrap and also hides sockets of the machine's services.`,
 		Example: `  egressd init bubblewrap --name web -o web-bwrap
   ./web-bwrap --ro-bind / / --tmpfs /run --dev /dev --proc /proc --unshare-all --share-net -- npm test`,
 		Args: cli.NoArguments,
@@ -41,7 +40,7 @@ needs no bwrap, and hides the sockets of the machine's services too.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &configFile)
-	cmd.Flags().StringVar(&name, "name", "bwrap", "the `NAME` of the sandbox that the program is")
+	cmd.Flags().StringVar(&name, "name", "bwrap", "`NAME` of the sandbox")
 	cmd.Flags().StringVarP(&path, "output", "o", "egressd-bwrap", "`FILE` to write")
 	o.flags(cmd)
 	return cmd

@@ -29,16 +29,15 @@ func newInitComposeCommand() *cobra.Command {
 	o := composeOptions{sidecarOptions: sidecarOptions{command: "egressd init compose", kind: "compose"}}
 	cmd := &cobra.Command{
 		Use:   "compose",
-		Short: "Write an override file for Compose: egressd in front of services",
-		Long: `Init compose reads the compose file of the working directory, and writes
-compose.egressd.yaml beside it: egressd in a container of its own, and for each
-service an internal network from which egressd alone can be reached. Services are
-told apart by their networks, and each can have its own list in the policy, which is
-written where no service can change it.
+		Short: "Put egressd in front of the services of a Compose file",
+		Long: `Init compose reads the compose file of the working directory and writes
+compose.egressd.yaml beside it. That file adds egressd in a container of its own and
+gives each service an internal network that leads to egressd alone. Each service can
+have its own list in the policy, which is written where no service can change it.
 
-It prints what it writes, as a difference, and replaces nothing without --force,
-and a policy that is there not even then. A service that no network would hold
-(privileged, network_mode: host, a socket of Docker, …) is an error.`,
+It replaces an existing file only with --force, and an existing policy never. A
+service that no network could confine (privileged, network_mode: host, Docker's
+socket, …) is an error.`,
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
@@ -52,8 +51,8 @@ and a policy that is there not even then. A service that no network would hold
 		},
 	}
 	cmd.Flags().StringVarP(&o.file, "file", "f", ".", "compose `FILE`, or its folder")
-	cmd.Flags().StringSliceVar(&o.services, "service", nil, "`NAME` of a service to hold (default: all)")
-	cmd.Flags().BoolVar(&o.together, "together", false, "services that name no network still reach each other")
+	cmd.Flags().StringSliceVar(&o.services, "service", nil, "`NAME` of a service to confine (default: all)")
+	cmd.Flags().BoolVar(&o.together, "together", false, "let services that name no network still reach each other")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FILE` to write (default: compose.egressd.yaml beside the compose file)")
 	o.flags(cmd)
 	return cmd

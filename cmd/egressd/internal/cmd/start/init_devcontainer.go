@@ -26,21 +26,20 @@ func newInitDevContainerCommand() *cobra.Command {
 	o := devContainerOptions{integrationOptions: integrationOptions{of: integration{name: "devcontainer"}}}
 	cmd := &cobra.Command{
 		Use:   "devcontainer",
-		Short: "Have a dev container hand its network in to egressd",
-		Long: `Init devcontainer changes .devcontainer/devcontainer.json so that the container has no
-network but the one that it hands in to egressd serve: arguments of docker run, which
-no Feature can set, the mount of the door, and a Feature, which is written beside
-it. The settings are mounted read-only, since who works in the container could
-change them for the next time that it is built.
+		Short: "Put a dev container behind egressd",
+		Long: `Init devcontainer changes .devcontainer/devcontainer.json so that egressd serve is
+the container's only network. It adds arguments of docker run, a mount of
+egressd's socket, and a Feature that attaches the network at every start. The
+settings are mounted read-only, so a program in the container cannot change them.
 
-What gets around that is an error: privileged, other networks, Docker's socket,
-Features that start containers, capabilities over networks, and Compose.
+Programs find egressd by proxy variables. With --transparent all their traffic is
+captured; the container then gets CAP_NET_ADMIN over its own network.
 
-Programs are told of egressd by variables; with --transparent all that they send
-is captured, for which the container gets CAP_NET_ADMIN over its own network.
+Settings that would bypass egressd are errors: privileged, other networks,
+Docker's socket, Features that start containers, network capabilities, Compose.
 
-What would be written is shown as a difference. It is written with --yes, or
-when you say so on a terminal. Whatever else the file says stays, comments too.`,
+It shows the change first, and writes it with --yes or when you confirm on a
+terminal. Everything else in the file stays, comments too.`,
 		Example: `  egressd init devcontainer
   egressd init devcontainer --transparent --name web --yes`,
 		Args: cli.NoArguments,
@@ -50,12 +49,12 @@ when you say so on a terminal. Whatever else the file says stays, comments too.`
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
-	cmd.Flags().StringVar(&o.sandbox, "name", "", "the `NAME` of the sandbox that the container is (default: that of the folder)")
-	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "the `FOLDER` that .devcontainer is in")
-	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture what is sent, with CAP_NET_ADMIN in the container")
+	cmd.Flags().StringVar(&o.sandbox, "name", "", "`NAME` of the sandbox (default: the name of the folder)")
+	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "`FOLDER` that holds .devcontainer")
+	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture all traffic; the container gets CAP_NET_ADMIN")
 	cmd.Flags().BoolVar(&o.copy, "copy", false, "copy egressd into the Feature instead of mounting it")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without a question")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print devcontainer.json as it would be, and write nothing")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the new devcontainer.json, write nothing")
 	return cmd
 }
 

@@ -12,22 +12,22 @@ func newInitDockerCommand() *cobra.Command {
 	o := dockerInitOptions{sidecarOptions: sidecarOptions{command: "egressd init docker", kind: "docker"}}
 	cmd := &cobra.Command{
 		Use:   "docker [NAME…]",
-		Short: "Write scripts for docker run: egressd in front of containers",
-		Long: `Init docker writes a policy and scripts for plain docker: up.sh makes for each NAME
-(default: agent) an internal network from which egressd alone can be reached, and
-starts egressd in a container of its own; run-NAME.sh is docker run in that network.
+		Short: "Write scripts that run containers behind egressd",
+		Long: `Init docker writes a policy and two kinds of scripts for plain docker. up.sh makes an
+internal network for each NAME (default: agent) and starts egressd in a container
+of its own. run-NAME.sh is docker run in that network.
 
-Of the ways to put egressd in front of a container these are boundaries:
+Three ways to put egressd in front of a container are a boundary:
 
   enter     docker run --network none -v FOLDER:/run/egressd IMAGE egressd enter -- COMMAND
-            The container has no network at all, and hands its loopback to egressd.
+            The container has no network and attaches its loopback to egressd.
   attach    docker run -d --network none --name NAME IMAGE; egressd attach NAME
-            The same from outside, as root, captured whatever the program does.
+            The same from outside, as root. All traffic is captured.
   sidecar   these scripts, or egressd init compose
-            Its network leads to egressd alone. It takes no program in the container,
-            and what ignores proxies gets no connection, but leaves no record either.
+            The container's network leads to egressd alone. It needs no program in the
+            container. A program that ignores proxies gets no connection and no record.
 
-And this is a request, which a program may ignore:
+This one is only a request, which a program may ignore:
 
   docker run $(egressd env --for docker --listen ADDR) IMAGE`,
 		Example: `  egressd init docker --print
@@ -42,7 +42,7 @@ And this is a request, which a program may ignore:
 			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), plan)
 		},
 	}
-	cmd.Flags().StringVar(&o.project, "project", "local", "`NAME` in those of the containers and networks, for more than one of these")
+	cmd.Flags().StringVar(&o.project, "project", "local", "`NAME` used for containers and networks, if you need several sets")
 	o.flags(cmd)
 	return cmd
 }

@@ -22,8 +22,8 @@ type planOptions struct {
 }
 
 func (o *planOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace files that are there and differ")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the files and write nothing")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace existing files")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the files, write nothing")
 	cli.JsonFlag(cmd, &o.json)
 }
 

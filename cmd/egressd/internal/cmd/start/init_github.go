@@ -11,10 +11,9 @@ func newInitGitHubCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "github",
-		Short: "Write a workflow of GitHub Actions whose untrusted part egressd holds",
-		Long: `Init github writes a workflow that runs a script with egressd's action, and leaves
-what the script tried to reach in the summary of the job. It prints what it
-writes, as a difference, and replaces nothing without --force.`,
+		Short: "Write a GitHub Actions workflow that runs a script behind egressd",
+		Long: `Init github writes a workflow that runs a script with egressd's action and adds a
+summary of its traffic to the job. It replaces an existing file only with --force.`,
 		Example: "  egressd init github",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -16,10 +16,10 @@ func newInitK8sCommand() *cobra.Command {
 	var path, image string
 	cmd := &cobra.Command{
 		Use:   "k8s",
-		Short: "Write a manifest of Kubernetes: an agent with egressd beside it",
+		Short: "Write a Kubernetes pod: an agent with egressd as its sidecar",
 		Long: `Init k8s writes a pod: an agent without capabilities, egressd as its sidecar, and an
-init container that loads the rules between them. It prints what it writes,
-as a difference, and replaces nothing without --force.`,
+init container that loads the capture rules. It replaces an existing file only
+with --force.`,
 		Example: `  egressd init k8s --print
   egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
 		Args: cli.NoArguments,

@@ -39,20 +39,20 @@ type integration struct {
 // programs are those whose settings init can change.
 var programs = []integration{
 	{
-		name: "claude", short: "Have Claude Code's sandbox use egressd", projects: true,
+		name: "claude", short: "Send the commands of Claude Code's sandbox through egressd", projects: true,
 		long: `Init claude sets sandbox.enabled, sandbox.network.httpProxyPort and
-sandbox.network.socksProxyPort in Claude Code's settings.json: that of the user
-($CLAUDE_CONFIG_DIR or ~/.claude), or with --project that of the working
-directory. They are for the commands that Claude Code runs in its sandbox.
-What holds all of Claude Code is egressd run -- claude, without any settings.`,
+sandbox.network.socksProxyPort in Claude Code's settings.json: the user's
+($CLAUDE_CONFIG_DIR or ~/.claude) or, with --project, the one in the working
+directory. They apply to the commands that Claude Code runs in its sandbox.
+To put all of Claude Code behind egressd, use: egressd run -- claude`,
 		path: claudePath, plan: planClaude,
 	},
 	{
-		name: "codex", short: "Have the commands of Codex use egressd",
-		long: `Init codex has Codex start its commands with the variables of egressd env:
-[shell_environment_policy.set] in config.toml ($CODEX_HOME or ~/.codex). It does
-not give them a network, which is closed in Codex unless you open it.
-What holds all of Codex is egressd run -- codex, without any settings.`,
+		name: "codex", short: "Send the commands of Codex through egressd",
+		long: `Init codex makes Codex start its commands with the variables of egressd env:
+[shell_environment_policy.set] in config.toml ($CODEX_HOME or ~/.codex). Codex
+gives its commands no network, and this does not change that.
+To put all of Codex behind egressd, use: egressd run -- codex`,
 		path: codexPath, plan: planCodex,
 	},
 }
@@ -64,9 +64,9 @@ func newIntegrationCommand(i integration) *cobra.Command {
 		Short: i.short,
 		Long: i.long + `
 
-What would be written is shown as a difference. It is written with --yes, or
-when you say so on a terminal. Whatever else the file says stays; a setting
-that is there with another value is an error and is never replaced.`,
+It shows the change first, and writes it with --yes or when you confirm on a
+terminal. Everything else in the file stays. A setting that already has another
+value is an error.`,
 		Example: "  egressd init " + i.name + "\n  egressd init " + i.name + " --listen 127.0.0.1:3130 --yes",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,10 +76,10 @@ that is there with another value is an error and is never replaced.`,
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy, on loopback (default: the first proxy listener of the policy)")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without a question")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the whole file as it would be, and write nothing")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the new file, write nothing")
 	if i.projects {
-		cmd.Flags().BoolVar(&o.project, "project", false, "the settings of the working directory, not those of the user")
+		cmd.Flags().BoolVar(&o.project, "project", false, "change the settings in the working directory instead of the user's")
 	}
 	return cmd
 }

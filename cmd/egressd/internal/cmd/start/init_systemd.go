@@ -21,11 +21,11 @@ func newInitSystemdCommand() *cobra.Command {
 	var configFile, dir, program string
 	cmd := &cobra.Command{
 		Use:   "systemd",
-		Short: "Write units of systemd: a hardened service, and the sockets of the policy",
-		Long: `Init systemd writes a service and the sockets that it is started with, after the
-listeners of the policy. systemd holds the sockets, so that nobody is refused while
-egressd is started again, and ports below 1024 and tproxy need no capability. It
-prints what it writes, as a difference, and replaces nothing without --force.`,
+		Short: "Write systemd units for egressd serve",
+		Long: `Init systemd writes a hardened service and socket units for the listeners of the
+policy. systemd holds the sockets, so clients wait instead of failing while
+egressd restarts, and ports below 1024 need no capability. It replaces existing
+files only with --force.`,
 		Example: `  egressd init systemd --print
   sudo egressd init systemd`,
 		Args: cli.NoArguments,

@@ -17,23 +17,20 @@ func newServe() *cobra.Command {
 	var accept bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the proxy that decides and records",
-		Long: `Serve listens for HTTP, CONNECT and SOCKS5 on the listeners of the policy file,
-for names on those of listen.dns and for captured connections on those of
-listen.transparent, and runs until SIGTERM or SIGINT. It reads the file, the
-organisation's /etc/egressd/organisation.yaml where that exists, and the Rego
-that they name, again when they change and on SIGHUP; a file that is not right
-changes nothing, and both the log and standard error say so. Projects of
-sandboxes are looked at every two seconds. Bundles that it fetches are looked
-for again as the file says, and on SIGHUP. Listeners, limits and the log's
-folder are read at the start only.
+		Short: "Run the proxy and name server for many sandboxes",
+		Long: `Serve listens for HTTP, CONNECT and SOCKS5 (listen.proxy), for DNS (listen.dns)
+and for captured connections (listen.transparent) until SIGTERM or SIGINT.
 
-At listen.admin an operator can ask how it is, and allow and deny hosts for a
-while: see egressd status, ps, cut, reload, allow, deny and grants.
+It reads the policy file, /etc/egressd/organisation.yaml and their Rego again
+when they change, and on SIGHUP. If the new policy is wrong or one of its tests
+fails, the old one stays in force; standard error and the log say why. Listeners,
+limits and the folder of the log are read only at the start.
 
-A listener that the service manager has opened (LISTEN_FDS) is taken from it, by
-its address; NOTIFY_SOCKET and WATCHDOG_USEC are served. egressd init systemd
-writes units for that.`,
+With listen.admin set, these commands talk to it: status, ps, cut, reload,
+allow, deny, grants, questions, approve and reject.
+
+Serve works with systemd: it takes sockets from LISTEN_FDS and reports to
+NOTIFY_SOCKET. egressd init systemd writes the units.`,
 		Example: "  egressd serve --config ./egressd.yaml",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +38,7 @@ writes units for that.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &path)
-	cmd.Flags().DurationVar(&drain, "drain", drainFor, "how long open tunnels may go on after the signal to stop")
-	cmd.Flags().BoolVar(&accept, "accept-damage", false, "where the audit log does not hold together, set it aside and begin a new one, which says so")
+	cmd.Flags().DurationVar(&drain, "drain", drainFor, "time that open tunnels get to finish after a stop signal")
+	cmd.Flags().BoolVar(&accept, "accept-damage", false, "if the audit log is damaged, set it aside and begin a new one that says so")
 	return cmd
 }
