@@ -98,7 +98,7 @@ func TestWhatIsAskedForIsReadStrictly(t *testing.T) {
 		"every domain that anyone registers":   {Verdict: "allow", Patterns: []string{"*.com"}, Seconds: 60},
 		"allows every public host":             {Verdict: "allow", Patterns: []string{"*:*"}, Seconds: 60},
 		"is metadata":                          {Verdict: "allow", Patterns: []string{"169.254.169.254"}, Seconds: 60},
-		"10.0.0.5:80 is a private address":            {Verdict: "allow", Patterns: []string{"10.0.0.5:80"}, Seconds: 60},
+		"10.0.0.5:80 is a private address":     {Verdict: "allow", Patterns: []string{"10.0.0.5:80"}, Seconds: 60},
 		"[::ffff:10.0.0.5]:80":                 {Verdict: "allow", Patterns: []string{"[::ffff:10.0.0.5]:80"}, Seconds: 60},
 		"is loopback":                          {Verdict: "allow", Patterns: []string{"localhost"}, Seconds: 60},
 		"shut.test:443 would stay refused":     {Verdict: "allow", Patterns: []string{"fine.test", "shut.test"}, Seconds: 60},
