@@ -3,8 +3,6 @@ package dns
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +95,7 @@ func (t *turn) begin(ask asker, msg []byte) {
 	t.message = m
 	q := policy.Question{}
 	if bad == (flaw{}) {
-		q = policy.Question{Name: m.name, Type: typeText(dns.Question{Qtype: m.kind, Qclass: m.class})}
+		q = policy.Question{Name: m.name, Type: m.typeText()}
 	}
 	inquiry, err := ask.Inquire(t.peer, q)
 	switch {
@@ -105,10 +103,7 @@ func (t *turn) begin(ask asker, msg []byte) {
 		t.stranger = classOf(err) == policy.UnknownSandbox
 		t.answer, t.stage = refusedBy(err), ready
 	case bad != (flaw{}):
-		t.answer, t.stage = refusedBy(inquiry.Refuse(msg, bad.class, bad.why)), ready
-		if t.answer.rcode != dns.RcodeServerFailure { // which says that there is no record
-			t.answer.rcode = bad.rcode
-		}
+		t.answer, t.stage = bad.refused(inquiry.Refuse(msg, bad.class, bad.why)), ready
 	default:
 		t.inquiry = inquiry
 		t.put()
@@ -155,20 +150,10 @@ func (t *turn) busy() answer {
 	return refusedBy(t.inquiry.Refuse(nil, policy.DNSBudget, "too many questions wait for an answer"))
 }
 
-// known answers for names whose answer is the same everywhere; see the function
-// of that name.
+// known answers for names whose answer is the same everywhere.
 func (t *turn) known() (answer, bool) {
-	if t.class != dns.ClassINET || t.kind != typeA && t.kind != typeAAAA {
-		return answer{}, false
-	}
-	a := answer{ttl: mostTTL}
-	switch {
-	case t.name == "localhost" || strings.HasSuffix(t.name, ".localhost"):
-		a.addrs = t.ofFamily([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()})
-	case t.name == "use-application-dns.net":
-		a.rcode = dns.RcodeNameError
-	case t.name == "ipv4only.arpa":
-	default:
+	a, same := t.sameEverywhere(mostTTL)
+	if !same {
 		return answer{}, false
 	}
 	if err := t.inquiry.Local(); err != nil {
@@ -188,16 +173,6 @@ func (t *turn) answered(told egress.Answer, err error) answer {
 	}
 	t.inquiry.Bind(a.addrs, a.ttl)
 	return a
-}
-
-// ofFamily returns those of addrs that are of the type that was asked for. All of
-// one are the slice itself.
-func (t *turn) ofFamily(addrs []netip.Addr) []netip.Addr {
-	other := func(a netip.Addr) bool { return a.Is4() != (t.kind == typeA) }
-	if !slices.ContainsFunc(addrs, other) {
-		return addrs
-	}
-	return slices.DeleteFunc(slices.Clone(addrs), other)
 }
 
 func classOf(err error) policy.Class {

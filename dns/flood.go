@@ -51,6 +51,13 @@ func readBudget(perSecond int) *tokens.Bucket {
 	return &tokens.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
 }
 
+// await waits until the budget allows one more message.
+func await(budget *tokens.Bucket) {
+	for ok, _ := budget.Take(1, time.Now()); !ok; ok, _ = budget.Take(1, time.Now()) {
+		time.Sleep(time.Duration(float64(time.Second) / budget.Rate)) // at most 10 ms
+	}
+}
+
 // drops reports whether a message of peer is not to be read, and counts it then.
 func (f *flood) drops(peer sandbox.Peer, now time.Time) bool {
 	who := f.gate.Names.Holder(peer)

@@ -80,19 +80,19 @@ func newPackets(c *net.UDPConn) (*packets, error) {
 	local, ok := c.LocalAddr().(*net.UDPAddr)
 	if ok && local.IP.IsUnspecified() {
 		p.anywhere = true
-		return p, p.askForDestinations(local.AddrPort().Addr().Is4())
+		return p, askForDestinations(raw, local.AddrPort().Addr().Is4())
 	}
 	return p, nil
 }
 
 // askForDestinations has the socket say where its datagrams were sent to.
-func (p *packets) askForDestinations(ipv4 bool) error {
+func askForDestinations(raw syscall.RawConn, ipv4 bool) error {
 	level, option := syscall.IPPROTO_IPV6, syscall.IPV6_RECVPKTINFO
 	if ipv4 {
 		level, option = syscall.IPPROTO_IP, syscall.IP_PKTINFO
 	}
 	var failed error
-	if err := p.raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), level, option, 1) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), level, option, 1) }); err != nil {
 		return err
 	}
 	return failed

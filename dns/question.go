@@ -1,16 +1,20 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/names"
+	"github.com/egressd/egressd/internal/recovered"
+	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -41,27 +45,137 @@ func howOf(c policy.Class) how {
 	return how{dns.RcodeRefused, dns.ExtendedErrorCodeBlocked}
 }
 
-// answer makes the response to q, which has one question.
-func (h *handler) answer(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
-	if ok, _ := h.budget.Take(1, time.Now()); !ok {
-		return h.overBudget(peer, q)
+// A handler answers the questions of one sandbox, which come to sockets of one name.
+type handler struct {
+	server *Server
+	name   string
+	budget *tokens.Bucket
+}
+
+func (s *Server) handler(name string) *handler {
+	return &handler{server: s, name: name, budget: &tokens.Bucket{Rate: float64(s.limits.PerSecond), Most: float64(s.limits.Burst)}}
+}
+
+// peer says who asks from an address, at another.
+func (h *handler) peer(network string, from netip.AddrPort, at net.Addr) func() sandbox.Peer {
+	return func() sandbox.Peer {
+		p := peerAt(from, h.name)
+		if who := h.server.Program; who != nil {
+			p.Process = who(network, p.Addr, addrPortAt(at))
+		}
+		return p
 	}
-	question := q.Question[0]
-	name, err := policy.ParseName(question.Name)
+}
+
+// addrPortAt returns the address of a socket.
+func addrPortAt(a net.Addr) netip.AddrPort {
+	at := a.(interface{ AddrPort() netip.AddrPort }).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+}
+
+// respond appends the response to msg, or returns nil for none: whoever asked asks again. A response over UDP has at
+// most as many bytes as the question says; most is 0 then.
+func (h *handler) respond(b, msg []byte, peer func() sandbox.Peer, most int) (response []byte) {
+	defer h.server.inFlight.Add(-1)
+	if h.server.inFlight.Add(1) > int64(h.server.limits.InFlight) {
+		return nil
+	}
+	m, bad := readMessage(msg)
+	if bad.silent {
+		return nil
+	}
+	most = cmp.Or(most, m.size)
+	defer recovered.Log(toAnswer, func() {
+		response = answer{rcode: dns.RcodeServerFailure}.appendTo(b, &m, most)
+	})
+	return h.answer(&m, bad, msg, peer).appendTo(b, &m, most)
+}
+
+// answer answers a question, and records what is none.
+func (h *handler) answer(m *message, bad flaw, msg []byte, peer func() sandbox.Peer) answer {
+	within, _ := h.budget.Take(1, time.Now())
+	refuse := h.server.Gate.Refuse
+	switch {
+	case within && bad == (flaw{}):
+		return h.address(m, peer)
+	case within:
+		return bad.refused(refuse(peer(), policy.ViaDNS, msg, bad.class, bad.why))
+	case bad == (flaw{}):
+		return refusedBy(refuse(peer(), policy.ViaDNS, nil, policy.DNSBudget, "the sandbox asks for too many names in too short a time"))
+	}
+	// Without the message and its sender, those that repeat are one record.
+	return bad.refused(refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, nil, bad.class, bad.why))
+}
+
+// address answers with one address, or with none where there is none of the kind. HTTPS and SVCB records (RFC 9460),
+// with their own addresses, ports and keys for hiding server names, do not exist for any name.
+func (h *handler) address(m *message, peer func() sandbox.Peer) answer {
+	if a, same := m.sameEverywhere(names.PlaceholderTTL); same {
+		return a
+	}
+	if m.class == dns.ClassINET && (m.kind == dns.TypeHTTPS || m.kind == dns.TypeSVCB) {
+		return answer{}
+	}
+	a, err := h.server.Gate.Names.Bind(context.Background(), peer(), policy.Question{Name: m.name, Type: m.typeText()})
 	if err != nil {
-		return refusedTo(q, h.server.Gate.Refuse(peer, policy.ViaDNS, []byte(question.Name), policy.MalformedHost, problemOf(err)))
+		return refusedBy(err)
 	}
-	if m := known(q, name); m != nil {
-		return m
+	addr := a.IPv6
+	if m.kind == typeA {
+		addr = a.IPv4
 	}
-	a, err := h.server.Gate.Names.Bind(context.Background(), peer, policy.Question{Name: name, Type: typeText(question)})
-	if err != nil {
-		return refusedTo(q, err)
+	if !addr.IsValid() {
+		return answer{}
 	}
-	if question.Qtype == dns.TypeA {
-		return addressed(q, a.IPv4)
+	return answer{addrs: []netip.Addr{addr}, ttl: names.PlaceholderTTL}
+}
+
+// sameEverywhere answers names that have the same answer in every sandbox:
+//
+//   - localhost and what is below it are the sandbox's own loopback (RFC 6761);
+//   - use-application-dns.net does not exist, which keeps browsers from resolving
+//     past this server;
+//   - ipv4only.arpa has no IPv6 address: there is no NAT64 (RFC 7050).
+func (m *message) sameEverywhere(ttl time.Duration) (answer, bool) {
+	if m.class != dns.ClassINET || m.kind != typeA && m.kind != typeAAAA {
+		return answer{}, false
 	}
-	return addressed(q, a.IPv6)
+	switch {
+	case m.name == "localhost" || strings.HasSuffix(m.name, ".localhost"):
+		return answer{ttl: ttl, addrs: m.ofFamily([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()})}, true
+	case m.name == "use-application-dns.net":
+		return answer{rcode: dns.RcodeNameError}, true
+	case m.name == "ipv4only.arpa":
+		return answer{}, true
+	}
+	return answer{}, false
+}
+
+// ofFamily returns those of addrs that are of the type that was asked for. All of
+// one are the slice itself.
+func (m *message) ofFamily(addrs []netip.Addr) []netip.Addr {
+	other := func(a netip.Addr) bool { return a.Is4() != (m.kind == typeA) }
+	if !slices.ContainsFunc(addrs, other) {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), other)
+}
+
+// typeText names the type of a question, and its class unless that is IN.
+func (m *message) typeText() string {
+	if m.class == dns.ClassINET {
+		return dns.Type(m.kind).String()
+	}
+	return dns.Class(m.class).String() + " " + dns.Type(m.kind).String()
+}
+
+// refused answers a message with a flaw, which the gate has refused.
+func (f flaw) refused(err error) answer {
+	a := refusedBy(err)
+	if a.rcode != dns.RcodeServerFailure { // which says that there is no record
+		a.rcode = f.rcode
+	}
+	return a
 }
 
 // problemOf says what is wrong with a name.
@@ -71,91 +185,4 @@ func problemOf(err error) string {
 		return bad.Problem
 	}
 	return "the name cannot be used"
-}
-
-// typeText names the type of a question, and its class unless that is IN.
-func typeText(q dns.Question) string {
-	if q.Qclass == dns.ClassINET {
-		return dns.Type(q.Qtype).String()
-	}
-	return dns.Class(q.Qclass).String() + " " + dns.Type(q.Qtype).String()
-}
-
-// known answers what has the same answer in every sandbox, without a record:
-// it says nothing about anybody. For other names it returns nil.
-//
-//   - localhost and what is below it are the sandbox's own loopback (RFC 6761);
-//   - use-application-dns.net does not exist, which keeps browsers from resolving
-//     past this server;
-//   - ipv4only.arpa has no IPv6 address: there is no NAT64 (RFC 7050);
-//   - HTTPS and SVCB records (RFC 9460), with their own addresses, ports and keys
-//     for hiding server names, do not exist for any name.
-func known(q *dns.Msg, name string) *dns.Msg {
-	kind := q.Question[0].Qtype
-	switch {
-	case q.Question[0].Qclass != dns.ClassINET:
-		return nil
-	case kind == dns.TypeHTTPS || kind == dns.TypeSVCB:
-		return respond(q)
-	case kind != dns.TypeA && kind != dns.TypeAAAA:
-		return nil
-	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
-		if kind == dns.TypeA {
-			return addressed(q, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-		}
-		return addressed(q, netip.IPv6Loopback())
-	case name == "use-application-dns.net":
-		return respond(q).SetRcode(q, dns.RcodeNameError)
-	case name == "ipv4only.arpa":
-		return respond(q)
-	}
-	return nil
-}
-
-func (h *handler) overBudget(peer sandbox.Peer, q *dns.Msg) *dns.Msg {
-	return refusedTo(q, h.server.Gate.Refuse(peer, policy.ViaDNS, nil, policy.DNSBudget, "the sandbox asks for too many names in too short a time"))
-}
-
-func respond(q *dns.Msg) *dns.Msg {
-	m := new(dns.Msg).SetReply(q)
-	m.RecursionAvailable = true
-	if q.IsEdns0() != nil {
-		m.SetEdns0(maxUDP, false)
-	}
-	return m
-}
-
-// addressed answers with one address, or with none where there is none of the
-// kind.
-func addressed(q *dns.Msg, a netip.Addr) *dns.Msg {
-	m := respond(q)
-	head := dns.RR_Header{Name: q.Question[0].Name, Rrtype: q.Question[0].Qtype, Class: dns.ClassINET, Ttl: uint32(names.PlaceholderTTL / time.Second)}
-	switch {
-	case !a.IsValid():
-	case a.Is4():
-		m.Answer = append(m.Answer, &dns.A{Hdr: head, A: a.AsSlice()})
-	default:
-		m.Answer = append(m.Answer, &dns.AAAA{Hdr: head, AAAA: a.AsSlice()})
-	}
-	return m
-}
-
-func refusedTo(q *dns.Msg, err error) *dns.Msg {
-	var r *egress.Refusal
-	if !errors.As(err, &r) {
-		return refused(q, policy.PolicyError, "")
-	}
-	return refused(q, r.Decision.Class, r.ID.String())
-}
-
-// refused answers with a refusal. Its extended error names the class and the id
-// by which the log knows it.
-func refused(q *dns.Msg, class policy.Class, id string) *dns.Msg {
-	h := howOf(class)
-	m := respond(q).SetRcode(q, h.rcode)
-	m.RecursionAvailable = true
-	if opt := m.IsEdns0(); opt != nil {
-		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: h.ede, ExtraText: strings.TrimSpace(string(class) + " " + id)})
-	}
-	return m
 }

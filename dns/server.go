@@ -1,6 +1,8 @@
 package dns
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -10,11 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/recovered"
-	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -46,8 +44,8 @@ func (l ServerLimits) filled() ServerLimits {
 }
 
 // A Server is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
-// sandbox ([egress.Gate.Assign]). So no question is ever forwarded, and a connection to a denied name reaches
-// egressd, which can say why. Special names are answered by [known].
+// sandbox ([egress.Gate.Names.Bind]). So no question is ever forwarded, and a connection to a denied name reaches
+// egressd, which can say why. Some names have the same answer everywhere.
 //
 // It serves questions for addresses alone (RFC 1035, opcode QUERY, one question).
 // Fields may not be changed once it serves.
@@ -64,92 +62,40 @@ type Server struct {
 	limits   ServerLimits
 	inFlight atomic.Int64
 
-	mu      sync.Mutex // guards what follows
-	running []*dns.Server
+	mu      sync.Mutex           // guards what follows
+	running map[*func()]struct{} // what ends the reading from each socket and connection
 	stopped bool
+	serving sync.WaitGroup // those, and questions under way
 }
 
 // ErrServerClosed is what the Serve methods return after Shutdown.
 var ErrServerClosed = errors.New("dns: server closed")
 
-// ServeUDP answers what arrives at c, from the address that it was sent to. name
-// is what the configuration calls c: a sandbox is known by it. The server owns c.
-func (s *Server) ServeUDP(c net.PacketConn, name string) error {
-	return s.serve(&dns.Server{PacketConn: c}, c.Close, name)
-}
-
-// ServeTCP is ServeUDP for connections.
-func (s *Server) ServeTCP(l net.Listener, name string) error {
-	s.start.Do(s.prepare)
-	few := &fewConns{Listener: l, free: make(chan struct{}, s.limits.Connections)}
-	return s.serve(&dns.Server{Listener: few}, l.Close, name)
-}
-
-func (s *Server) prepare() { s.limits = s.Limits.filled() }
-
-func (s *Server) serve(d *dns.Server, release func() error, name string) error {
-	s.start.Do(s.prepare)
-	defer release()
-	b := &tokens.Bucket{Rate: float64(s.limits.PerSecond), Most: float64(s.limits.Burst)}
-	h := &handler{server: s, name: name, budget: b}
-	started := make(chan struct{})
-	d.Handler, d.MsgAcceptFunc, d.MsgInvalidFunc = h, h.accept, h.invalid
-	d.UDPSize, d.ReadTimeout, d.WriteTimeout = maxUDP, s.limits.Idle, s.limits.Idle
-	d.IdleTimeout = func() time.Duration { return s.limits.Idle }
-	d.DecorateReader = func(r dns.Reader) dns.Reader { return openReader{r, readBudget(s.limits.PerSecond)} }
-	d.NotifyStartedFunc = func() { close(started) }
-	done := make(chan error, 1)
-	go func() { done <- d.ActivateAndServe() }()
-	select {
-	case <-started:
-	case err := <-done:
-		return err
-	}
-	if !s.admit(d) {
-		d.Shutdown()
-	}
-	if err := <-done; err != nil && !s.isStopped() {
-		return err
-	}
-	return ErrServerClosed
-}
-
-// An openReader reads the datagrams of one sandbox no faster than its budget allows, so that a flood costs nobody else
-// anything: what does not fit into the socket's buffer meanwhile is dropped by the kernel.
-//
-// The sandbox may have the socket, too, and may have shut it. Then each read returns at once and
-// without a datagram, and the openReader ends.
-type openReader struct {
-	dns.Reader
-	budget *tokens.Bucket
-}
-
-func (r openReader) ReadUDP(c *net.UDPConn, patience time.Duration) ([]byte, *dns.SessionUDP, error) {
-	m, from, err := r.Reader.ReadUDP(c, patience)
-	for {
-		if ok, _ := r.budget.Take(1, time.Now()); ok {
-			break
-		}
-		time.Sleep(time.Duration(float64(time.Second) / r.budget.Rate)) // at most 10 ms
-	}
-	if err != nil || len(m) > 0 {
-		return m, from, err
-	}
-	if at, ok := from.RemoteAddr().(*net.UDPAddr); !ok || at == nil || at.Port == 0 && at.IP.IsUnspecified() {
-		return nil, nil, io.EOF
-	}
-	return m, from, nil
-}
-
 const maxUDP = 4096 // bytes of a question; a name and an OPT record fit in far less
 
-func (s *Server) admit(d *dns.Server) bool {
+var longAgo = time.Unix(1, 0)
+
+// keep has Shutdown call stop and wait for release. It reports false where Shutdown was called already.
+func (s *Server) keep(stop func()) (release func(), ok bool) {
+	s.start.Do(s.prepare)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stopped {
-		s.running = append(s.running, d)
+	if s.stopped {
+		return nil, false
 	}
-	return !s.stopped
+	s.running[&stop] = struct{}{}
+	s.serving.Add(1)
+	return func() {
+		s.mu.Lock()
+		delete(s.running, &stop)
+		s.mu.Unlock()
+		s.serving.Done()
+	}, true
+}
+
+func (s *Server) prepare() {
+	s.limits = s.Limits.filled()
+	s.running = map[*func()]struct{}{}
 }
 
 func (s *Server) isStopped() bool {
@@ -161,80 +107,154 @@ func (s *Server) isStopped() bool {
 // Shutdown ends all Serve methods. Questions under way are answered.
 func (s *Server) Shutdown() {
 	s.mu.Lock()
-	running := s.running
-	s.running, s.stopped = nil, true
+	s.stopped = true
+	for stop := range s.running {
+		(*stop)()
+	}
 	s.mu.Unlock()
-	for _, d := range running {
-		_ = d.Shutdown() // its only error is that it does not run
+	s.serving.Wait()
+}
+
+// ServeUDP answers what arrives at c, a [net.UDPConn], from the address that it was sent to. name
+// is what the configuration calls c: a sandbox is known by it. The server owns c.
+func (s *Server) ServeUDP(c net.PacketConn, name string) error {
+	defer c.Close()
+	release, ok := s.keep(func() { c.SetReadDeadline(longAgo) })
+	if !ok {
+		return ErrServerClosed
+	}
+	defer release()
+	d := &questions{conn: c.(*net.UDPConn), handler: s.handler(name)}
+	defer d.answers.Wait()
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	for budget := readBudget(s.limits.PerSecond); ; await(budget) {
+		err := d.next()
+		switch {
+		case s.isStopped():
+			return ErrServerClosed
+		case err != nil && !temporary(err):
+			return err
+		}
 	}
 }
 
-// A handler answers what arrives at one socket.
-type handler struct {
-	server *Server
-	name   string
-	budget *tokens.Bucket
+// questions are the datagrams of one socket. They are read no faster than the sandbox's budget allows, so that a flood
+// costs nobody else anything: what does not fit into the socket's buffer meanwhile is dropped by the kernel.
+type questions struct {
+	*handler
+	conn    *net.UDPConn
+	answers sync.WaitGroup // under way
+	room    [maxUDP]byte
+	control [128]byte
 }
 
-// accept lets only plain queries be parsed. Other messages are recorded, since they may carry data out.
-func (h *handler) accept(head dns.Header) dns.MsgAcceptAction {
-	const response, opcodes = 1 << 15, 0xf << 11
+// prepare has the kernel say which address datagrams were sent to, where that may be any.
+func (d *questions) prepare() error {
+	local := d.conn.LocalAddr().(*net.UDPAddr)
+	if !local.IP.IsUnspecified() {
+		return nil
+	}
+	raw, err := d.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return askForDestinations(raw, local.AddrPort().Addr().Is4())
+}
+
+// next reads a datagram and has it answered. The sandbox may have the socket, too, and may have shut it. Then
+// each read returns at once and without a datagram, and next returns [io.EOF].
+func (d *questions) next() error {
+	n, c, _, from, err := d.conn.ReadMsgUDPAddrPort(d.room[:], d.control[:])
 	switch {
-	case head.Bits&response != 0:
-		return dns.MsgIgnore
-	case head.Bits&opcodes != 0:
-		h.refuse(nil, "only queries are answered")
-		return dns.MsgRejectNotImplemented
-	case head.Qdcount != 1 || head.Ancount != 0 || head.Nscount != 0 || head.Arcount > 1:
-		h.refuse(nil, "a query has one question and no records but OPT")
-		return dns.MsgReject
+	case err != nil:
+		return err
+	case from.Port() == 0:
+		if n == 0 && from.Addr().IsUnspecified() {
+			return io.EOF
+		}
+		return nil // nobody could get a response
 	}
-	return dns.MsgAccept
-}
-
-func (h *handler) invalid(m []byte, _ error) { h.refuse(m, "the message cannot be parsed") }
-
-// refuse records what is no question, and what it was as long as the budget lasts.
-func (h *handler) refuse(raw []byte, why string) {
-	if ok, _ := h.budget.Take(1, time.Now()); !ok {
-		raw = nil // so that those that repeat are one record
-	}
-	h.server.Gate.Refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, raw, policy.MalformedRequest, why)
-}
-
-// ServeDNS implements [dns.Handler].
-func (h *handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	s := h.server
-	defer s.inFlight.Add(-1)
-	if s.inFlight.Add(1) > int64(s.limits.InFlight) {
-		return // whoever asked asks again
-	}
-	defer recovered.Log(toAnswer, func() {
-		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
+	msg, way := bytes.Clone(d.room[:n]), backFrom(d.control[:c])
+	d.answers.Go(func() {
+		if b := d.respond(nil, msg, d.peer("udp", from, d.conn.LocalAddr()), 0); b != nil {
+			_, _, _ = d.conn.WriteMsgUDPAddrPort(b, way, from)
+		}
 	})
-	_ = w.WriteMsg(h.answer(h.peer(w), q))
+	return nil
 }
 
-func (h *handler) peer(w dns.ResponseWriter) sandbox.Peer {
-	p := peerOf(w.RemoteAddr(), h.name)
-	if who := h.server.Program; who != nil {
-		p.Process = who(w.RemoteAddr().Network(), p.Addr, peerOf(w.LocalAddr(), "").Addr)
+// ServeTCP is ServeUDP for connections (RFC 7766). On each, one question is answered after the other.
+func (s *Server) ServeTCP(l net.Listener, name string) error {
+	defer l.Close()
+	release, ok := s.keep(func() { l.Close() })
+	if !ok {
+		return ErrServerClosed
 	}
-	return p
+	defer release()
+	few := &fewConns{Listener: l, free: make(chan struct{}, s.limits.Connections)}
+	for h := s.handler(name); ; {
+		c, err := few.Accept()
+		switch {
+		case s.isStopped():
+			if err == nil {
+				c.Close()
+			}
+			return ErrServerClosed
+		case err != nil && !temporary(err):
+			return err
+		case err != nil:
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		h.accepted(c)
+	}
 }
 
-func peerOf(a net.Addr, name string) sandbox.Peer {
-	var from netip.AddrPort
-	switch a := a.(type) {
-	case *net.UDPAddr:
-		from = a.AddrPort()
-	case *net.TCPAddr:
-		from = a.AddrPort()
+func (h *handler) accepted(c net.Conn) {
+	from, _ := c.RemoteAddr().(*net.TCPAddr)
+	release, ok := h.server.keep(func() { c.SetReadDeadline(longAgo) })
+	if !ok || from == nil {
+		c.Close()
+		return
 	}
-	if from.IsValid() {
-		from = netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
+	go func() {
+		defer release()
+		defer c.Close()
+		h.stream(c, from.AddrPort())
+	}()
+}
+
+// stream answers what comes on c, until it has nothing more to say in time.
+func (h *handler) stream(c net.Conn, from netip.AddrPort) {
+	in, out := make([]byte, 512), []byte(nil)
+	for h.mayRead(c) {
+		msg, err := readFrame(c, in)
+		if err != nil {
+			return
+		}
+		in = msg[:cap(msg)]
+		b := h.respond(append(out[:0], 0, 0), msg, h.peer("tcp", from, c.LocalAddr()), 1<<16-1)
+		if b == nil {
+			continue
+		}
+		binary.BigEndian.PutUint16(b, uint16(len(b)-2))
+		if c.SetWriteDeadline(time.Now().Add(h.server.limits.Idle)) != nil {
+			return
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+		out = b
 	}
-	return sandbox.Peer{Addr: from, Listener: name}
+}
+
+// mayRead gives the next question its time, unless the server is shut.
+func (h *handler) mayRead(c net.Conn) bool {
+	h.server.mu.Lock()
+	defer h.server.mu.Unlock()
+	return !h.server.stopped && c.SetReadDeadline(time.Now().Add(h.server.limits.Idle)) == nil
 }
 
 // fewConns accepts no more connections than free has room for.
