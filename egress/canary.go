@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"slices"
 
 	"github.com/egressd/egressd/internal/secret"
@@ -39,18 +40,29 @@ type sighting struct {
 	where string
 }
 
-// searched is the refusal of what holds a canary, or nil. p is the policy in force.
-func (f *Flow) searched(p *policy.Policy, r *policy.Request) *policy.Decision {
+// searched is the refusal of what holds a canary, or nil. p is the policy in force. With now, it reports
+// wait in place of searching a long head.
+func (f *Flow) searched(ctx context.Context, p *policy.Policy, r *policy.Request, now bool) (d *policy.Decision, wait bool) {
 	c := f.gate.canaries.Load()
 	if c == nil {
-		return nil
+		return nil, false
+	}
+	if headSize(r) > longHead {
+		if now {
+			return nil, true
+		}
+		end, stopped := f.searchTurn(ctx, r)
+		if stopped != nil {
+			return stopped, false
+		}
+		defer end()
 	}
 	if _, found := sightingIn(c, r); !found {
-		return nil
+		return nil, false
 	}
-	d := holdsCanary
-	d.Policy = p.Digest()
-	return &d
+	refusal := holdsCanary
+	refusal.Policy = p.Digest()
+	return &refusal, false
 }
 
 // sightingIn looks for a canary in what a way in has read.

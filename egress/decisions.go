@@ -61,11 +61,11 @@ type verdict struct {
 }
 
 // verdict asks the policy in force about r, and changes nothing of the flow. With now, it
-// reports wait in place of asking a policy that may take its time. f.mu must not be held.
+// reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
 func (f *Flow) verdict(ctx context.Context, r *policy.Request, opaque, now bool) (v verdict, wait bool) {
 	v.policy = f.gate.policy.Load()
-	if v.decision = f.searched(v.policy, r); v.decision != nil {
-		return v, false
+	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
+		return v, wait
 	}
 	if !v.policy.Prompt() {
 		if now {

@@ -1,0 +1,55 @@
+package egress
+
+import (
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// TestSearchesOfLongHeadsTakeTurns takes all turns, and then has requests opened with heads of two sizes.
+func TestSearchesOfLongHeadsTakeTurns(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.setCanary(t)
+	withHead := func(size int) policy.Request {
+		r := ask(t, "127.0.0.1:80")
+		r.Via = policy.ViaHTTP
+		r.HTTP = &policy.HTTPRequest{Method: "GET", Path: "/", Header: http.Header{"X-Text": {strings.Repeat("a", size)}}}
+		return r
+	}
+	f, wait, err := w.OpenNow(peer, withHead(1<<10))
+	if wait || err != nil {
+		t.Fatalf("a short head: %v, %v", wait, err)
+	}
+	f.Close(End{})
+	if _, wait, _ := w.OpenNow(peer, withHead(8<<10)); !wait {
+		t.Error("an event loop would have searched a long head")
+	}
+	for range max(1, runtime.GOMAXPROCS(0)-1) {
+		if !searching.TakeNow() {
+			t.Fatal("no turn is free")
+		}
+		defer searching.Give()
+	}
+	if f, wait, err = w.OpenNow(peer, withHead(1<<10)); wait || err != nil {
+		t.Fatalf("a short head while no turn is free: %v, %v", wait, err)
+	}
+	f.Close(End{})
+	opened := make(chan error, 1)
+	go func() {
+		_, err := w.Open(t.Context(), peer, withHead(8<<10))
+		opened <- err
+	}()
+	for searching.Waiting() == 0 {
+		select {
+		case err := <-opened:
+			t.Fatalf("a long head was searched without a turn: %v", err)
+		default:
+			runtime.Gosched()
+		}
+	}
+	w.Shut() // ends the wait, too
+	refusalOf(t, <-opened, policy.PolicyNotLoaded)
+}
