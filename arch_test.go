@@ -32,7 +32,7 @@ var floors = map[string]int{
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6,
-	"sandbox/environ": 3, "sandbox/exits": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
+	"sandbox/environ": 3, "sandbox/exits": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"bench":       10, "packaging": 10, "e2e": 10,
@@ -88,6 +88,7 @@ var guests = map[string]string{
 	"e2e/world golang.org/x/net/http2/hpack":           "the same",
 	"internal/confined golang.org/x/sys/unix":          "numbers of system calls and capabilities",
 	"internal/jailinit golang.org/x/sys/unix":          "the part of a jail that runs inside of it",
+	"internal/pidfd golang.org/x/sys/unix":             "processes by descriptor",
 }
 
 // dialers are the names by which the standard library opens connections or
@@ -102,12 +103,13 @@ var dialers = map[string][]string{
 var mayDial = map[string]string{
 	"egress":       "the gate",
 	"dns":          "its configured upstreams",
-	"sandbox":      "the Docker socket, and the daemon's own door",
 	"rego/bundle":  "egressd's own policy, from servers that the operator named",
 	"logs/sink":    "the operator's receivers of records and checkpoints, by name",
 	"bench":        "a load generator",
 	"e2e/world":    "the clients in the sandbox",
 	"internal/lab": "the far side of tests",
+
+	"sandbox/containers": "the socket of the container engine",
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
 

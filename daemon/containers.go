@@ -12,15 +12,16 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // containersPatience is how long the start waits for the engine's list of running containers. Without the list, each
 // request from a container waits on its own.
 const containersPatience = 3 * time.Second
 
-// containers are those that the daemon knows sandboxes by. A nil one has none.
-type containers struct {
-	*sandbox.Containers
+// An engineWatch knows the containers that are sandboxes. A nil one knows none.
+type engineWatch struct {
+	*containers.Engine
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 
@@ -39,7 +40,7 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	if !c.File.AsksDocker() || c.Who != nil { // a run has one sandbox, whatever is listed
 		return
 	}
-	w := &containers{Containers: sandbox.NewContainers(c.EngineSocket()), told: make(chan struct{})}
+	w := &engineWatch{Engine: containers.New(c.EngineSocket()), told: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(w.told) })
 	w.Started = d.contained
 	w.Ended = func(k *policy.Container) { d.Gate.CutContainer(k) }
@@ -50,7 +51,7 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	d.containers = w
-	d.sandboxes.SetContainers(w.Containers)
+	d.sandboxes.SetEngine(w.Engine)
 	w.watching.Go(func() { w.Watch(ctx) })
 	select {
 	case <-w.told:
@@ -59,7 +60,7 @@ func (d *Daemon) watchContainers(c *config.Config) {
 }
 
 // engineHealth tells the operator and the log when the container engine stops answering, and when it answers again.
-func (d *Daemon) engineHealth(w *containers, err error) {
+func (d *Daemon) engineHealth(w *engineWatch, err error) {
 	w.mu.Lock()
 	was := w.lost
 	w.lost = err
@@ -82,7 +83,7 @@ func (d *Daemon) engineHealth(w *containers, err error) {
 }
 
 // contained speaks up where a container would be two sandboxes, and is none then.
-func (d *Daemon) contained(k *sandbox.Known) {
+func (d *Daemon) contained(k *sandbox.Container) {
 	names := d.sandboxes.Claims(k)
 	if len(names) < 2 {
 		return
@@ -94,7 +95,7 @@ func (d *Daemon) contained(k *sandbox.Known) {
 	}
 }
 
-func (c *containers) close() {
+func (c *engineWatch) close() {
 	if c != nil {
 		c.stop()
 		c.watching.Wait()

@@ -74,7 +74,7 @@ type Daemon struct {
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
 	networkDoors []*networkDoor
-	containers   *containers // nil where no sandbox is told by its container
+	containers   *engineWatch // nil where no sandbox is told by its container
 	stays        stays
 	operator     operator
 	grants       granting

@@ -119,7 +119,7 @@ type stay struct {
 
 // enter takes a network in, and returns when nobody is there for it any more.
 func (d *Daemon) enter(a *sandbox.Arrival) {
-	d.sandboxes.Visits(a)
+	a.FindContainer(d.sandboxes.Behind)
 	who, err := d.sandboxes.Enter(a.Visitor)
 	if err != nil {
 		d.refuseVisitor(a.Visitor, nil, err)

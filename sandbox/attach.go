@@ -8,44 +8,17 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/pidfd"
 )
-
-// An Attached process is one whose network is handed in for it, by root.
-type Attached struct {
-	PID   int
-	there int // stands for the process, whoever gets its number later
-}
-
-// OpenProcess returns the process with a number, as this process sees it. The caller
-// closes it.
-func OpenProcess(pid int) (*Attached, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, fmt.Errorf("find process %d: %w", pid, err)
-	}
-	return &Attached{pid, fd}, nil
-}
-
-// Close lets go of the process.
-func (p *Attached) Close() { unix.Close(p.there) }
-
-// Wait returns when the process has ended.
-func (p *Attached) Wait() {
-	for {
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(p.there), Events: unix.POLLIN}}, -1)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
 
 // ErrHostNetwork is for a process in the network of the host.
 var ErrHostNetwork = errors.New("this is no boundary: the process is in the network of the host")
 
-// Ready is [Ready] for the network of the process. No process of egressd stays in
+// ReadyOf is [Ready] for the network of a process. No process of egressd stays in
 // there.
-func (p *Attached) Ready(own Addresses) (r *Readied, err error) {
-	network, err := p.network()
+func ReadyOf(p *pidfd.Process, own Addresses) (r *Readied, err error) {
+	network, err := networkNamespace(p)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +37,7 @@ func (p *Attached) Ready(own Addresses) (r *Readied, err error) {
 		r.Close()
 		return nil, fmt.Errorf("set the network of process %d up: %w", p.PID, unix.EPERM)
 	}
-	there, err := unix.FcntlInt(uintptr(p.there), unix.F_DUPFD_CLOEXEC, 0)
+	there, err := p.Duplicate()
 	if err != nil {
 		r.Close()
 		return nil, err
@@ -90,12 +63,12 @@ func onThread(f func()) {
 	<-done
 }
 
-// network opens the network of the process, which is not that of this one, nor of
+// networkNamespace opens the network of a process, which is not that of this one, nor of
 // the machine's first.
-func (p *Attached) network() (*os.File, error) {
+func networkNamespace(p *pidfd.Process) (*os.File, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/ns/net")
-	if err == nil {
-		err = unix.PidfdSendSignal(p.there, 0, nil, 0) // it still has that number
+	if err == nil && p.Ended() { // else it still has that number
+		err = unix.ESRCH
 	}
 	if err != nil {
 		if f != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/pidfd"
 )
 
 // findProcess opens what says when somebody is gone, for whom the network is
@@ -37,6 +39,23 @@ func (a *Arrival) findProcess(o *Offer) (err error) {
 	}
 	a.there = os.NewFile(uintptr(fd), "process")
 	return nil
+}
+
+// FindContainer notes in the visitor which container the process is in for which the network is
+// handed in, as find says. A run is in none.
+func (a *Arrival) FindContainer(find func(pid int) *Container) {
+	if a.PID <= 0 || a.there == nil || a.Offer.Kind == OfferRun {
+		return
+	}
+	k := find(a.PID)
+	ended := true
+	raw, err := a.there.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { ended = pidfd.Ended(int(fd)) })
+	}
+	if err == nil && !ended { // else the number may be another's by now
+		a.Visitor.Container = k
+	}
 }
 
 func visitorPID(fd int) int {

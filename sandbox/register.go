@@ -173,7 +173,7 @@ func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) err
 // place returns whose listener, user, address and certificate a peer has: nil
 // where they are nobody's, and absent where they are not one sandbox's, or not
 // all that it needs.
-func (r *register) place(p *Peer, in *Known) *entry {
+func (r *register) place(p *Peer, in *Container) *entry {
 	at := placing{absent: r.absent}
 	r.owners(p, in, at.add)
 	if at.found != nil && at.found.keys&places != at.fits {
@@ -183,7 +183,7 @@ func (r *register) place(p *Peer, in *Known) *entry {
 }
 
 // owners says whose each thing about a peer is that is somebody's.
-func (r *register) owners(p *Peer, in *Known, say func(keys, *entry)) {
+func (r *register) owners(p *Peer, in *Container, say func(keys, *entry)) {
 	note := func(key keys, e *entry) {
 		if e != nil {
 			say(key, e)
@@ -236,7 +236,7 @@ func (r *register) atSource(addr netip.Addr) *entry {
 }
 
 // holding returns those whose container k is, which may be nil.
-func (r *register) holding(k *Known) (all []*entry) {
+func (r *register) holding(k *Container) (all []*entry) {
 	if k == nil {
 		return nil
 	}

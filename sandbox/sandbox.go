@@ -90,8 +90,7 @@ type Directory struct {
 	known    atomic.Pointer[register]
 	failures failures
 	stays    stays
-
-	containers atomic.Pointer[Containers]
+	engine   atomic.Pointer[Engine]
 }
 
 // NewDirectory returns a directory of the given entries; without any, every

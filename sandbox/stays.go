@@ -101,8 +101,10 @@ type Visitor struct {
 	// daemon's own network: then it is believed.
 	Host bool
 
+	// Container is the one that the visitor is in, or whose network it hands in, or nil.
+	Container *Container
+
 	network uint64 // that it has come from
-	in      *Known // the container that it is in, or whose network it hands in, or nil
 }
 
 // Enter returns the sandbox that a visitor is, or [ErrUnknown]: the one whose own
@@ -112,8 +114,8 @@ type Visitor struct {
 func (d *Directory) Enter(v Visitor) (policy.Sandbox, error) {
 	r := d.known.Load()
 	who, err := r.visitor(v)
-	if v.in != nil {
-		who.Container = v.in.Container
+	if v.Container != nil {
+		who.Container = v.Container.Container
 	}
 	if err == nil && v.Name != "" && v.Name != who.Name {
 		return policy.Sandbox{}, ErrUnknown
@@ -145,7 +147,7 @@ func (r *register) visitor(v Visitor) (policy.Sandbox, error) {
 	case v.Host && len(r.byName) == 0 && PlainName(v.Name):
 		return policy.Sandbox{Name: v.Name, Kind: byListener.kind()}, nil
 	}
-	if holding := r.holding(v.in); len(holding) > 0 {
+	if holding := r.holding(v.Container); len(holding) > 0 {
 		if e := holding[0]; len(holding) == 1 && e.keys&^(byUID|byContainer) == 0 && e.fits(v) {
 			return e.sandbox, nil
 		}

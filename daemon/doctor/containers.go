@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // engineFindings say what the engine answers that sandboxes are told by.
@@ -19,7 +20,7 @@ func engineFindings(c *config.Config) []Finding {
 	socket := c.EngineSocket()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	all, err := sandbox.RunningContainers(ctx, socket)
+	all, err := containers.Running(ctx, socket)
 	if err != nil {
 		return []Finding{{"containers", fmt.Sprintf("the engine cannot be asked at %s, so that its containers are unknown, and refused: %v", socket, err), "start Docker, or let egressd's user read and write the socket; docker.socket in " + c.Path + " names another"}}
 	}

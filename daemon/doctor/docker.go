@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // A containerLook is what Docker's engine says of a container, as far as it matters for what
@@ -51,11 +52,11 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	}
 	var is struct{ Version string }
 	look := containerLook{addresses: interfaceAddresses}
-	if err := sandbox.AskDocker(socket, "/version", &is); err != nil {
+	if err := containers.Ask(socket, "/version", &is); err != nil {
 		return nil, err
 	}
 	look.Engine = is.Version
-	if err := sandbox.AskDocker(socket, "/containers/"+name+"/json", &look.Container); err != nil {
+	if err := containers.Ask(socket, "/containers/"+name+"/json", &look.Container); err != nil {
 		return nil, err
 	}
 	for _, n := range look.Container.NetworkSettings.Networks {
@@ -63,7 +64,7 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 		if n.NetworkID == "" {
 			continue // not started yet
 		}
-		if err := sandbox.AskDocker(socket, "/networks/"+n.NetworkID, &network); err != nil {
+		if err := containers.Ask(socket, "/networks/"+n.NetworkID, &network); err != nil {
 			return nil, err
 		}
 		look.Networks = append(look.Networks, network)

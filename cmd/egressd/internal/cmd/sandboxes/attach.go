@@ -12,10 +12,12 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/pidfd"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/spf13/cobra"
 )
 
@@ -84,12 +86,12 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	if err != nil {
 		return err
 	}
-	process, err := sandbox.OpenProcess(pid)
+	process, err := pidfd.Open(pid)
 	if err != nil {
-		return hint.Failed(err, "egressd attach PID, of a process that runs")
+		return hint.Failed(fmt.Errorf("find process %d: %w", pid, err), "egressd attach PID, of a process that runs")
 	}
 	defer process.Close()
-	network, err := process.Ready(ownAddresses())
+	network, err := sandbox.ReadyOf(process, ownAddresses())
 	if err != nil {
 		return notReady(err, "docker run --network none, and attach to that; a container with another network is not held by egressd")
 	}
@@ -147,8 +149,8 @@ func (o *attachOptions) process(who string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	pid, err := sandbox.ContainerProcess(socket, who)
-	var container *sandbox.ContainerError
+	pid, err := containers.FirstProcess(socket, who)
+	var container *containers.Error
 	switch {
 	case errors.As(err, &container) && container.Missing:
 		return 0, hint.Failed(err, "docker ps, for those that run")

@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/spf13/cobra"
 )
 
@@ -77,8 +78,8 @@ func (o *attachOptions) followContainers(ctx context.Context, stdout, stderr io.
 	f.any = !given
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	all := sandbox.NewContainers(socket)
-	all.Started = func(k *sandbox.Known) { f.started(ctx, k) }
+	all := containers.New(socket)
+	all.Started = func(k *sandbox.Container) { f.started(ctx, k) }
 	all.Ended = f.ended
 	all.Health = func(err error) {
 		if err != nil {
@@ -98,7 +99,7 @@ func (f *follower) say(format string, args ...any) {
 	fmt.Fprintf(f.stderr, "egressd: "+format+"\n", args...)
 }
 
-func (f *follower) started(ctx context.Context, k *sandbox.Known) {
+func (f *follower) started(ctx context.Context, k *sandbox.Container) {
 	value, has := k.Labels[f.key]
 	if !has || !f.any && value != f.value {
 		return
@@ -120,7 +121,7 @@ func (f *follower) ended(c *policy.Container) {
 }
 
 // hold has a container's network be handed in until it has ended, or ctx is done.
-func (f *follower) hold(ctx context.Context, k *sandbox.Known) {
+func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 	name, last := printable.Text(k.Name), ""
 	for ctx.Err() == nil {
 		handed, done, err := f.attach(k)
@@ -130,7 +131,7 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Known) {
 			last = ""
 			f.tell(name, k, done)
 			untilGone(ctx, handed)
-		case ctx.Err() != nil || errors.Is(err, sandbox.ErrContainerGone):
+		case ctx.Err() != nil || errors.Is(err, containers.ErrGone):
 			return
 		case errors.As(err, &open) || errors.Is(err, sandbox.ErrHostNetwork):
 			f.say("error: %s is not held: %v\negressd: hint: docker run --network none", name, err)
@@ -146,13 +147,13 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Known) {
 	}
 }
 
-func (f *follower) attach(k *sandbox.Known) (*sandbox.Handed, *attachedView, error) {
-	process, err := k.Open()
+func (f *follower) attach(k *sandbox.Container) (*sandbox.Handed, *attachedView, error) {
+	process, err := containers.OpenFirst(k)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer process.Close()
-	network, err := process.Ready(ownAddresses())
+	network, err := sandbox.ReadyOf(process, ownAddresses())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +164,7 @@ func (f *follower) attach(k *sandbox.Known) (*sandbox.Handed, *attachedView, err
 	return handed, &attachedView{process.PID, handed.Answer.Sandbox, string(network.Offer.Mode), handed.Answer.Policy, k.ID}, nil
 }
 
-func (f *follower) tell(name string, k *sandbox.Known, done *attachedView) {
+func (f *follower) tell(name string, k *sandbox.Container, done *attachedView) {
 	if !f.json {
 		f.say("%s (%.12s) is sandbox %s · %s · policy %.8s…", name, k.ID, printable.Text(done.Sandbox), done.Mode, strings.TrimPrefix(done.Policy, "sha256:"))
 		return

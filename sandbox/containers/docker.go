@@ -1,25 +1,27 @@
-package sandbox
+package containers
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
-// A ContainerError says why a container is not there to be attached to.
-type ContainerError struct {
+// A Error says why a container is not there to be attached to.
+type Error struct {
 	Name, Problem string
 	Missing       bool
 }
 
-func (e *ContainerError) Error() string { return "container " + e.Name + ": " + e.Problem }
+func (e *Error) Error() string { return "container " + e.Name + ": " + e.Problem }
 
-// ContainerProcess asks the Docker API at a Unix socket for the first process of a
+// FirstProcess asks the Docker API at a Unix socket for the first process of a
 // container, by its name or the beginning of its ID. Podman answers the same.
-func ContainerProcess(socket, name string) (pid int, err error) {
-	if !PlainName(name) {
-		return 0, &ContainerError{name, "that is neither a process nor the name of a container", true}
+func FirstProcess(socket, name string) (pid int, err error) {
+	if !sandbox.PlainName(name) {
+		return 0, &Error{name, "that is neither a process nor the name of a container", true}
 	}
 	api := newEngineAPI(socket)
 	defer api.close()
@@ -27,20 +29,20 @@ func ContainerProcess(socket, name string) (pid int, err error) {
 	var answer *answerError
 	switch {
 	case errors.As(err, &answer) && answer.status == http.StatusNotFound:
-		return 0, &ContainerError{name, "there is none", true}
+		return 0, &Error{name, "there is none", true}
 	case errors.As(err, &answer):
-		return 0, &ContainerError{name, answer.Error(), false}
+		return 0, &Error{name, answer.Error(), false}
 	case err != nil:
 		return 0, fmt.Errorf("ask Docker about %s: %w", name, err)
 	case d.State.Pid <= 0:
-		return 0, &ContainerError{name, "it is not running, but " + d.State.Status, false}
+		return 0, &Error{name, "it is not running, but " + d.State.Status, false}
 	}
 	return d.State.Pid, nil
 }
 
-// AskDocker asks the Docker API at a Unix socket, and reads the answer, JSON, into what
+// Ask asks the Docker API at a Unix socket, and reads the answer, JSON, into what
 // into points at. path is the absolute path of a thing to be read, such as /version.
-func AskDocker(socket, path string, into any) error {
+func Ask(socket, path string, into any) error {
 	api := newEngineAPI(socket)
 	defer api.close()
 	if err := api.get(context.Background(), path, into); err != nil {

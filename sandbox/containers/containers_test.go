@@ -1,4 +1,4 @@
-package sandbox
+package containers
 
 import (
 	"context"
@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/pidfd"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // A fakeEngine answers as Docker does, when it is told to.
@@ -100,7 +102,7 @@ func happens(kind, action string, n int) map[string]any {
 }
 
 // watch starts to watch a fake engine. What ends is sent to ended.
-func watch(t *testing.T, f *fakeEngine) (c *Containers, ended chan *policy.Container, health chan error) {
+func watch(t *testing.T, f *fakeEngine) (c *Engine, ended chan *policy.Container, health chan error) {
 	t.Helper()
 	if f.running == nil {
 		f.running = map[string]map[string]any{}
@@ -113,9 +115,9 @@ func watch(t *testing.T, f *fakeEngine) (c *Containers, ended chan *policy.Conta
 	}
 	server := &http.Server{Handler: f}
 	go server.Serve(l)
-	c = NewContainers(path)
+	c = New(path)
 	ended, health = make(chan *policy.Container, 16), make(chan error, 16)
-	c.Started, c.Ended, c.Health = func(*Known) {}, func(k *policy.Container) { ended <- k }, func(err error) { health <- err }
+	c.Started, c.Ended, c.Health = func(*sandbox.Container) {}, func(k *policy.Container) { ended <- k }, func(err error) { health <- err }
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); c.Watch(ctx) }()
@@ -127,9 +129,9 @@ func watch(t *testing.T, f *fakeEngine) (c *Containers, ended chan *policy.Conta
 }
 
 // is waits until an address is that of a container with a name, or of none.
-func is(t *testing.T, c *Containers, addr, name string) *Known {
+func is(t *testing.T, c *Engine, addr, name string) *sandbox.Container {
 	t.Helper()
-	var k *Known
+	var k *sandbox.Container
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if k, _ = c.At(netip.MustParseAddr(addr)); (k == nil) == (name == "") && (k == nil || k.Name == name) {
 			return k
@@ -140,7 +142,7 @@ func is(t *testing.T, c *Containers, addr, name string) *Known {
 }
 
 // settled waits until nothing is asked.
-func settled(c *Containers) {
+func settled(c *Engine) {
 	for asking := 1; asking > 0; time.Sleep(time.Millisecond) {
 		c.mu.RLock()
 		asking = len(c.looking)
@@ -214,15 +216,18 @@ func TestAnEndCountsBeforeItIsSaid(t *testing.T) {
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{fd: openedBy(t, first.Process.Pid)}
-	c := NewContainers("/nowhere")
+	p, err := pidfd.Open(first.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New("/nowhere")
 	var gone sync.WaitGroup
 	gone.Add(1)
 	c.Ended = func(*policy.Container) { gone.Done() }
 	addr := netip.MustParseAddr("10.1.0.2")
-	c.change(func() []*Known {
+	c.change(func() []*known {
 		c.trouble = nil
-		c.add(&Known{Container: &policy.Container{ID: id(1), Name: "one"}, addrs: []netip.Addr{addr}, process: p})
+		c.add(&known{Container: &sandbox.Container{Container: &policy.Container{ID: id(1), Name: "one"}}, addrs: []netip.Addr{addr}, process: p})
 		return nil
 	})
 	if k, _ := c.At(addr); k == nil {
@@ -234,15 +239,6 @@ func TestAnEndCountsBeforeItIsSaid(t *testing.T) {
 		t.Fatal("it is there after its end")
 	}
 	gone.Wait()
-}
-
-func openedBy(t *testing.T, pid int) int {
-	t.Helper()
-	p, err := OpenProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.there
 }
 
 // TestWithoutAnEngineNobodyIsKnown, and who was is the same afterwards.
@@ -263,7 +259,7 @@ func TestWithoutAnEngineNobodyIsKnown(t *testing.T) {
 	if err := c.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.change(func() []*Known { c.trouble = nil; return nil })
+	c.change(func() []*known { c.trouble = nil; return nil })
 	if again := is(t, c, "10.1.0.2", "one"); again.Container != one.Container {
 		t.Error("what runs on is another container")
 	}

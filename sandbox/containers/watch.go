@@ -1,4 +1,4 @@
-package sandbox
+package containers
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/egressd/egressd/sandbox"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 // Watch keeps what is known as the engine says, until ctx is done. It is called
 // once.
-func (c *Containers) Watch(ctx context.Context) {
+func (c *Engine) Watch(ctx context.Context) {
 	c.ctx = ctx
 	defer c.api.close()
 	defer c.working.Wait()
@@ -51,7 +53,7 @@ func (c *Containers) Watch(ctx context.Context) {
 
 // follow reads what happens, from before the moment at which it asks what there is. It
 // returns when the engine cannot be asked any more.
-func (c *Containers) follow(ctx context.Context) error {
+func (c *Engine) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filters := url.QueryEscape(`{"type":["container","network"]}`)
@@ -67,7 +69,7 @@ func (c *Containers) follow(ctx context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	c.change(func() []*Known { c.trouble = nil; return nil })
+	c.change(func() []*known { c.trouble = nil; return nil })
 	c.Health(nil)
 	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
@@ -87,7 +89,7 @@ func (c *Containers) follow(ctx context.Context) error {
 
 // ping asks whether the engine is there: one that stands still says nothing that could
 // be missed.
-func (c *Containers) ping(ctx context.Context) error {
+func (c *Engine) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, alivePatience)
 	defer cancel()
 	return c.api.get(ctx, "/_ping", nil)
@@ -95,7 +97,7 @@ func (c *Containers) ping(ctx context.Context) error {
 
 // load asks which networks and which containers there are. Containers are asked about
 // one by one, beside it.
-func (c *Containers) load(ctx context.Context) error {
+func (c *Engine) load(ctx context.Context) error {
 	if err := c.loadBridges(ctx); err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (c *Containers) load(ctx context.Context) error {
 	return nil
 }
 
-func (c *Containers) loadBridges(ctx context.Context) error {
+func (c *Engine) loadBridges(ctx context.Context) error {
 	var all []struct {
 		Driver string
 		IPAM   struct {
@@ -140,7 +142,7 @@ func (c *Containers) loadBridges(ctx context.Context) error {
 			}
 		}
 	}
-	c.change(func() []*Known { c.bridges = bridges; return nil })
+	c.change(func() []*known { c.bridges = bridges; return nil })
 	return nil
 }
 
@@ -154,7 +156,7 @@ type event struct {
 }
 
 // read takes note of what happens until there is no more of it.
-func (c *Containers) read(r io.Reader) error {
+func (c *Engine) read(r io.Reader) error {
 	in := json.NewDecoder(r)
 	for {
 		var e event
@@ -166,7 +168,7 @@ func (c *Containers) read(r io.Reader) error {
 }
 
 // happened drops what has ended before anything else is asked or read.
-func (c *Containers) happened(e *event) {
+func (c *Engine) happened(e *event) {
 	switch e.Type + " " + e.Action {
 	case "container die", "container destroy", "container remove", "container died":
 		c.drop(e.Actor.ID)
@@ -184,7 +186,7 @@ func (c *Containers) happened(e *event) {
 }
 
 // look asks about a container, and once more where something happens to it meanwhile.
-func (c *Containers) look(id string) {
+func (c *Engine) look(id string) {
 	if !isContainerID(id) {
 		return
 	}
@@ -203,7 +205,7 @@ func (c *Containers) look(id string) {
 }
 
 // ask asks once, and reports whether that has to be done again.
-func (c *Containers) ask(id string, l *lookedAt) (again bool) {
+func (c *Engine) ask(id string, l *lookedAt) (again bool) {
 	c.looks <- struct{}{}
 	d, err := c.api.describe(c.ctx, id)
 	<-c.looks
@@ -230,9 +232,9 @@ func isContainerID(text string) bool {
 
 const containerIDLength = 64
 
-// RunningContainers asks an engine once which containers run.
-func RunningContainers(ctx context.Context, socket string) (all []*Known, err error) {
-	c := NewContainers(socket)
+// Running asks an engine once which containers run.
+func Running(ctx context.Context, socket string) (all []*sandbox.Container, err error) {
+	c := New(socket)
 	defer c.api.close()
 	var ids []struct {
 		ID string `json:"Id"`
@@ -249,8 +251,8 @@ func RunningContainers(ctx context.Context, socket string) (all []*Known, err er
 			continue // it has ended since
 		}
 		k := d.known()
-		k.process.close()
-		all = append(all, k)
+		k.process.Close()
+		all = append(all, k.Container)
 	}
 	return all, nil
 }
