@@ -199,7 +199,7 @@ func (s *Server) reportError(err error) {
 // record records the operator's next action. If it returns true, the action must not happen and the
 // request has been answered.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, what string) (done bool) {
-	if err := s.Gate.NoteOperator(operatorOf(r).Note(what)); err != nil {
+	if err := s.Gate.Records.NoteOperator(operatorOf(r).Note(what)); err != nil {
 		unrecorded(w, err)
 		return true
 	}

@@ -152,7 +152,7 @@ func (d *denials) write(s *Server, what string, one denial) {
 	if one.who.PID > 0 {
 		note.Process = &policy.Process{PID: one.who.PID}
 	}
-	s.reportError(s.Gate.NoteOperator(note))
+	s.reportError(s.Gate.Records.NoteOperator(note))
 }
 
 // wait delays the answer. It returns false if too many requests already wait.

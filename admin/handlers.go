@@ -101,9 +101,9 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		}
 		after = id
 	}
-	p := Page{Open: s.Gate.Flows()}
+	p := Page{Open: s.Gate.Flows.Count()}
 	var more bool
-	if p.Flows, more = s.Gate.OpenFlows(after, most); more {
+	if p.Flows, more = s.Gate.Flows.Page(after, most); more {
 		p.Next = p.Flows[len(p.Flows)-1].ID
 	}
 	write(w, http.StatusOK, p)
@@ -129,14 +129,14 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 
 func (s *Server) cut(w http.ResponseWriter, r *http.Request) {
 	id, ok := record.ParseID(r.PathValue("id"))
-	if !ok || !s.Gate.IsOpen(id) {
+	if !ok || !s.Gate.Flows.Has(id) {
 		fail(w, http.StatusNotFound, "there is no open flow with that id", "egressd ps")
 		return
 	}
 	if s.record(w, r, "cut flow "+id.String()) {
 		return
 	}
-	if !s.Gate.CutFlow(id) {
+	if !s.Gate.Flows.Cut(id) {
 		fail(w, http.StatusNotFound, "the flow has ended by itself", "egressd ps")
 		return
 	}

@@ -82,7 +82,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 
 // gate writes the metrics of decisions and flows.
 func (s *Server) gate(m *Metrics) {
-	f := s.Gate.Figures()
+	f := s.Gate.Records.Figures()
 	m.Family("egressd_decisions_total", Counter, "Decisions that were recorded, by way in, action and class of reason. A class is empty where it was allowed.")
 	for _, d := range f.Decisions {
 		m.Sample(float64(d.Count), "via", d.Via, "action", d.Action, "class", d.Class)

@@ -61,7 +61,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, approvals.ErrNoQuestion.Error(), list)
 		return
 	}
-	if err := s.Gate.NoteOperator(answerNote(r, answerText(what, counts, once, &q), &q)); err != nil {
+	if err := s.Gate.Records.NoteOperator(answerNote(r, answerText(what, counts, once, &q), &q)); err != nil {
 		unrecorded(w, err)
 		return
 	}
@@ -71,7 +71,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		err = s.Gate.Approvals.Reject(id, counts)
 	}
 	if err != nil { // the earlier record says that the answer counts
-		s.reportError(s.Gate.NoteOperator(operatorOf(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
+		s.reportError(s.Gate.Records.NoteOperator(operatorOf(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
 	}
 	switch {
 	case errors.Is(err, approvals.ErrNoQuestion):

@@ -62,7 +62,7 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 	if alarms == 0 || alarms > 30 || !strings.Contains(said.String(), "the canary aws-key to a.example, in its query (lower case); it was stopped") {
 		t.Errorf("%d alarms:\n%s", alarms, said)
 	}
-	d.Gate.Settle()
+	d.Gate.Records.Settle()
 	log, err := os.ReadFile(filepath.Join(dir, "audit", "00000001.log"))
 	if err != nil || bytes.Contains(bytes.ToLower(log), bytes.ToLower([]byte(text))) || bytes.Count(log, []byte(`"kind":"signal"`)) == 0 {
 		t.Errorf("%v, in the log:\n%s", err, log)

@@ -35,7 +35,7 @@ func (d *Daemon) recordClock(ctx context.Context) {
 			case <-d.operator.ended:
 				return
 			case note := <-d.clock:
-				if err := d.Gate.Note(record.KindRecovery, note); err != nil {
+				if err := d.Gate.Records.Note(record.KindRecovery, note); err != nil {
 					d.Complain(err)
 				}
 			}

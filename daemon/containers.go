@@ -43,7 +43,7 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	w := &engineWatch{Engine: containers.New(c.EngineSocket()), told: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(w.told) })
 	w.Started = d.contained
-	w.Ended = func(k *policy.Container) { d.Gate.CutContainer(k) }
+	w.Ended = func(k *policy.Container) { d.Gate.Flows.CutContainer(k) }
 	w.Health = func(err error) {
 		d.engineHealth(w, err)
 		first()
@@ -77,7 +77,7 @@ func (d *Daemon) engineHealth(w *engineWatch, err error) {
 	default:
 		return
 	}
-	if err := d.Gate.Note(record.KindRecovery, clipped(note)); err != nil {
+	if err := d.Gate.Records.Note(record.KindRecovery, clipped(note)); err != nil {
 		d.Complain(err)
 	}
 }
@@ -90,7 +90,7 @@ func (d *Daemon) contained(k *sandbox.Container) {
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
 	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable.Text(note), d.Path)
-	if err := d.Gate.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
+	if err := d.Gate.Records.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
 		d.Complain(err)
 	}
 }

@@ -300,12 +300,12 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 
 func (d *Daemon) recordStart() error {
 	for _, torn := range d.Log.Recovered() {
-		if err := d.Gate.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
+		if err := d.Gate.Records.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
 	if d.accepted != "" {
-		if err := d.Gate.Note(record.KindRecovery, clipped(d.accepted)); err != nil {
+		if err := d.Gate.Records.Note(record.KindRecovery, clipped(d.accepted)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
@@ -313,7 +313,7 @@ func (d *Daemon) recordStart() error {
 	if w := d.Config.Warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
-	if err := d.Gate.Note(record.KindStart, clipped(note)); err != nil {
+	if err := d.Gate.Records.Note(record.KindStart, clipped(note)); err != nil {
 		return hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
@@ -342,7 +342,7 @@ func (d *Daemon) parts() string {
 func (d *Daemon) noteProjects() error {
 	for _, w := range d.Config.ProjectWarnings() {
 		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
-		if err := d.Gate.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
+		if err := d.Gate.Records.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
 			return hint.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}
@@ -374,7 +374,7 @@ func (d *Daemon) Close() {
 		d.resolver.close()
 	}
 	if d.Gate != nil {
-		d.Gate.Settle()
+		d.Gate.Records.Settle()
 	}
 	if d.sinks != nil {
 		d.sinks.Stop(0)

@@ -170,7 +170,7 @@ func (d *Daemon) sayEnded(before, after []*grant) {
 // ended says that there is a grant no longer.
 func (d *Daemon) ended(g *grant, how string) {
 	note := "grant " + g.ID + " " + how + ": " + g.text()
-	if err := d.Gate.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
+	if err := d.Gate.Records.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
 		d.Complain(fmt.Errorf("record the end of a grant: %w", err))
 	}
 	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))

@@ -181,7 +181,7 @@ func (d *Daemon) grant(ctx context.Context, a *asking) (done admin.Granted, err 
 		return done, err
 	}
 	for _, g := range j.made {
-		if err := d.Gate.NoteOperator(a.who.Note(a.note(g))); err != nil {
+		if err := d.Gate.Records.NoteOperator(a.who.Note(a.note(g))); err != nil {
 			return done, unrecorded(err)
 		}
 	}
@@ -370,7 +370,7 @@ func (d *Daemon) revoke(ctx context.Context, who admin.Operator, id string) (don
 		return done, &admin.Unavailable{Status: http.StatusNotFound, Why: "there is no grant with that id", Hint: "egressd grants"}
 	}
 	g := live[i]
-	if err := d.Gate.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {
+	if err := d.Gate.Records.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {
 		return done, unrecorded(err)
 	}
 	if err := d.regrant(ctx, slices.Delete(live, i, i+1), "revoked "+g.ID+", asked for by "+who.String()); err != nil {

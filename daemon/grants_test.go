@@ -140,8 +140,8 @@ func TestAGrantPassesUntilItsEnd(t *testing.T) {
 	defer c.Close()
 	w.pass(time.Hour - 1)
 	w.expire(t.Context())
-	if left := w.listGrants(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows() != 1 {
-		t.Errorf("right before the end: %+v, %d flows", left, w.Gate.Flows())
+	if left := w.listGrants(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows.Count() != 1 {
+		t.Errorf("right before the end: %+v, %d flows", left, w.Gate.Flows.Count())
 	}
 	w.pass(1) // and nobody has had the time to take it out
 	if status, _ := w.connect(t, host); status != 403 {

@@ -119,7 +119,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	d.Serving.Wait()
 	d.endOperator()
 	d.endGrants()
-	err := d.Gate.Note("stop", note)
+	err := d.Gate.Records.Note("stop", note)
 	d.sinks.Stop(sinksDrain)
 	return err
 }

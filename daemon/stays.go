@@ -143,7 +143,7 @@ func (d *Daemon) enter(a *sandbox.Arrival) {
 		return
 	}
 	s := &stay{Stay: d.sandboxes.Admit(who), arrival: a, sockets: sockets}
-	d.Gate.Begin(s.Stay, &s.tally)
+	d.Gate.Attachments.Begin(s.Stay.ID, &s.tally)
 	note, err := d.begun(s)
 	if err != nil {
 		d.Complain(fmt.Errorf("record the start of a sandbox: %w", err))
@@ -171,11 +171,11 @@ func (d *Daemon) begun(s *stay) (note string, err error) {
 	if known := sandbox.ProcessOf(s.arrival.PID, v.UID); known != nil {
 		process = known
 	}
-	if err := d.Gate.NoteSandbox(record.KindStart, s.Sandbox, process, note); err != nil {
+	if err := d.Gate.Records.NoteSandbox(record.KindStart, s.Sandbox, process, note); err != nil {
 		return "", err
 	}
 	for _, n := range o.Notes {
-		if err := d.Gate.NoteSandbox(record.KindStart, s.Sandbox, process, n); err != nil {
+		if err := d.Gate.Records.NoteSandbox(record.KindStart, s.Sandbox, process, n); err != nil {
 			return "", err
 		}
 	}
@@ -237,7 +237,7 @@ func (d *Daemon) endStay(s *stay, note string) {
 	s.sockets.Programs.Close()
 	d.awaitFlows(s, d.stays.drain.Load())
 	d.dismiss(s)
-	if err := d.Gate.NoteSandbox(record.KindStop, s.Sandbox, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
+	if err := d.Gate.Records.NoteSandbox(record.KindStop, s.Sandbox, &policy.Process{PID: s.arrival.PID}, "left: was "+note); err != nil {
 		d.Complain(fmt.Errorf("record the end of a sandbox: %w", err))
 	}
 }
@@ -245,11 +245,11 @@ func (d *Daemon) endStay(s *stay, note string) {
 // dismiss forgets a stay, and cuts what is left of it.
 func (d *Daemon) dismiss(s *stay) {
 	d.sandboxes.Dismiss(s.Stay)
-	d.Gate.Cut(s.Stay)
+	d.Gate.Attachments.Cut(s.Stay.ID)
 	closing, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
 	d.awaitFlows(s, &closing) // so that they are counted, and recorded before the end is
-	d.Gate.Drop(s.Stay)
+	d.Gate.Attachments.Drop(s.Stay.ID)
 	d.stays.setPrograms(s.Listener(), nil)
 }
 
@@ -261,7 +261,7 @@ const (
 // awaitFlows waits until a stay has no connections, or ctx, which may be nil, is
 // done.
 func (d *Daemon) awaitFlows(s *stay, ctx *context.Context) {
-	for ctx != nil && (*ctx).Err() == nil && d.Gate.FlowsOf(s.Stay) > 0 {
+	for ctx != nil && (*ctx).Err() == nil && d.Gate.Attachments.Flows(s.Stay.ID) > 0 {
 		time.Sleep(flowsLooks)
 	}
 }

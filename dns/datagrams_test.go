@@ -87,7 +87,7 @@ func askTogether(t *testing.T, at netip.Addr) {
 	if err := <-ended; err != ErrServerClosed {
 		t.Error(err)
 	}
-	d.gate.Settle()
+	d.gate.Records.Settle()
 	total := 0
 	for _, r := range d.records(t)[before+each:] {
 		total += int(r.Times())

@@ -228,7 +228,7 @@ func TestNobodysMessagesAreFewRecords(t *testing.T) {
 			t.Fatal(summary(m))
 		}
 	}
-	d.gate.Settle()
+	d.gate.Records.Settle()
 	times := int64(0)
 	for _, r := range d.records(t) {
 		times += r.Times()
@@ -251,7 +251,7 @@ func TestTooManyQuestions(t *testing.T) {
 	if refused < 10 || refused == 20 {
 		t.Errorf("%d of 20 were refused", refused)
 	}
-	d.gate.Settle()
+	d.gate.Records.Settle()
 	told := 0
 	for _, r := range d.records(t) {
 		if r.Decision.Class == "dns-budget" {

@@ -117,7 +117,7 @@ func TestWhatIsBeyondTheBudgetIsNotReadAndCounted(t *testing.T) {
 		taken += f.take(t)
 	}
 	f.flood.tick(time.Now().Add(time.Second))
-	f.gate.Settle()
+	f.gate.Records.Settle()
 	total, unread := 0, 0
 	for _, r := range f.records(t)[before:] {
 		if r.Sandbox != "one" {

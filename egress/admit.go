@@ -8,17 +8,17 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// takeSlot counts the flow, if its sandbox may have one more.
-func (f *Flow) takeSlot() (held place, ok bool) {
+// charge counts the flow, if its sandbox may have one more.
+func (f *Flow) charge() (c charge, ok bool) {
 	var before policy.Usage
 	for gone := true; gone; {
-		held, before, ok, gone = f.slot().take(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+		c, before, ok, gone = f.account().charge(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
 	}
 	if f.gate.policy.Load().ReadsUsage() {
-		kept := before // or each flow would pay for it
-		f.request.Usage = &kept
+		seen := before // a copy: each flow would pay for before
+		f.request.Usage = &seen
 	}
-	return held, ok
+	return c, ok
 }
 
 // admit decides the name, resolves it, decides its addresses, and records.
@@ -68,12 +68,12 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.hurried {
 		return wouldWait
 	}
-	slot := f.slot()
-	defer slot.endLookup(dst.Host)
-	if !slot.startLookup(dst.Host) {
+	used := f.account()
+	defer used.endLookup(dst.Host)
+	if !used.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.append(recordOf{kind: record.KindDNS}); err != nil {
+	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
@@ -123,7 +123,7 @@ func (f *Flow) recordDecision() *Refusal {
 	if !passes(f.decision.Verdict) {
 		return f.refused(recordOf{kind: kind})
 	}
-	seq, err := f.append(recordOf{kind: kind})
+	seq, err := f.gate.Records.append(f, recordOf{kind: kind})
 	if err != nil {
 		return f.refusal(unavailable)
 	}
@@ -133,5 +133,5 @@ func (f *Flow) recordDecision() *Refusal {
 
 // recordEnd writes the close record of a flow that was never open.
 func (f *Flow) recordEnd(end End) {
-	_, _ = f.append(recordOf{kind: record.KindClose, end: end, took: f.took()})
+	_, _ = f.gate.Records.append(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 }

@@ -100,7 +100,7 @@ func (a *Approvals) show(q *approvals.Question) Question {
 
 // lapse cuts the flows that cannot go on without an approval that has ended.
 func (a *Approvals) lapse(record.ID) {
-	for _, f := range a.gate.openFlows() {
+	for _, f := range a.gate.Flows.all() {
 		f.mu.Lock()
 		independent := f.decision.Question == ""
 		f.mu.Unlock()

@@ -171,7 +171,7 @@ func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
 	if r.HTTP != nil {
 		kind = record.KindRequest
 	}
-	_, err := asked.append(recordOf{kind: kind})
+	_, err := asked.gate.Records.append(asked, recordOf{kind: kind})
 	return err
 }
 

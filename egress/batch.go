@@ -47,7 +47,7 @@ func (b *Batch) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) 
 // add encodes the record of an inquiry that is allowed.
 func (b *Batch) add(i *Inquiry) {
 	f, is := i.flow, recordOf{kind: record.KindDNS}
-	f.note(is)
+	f.gate.Records.count(f, is)
 	start := 0
 	if n := len(b.ends); n > 0 {
 		start = b.ends[n-1]

@@ -143,10 +143,10 @@ type Histogram struct {
 }
 
 // Figures returns what was counted so far. It holds up nothing.
-func (g *Gate) Figures() Figures {
-	c := &g.counts
+func (w *Records) Figures() Figures {
+	c := &w.counts
 	all := Figures{
-		Open: g.Flows(), Ended: c.ended.Load(), Lookups: c.lookups.Load(),
+		Open: w.gate.Flows.Count(), Ended: c.ended.Load(), Lookups: c.lookups.Load(),
 		Connected: c.connected.read(connectBounds), Lasted: c.lasted.read(lastBounds),
 	}
 	for v := range countedVias {
@@ -163,17 +163,11 @@ func (g *Gate) Figures() Figures {
 			all.Failed = append(all.Failed, FailureFigure{countedClasses[i], n})
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	all.Up, all.Down = g.leftUp, g.leftDown
-	for _, s := range g.slots {
-		all.Up += s.meter.Up.Load()
-		all.Down += s.meter.Down.Load()
-	}
+	all.Up, all.Down = w.gate.accounts.bytes()
 	return all
 }
 
 // connected counts how long the flow took to reach its upstream.
 func (f *Flow) connected() {
-	f.gate.counts.connected.observe(time.Since(f.gate.began)-f.began, connectBounds)
+	f.gate.Records.counts.connected.observe(time.Since(f.gate.began)-f.began, connectBounds)
 }

@@ -2,72 +2,11 @@ package egress
 
 import (
 	"strings"
-	"time"
 
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
 )
-
-// recordOf is what a record says beyond its flow.
-type recordOf struct {
-	kind record.Kind
-	end  End // of a close record
-	took time.Duration
-	raw  []byte // of a refused record
-	note string
-
-	// flood is for a refusal that may be of any name, and come thousands of times a
-	// second: only the first one is written by itself.
-	flood bool
-
-	canary *sighting // that is why it is refused, or nil
-}
-
-// append writes one record of f to the log.
-func (f *Flow) append(r recordOf) (int64, error) { return f.gate.config.Log.Append(f.encode(r)) }
-
-// encode counts and makes a record of f.
-func (f *Flow) encode(r recordOf) []byte {
-	f.note(r)
-	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
-	e.flow(f, r)
-	f.gate.mask(e.Line)
-	return e.Line
-}
-
-// note counts what a record says, for all who want to know.
-func (f *Flow) note(r recordOf) {
-	f.gate.counts.note(f, r)
-	f.gate.config.Tally.note(f, r)
-	f.gate.stays.of(f.request.Sandbox.Stay).note(f, r)
-}
-
-func (g *Gate) notePolicy(p *policy.Policy, note string) error {
-	g.Settle()
-	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
-	e.Open("")
-	e.Text("kind", string(record.KindPolicy))
-	e.Open("decision")
-	e.Text("policy", p.Digest())
-	e.Close()
-	if s := p.Shadow(); s != nil {
-		e.Open("shadow")
-		e.Text("policy", s.Digest())
-		e.Close()
-	}
-	e.Text("note", note)
-	e.Close()
-	_, err := g.config.Log.Append(e.Line)
-	return err
-}
-
-// Note records what happened to egressd itself: a start, a stop, a recovery.
-func (g *Gate) Note(kind record.Kind, note string) error {
-	g.Settle()
-	_, err := g.config.Log.Append(record.Note(kind, note))
-	return err
-}
 
 // An encoder appends canonical JSON: members in a fixed order, absent parts
 // left out, printable ASCII only.

@@ -53,7 +53,7 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 			ids[refusalOf(t, err, policy.RuleDeny).ID.String()] = true
 		}
 	}
-	w.Settle()
+	w.Records.Settle()
 	seconds := int(time.Since(began)/time.Second) + 2
 	by := map[string][]record.Record{}
 	known := map[string]bool{}
@@ -140,7 +140,7 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			w.Shut()
-			w.Settle()
+			w.Records.Settle()
 			w.config.Log.Close()
 			var denied []record.Record
 			for _, r := range w.records(t, "") {
@@ -175,7 +175,7 @@ func TestASumOfManyNamesHidesNoCanary(t *testing.T) {
 		send(i, first)
 	}
 	send(0, second)
-	w.Settle()
+	w.Records.Settle()
 	named := map[string]int{}
 	for _, r := range w.records(t, record.KindSignal) {
 		named[r.Signal.Name]++

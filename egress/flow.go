@@ -160,10 +160,10 @@ func (f *Flow) cut() {
 	f.changed()
 }
 
-func (f *Flow) slot() *slot {
+func (f *Flow) account() *account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.gate.slotOf(f.request.Sandbox.Name)
+	return f.gate.accounts.of(f.request.Sandbox.Name)
 }
 
 // Narrow adds what has become known of the request and decides again, by the
@@ -318,7 +318,7 @@ func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():
 		return false, f.refusal(stopping)
-	case f.left():
+	case f.gate.Attachments.left(&f.request.Sandbox):
 		return false, f.refusal(gone)
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return false, f.refusal(*f.decision)
@@ -378,12 +378,12 @@ func (f *Flow) close(end End, by func(record func())) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	line := f.encode(recordOf{kind: record.KindClose, end: end, took: f.took()})
+	line := f.gate.Records.encode(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
 	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
-	f.gate.remove(f)
+	f.gate.Flows.remove(f)
 	f.gate.Approvals.FlowEnded(f.id)
-	f.slot().ended()
+	f.account().ended()
 	if conn != nil {
 		conn.Close()
 	}

@@ -152,7 +152,7 @@ func TestNoRecordIsTooLong(t *testing.T) {
 	f.request.Destination.Addrs = slices.Repeat([]netip.Addr{netip.MustParseAddr("2606:2800:220:1:ffff:ffff:ffff:ffff")}, 100)
 	f.decision = &policy.Decision{Rule: long, Reason: long, Class: policy.RuleDeny, AllowedIf: many, Policy: w.Digest()}
 	for _, kind := range []record.Kind{record.KindOpen, record.KindRefused, record.KindClose, record.KindDNS} {
-		if _, err := f.append(recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
+		if _, err := f.gate.Records.append(f, recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestNoRecordNoPassage(t *testing.T) {
 	w.config.Log.Close()
 	_, err := w.Open(t.Context(), peer, ask(t, "93.184.216.34:443"))
 	refusalOf(t, err, policy.AuditUnavailable)
-	if w.Flows() != 0 {
+	if w.Flows.Count() != 0 {
 		t.Error("a flow was opened")
 	}
 }
@@ -274,8 +274,8 @@ func TestSwappingPoliciesUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	workers.Wait()
-	if w.Flows() != 0 {
-		t.Errorf("%d flows are left", w.Flows())
+	if w.Flows.Count() != 0 {
+		t.Errorf("%d flows are left", w.Flows.Count())
 	}
 }
 

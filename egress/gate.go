@@ -14,7 +14,6 @@ package egress
 import (
 	"context"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,8 +70,11 @@ type Config struct {
 // A Gate decides, dials and records. It refuses everything until SetPolicy
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
-	Approvals Approvals // questions to people
-	Names     Names     // questions to name servers
+	Approvals   Approvals   // questions to people
+	Names       Names       // questions to name servers
+	Flows       Flows       // that are open
+	Attachments Attachments // networks of sandboxes, for as long as egressd has them
+	Records     Records     // what the log says, and counts of it
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
@@ -81,22 +83,12 @@ type Gate struct {
 	shared   decisions
 	requests requests
 	canaries atomic.Pointer[secret.Canaries]
-	counts   counters
-	stays    openStays
+	accounts accounts
 	tasks    tasks
-
-	ports   ports
-	nobodys repeats // denials of who is no sandbox
-	shut    atomic.Bool
-	life    context.Context // until Shut
-	die     context.CancelFunc
-
-	mu    sync.Mutex // guards what follows
-	flows flowList   // open ones
-	slots map[string]*slot
-	swept int // slots that were left when those of nobody were last removed
-
-	leftUp, leftDown int64 // bytes of slots that were removed
+	ports    ports
+	shut     atomic.Bool
+	life     context.Context // until Shut
+	die      context.CancelFunc
 }
 
 // New returns a gate without a policy: it refuses everything.
@@ -108,10 +100,13 @@ func New(c Config) *Gate {
 		c.DialTimeout = 15 * time.Second
 	}
 	c.Questions = c.Questions.WithDefaults()
-	g := &Gate{config: c, began: time.Now(), slots: map[string]*slot{}, ports: ports{most: localPorts()}}
+	g := &Gate{config: c, began: time.Now(), ports: ports{most: localPorts()}}
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.Names.asker = asker
 	}
+	g.Records.gate = g
+	g.Attachments.flows = &g.Flows
+	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget
 	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders
 	g.Approvals.gate, g.Approvals.OnApproval = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())
@@ -180,14 +175,14 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
-	held, ok := f.takeSlot()
+	held, ok := f.charge()
 	if !ok {
 		return f.refuse(tooManyFlows)
 	}
 	id := f.id
 	if refusal := f.admit(ctx); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
-		f.slot().giveBack(held)
+		f.account().refund(held)
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
@@ -199,7 +194,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 func (f *Flow) found(ctx context.Context) *Refusal {
 	hurried := f.hurried
 	f.hurried = false
-	f.gate.add(f)
+	f.gate.Flows.add(f)
 	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
 	if refusal != nil {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
@@ -236,7 +231,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 // refuses are cut, and those that it gives another budget are told. The error means that the change could not be recorded;
 // then the policy before stays.
 func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) error {
-	if err := g.notePolicy(p, note); err != nil {
+	if err := g.Records.policy(p, note); err != nil {
 		return err
 	}
 	g.policy.Store(p)
@@ -254,7 +249,7 @@ func (g *Gate) Recheck(ctx context.Context) {
 
 // decideOpen cuts the open flows that decide refuses, and tells those that it gives another budget.
 func (g *Gate) decideOpen(decide func(*Flow) *Refusal) {
-	for _, f := range g.openFlows() {
+	for _, f := range g.Flows.all() {
 		before := f.Budget()
 		switch {
 		case decide(f) != nil:
@@ -268,7 +263,7 @@ func (g *Gate) decideOpen(decide func(*Flow) *Refusal) {
 // RejectPolicy records that a new policy was refused and the one in force
 // stays. note says why.
 func (g *Gate) RejectPolicy(note string) error {
-	return g.notePolicy(g.policy.Load(), note)
+	return g.Records.policy(g.policy.Load(), note)
 }
 
 // Digest identifies the policy in force.
@@ -278,7 +273,7 @@ func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 func (g *Gate) Shut() {
 	g.shut.Store(true)
 	g.die()
-	for _, f := range g.openFlows() {
+	for _, f := range g.Flows.all() {
 		f.cut()
 	}
 }
@@ -286,100 +281,8 @@ func (g *Gate) Shut() {
 // CloseLeft closes the flows whose owners have ended, so that each flow has its close
 // record. Then it waits for the gate's own goroutines. Call it after Shut.
 func (g *Gate) CloseLeft() {
-	for _, f := range g.openFlows() {
+	for _, f := range g.Flows.all() {
 		f.Close(End{Outcome: "cut"})
 	}
 	g.tasks.wait()
-}
-
-// Flows counts the flows that are open.
-func (g *Gate) Flows() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.flows.n
-}
-
-func (g *Gate) openFlows() []*Flow {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.flows.all()
-}
-
-func (g *Gate) add(f *Flow) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.flows.add(f)
-}
-
-func (g *Gate) remove(f *Flow) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.flows.remove(f)
-}
-
-func (g *Gate) slotOf(name string) *slot {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.slots[name]
-	if s == nil {
-		if len(g.slots) > 2*g.swept+slotsSwept {
-			g.sweepSlots()
-		}
-		s = new(slot)
-		g.slots[name] = s
-	}
-	return s
-}
-
-// slotsSwept is the number of slots from which unused ones are searched for.
-const slotsSwept = 64
-
-// sweepSlots forgets the slots and name bindings of sandboxes that are gone: an attached sandbox may have had any name.
-// g.mu is held.
-func (g *Gate) sweepSlots() {
-	for name, s := range g.slots {
-		if !g.config.Sandboxes.Expects(name) && s.retire() {
-			g.leftUp += s.meter.Up.Load()
-			g.leftDown += s.meter.Down.Load()
-			delete(g.slots, name)
-			g.Names.answers.Forget(name)
-		}
-	}
-	g.swept = len(g.slots)
-}
-
-// flowList is a list whose links stand in the flows.
-type flowList struct {
-	first *Flow
-	n     int
-}
-
-func (l *flowList) add(f *Flow) {
-	f.next = l.first
-	if l.first != nil {
-		l.first.prev = f
-	}
-	l.first = f
-	l.n++
-}
-
-func (l *flowList) remove(f *Flow) {
-	if f.prev != nil {
-		f.prev.next = f.next
-	} else {
-		l.first = f.next
-	}
-	if f.next != nil {
-		f.next.prev = f.prev
-	}
-	f.next, f.prev = nil, nil
-	l.n--
-}
-
-func (l *flowList) all() []*Flow {
-	flows := make([]*Flow, 0, l.n)
-	for f := l.first; f != nil; f = f.next {
-		flows = append(flows, f)
-	}
-	return flows
 }

@@ -55,7 +55,7 @@ func TestAnAllowedFlowIsRecordedDialledAndClosed(t *testing.T) {
 	if len(closes) != 1 || closes[0].Bytes.Down != 5 || closes[0].Dst.Addr != "127.0.0.1" || closes[0].Outcome != "closed" {
 		t.Errorf("close records: %+v", closes)
 	}
-	if w.Flows() != 0 {
+	if w.Flows.Count() != 0 {
 		t.Error("the flow is still open")
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {

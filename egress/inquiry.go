@@ -62,12 +62,12 @@ func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.Question) e
 		return i.refuseFlood(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
 	}
 	f.request.Sandbox = who
-	slot := g.slotOf(who.Name)
+	asker := g.accounts.of(who.Name)
 	if g.policy.Load().ReadsUsage() {
-		used := slot.sum(f.began)
+		used := asker.sum(f.began)
 		f.request.Usage = &used
 	}
-	if !slot.names.TakeMessage(g.config.Questions, f.request.Time) {
+	if !asker.names.TakeMessage(g.config.Questions, f.request.Time) {
 		return i.refuseFlood(tooOften)
 	}
 	if g.shut.Load() {
@@ -211,7 +211,7 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
 		return i.networkRefusal(nil)
 	}
-	defer f.slot().names.EndWaiting()
+	defer f.account().names.EndWaiting()
 	if refusal := i.mayAsk(ctx); refusal != nil {
 		return refusal
 	}
@@ -230,11 +230,11 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 // mayAsk takes the cost of a lookup from the sandbox's budget. The caller ends the wait there in either case.
 func (i *Inquiry) mayAsk(ctx context.Context) *Refusal {
 	f := i.flow
-	slot := f.slot()
-	if !slot.names.StartWaiting() {
+	used := f.account()
+	if !used.names.StartWaiting() {
 		return i.refuse(tooManyAtOnce)
 	}
-	if !slot.names.TakeName(f.gate.config.Questions, f.request.Destination.Host, f.request.Time) {
+	if !used.names.TakeName(f.gate.config.Questions, f.request.Destination.Host, f.request.Time) {
 		return i.refuseFlood(tellsTooMuch)
 	}
 	f.compare(ctx, f.request)

@@ -21,7 +21,7 @@ func (i *Inquiry) Prepare() error {
 		return nil
 	}
 	if refusal := i.mayAsk(context.Background()); refusal != nil {
-		f.slot().names.EndWaiting()
+		f.account().names.EndWaiting()
 		return refusal
 	}
 	i.batch.add(i)
@@ -39,7 +39,7 @@ func (i *Inquiry) Resolve(done func(Answer, error)) bool {
 		return false
 	}
 	if err != nil {
-		i.flow.slot().names.EndWaiting()
+		i.flow.account().names.EndWaiting()
 		done(Answer{}, err)
 		return true
 	}
@@ -57,12 +57,12 @@ func (i *Inquiry) Resolve(done func(Answer, error)) bool {
 func (i *Inquiry) ask(err error, done func(Answer, error)) {
 	f := i.flow
 	if err != nil {
-		f.slot().names.EndWaiting()
+		f.account().names.EndWaiting()
 		done(Answer{}, f.refusal(unavailable))
 		return
 	}
 	f.gate.Names.asker.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
-		f.slot().names.EndWaiting()
+		f.account().names.EndWaiting()
 		f.hurried = true
 		answer, failed := i.answer(addrs, aliases, err)
 		f.hurried = false

@@ -116,7 +116,7 @@ func TestNothingIsAskedLaterBeforeItIsDurable(t *testing.T) {
 	if n := len(w.records(t, record.KindDNS)); n != 2 {
 		t.Errorf("%d records of two questions", n)
 	}
-	if n := w.slotOf("default").names.Waiting(); n != 0 {
+	if n := w.accounts.of("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -131,7 +131,7 @@ func TestWhatIsNotRecordedIsNotAskedLater(t *testing.T) {
 	if p.count() != 0 {
 		t.Errorf("asked for %v", p.asked)
 	}
-	if n := w.slotOf("default").names.Waiting(); n != 0 {
+	if n := w.accounts.of("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -219,7 +219,7 @@ func TestALateAnswerHasItsBudgets(t *testing.T) {
 			refusalOf(t, err, policy.DNSBudget)
 		}
 	}
-	if n := w.slotOf("default").names.Waiting(); n != 128 {
+	if n := w.accounts.of("default").names.Waiting(); n != 128 {
 		t.Errorf("%d wait", n)
 	}
 }
@@ -307,7 +307,7 @@ func TestAPolicyThatTakesItsTimeIsNotAskedLater(t *testing.T) {
 			if i.Resolve(func(Answer, error) { t.Error("it was answered") }) || p.count() > 0 {
 				t.Errorf("it is answered later, and asked for was %q", p.asked)
 			}
-			if n := w.slotOf("default").names.Waiting() + len(w.records(t, record.KindDNS)); n != 0 {
+			if n := w.accounts.of("default").names.Waiting() + len(w.records(t, record.KindDNS)); n != 0 {
 				t.Errorf("%d waiting or recorded", n)
 			}
 		})
@@ -327,7 +327,7 @@ func TestWhatIsNotDurableIsNotAskedLater(t *testing.T) {
 	if p.count() != 0 {
 		t.Errorf("asked for %v", p.asked)
 	}
-	if n := w.slotOf("default").names.Waiting(); n != 0 {
+	if n := w.accounts.of("default").names.Waiting(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }

@@ -121,7 +121,7 @@ func TestUsageIsGivenToPoliciesThatReadIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u := i.flow.slot().sum(i.flow.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
+	if u := i.flow.account().sum(i.flow.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
 		t.Errorf("usage is %+v", u)
 	}
 }

@@ -29,7 +29,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 	if refusal != nil {
 		return nil, refusal
 	}
-	held, ok := inner.takeSlot()
+	held, ok := inner.charge()
 	if !ok {
 		return nil, inner.refuse(tooManyFlows)
 	}
@@ -37,7 +37,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 	f.gate.Approvals.Inherit(f.id, id)
 	if refusal := inner.admitRequest(ctx); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
-		inner.slot().giveBack(held)
+		inner.account().refund(held)
 		return nil, refusal
 	}
 	inner.Over(f)

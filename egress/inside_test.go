@@ -80,7 +80,7 @@ func TestRequestsInsideAreFlowsOfTheirOwn(t *testing.T) {
 	other.Authority = "evil.test:443"
 	_, err = tunnel.Request(t.Context(), other)
 	refusalOf(t, err, policy.NameMismatch)
-	if n := w.Flows(); n != 2 {
+	if n := w.Flows.Count(); n != 2 {
 		t.Errorf("%d flows are open, want the tunnel and one request", n)
 	}
 	f.Close(End{Outcome: "closed", Status: 204})

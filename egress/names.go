@@ -41,7 +41,7 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.Question) 
 	if q.Type != "A" && q.Type != "AAAA" {
 		return names.Addresses{}, f.refuse(typeDenied)
 	}
-	addrs, ok := n.placeholders.Bind(who.Name, q.Name, func() map[string]bool { return g.hostsOf(who.Name) })
+	addrs, ok := n.placeholders.Bind(who.Name, q.Name, func() map[string]bool { return g.Flows.hostsOf(who.Name) })
 	if !ok {
 		return names.Addresses{}, f.refuse(noneFree)
 	}

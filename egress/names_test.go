@@ -133,8 +133,8 @@ func TestForeseeingPermitsAndRecordsNothing(t *testing.T) {
 	if !w.Foresees(t.Context(), peer, ask(t, "good.test:443")) || w.Foresees(t.Context(), peer, ask(t, "good.test:80")) {
 		t.Error("it is not foreseen what is decided")
 	}
-	if n := len(w.records(t, record.KindOpen)); n != 0 || w.Flows() != 0 || w.zone.asked.Load() != 0 {
-		t.Errorf("%d records, %d flows", n, w.Flows())
+	if n := len(w.records(t, record.KindOpen)); n != 0 || w.Flows.Count() != 0 || w.zone.asked.Load() != 0 {
+		t.Errorf("%d records, %d flows", n, w.Flows.Count())
 	}
 }
 

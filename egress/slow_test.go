@@ -84,8 +84,8 @@ func TestNothingElseOfAFlowWaitsForItsPolicy(t *testing.T) {
 	soon(t, "Budget", func() { f.Budget() })
 	soon(t, "WasCut", func() { f.WasCut() })
 	soon(t, "Destination", func() { f.Destination() })
-	soon(t, "OpenFlows", func() { w.OpenFlows(0, 10) })
-	soon(t, "busyNames", func() { w.hostsOf("default") })
+	soon(t, "OpenFlows", func() { w.Flows.Page(0, 10) })
+	soon(t, "hostsOf", func() { w.Flows.hostsOf("default") })
 	soon(t, "Close", func() { f.Close(End{Outcome: "client-left"}) })
 	closes := w.records(t, record.KindClose)
 	if len(closes) != 1 || closes[0].TLS == nil || closes[0].TLS.SNI != "allowed.test" {

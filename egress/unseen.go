@@ -22,7 +22,7 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Clas
 	e.flow(f, r)
 	g.mask(e.Line)
 	for range max(1, n) {
-		f.note(r)
+		f.gate.Records.count(f, r)
 	}
 	_, err := g.config.Log.Append(summed(e.Line, e.idAt, f.id, n, nil))
 	return err

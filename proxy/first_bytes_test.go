@@ -42,10 +42,10 @@ func TestWhatHappensWhileFirstBytesWaitForTheirSearch(t *testing.T) {
 			c.Close()
 		}},
 		"an operator cuts it": {outcome: "cut", happens: func(_ *testing.T, w *insideWorld, _ *testClient) {
-			open, _ := w.Gate.OpenFlows(0, 10)
+			open, _ := w.Gate.Flows.Page(0, 10)
 			for _, f := range open {
 				id, _ := record.ParseID(f.ID)
-				w.Gate.CutFlow(id)
+				w.Gate.Flows.Cut(id)
 			}
 		}},
 		"a policy refuses it": {outcome: "cut", happens: func(t *testing.T, w *insideWorld, _ *testClient) {

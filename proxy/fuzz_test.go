@@ -89,7 +89,7 @@ func FuzzSOCKS(f *testing.F) {
 		c := &scripted{said: bytes.NewReader(said[1:])}
 		h := &hosted{server: s, Client: forward.Client{Forwarder: &s.shared, Conn: c, First: said[:1:1]}}
 		h.serveSOCKS()
-		gate.Settle() // many of a kind would be one record
+		gate.Records.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
 		if n := bytes.Count(written, []byte("\n")); n != 1 || err != nil {
 			t.Errorf("%d records, %v: %s", n, err, written)

@@ -33,12 +33,12 @@ func (w *world) holdLog(t *testing.T) (goOn func()) {
 	}
 	defer unwritable.Close()
 	w.replaceSegment(t, unwritable)
-	if w.Gate.Note(record.KindStart, "fails") == nil {
+	if w.Gate.Records.Note(record.KindStart, "fails") == nil {
 		t.Fatal("the log can be written")
 	}
 	go func() {
 		defer close(done)
-		w.Gate.Note(record.KindStart, "waits")
+		w.Gate.Records.Note(record.KindStart, "waits")
 	}()
 	<-held
 	goOn = sync.OnceFunc(func() { close(release); <-done })

@@ -142,10 +142,10 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 			w.Shutdown(ended)
 		}},
 		"an operator cuts it": {outcome: "cut", happens: func(t *testing.T, w *world, _ *testClient, _ *thinker) {
-			open, _ := w.Gate.OpenFlows(0, 10)
+			open, _ := w.Gate.Flows.Page(0, 10)
 			for _, f := range open {
 				id, _ := record.ParseID(f.ID)
-				w.Gate.CutFlow(id)
+				w.Gate.Flows.Cut(id)
 			}
 		}},
 		"another policy comes": {outcome: "rule-deny", happens: func(t *testing.T, w *world, _ *testClient, e *thinker) {

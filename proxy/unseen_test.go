@@ -200,7 +200,7 @@ func TestWhatThereIsNoDescriptorForIsRecorded(t *testing.T) {
 		w.acceptGiven(in, c)
 	}
 	giveBack()
-	w.Gate.Settle()
+	w.Gate.Records.Settle()
 	seen, records := int64(0), 0
 	w.count(t, func(r record.Record) bool {
 		if r.Kind != record.KindRefused {
@@ -262,7 +262,7 @@ func (w *world) stopNow(goOn chan<- bool) {
 	}
 	close(goOn)
 	<-stopped
-	w.Gate.Settle()
+	w.Gate.Records.Settle()
 }
 
 // takeDescriptors lets this process open nothing more until the test ends, or giveBack is

@@ -26,7 +26,7 @@ func (r *runner) stop(why string) {
 	_ = r.Server.Shutdown(at) // that something was still open is no error here
 	r.serving.Wait()
 	r.Daemon.Serving.Wait()
-	if err := r.Gate.Note(record.KindStop, why); err != nil {
+	if err := r.Gate.Records.Note(record.KindStop, why); err != nil {
 		r.Complain(err)
 	}
 }

@@ -123,7 +123,7 @@ func (p *ports) tell(talk io.Writer, what string) error {
 		p.notes = append(p.notes, what)
 		return nil
 	}
-	if err := p.gate.Note(record.KindStart, what); err != nil {
+	if err := p.gate.Records.Note(record.KindStart, what); err != nil {
 		return hint.Failed(fmt.Errorf("record a port: %w", err), "egressd log --run last")
 	}
 	return nil

@@ -67,7 +67,7 @@ func newGate(text []byte, dir string, names egress.Resolver) (gate *egress.Gate,
 	if err := gate.SetPolicy(context.Background(), rules, "loaded"); err != nil {
 		return nil, nil, errors.Join(err, records.Close())
 	}
-	return gate, func() { gate.Shut(); gate.Settle(); _ = records.Close() }, nil
+	return gate, func() { gate.Shut(); gate.Records.Settle(); _ = records.Close() }, nil
 }
 
 func newProxy(gate *egress.Gate) *goproxy.ProxyHttpServer {

@@ -37,20 +37,19 @@ const (
 	scarceBurst, scarceRate = 20, 1
 )
 
-// repeats are the denials of one sandbox in the last second. Its zero value is
-// ready; it is safe for concurrent use.
-type repeats struct {
+// repeatCounts sum the denials of one sandbox in the last second. The zero value is ready; it is safe for concurrent use.
+type repeatCounts struct {
 	mu      sync.Mutex // guards what follows; held while a sum is written, so that nothing is between
-	kinds   map[string]*repeat
+	kinds   map[string]*repeatCount
 	domains int // of kinds, those by domain
 	timer   *time.Timer
-	room    []byte // for keys
+	key     []byte // that is being made
 	budget  tokens.Bucket
 	scarce  tokens.Bucket // in place of budget while the disk has little space
 }
 
-// A repeat is one kind of denial.
-type repeat struct {
+// A repeatCount is one kind of denial.
+type repeatCount struct {
 	by      summedBy
 	began   time.Duration // since gate.began
 	written int           // records of its own since then
@@ -78,7 +77,7 @@ const (
 
 // empty reports whether nothing is counted, and nothing about to be. It does not wait for
 // a sum that is being written.
-func (s *repeats) empty() bool {
+func (s *repeatCounts) empty() bool {
 	if !s.mu.TryLock() {
 		return false
 	}
@@ -92,14 +91,14 @@ func (f *Flow) refused(r recordOf) *Refusal {
 	if r.canary == nil {
 		r.canary = f.sighted()
 	}
-	s := f.gate.repeatsOf(f)
+	s := f.gate.Records.repeatsOf(f)
 	key, id, one := s.count(f, r)
 	if !one {
 		f.id = id
-		f.note(r)
+		f.gate.Records.count(f, r)
 		return nil
 	}
-	seq, err := f.append(r)
+	seq, err := f.gate.Records.append(f, r)
 	if err != nil {
 		return f.refusal(unavailable)
 	}
@@ -111,18 +110,10 @@ func (f *Flow) refused(r recordOf) *Refusal {
 	return nil
 }
 
-// repeatsOf finds where the refusals of f's sandbox are counted.
-func (g *Gate) repeatsOf(f *Flow) *repeats {
-	if name := f.request.Sandbox.Name; name != "" {
-		return &g.slotOf(name).repeats
-	}
-	return &g.nobodys
-}
-
 // count counts a refusal with those before it and returns the id of their record,
 // or one: it is to have a record of its own. Then wrote has to be told, with key,
 // when it is written.
-func (s *repeats) count(f *Flow, r recordOf) (key string, id record.ID, one bool) {
+func (s *repeatCounts) count(f *Flow, r recordOf) (key string, id record.ID, one bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
@@ -143,14 +134,14 @@ func (s *repeats) count(f *Flow, r recordOf) (key string, id record.ID, one bool
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
-	e := encoder{Encoder: record.Encoder{Line: s.room[:0]}, common: true}
+func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
+	e := encoder{Encoder: record.Encoder{Line: s.key[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
 	e.Line = appendSighting(e.Line, by, r.canary)
 	e.Line = append(e.Line, byte(by))
 	f.gate.mask(e.Line)
-	s.room = e.Line
+	s.key = e.Line
 	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.Line)]
 	if k != nil && now-k.began >= repeatsAfter {
@@ -172,7 +163,7 @@ func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key st
 		if by == byDomain && s.domains >= sumsMost || by == byKind && !s.spend(scarce, cost) {
 			return "", 0, false, false
 		}
-		return s.begin(f, repeat{by: by, began: now, at: e.idAt, size: size}, e.Line), 0, true, true
+		return s.begin(f, repeatCount{by: by, began: now, at: e.idAt, size: size}, e.Line), 0, true, true
 	case k.written < alone && (by != byKind || s.spend(scarce, cost)):
 		return string(e.Line), 0, true, true
 	case k.more == 0 && by == byKind && !s.spend(scarce, 1), k.id == 0:
@@ -186,7 +177,7 @@ func (s *repeats) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key st
 }
 
 // spend takes records of one denial from the budget. s.mu is held.
-func (s *repeats) spend(scarce bool, records float64) bool {
+func (s *repeatCounts) spend(scarce bool, records float64) bool {
 	budget := &s.budget
 	budget.Rate, budget.Most = denialsRate, denialsBurst
 	if scarce {
@@ -241,12 +232,12 @@ func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 }
 
 // begin keeps a new kind and returns its key, which is empty if there are too many kinds. s.mu is held.
-func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
+func (s *repeatCounts) begin(f *Flow, k repeatCount, text []byte) (key string) {
 	if k.by == byKind && len(s.kinds) >= repeatsMost {
 		return ""
 	}
 	if s.kinds == nil {
-		s.kinds = map[string]*repeat{}
+		s.kinds = map[string]*repeatCount{}
 	}
 	key = string(text)
 	s.kinds[key] = &k
@@ -261,7 +252,7 @@ func (s *repeats) begin(f *Flow, k repeat, text []byte) (key string) {
 
 // wrote notes that a record with the key was written. One that came to nothing
 // before is not waited for.
-func (s *repeats) wrote(key string, id record.ID) {
+func (s *repeatCounts) wrote(key string, id record.ID) {
 	if key == "" {
 		return
 	}
@@ -276,7 +267,7 @@ func (s *repeats) wrote(key string, id record.ID) {
 }
 
 // await has the sums written when a second is over. s.mu is held.
-func (s *repeats) await(g *Gate) {
+func (s *repeatCounts) await(g *Gate) {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(repeatsAfter, func() { s.settle(g, false) })
 		return
@@ -285,7 +276,7 @@ func (s *repeats) await(g *Gate) {
 }
 
 // settle writes the sums of past seconds, or with all every sum, and forgets kinds that did not repeat.
-func (s *repeats) settle(g *Gate, all bool) {
+func (s *repeatCounts) settle(g *Gate, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(g.began)
@@ -308,7 +299,7 @@ func (s *repeats) settle(g *Gate, all bool) {
 
 // say writes the record of what was counted, and reports whether nothing is left
 // to say: where the log fails, it is said later. s.mu is held.
-func (s *repeats) say(g *Gate, key string, k *repeat) bool {
+func (s *repeatCounts) say(g *Gate, key string, k *repeatCount) bool {
 	if k.more == 0 {
 		return true
 	}
@@ -323,20 +314,6 @@ func (s *repeats) say(g *Gate, key string, k *repeat) bool {
 	}
 	k.more = 0
 	return true
-}
-
-// Settle writes the sums that are in no record yet. Call it after Shut, which ends the counting, and before the log is
-// closed.
-func (g *Gate) Settle() {
-	g.mu.Lock()
-	all := []*repeats{&g.nobodys}
-	for _, s := range g.slots {
-		all = append(all, &s.repeats)
-	}
-	g.mu.Unlock()
-	for _, s := range all {
-		s.settle(g, true)
-	}
 }
 
 // withoutPort is an address with the port that stands for any.

@@ -59,10 +59,10 @@ func TestAWindowCountsTheLastMinute(t *testing.T) {
 }
 
 func TestWhatIsTakenBackLateIsNotMissedTwice(t *testing.T) {
-	var s slot
-	p, _, _, _ := s.take(3*time.Second, true, 10)
+	var s account
+	p, _, _, _ := s.charge(3*time.Second, true, 10)
 	s.denied(70 * time.Second) // by now the flow has left the window
-	s.giveBack(p)
+	s.refund(p)
 	if u := s.usage(); u.FlowsMinute != 0 || u.RequestsMinute != 0 || u.FlowsOpen != 0 || u.DeniedMinute != 1 {
 		t.Errorf("%+v", u)
 	}

@@ -16,7 +16,7 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	visit := func(name string) (*sandbox.Stay, *Flow) {
 		stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: name, Kind: "listener"})
-		w.Begin(stay, nil)
+		w.Attachments.Begin(stay.ID, nil)
 		w.Names.answers.Bind(name, "answered.test", []netip.Addr{peer.Addr.Addr()}, time.Hour)
 		f, err := w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, Listener: stay.Listener()}, ask(t, "127.0.0.1:1"))
 		if err != nil {
@@ -35,10 +35,10 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 		} else {
 			f.Close(End{})
 		}
-		w.Drop(stay)
+		w.Attachments.Drop(stay.ID)
 	}
-	if n := len(w.slots); n > 2*slotsSwept {
-		t.Errorf("%d slots are left of a thousand", n)
+	if n := len(w.accounts.bySandbox); n > 2*accountsSwept {
+		t.Errorf("%d accounts are left of a thousand", n)
 	}
 	bound := 0
 	for i := range 1000 {
@@ -46,44 +46,44 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 			bound++
 		}
 	}
-	if bound > 2*slotsSwept || w.Names.answers.Name("stays", peer.Addr.Addr()) == "" {
+	if bound > 2*accountsSwept || w.Names.answers.Name("stays", peer.Addr.Addr()) == "" {
 		t.Errorf("the names of %d sandboxes are left of a thousand", bound)
 	}
-	if w.slots["visitor-0"] == nil || w.slots["visitor-0"].open != 1 {
+	if w.accounts.bySandbox["visitor-0"] == nil || w.accounts.bySandbox["visitor-0"].open != 1 {
 		t.Error("who has a flow is forgotten")
 	}
-	if last.Close(End{}); w.slots["visitor-0"].open != 0 {
+	if last.Close(End{}); w.accounts.bySandbox["visitor-0"].open != 0 {
 		t.Error("the flow was counted with another")
 	}
-	if up := w.slotOf("stays").meter.Up.Load(); up != 7 {
+	if up := w.accounts.of("stays").meter.Up.Load(); up != 7 {
 		t.Errorf("what is there has sent %d bytes, want 7", up)
 	}
 	open.Close(End{})
 	w.config.Sandboxes.Dismiss(stays)
 }
 
-// TestASlotThatIsGoneCountsNothing has a flow find a slot at the moment at which it is
+// TestAnAccountThatIsGoneCountsNothing has a flow find an account at the moment at which it is
 // forgotten.
-func TestASlotThatIsGoneCountsNothing(t *testing.T) {
-	s := new(slot)
-	p, _, ok, gone := s.take(0, false, 10)
+func TestAnAccountThatIsGoneCountsNothing(t *testing.T) {
+	s := new(account)
+	p, _, ok, gone := s.charge(0, false, 10)
 	if !ok || gone || s.retire() {
-		t.Fatal("a slot with a flow is gone")
+		t.Fatal("an account with a flow is gone")
 	}
-	s.giveBack(p)
+	s.refund(p)
 	if !s.names.StartWaiting() || s.retire() {
-		t.Fatal("a slot of which a question waits is gone")
+		t.Fatal("an account of which a question waits is gone")
 	}
 	s.names.EndWaiting()
-	s.repeats.kinds = map[string]*repeat{"denied": {more: 1}}
+	s.repeats.kinds = map[string]*repeatCount{"denied": {more: 1}}
 	if s.retire() {
-		t.Fatal("a slot of which a sum is to be written is gone")
+		t.Fatal("an account of which a sum is to be written is gone")
 	}
 	s.repeats.kinds = nil
 	if !s.retire() {
-		t.Fatal("a slot with nothing is kept")
+		t.Fatal("an account with nothing is kept")
 	}
-	if _, _, ok, gone := s.take(0, false, 10); ok || !gone || s.open != 0 {
+	if _, _, ok, gone := s.charge(0, false, 10); ok || !gone || s.open != 0 {
 		t.Error("what is gone counts")
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A slot counts what one sandbox has open and has used. There is one for each
-// sandbox that was ever identified, and may be identified again.
-type slot struct {
+// An account counts what one sandbox has open and has used. There is one for each sandbox that was ever identified, and
+// may be identified again. It is safe for concurrent use.
+type account struct {
 	meter   relay.Meter
 	names   names.Budget
-	repeats repeats
+	repeats repeatCounts
 
 	mu      sync.Mutex // guards what follows
 	open    int64
@@ -23,14 +23,14 @@ type slot struct {
 	gone    bool           // there may be another one of the sandbox by now
 }
 
-// retire ends the use of a slot, and reports whether that can be done: nothing is open, no
+// retire ends the use of an account, and reports whether that can be done: nothing is open, no
 // question waits, and nothing is still to be recorded.
-func (s *slot) retire() bool {
-	waiting := s.names.Waiting() > 0
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = s.gone || s.open == 0 && !waiting && len(s.lookups) == 0 && s.repeats.empty()
-	return s.gone
+func (a *account) retire() bool {
+	waiting := a.names.Waiting() > 0
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = a.gone || a.open == 0 && !waiting && len(a.lookups) == 0 && a.repeats.empty()
+	return a.gone
 }
 
 // lookupsPerSandbox bounds the names that one sandbox may have looked up at a time: all sandboxes share the name
@@ -39,21 +39,21 @@ const lookupsPerSandbox = 64
 
 // startLookup counts one more flow that needs name, and reports whether the sandbox may have it looked up. The caller
 // calls endLookup in either case.
-func (s *slot) startLookup(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lookups == nil {
-		s.lookups = map[string]int{}
+func (a *account) startLookup(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lookups == nil {
+		a.lookups = map[string]int{}
 	}
-	s.lookups[name]++
-	return len(s.lookups) <= lookupsPerSandbox
+	a.lookups[name]++
+	return len(a.lookups) <= lookupsPerSandbox
 }
 
-func (s *slot) endLookup(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lookups[name]--; s.lookups[name] == 0 {
-		delete(s.lookups, name)
+func (a *account) endLookup(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lookups[name]--; a.lookups[name] == 0 {
+		delete(a.lookups, name)
 	}
 }
 
@@ -99,74 +99,74 @@ func (w *window) add(second int64, kind int, n int32) {
 	}
 }
 
-// A place is what a flow holds of its slot while it is decided.
-type place struct {
+// A charge is what a flow has been counted with while it is decided.
+type charge struct {
 	second  int64
 	request bool // the flow is an HTTP request
 }
 
-// take counts a flow that began since, if fewer than most are open. Flows are
-// counted before they are decided, so that of two that come at once the second
-// sees the first; before is what it sees. A slot that is gone counts nothing.
-func (s *slot) take(since time.Duration, request bool, most int64) (p place, before policy.Usage, ok, gone bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gone {
-		return p, before, false, true
+// charge counts a flow that began since, if fewer than most are open. Flows are counted before they are decided: of two
+// that come at once, the second sees the first. before is the usage that the flow sees. An account that is gone counts
+// nothing.
+func (a *account) charge(since time.Duration, request bool, most int64) (c charge, before policy.Usage, ok, gone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone {
+		return c, before, false, true
 	}
-	p = place{s.recent.advance(int64(since / time.Second)), request}
-	before = s.usage()
-	if s.open >= most {
-		return p, before, false, false
+	c = charge{a.recent.advance(int64(since / time.Second)), request}
+	before = a.usage()
+	if a.open >= most {
+		return c, before, false, false
 	}
-	s.open++
-	s.count(p, 1)
-	return p, before, true, false
+	a.open++
+	a.count(c, 1)
+	return c, before, true, false
 }
 
-// giveBack takes back what take counted, for a flow that was not let through.
-func (s *slot) giveBack(p place) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open--
-	s.count(p, -1)
+// refund takes back the charge of a flow that was not let through.
+func (a *account) refund(c charge) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open--
+	a.count(c, -1)
 }
 
-func (s *slot) count(p place, n int32) {
-	s.recent.add(p.second, flowsBegun, n)
-	if p.request {
-		s.recent.add(p.second, requestsBegun, n)
+func (a *account) count(c charge, n int32) {
+	a.recent.add(c.second, flowsBegun, n)
+	if c.request {
+		a.recent.add(c.second, requestsBegun, n)
 	}
 }
 
-func (s *slot) usage() policy.Usage {
-	sum := &s.recent.sum
+func (a *account) usage() policy.Usage {
+	sum := &a.recent.sum
 	return policy.Usage{
-		FlowsOpen: s.open, FlowsMinute: sum[flowsBegun], RequestsMinute: sum[requestsBegun], DeniedMinute: sum[flowsDenied],
-		BytesUp: s.meter.Up.Load(), BytesDown: s.meter.Down.Load(),
+		FlowsOpen: a.open, FlowsMinute: sum[flowsBegun], RequestsMinute: sum[requestsBegun], DeniedMinute: sum[flowsDenied],
+		BytesUp: a.meter.Up.Load(), BytesDown: a.meter.Down.Load(),
 	}
 }
 
 // ended counts a flow out that has been let through.
-func (s *slot) ended() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open--
+func (a *account) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open--
 }
 
-func (s *slot) denied(since time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.recent.add(s.recent.advance(int64(since/time.Second)), flowsDenied, 1)
+func (a *account) denied(since time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recent.add(a.recent.advance(int64(since/time.Second)), flowsDenied, 1)
 }
 
 // besides is the usage of the sandbox without one flow that is open, which began
 // at a time of the same clock.
-func (s *slot) besides(began, now time.Duration, request bool) policy.Usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	latest := s.recent.advance(int64(now / time.Second))
-	u := s.usage()
+func (a *account) besides(began, now time.Duration, request bool) policy.Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	latest := a.recent.advance(int64(now / time.Second))
+	u := a.usage()
 	u.FlowsOpen--
 	if latest-int64(began/time.Second) < windowSeconds {
 		u.FlowsMinute--
@@ -179,11 +179,11 @@ func (s *slot) besides(began, now time.Duration, request bool) policy.Usage {
 
 // sum is the usage of the sandbox with all that is open at a time of the gate's
 // clock.
-func (s *slot) sum(now time.Duration) policy.Usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.recent.advance(int64(now / time.Second))
-	return s.usage()
+func (a *account) sum(now time.Duration) policy.Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recent.advance(int64(now / time.Second))
+	return a.usage()
 }
 
 // counted returns r with the sandbox's usage, for a policy that reads it. A flow that is
@@ -193,7 +193,7 @@ func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 	if r.Usage != nil || r.Sandbox.Name == "" || !p.ReadsUsage() {
 		return r
 	}
-	u := f.gate.slotOf(r.Sandbox.Name).besides(f.began, time.Since(f.gate.began), r.HTTP != nil)
+	u := f.gate.accounts.of(r.Sandbox.Name).besides(f.began, time.Since(f.gate.began), r.HTTP != nil)
 	c := *r
 	c.Usage = &u
 	return &c
@@ -202,12 +202,12 @@ func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 // noteDenial counts a refusal for the sandbox that it is of, if that is known.
 func (f *Flow) noteDenial() {
 	if name := f.request.Sandbox.Name; name != "" {
-		f.gate.slotOf(name).denied(time.Since(f.gate.began))
+		f.gate.accounts.of(name).denied(time.Since(f.gate.began))
 	}
 }
 
 // Meter counts the bytes of all flows of the sandbox, up and down. The carrier of the flow adds bytes as they pass.
-func (f *Flow) Meter() *relay.Meter { return &f.slot().meter }
+func (f *Flow) Meter() *relay.Meter { return &f.account().meter }
 
 // Budget is how many bytes of payload may go to the upstream, as the policy in
 // force has it: see [policy.Decision].MaxBytesUp. 0 means any number.

@@ -17,8 +17,8 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	var first, second Tally
 	one, two := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"}), w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
-	w.Begin(one, &first)
-	w.Begin(two, &second)
+	w.Attachments.Begin(one.ID, &first)
+	w.Attachments.Begin(two.ID, &second)
 	open := func(s *sandbox.Stay) (*Flow, error) {
 		return w.Open(t.Context(), sandbox.Peer{Listener: s.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})
 	}
@@ -30,17 +30,17 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Cut(one)
+	w.Attachments.Cut(one.ID)
 	var refusal *Refusal
 	if _, err := open(one); !left.WasCut() || stays.WasCut() || !errors.As(err, &refusal) {
 		t.Errorf("cut: %v, %v, %v", left.WasCut(), stays.WasCut(), err)
 	}
-	if w.FlowsOf(one) != 1 || w.FlowsOf(two) != 1 {
-		t.Errorf("%d and %d flows are open", w.FlowsOf(one), w.FlowsOf(two))
+	if w.Attachments.Flows(one.ID) != 1 || w.Attachments.Flows(two.ID) != 1 {
+		t.Errorf("%d and %d flows are open", w.Attachments.Flows(one.ID), w.Attachments.Flows(two.ID))
 	}
 	left.Close(End{Up: 3})
 	stays.Close(End{Up: 4})
-	w.Drop(one)
+	w.Attachments.Drop(one.ID)
 	if a, b := first.Counts(), second.Counts(); a.Up != 3 || b.Up != 4 || b.Requests != 1 {
 		t.Errorf("counted %+v and %+v", a, b)
 	}
@@ -55,7 +55,7 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 
 func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	if err := w.NoteSandbox(record.KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
+	if err := w.Records.NoteSandbox(record.KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
 		t.Fatal(err)
 	}
 	all := w.records(t, record.KindStart)
@@ -69,7 +69,7 @@ func TestAStayCountsWhatIsSummed(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	var tally Tally
 	stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
-	w.Begin(stay, &tally)
+	w.Attachments.Begin(stay.ID, &tally)
 	for range 5 * repeatsFrom {
 		w.Open(t.Context(), sandbox.Peer{Listener: stay.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})
 	}

@@ -113,7 +113,7 @@ func TestAFloodIsCountedExactly(t *testing.T) {
 	denied.Wait()
 	close(done)
 	changed.Wait()
-	w.Settle()
+	w.Records.Settle()
 	sum, total := w.timesOf(t), int64(0)
 	for _, n := range sum {
 		total += n
@@ -168,7 +168,7 @@ func TestWhatDiffersIsNotSummed(t *testing.T) {
 				t.Fatal("was not denied")
 			}
 		}
-		w.Settle()
+		w.Records.Settle()
 		records := append(w.records(t, record.KindOpen), w.records(t, record.KindRequest)...)
 		if len(records) != 100 {
 			t.Errorf("%s: %d records of 100 denials that differ", what, len(records))
@@ -202,10 +202,10 @@ func TestKindsBeyondCountingAreCounted(t *testing.T) {
 			}
 		}
 	}
-	if n := len(w.slotOf("default").repeats.kinds); n > repeatsMost+sumsMost+1 {
+	if n := len(w.accounts.of("default").repeats.kinds); n > repeatsMost+sumsMost+1 {
 		t.Errorf("%d kinds are kept", n)
 	}
-	w.Settle()
+	w.Records.Settle()
 	total := int64(0)
 	for _, n := range w.timesOf(t) {
 		total += n
@@ -223,7 +223,7 @@ func TestASumIsWrittenWhenItsSecondIsOver(t *testing.T) {
 		_, err := w.Open(t.Context(), peer, ask(t, "evil.test:443"))
 		last = refusalOf(t, err, policy.RuleDeny)
 	}
-	s := &w.slotOf("default").repeats
+	s := &w.accounts.of("default").repeats
 	left := func() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.kinds) }
 	for left() > 0 {
 		time.Sleep(10 * time.Millisecond)
@@ -245,9 +245,9 @@ func TestWhatCannotBeWrittenIsKept(t *testing.T) {
 		w.Open(t.Context(), peer, ask(t, "evil.test:443"))
 	}
 	w.config.Log.Close()
-	w.Settle()
+	w.Records.Settle()
 	more := int64(0)
-	for _, k := range w.slotOf("default").repeats.kinds {
+	for _, k := range w.accounts.of("default").repeats.kinds {
 		more += k.more
 		k.began -= time.Minute // and so its second is over
 	}
@@ -285,7 +285,7 @@ func TestASumHidesNoCanary(t *testing.T) {
 			refuse(w, first)
 		}
 		refuse(w, second)
-		w.Settle()
+		w.Records.Settle()
 		known := map[string]bool{}
 		for _, r := range w.records(t, "") {
 			if r.Kind != record.KindSignal {
@@ -312,7 +312,7 @@ func TestASumHidesNoCanary(t *testing.T) {
 func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	w.Shut()
-	w.Settle()
+	w.Records.Settle()
 	for range 5 * repeatsFrom {
 		w.Open(t.Context(), peer, ask(t, "evil.test:443"))
 	}
@@ -326,7 +326,7 @@ func TestNothingIsCountedOnceTheGateIsShut(t *testing.T) {
 func TestHowManyDenialsHaveRecords(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	for want, r := range map[int]recordOf{repeatsFrom: {kind: record.KindOpen}, 1: {kind: record.KindOpen, flood: true}} {
-		var s repeats
+		var s repeatCounts
 		got := 0
 		for range 2 * repeatsFrom {
 			f := w.newFlow(peer, ask(t, "a.test:443"))

@@ -1,0 +1,138 @@
+package egress
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+
+	"github.com/egressd/egressd/record"
+)
+
+// Records writes the decisions of a gate into the audit log, with what happened to egressd itself, and counts them. It
+// is safe for concurrent use.
+type Records struct {
+	gate   *Gate
+	counts counters
+	nobody repeatCounts // denials of peers that are no sandbox
+}
+
+// recordOf is what a record says beyond its flow.
+type recordOf struct {
+	kind record.Kind
+	end  End // of a close record
+	took time.Duration
+	raw  []byte // of a refused record
+	note string
+
+	// flood is for a refusal that may be of any name, and come thousands of times a
+	// second: only the first one is written by itself.
+	flood bool
+
+	canary *sighting // that is why it is refused, or nil
+}
+
+// append writes one record of f to the log.
+func (w *Records) append(f *Flow, r recordOf) (int64, error) {
+	return w.gate.config.Log.Append(w.encode(f, r))
+}
+
+// encode counts and makes a record of f.
+func (w *Records) encode(f *Flow, r recordOf) []byte {
+	w.count(f, r)
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
+	e.flow(f, r)
+	w.gate.mask(e.Line)
+	return e.Line
+}
+
+// count counts a record for the metrics, for the program and for the attachment.
+func (w *Records) count(f *Flow, r recordOf) {
+	w.counts.note(f, r)
+	w.gate.config.Tally.note(f, r)
+	w.gate.Attachments.find(f.request.Sandbox.Stay).note(f, r)
+}
+
+// repeatsOf returns the repeat counts of f's sandbox.
+func (w *Records) repeatsOf(f *Flow) *repeatCounts {
+	if name := f.request.Sandbox.Name; name != "" {
+		return &w.gate.accounts.of(name).repeats
+	}
+	return &w.nobody
+}
+
+// Settle writes the repeat counts that are in no record yet. Call it after Shut, which ends the counting, and before the
+// log is closed.
+func (w *Records) Settle() {
+	w.nobody.settle(w.gate, true)
+	for _, a := range w.gate.accounts.all() {
+		a.repeats.settle(w.gate, true)
+	}
+}
+
+// policy records a change of the policy in force, or why there is none.
+func (w *Records) policy(p *policy.Policy, note string) error {
+	w.Settle()
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
+	e.Open("")
+	e.Text("kind", string(record.KindPolicy))
+	e.Open("decision")
+	e.Text("policy", p.Digest())
+	e.Close()
+	if s := p.Shadow(); s != nil {
+		e.Open("shadow")
+		e.Text("policy", s.Digest())
+		e.Close()
+	}
+	e.Text("note", note)
+	e.Close()
+	_, err := w.gate.config.Log.Append(e.Line)
+	return err
+}
+
+// Note records what happened to egressd itself: a start, a stop, a recovery.
+func (w *Records) Note(kind record.Kind, note string) error {
+	w.Settle()
+	_, err := w.gate.config.Log.Append(record.Note(kind, note))
+	return err
+}
+
+// NoteSandbox records what happened to one sandbox.
+func (w *Records) NoteSandbox(kind record.Kind, who policy.Sandbox, process *policy.Process, note string) error {
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
+	e.Open("")
+	e.Text("kind", string(kind))
+	e.Text("sandbox", who.Name)
+	e.container(who.Container)
+	e.process(process)
+	e.Text("note", note)
+	e.Close()
+	_, err := w.gate.config.Log.Append(e.Line)
+	return err
+}
+
+// An OperatorNote is a request to the admin listener, by an operator or by somebody else.
+type OperatorNote struct {
+	Process *policy.Process // who asked, where the kernel says so
+	Src     netip.AddrPort  // else where it came from
+	Count   int64           // how many requests it stands for; 0 is one
+	Note    string
+}
+
+// NoteOperator writes a record of kind admin. It is in the log when NoteOperator returns, and durable when the log is next
+// synced.
+func (w *Records) NoteOperator(o OperatorNote) error {
+	w.Settle()
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 256)}}
+	e.Open("")
+	e.Text("kind", string(record.KindAdmin))
+	if o.Count > 1 {
+		e.Number("count", o.Count)
+	}
+	e.AddrPort("src", o.Src)
+	e.process(o.Process)
+	e.Text("note", o.Note)
+	e.Close()
+	_, err := w.gate.config.Log.Append(e.Line)
+	return err
+}
