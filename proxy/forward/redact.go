@@ -74,7 +74,12 @@ func plainCoding(values []string) bool {
 func (x *exchange) responseFields(f http1.Fields) http1.Fields {
 	var s *BodyFilter
 	if x.redaction != nil {
-		s = &BodyFilter{redaction: x.redaction, end: &x.end}
+		s = &BodyFilter{sandbox: x.flow.Sandbox(), redaction: x.redaction, end: &x.end}
+		size := 0
+		for _, field := range f {
+			size += len(field.Name) + len(field.Value)
+		}
+		defer redactTurn(s.sandbox, size)()
 	}
 	return s.fields(f)
 }
@@ -84,12 +89,13 @@ func (x *exchange) responseFilter() *BodyFilter {
 	if x.redaction == nil {
 		return nil
 	}
-	return NewBodyFilter(x.redaction, &x.end)
+	return NewBodyFilter(x.flow, x.redaction, &x.end)
 }
 
 // A BodyFilter redacts the credentials of a host from a response, or scans a request for canaries. It notes in
 // the flow's end that a credential was redacted. A nil BodyFilter passes everything.
 type BodyFilter struct {
+	sandbox   string            // whose turns are used
 	redaction *secret.Redaction // of the fields; nil for a request
 	redactor  *secret.Redactor  // nil where it only strikes fields
 	noTrailer bool              // no trailer field passes
@@ -97,8 +103,8 @@ type BodyFilter struct {
 	end       *egress.End
 }
 
-func NewBodyFilter(n *secret.Redaction, end *egress.End) *BodyFilter {
-	return &BodyFilter{redaction: n, redactor: n.NewRedactor(), end: end}
+func NewBodyFilter(flow *egress.Flow, n *secret.Redaction, end *egress.End) *BodyFilter {
+	return &BodyFilter{sandbox: flow.Sandbox(), redaction: n, redactor: n.NewRedactor(), end: end}
 }
 
 // requestFilter returns the filter for the body of a request. It drops trailer fields, which the policy has
@@ -112,6 +118,7 @@ func (s *BodyFilter) Redact(b []byte) []byte {
 	if s == nil || s.redactor == nil {
 		return b
 	}
+	defer redactTurn(s.sandbox, len(b))()
 	out := s.redactor.Redact(b)
 	if s.redactor.Hits() > 0 {
 		s.note()
@@ -169,6 +176,15 @@ func (s *BodyFilter) note() {
 
 // Header strikes the fields of an HTTP/2 message in place.
 func (s *BodyFilter) Header(h http.Header) {
+	if s != nil {
+		size := 0
+		for name, values := range h {
+			for _, value := range values {
+				size += len(name) + len(value)
+			}
+		}
+		defer redactTurn(s.sandbox, size)()
+	}
 	for name, values := range h {
 		if reserved(name) || s.inName(name) {
 			delete(h, name)

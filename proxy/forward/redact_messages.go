@@ -44,6 +44,7 @@ func (x *exchange) messageFilter() *BodyFilter {
 
 func (m *messageRedactor) scan(b []byte) ([]byte, error) {
 	m.out = m.out[:0]
+	defer redactTurn(m.flow.Sandbox(), len(b))()
 	for len(b) > 0 {
 		n := 1
 		if m.frames.left > 0 {

@@ -278,7 +278,7 @@ func (v *h2Conn) received(resp *http.Response) error {
 		if !forward.InOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
-		filter = forward.NewBodyFilter(st.redaction, &st.end)
+		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
 	}
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}
