@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
+
+var update = flag.Bool("update", false, "rewrite the files of scripts that cmp finds different")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"egressd": main})
@@ -21,6 +24,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TZ", "UTC")
 			e.Setenv("GORACE", "atexit_sleep_ms=10") // instead of a second, for each command
