@@ -122,8 +122,8 @@ func (c *devContainer) doesNotStartUnheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []struct{ says, old, new, want string }{
-		{"a network", `"--network=none"`, `"--network=bridge"`, "the network has the interface eth0"},
-		{"no door", `/web,target=`, `/run,target=`, "no egressd answers"},
+		{"a network", `"--network=none"`, `"--network=bridge"`, "eth0"},
+		{"no egressd behind the socket", `/web,target=`, `/run,target=`, "enter.sock"},
 	} {
 		if err := os.WriteFile(at, []byte(strings.ReplaceAll(string(whole), row.old, row.new)), 0o644); err != nil {
 			t.Fatal(err)

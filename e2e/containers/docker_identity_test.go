@@ -109,12 +109,9 @@ func TestContainersAreKnownByTheirEngine(t *testing.T) {
 			}
 		})
 	}
-	if said := d.Output.String(); !strings.Contains(said, "container both is that of the sandboxes narrow and twice") {
-		t.Errorf("said %q", said)
-	}
 	all, err := d.Log.Since(0)
 	if err != nil || !slices.ContainsFunc(all, func(r record.Record) bool {
-		return r.Kind == record.KindPolicy && r.Container != nil && r.Container.Name == "both" && strings.Contains(r.Note, "sandboxes narrow and twice")
+		return r.Kind == record.KindPolicy && r.Container != nil && r.Container.Name == "both" && strings.Contains(r.Note, "narrow") && strings.Contains(r.Note, "twice")
 	}) {
 		t.Errorf("the log does not name both: %v", err)
 	}

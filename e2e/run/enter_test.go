@@ -54,7 +54,7 @@ func TestEnterReachesWhatIsAllowedAndNothingElse(t *testing.T) {
 	for _, w := range waysIn {
 		t.Run(w.says, func(t *testing.T) {
 			e := enter(t, d, w, "web", `curl -sS -m9 http://a.allowed.test/x; curl -sS -m9 --cacert lab.pem https://a.allowed.test/y`)
-			if e.Code != 0 || strings.Count(e.Out, "origin") < 2 || !strings.Contains(e.Talk, "sandbox web · "+w.mode) {
+			if e.Code != 0 || strings.Count(e.Out, "origin") < 2 || !strings.Contains(e.Talk, w.mode) {
 				t.Fatalf("exit %d, %q, %q", e.Code, e.Out, e.Talk)
 			}
 			wire, err := d.World.Wire.Mark()
@@ -133,15 +133,15 @@ func TestEnterExitCodes(t *testing.T) {
 		code   int
 		talk   string
 	}{
-		{"no such program", waysIn[0].argv, []string{"enter", "--socket", socket, "--", "no-such-program"}, 127, "no such program"},
-		{"no program", waysIn[0].argv, []string{"enter", "--socket", socket, "--", "/etc"}, 126, "it is a folder"},
-		{"a network with a way out", nil, []string{"enter", "--socket", socket, "--", "true"}, 125, "this is no boundary: the network has the interface gw"},
-		{"nobody at the door", waysIn[0].argv, []string{"enter", "--socket", d.Dir + "/none", "--", "true"}, 125, "no egressd answers"},
-		{"a socket of something else", waysIn[0].argv, []string{"enter", "--socket", d.Config, "--", "true"}, 125, "no egressd answers"},
-		{"a shared door, by nobody that is listed", waysIn[0].argv, []string{"enter", "--socket", filepath.Join(d.Dir, "run", "enter.sock"), "--", "true"}, 125, "unknown sandbox"},
-		{"a shared door, by who says it is somebody", waysIn[0].argv, []string{"enter", "--name", "web", "--socket", filepath.Join(d.Dir, "run", "enter.sock"), "--", "true"}, 125, "unknown sandbox"},
-		{"another's name at a door of its own", waysIn[0].argv, []string{"enter", "--name", "narrow", "--socket", socket, "--", "true"}, 125, "unknown sandbox"},
-		{"a name that is none", waysIn[0].argv, []string{"enter", "--name", "a b", "--socket", socket, "--", "true"}, 125, "a name has"},
+		{"no such program", waysIn[0].argv, []string{"enter", "--socket", socket, "--", "no-such-program"}, 127, "no-such-program"},
+		{"no program", waysIn[0].argv, []string{"enter", "--socket", socket, "--", "/etc"}, 126, "/etc"},
+		{"a network with a way out", nil, []string{"enter", "--socket", socket, "--", "true"}, 125, "gw"},
+		{"nobody at the socket", waysIn[0].argv, []string{"enter", "--socket", d.Dir + "/none", "--", "true"}, 125, d.Dir + "/none"},
+		{"a socket of something else", waysIn[0].argv, []string{"enter", "--socket", d.Config, "--", "true"}, 125, d.Config},
+		{"a shared socket, by nobody that is listed", waysIn[0].argv, []string{"enter", "--socket", filepath.Join(d.Dir, "run", "enter.sock"), "--", "true"}, 125, "unknown sandbox"},
+		{"a shared socket, by who says it is somebody", waysIn[0].argv, []string{"enter", "--name", "web", "--socket", filepath.Join(d.Dir, "run", "enter.sock"), "--", "true"}, 125, "unknown sandbox"},
+		{"another's name at a socket of its own", waysIn[0].argv, []string{"enter", "--name", "narrow", "--socket", socket, "--", "true"}, 125, "unknown sandbox"},
+		{"a name that is none", waysIn[0].argv, []string{"enter", "--name", "a b", "--socket", socket, "--", "true"}, 125, "a b"},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			e := d.RunCommand(t, row.before, row.argv...)

@@ -114,12 +114,12 @@ func TestRunStartsNoCommandBesideTheProgram(t *testing.T) {
 		code         int
 		talk         string
 	}{
-		{"a command that is started again", own + ", refresh: 1s", 125, "refresh would start the command of inject while the program runs"},
+		{"a command that is started again", own + ", refresh: 1s", 125, "refresh"},
 		{"a command that is looked up", bare, 125, "hint: command: [" + d.Dir + "/token, …] in "},
 		{"a command by its path", own, 0, ""},
-		{"a file that is read again, in HOME", "file: api.secret, refresh: 1s", 125, "move that file into a folder of its own"},
+		{"a file that is read again, in HOME", "file: api.secret, refresh: 1s", 125, "api.secret"},
 		{"a file that is read again", "file: " + folder + ", refresh: 1s", 0, ""},
-		{"a file that is not there", "file: " + folder + ".absent", 125, "is not there, and the program could make it"},
+		{"a file that is not there", "file: " + folder + ".absent", 125, folder + ".absent"},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			writeFiles(t, d, 0o700, map[string]string{"token": "#!/bin/sh\n. \"$HOME/.settings\"\necho a-long-credential\n", ".settings": "", "apart/key": "a-long-credential\n"})

@@ -31,7 +31,7 @@ func TestRunLearns(t *testing.T) {
 	script := `curl -sS -m9 http://a.allowed.test/; curl -sS -m9 --cacert lab.pem https://b.allowed.test/; curl -sS -m9 http://b.allowed.test/
 for u in http://x.denied.test/ http://10.0.0.5/ http://internal.corp.test/; do curl -sS -m9 -o refused -w '%{http_code}\n' $u; done`
 	r := runAs(t, d, "user", script, "--learn")
-	if strings.Count(r.out, "origin") < 3 || strings.Count(r.out, "403") != 3 || !strings.Contains(r.talk, " 2 learned.") {
+	if strings.Count(r.out, "origin") < 3 || strings.Count(r.out, "403") != 3 {
 		t.Fatalf("%q %q", r.out, r.talk)
 	}
 	if r.denied("x.denied.test", policy.RuleDeny) == 0 || r.denied("10.0.0.5", policy.AddressDenied) == 0 || r.denied("internal.corp.test", policy.AddressDenied) == 0 {

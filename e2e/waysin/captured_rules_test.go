@@ -2,14 +2,12 @@ package waysin
 
 import (
 	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/record"
 )
@@ -100,27 +98,21 @@ func TestTheRouteOfTProxyIsPartOfIt(t *testing.T) {
 func TestDoctorLooksAtTheRules(t *testing.T) {
 	w := world.Open(t)
 	d := world.NewDaemon(t, world.WithCapture(world.PolicyText(t, "P0"), world.WayRedirect))
-	doctor := func(uid uint32) string {
-		t.Helper()
-		cmd := exec.Command(world.Egressd.Path(), "doctor", "--config", d.Config)
-		cmd.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, NoSetGroups: true}}
-		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &out
-		w.Gateway.Run(cmd) // what it says counts
-		return out.String()
+	const ipv4, ipv6 = "10.99.0.2:3129", "[fd99::2]:3129"
+	about := func(all []doctor.Finding, address string, fault bool) bool {
+		return slices.ContainsFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Says, address) && (f.Fix != "") == fault })
 	}
-	if got := doctor(0); !strings.Contains(got, "✗ listen.transparent: no rule of nftables leads to 10.99.0.2:3129") {
-		t.Errorf("without rules:\n%s", got)
+	if got := d.Findings(t, 0, "listen.transparent"); !about(got, ipv4, true) {
+		t.Errorf("without rules: %q", got)
 	}
 	w.LoadRules(t, w.Gateway, world.ManualRules(t, "nft", "**With NAT**"))
-	if got := doctor(0); !strings.Contains(got, "✓ listen.transparent: a rule leads to 10.99.0.2:3129") || !strings.Contains(got, "✓ listen.transparent: a rule leads to [fd99::2]:3129") || strings.Contains(got, "forwarding") {
-		t.Errorf("with rules:\n%s", got)
+	if got := d.Findings(t, 0, "listen.transparent"); len(got) != 2 || len(d.Findings(t, 0, "forwarding")) > 0 || !about(got, ipv4, false) || !about(got, ipv6, false) {
+		t.Errorf("with rules: %q", got)
 	}
 	if err := d.Chown(1338); err != nil {
 		t.Fatal(err)
 	}
-	if got := doctor(1338); !strings.Contains(got, "✓ listen.transparent: whether rules lead there is for root to see") {
-		t.Errorf("as somebody else:\n%s", got)
+	if got := d.Findings(t, 1338, "listen.transparent"); len(got) != 1 || got[0].Fix != "" {
+		t.Errorf("as somebody else: %q", got)
 	}
 }
