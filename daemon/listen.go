@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,7 +91,13 @@ func openSocket(network, name, path string, mode fs.FileMode) (boundListener, er
 	if err := MakeFolder(filepath.Dir(path)); err != nil {
 		return l, err
 	}
-	socket, err := net.Listen(network, path)
+	var how net.ListenConfig
+	if network == "unix" { // an attachment is sent as descriptors
+		how.Control = func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = refuseDescriptors(fd) }), err)
+		}
+	}
+	socket, err := how.Listen(context.Background(), network, path)
 	if err != nil {
 		return l, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"syscall"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
@@ -84,7 +85,7 @@ func (c *conn) Ready(e relay.Events) {
 		c.lookAt(e, false)
 		return
 	}
-	for {
+	for range readsAtOnce {
 		buf := c.loop.Scratch()
 		n, again, err := relay.Read(c.fd, buf)
 		switch {
@@ -98,7 +99,15 @@ func (c *conn) Ready(e relay.Events) {
 			return
 		}
 	}
+	c.loop.Post(func() {
+		if !c.closed {
+			c.Ready(syscall.EPOLLIN)
+		}
+	})
 }
+
+// readsAtOnce is how often one connection reads before others have a turn.
+const readsAtOnce = 16
 
 // read takes b as the next bytes of the head and reports whether something
 // else than more bytes comes next. b is only valid until it returns.
