@@ -43,7 +43,7 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 // decide asks the policy in force about r and keeps its answer, for a flow that nobody else
 // has yet. Where it must not wait it may return wouldWait.
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
-	v, wait := f.verdict(ctx, r, f.opaque, f.hurried)
+	v, wait := f.verdict(ctx, r, f.tunnel, f.hurried)
 	if wait {
 		return wouldWait
 	}

@@ -62,7 +62,7 @@ type verdict struct {
 
 // verdict asks the policy in force about r, and changes nothing of the flow. With now, it
 // reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
-func (f *Flow) verdict(ctx context.Context, r *policy.Request, opaque, now bool) (v verdict, wait bool) {
+func (f *Flow) verdict(ctx context.Context, r *policy.Request, tunnel contents, now bool) (v verdict, wait bool) {
 	v.policy = f.gate.policy.Load()
 	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
 		return v, wait
@@ -80,7 +80,7 @@ func (f *Flow) verdict(ctx context.Context, r *policy.Request, opaque, now bool)
 	if f.gate.shut.Load() && !v.policy.Prompt() {
 		d = stopping // or it would be an error of the policy
 	}
-	if opaque && d.Verdict == policy.Inspect {
+	if tunnel == opaque && d.Verdict == policy.Inspect {
 		d = tooLateToLook(d)
 	}
 	v.decision = f.gate.shared.of(d)

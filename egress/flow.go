@@ -35,8 +35,17 @@ type Flow struct {
 	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
-	opaque   bool // a tunnel whose bytes pass unread
+	tunnel   contents
 }
+
+// contents says who reads what a tunnel carries. Narrow decides it once; a later policy can only cut the flow.
+type contents uint8
+
+const (
+	undecidedContents contents = iota // nothing has passed
+	opaque                            // nobody: the bytes pass unread
+	inspected                         // the policy, request by request
+)
 
 // An End is how a flow ended.
 type End struct {
@@ -183,9 +192,9 @@ func (f *Flow) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
 }
 
 func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
-	r, opaque := f.learn(edit)
+	r, tunnel := f.learn(edit)
 	for {
-		v, wait := f.verdict(ctx, r, opaque, now)
+		v, wait := f.verdict(ctx, r, tunnel, now)
 		switch {
 		case wait || now && noted(v.decision):
 			return true, nil
@@ -206,7 +215,7 @@ func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool)
 }
 
 // learn adds to the request what edit knows of it.
-func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, opaque bool) {
+func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, r := f.request, f.asked()
@@ -216,7 +225,7 @@ func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, opaque bool
 	if !f.closed {
 		f.request = r
 	}
-	return r, f.opaque
+	return r, f.tunnel
 }
 
 // adopt has the flow stand on a verdict about r, which learn has returned. It is stale
@@ -236,8 +245,14 @@ func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 	}
 	settled := *r
 	settled.Usage = nil
-	f.opaque = v.decision.Verdict == policy.Allow
-	if !f.opaque && r.TLS != nil {
+	switch {
+	case f.tunnel != undecidedContents:
+	case v.decision.Verdict == policy.Inspect:
+		f.tunnel = inspected
+	default:
+		f.tunnel = opaque
+	}
+	if f.tunnel == inspected && r.TLS != nil {
 		hello := *r.TLS
 		hello.Inspected = true
 		settled.TLS = &hello
@@ -286,14 +301,14 @@ func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusa
 	for {
 		f.mu.Lock()
 		due, refusal := f.due(anew)
-		request, decision, opaque := f.request, f.decision, f.opaque
+		request, decision, tunnel := f.request, f.decision, f.tunnel
 		r := f.asked()
 		f.mu.Unlock()
 		if !due {
 			return refusal, false
 		}
 		r.Usage = nil
-		v, wait := f.verdict(ctx, r, opaque, now)
+		v, wait := f.verdict(ctx, r, tunnel, now)
 		if wait {
 			return nil, true
 		}

@@ -9,10 +9,13 @@ import (
 
 // Inspected reports whether the policy lets the flow's tunnel be only if every
 // request in it is decided: its TLS has to end in egressd. The answer counts
-// once the ClientHello was put to the policy by Narrow.
+// once Narrow has put the ClientHello to the policy, and does not change after that.
 func (f *Flow) Inspected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.tunnel != undecidedContents {
+		return f.tunnel == inspected
+	}
 	return f.decision.Verdict == policy.Inspect
 }
 

@@ -242,3 +242,31 @@ func TestWhoAskedIsReadWhileMoreBecomesKnown(t *testing.T) {
 	}
 	narrowing.Wait()
 }
+
+// TestATunnelStaysInspectedUnderALaterPolicy: a policy that no longer looks at requests does not let the tunnel pass
+// unread, because a policy after it may look at them again.
+func TestATunnelStaysInspectedUnderALaterPolicy(t *testing.T) {
+	w := newWorld(t, looking(t, "/a"))
+	w.zone.addrs["allowed.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	tunnel, err := w.Open(t.Context(), peer, ask(t, "allowed.test:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := func(r *policy.Request) {
+		hello(r)
+		r.TLS.ECH = true
+	}
+	if err := tunnel.Narrow(t.Context(), hidden); err != nil {
+		t.Fatal(err)
+	}
+	const whole = "version: 1\nunsafe_allow: [\"127.0.0.1:*\"]\nallow: [allowed.test]\n"
+	for _, p := range []*policy.Policy{compiled(t, whole), looking(t, "/a")} {
+		if err := w.SetPolicy(t.Context(), p, "next"); err != nil {
+			t.Fatal(err)
+		}
+		if !tunnel.Inspected() || !tunnel.request.TLS.Inspected || tunnel.WasCut() {
+			t.Errorf("inspected %v, recorded as inspected %v, cut %v", tunnel.Inspected(), tunnel.request.TLS.Inspected, tunnel.WasCut())
+		}
+	}
+	tunnel.Close(End{Outcome: "closed"})
+}
