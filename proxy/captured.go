@@ -252,7 +252,7 @@ func (c *conn) understandTLS(b []byte, final bool) bool {
 }
 
 func (c *conn) understandHTTP(b []byte, final bool) bool {
-	req, _, err := http1.ParseRequest(b, c.server.shared.Heads)
+	req, _, err := c.parseHead(b)
 	if errors.Is(err, http1.ErrShort) && !final {
 		return false
 	}

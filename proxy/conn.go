@@ -41,11 +41,12 @@ type setup struct {
 	refused    *egress.Refusal // what First did refuse
 	peer       sandbox.Peer
 	timer      *relay.Timer
-	lingering  *lingerer // of the last answer, once that was sent and may not have been read
-	head       []byte    // of the request, while it is incomplete
-	replier    replier   // how to answer
-	rest       []byte    // what came behind the head
-	cancel     func()    // gives up what is under way: the connect, the search, the waiting for a person or for the policy
+	lingering  *lingerer     // of the last answer, once that was sent and may not have been read
+	head       []byte        // of the request, while it is incomplete
+	scanner    http1.Scanner // of head, or of what was looked at of a captured request
+	replier    replier       // how to answer
+	rest       []byte        // what came behind the head
+	cancel     func()        // gives up what is under way: the connect, the search, the waiting for a person or for the policy
 	hello      *sniff.Assembler
 	helloWatch *helloWatch // of the hello that has passed, or nil
 	preamble   *preamble   // that may be all that the client says, or nil
@@ -124,7 +125,7 @@ func (c *conn) read(b []byte) (done bool) {
 		c.malformed(policy.ViaUnknown, b, forward.ErrSOCKS4)
 		return true
 	}
-	req, n, err := http1.ParseRequest(b, c.server.shared.Heads)
+	req, n, err := c.parseHead(b)
 	switch {
 	case errors.Is(err, http1.ErrShort):
 		if len(c.head) == 0 {
@@ -139,6 +140,14 @@ func (c *conn) read(b []byte) (done bool) {
 		c.onGoroutine(b, func(h *hosted) { h.ServeH1() })
 	}
 	return true
+}
+
+// parseHead is [http1.ParseRequest] for a head that grows: each byte is searched once until the head is whole.
+func (c *conn) parseHead(b []byte) (req http1.Request, n int, err error) {
+	if _, err := c.scanner.Scan(b, c.server.shared.Heads); err != nil {
+		return http1.Request{}, 0, err
+	}
+	return http1.ParseRequest(b, c.server.shared.Heads)
 }
 
 // connect opens what a CONNECT asks for.
