@@ -132,16 +132,7 @@ func (w *dockerWorld) serveEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				c.Close()
-			}
-		}()
+		world.Serve(t, l, func(net.Conn) {})
 	}
 }
 

@@ -134,16 +134,7 @@ func tunnelled(t *testing.T, d *world.Daemon) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go join(d, c)
-		}
-	}()
+	world.Serve(t, l, func(c net.Conn) { join(d, c) })
 	return l
 }
 
@@ -157,7 +148,6 @@ func sandboxAddress(d *world.Daemon, change string) (string, error) {
 
 // join carries between a client and a tunnel until both ways have ended.
 func join(d *world.Daemon, client net.Conn) {
-	defer client.Close()
 	c, _, err := d.OpenTunnel("allowed.test:443", "")
 	if err != nil {
 		return

@@ -37,7 +37,7 @@ func TestEscapesByWhatProcessesShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	for user, as := range world.Users {
-		run := jailed(d, t.Context(), user, nil, "python3", script)
+		run := jailed(t.Context(), d, user, nil, "python3", script)
 		// All in namespaces of this test's own, which take with them what is made.
 		const around = `mount -t mqueue mqueue queues && python3 share.py make && "$@"`
 		run.Args = slices.Concat([]string{"unshare", "--user", "--map-root-user", "--ipc", "--mount", "sh", "-c", around, "sh"}, as, run.Args[len(as):])

@@ -186,7 +186,7 @@ func TestEscapesByOpenFiles(t *testing.T) {
 	defer device.Close()
 	for user := range world.Users {
 		t.Run(user, func(t *testing.T) {
-			cmd := jailed(d, t.Context(), user, nil, "python3", "-c", `import os
+			cmd := jailed(t.Context(), d, user, nil, "python3", "-c", `import os
 for f in range(3, 9):
     try: print(f, os.path.basename(os.readlink(f"/proc/self/fd/{f}")).split(":")[0])
     except OSError: pass
@@ -204,14 +204,14 @@ except OSError: pass
 				file *os.File
 				says string
 			}{{policyFile, "a file that egressd keeps"}, {device, "a device"}, {network, "something of the kernel's"}} {
-				cmd := jailed(d, t.Context(), user, nil, "true")
+				cmd := jailed(t.Context(), d, user, nil, "true")
 				var talk strings.Builder
 				cmd.Stdin, cmd.Stderr = kept.file, &talk
 				if _ = d.World.Gateway.Run(cmd); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(talk.String(), kept.says) {
 					t.Errorf("as input: exit %d, %q", cmd.ProcessState.ExitCode(), talk.String())
 				}
 			}
-			cmd = jailed(d, t.Context(), user, nil, "sh", "-c", "echo through >&0")
+			cmd = jailed(t.Context(), d, user, nil, "sh", "-c", "echo through >&0")
 			cmd.Stdin = socket
 			_ = d.World.Gateway.Run(cmd)
 			b := make([]byte, 99)

@@ -1,7 +1,8 @@
 package run
 
 import (
-	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -199,7 +200,7 @@ func TestEscapesByWhatWasOpenBefore(t *testing.T) {
 // runFrom runs a script under egressd run, which another one starts.
 func runFrom(t *testing.T, d *world.Daemon, user, starter, script string, flags ...string) *ran {
 	t.Helper()
-	inside := jailed(d, t.Context(), user, flags, "sh", "-c", script)
+	inside := jailed(t.Context(), d, user, flags, "sh", "-c", script)
 	as := len(world.Users[user])
 	words := slices.Concat(inside.Args[:as], []string{"sh", "-c", starter, "sh"}, inside.Args[as:])
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
@@ -220,20 +221,10 @@ func TestEscapesBySockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	world.Serve(t, l, func(c net.Conn) { io.WriteString(c, "at your service\n") })
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprintln(c, "at your service")
-			c.Close()
-		}
-	}()
 	for variable, value := range map[string]string{"DOCKER_HOST": "unix://" + path, "DBUS_SESSION_BUS_ADDRESS": "unix:path=" + path + ",guid=1", "TMUX": path + ",1,0"} {
 		t.Setenv(variable, value)
 		for user := range world.Users {

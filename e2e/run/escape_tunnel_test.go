@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -62,17 +63,7 @@ func serveTunnelFor(t *testing.T, d *world.Daemon, domain string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, "through the tunnel\n")
-			c.Close()
-		}
-	}()
+	world.Serve(t, l, func(c net.Conn) { io.WriteString(c, "through the tunnel\n") })
 	config := filepath.Join(d.Dir, "dns2tcpd.conf")
 	text := "listen = " + world.TunnelServer + "\nport = 53\ndomain = " + domain + "\nresources = svc:127.0.0.1:7000\nkey = k\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

@@ -27,7 +27,7 @@ func inProject(t *testing.T, d *world.Daemon, user, script string, flags ...stri
 	if err := os.WriteFile(filepath.Join(home, "notes"), []byte("of the host\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := jailed(d, t.Context(), user, flags, "sh", "-c", script)
+	cmd := jailed(t.Context(), d, user, flags, "sh", "-c", script)
 	cmd.Dir = project
 	cmd.Env = append(cmd.Env, "HOME="+home, "PWD="+project, "XDG_RUNTIME_DIR="+filepath.Join(d.Dir, "runtime"), "SSH_AUTH_SOCK="+filepath.Join(home, "agent"), "HOST_DIR="+d.Dir)
 	folder, err := os.Open(d.Dir)
@@ -114,7 +114,7 @@ func TestRunFSInspects(t *testing.T) {
 func TestRunFSRefusesFoldersThatAreTooMuch(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
 	for _, dir := range []string{d.Dir, filepath.Dir(d.Dir), "/", "/etc", "/tmp"} {
-		cmd := jailed(d, t.Context(), "user", []string{"--fs"}, "true")
+		cmd := jailed(t.Context(), d, "user", []string{"--fs"}, "true")
 		cmd.Dir = dir // HOME is d.dir
 		var talk bytes.Buffer
 		cmd.Stderr = &talk

@@ -26,7 +26,7 @@ type running struct {
 // beginRun starts a program under egressd run that says "ready" when it is.
 func beginRun(t *testing.T, d *world.Daemon, script string) *running {
 	t.Helper()
-	r := &running{Cmd: jailed(d, t.Context(), "user", []string{"-q"}, "sh", "-c", script)}
+	r := &running{Cmd: jailed(t.Context(), d, "user", []string{"-q"}, "sh", "-c", script)}
 	r.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
 	if r.in, err = r.StdinPipe(); err != nil {
@@ -277,7 +277,7 @@ test "$(stat -c %t:%T $f)" != 1:3 && test -w $f && echo "can write $f"; done; ec
 // afterwards.
 func TestTheTerminalComesBack(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	inside := jailed(d, t.Context(), "user", []string{"-q"}, "bash", "--norc", "-i")
+	inside := jailed(t.Context(), d, "user", []string{"-q"}, "bash", "--norc", "-i")
 	cmd := exec.Command("sh", append([]string{"-c", `"$@"; echo back; read line && echo "got $line"`, "sh"}, inside.Args...)...)
 	cmd.Dir, cmd.Env = inside.Dir, append(inside.Env, "PS1=ready:")
 	term := onTerminal(t, d, cmd)
@@ -292,7 +292,7 @@ func TestTheTerminalComesBack(t *testing.T) {
 // mount another.
 func TestRunWhereProcIsPartlyHidden(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	inside := jailed(d, t.Context(), "user", []string{"-q"}, "sh", "-c", "echo $PPID; exit 3")
+	inside := jailed(t.Context(), d, "user", []string{"-q"}, "sh", "-c", "echo $PPID; exit 3")
 	cmd := exec.Command("unshare", append([]string{"--user", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs none /proc/sys && "$@"`, "sh"}, inside.Args...)...)
 	cmd.Dir, cmd.Env, cmd.Stderr = inside.Dir, inside.Env, os.Stderr
 	var out strings.Builder

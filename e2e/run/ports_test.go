@@ -25,20 +25,10 @@ func hostServer(t *testing.T, d *world.Daemon) (port string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.WriteString(c, "host ")
-				io.Copy(c, c)
-			}()
-		}
-	}()
+	world.Serve(t, l, func(c net.Conn) {
+		io.WriteString(c, "host ")
+		io.Copy(c, c)
+	})
 	_, port, err = net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +105,7 @@ func TestRunPublishesAPort(t *testing.T) {
 		t.Run(listen, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			cmd := jailed(d, ctx, "user", []string{"-p", "0:8000"}, "sh", "-c", `socat `+listen+`,fork,reuseaddr,backlog=64 EXEC:cat & read end; kill $!`)
+			cmd := jailed(ctx, d, "user", []string{"-p", "0:8000"}, "sh", "-c", `socat `+listen+`,fork,reuseaddr,backlog=64 EXEC:cat & read end; kill $!`)
 			stdin, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -25,7 +25,7 @@ type ran struct {
 }
 
 // jailed returns the command for a program under egressd run, in the gateway.
-func jailed(d *world.Daemon, ctx context.Context, user string, flags []string, argv ...string) *exec.Cmd {
+func jailed(ctx context.Context, d *world.Daemon, user string, flags []string, argv ...string) *exec.Cmd {
 	words := slices.Concat(world.Users[user], []string{world.Egressd.Path(), "run", "--config", d.Config}, flags, []string{"--"}, argv)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = d.Dir
@@ -38,7 +38,7 @@ func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := jailed(d, ctx, user, flags, "sh", "-c", script)
+	cmd := jailed(ctx, d, user, flags, "sh", "-c", script)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	var exit *exec.ExitError
@@ -229,7 +229,7 @@ func TestRunExitCodes(t *testing.T) {
 		}
 	}
 	for name, code := range map[string]int{"/etc/hostname": 126, "/etc": 126, "/nowhere": 127, "no-such-program": 127} {
-		cmd := jailed(d, t.Context(), "user", nil, name)
+		cmd := jailed(t.Context(), d, "user", nil, name)
 		d.World.Gateway.Run(cmd)
 		if got := cmd.ProcessState.ExitCode(); got != code {
 			t.Errorf("%s: exit %d, want %d", name, got, code)

@@ -105,7 +105,7 @@ func TestSRTUnderRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	srt := func(script string) *ran {
-		cmd := jailed(d, t.Context(), "root", []string{"--nested"}, os.Getenv(srtVariable), "--settings", "srt.json", "-c", settled+script)
+		cmd := jailed(t.Context(), d, "root", []string{"--nested"}, os.Getenv(srtVariable), "--settings", "srt.json", "-c", settled+script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user, NoSetGroups: true}}
 		var out, talk bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &talk

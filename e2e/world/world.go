@@ -1,6 +1,7 @@
 package world
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,21 +64,32 @@ func (w *World) listenOnLoopback() error {
 		if err != nil {
 			return err
 		}
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nloopback"))
-					time.Sleep(100 * time.Millisecond)
-				}()
-			}
-		}()
+		go serve(l, func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nloopback"))
+			time.Sleep(100 * time.Millisecond)
+		})
 	}
 	return nil
+}
+
+// Serve hands each connection to a listener to a function, until the test ends. The function runs on a goroutine of
+// its own; the connection is closed after it.
+func Serve(t *testing.T, l net.Listener, handle func(net.Conn)) {
+	t.Cleanup(func() { l.Close() })
+	go serve(l, handle)
+}
+
+func serve(l net.Listener, handle func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			handle(c)
+		}()
+	}
 }
 
 // Eventually waits until ok, and reports whether it came about in time.
