@@ -25,6 +25,8 @@ import (
 const (
 	bufferSize   = 64 << 10
 	eventsAtOnce = 256
+	callsAtOnce  = 64   // of one kind in a round: posted functions, timers, tunnels whose time is over
+	looksAtOnce  = 4096 // at tunnels whose time may be over, in a round
 	sweepEvery   = 500 * time.Millisecond
 
 	edgeTriggered = 1 << 31 // EPOLLET, which package syscall has as a negative number
@@ -82,7 +84,10 @@ func (i instant) since(before instant) time.Duration {
 }
 
 // A tunnelList is a list whose links stand in the tunnels.
-type tunnelList struct{ first *Tunnel }
+type tunnelList struct {
+	first *Tunnel
+	next  *Tunnel // that the sweep looks at; nil while there is no sweep
+}
 
 func (l *tunnelList) add(t *Tunnel) {
 	if t.next = l.first; t.next != nil {
@@ -92,6 +97,9 @@ func (l *tunnelList) add(t *Tunnel) {
 }
 
 func (l *tunnelList) remove(t *Tunnel) {
+	if l.next == t {
+		l.next = t.next
+	}
 	if t.prev != nil {
 		t.prev.next = t.next
 	} else {
@@ -120,11 +128,13 @@ type Loop struct {
 	had         int       // of busy, at the beginning, have had their turn
 	share       int       // bytes that a stream may move now before it is busy
 	moved       int       // bytes that all have moved in this turn
+	due         []func()  // posted before those in posted
+	ran         int       // of due, at the beginning, have run
+	behind      bool      // some of due, or of posted without a wake-up, are left for the next round
 
 	mu     sync.Mutex // guards the rest
 	posted []func()
 	closed bool
-	spare  []func()
 }
 
 // NewLoop returns a loop that does nothing until Run is called.
@@ -146,7 +156,7 @@ func NewLoop() (*Loop, error) {
 		l.release()
 		return nil, err
 	}
-	l.After(sweepEvery, l.sweep)
+	l.After(sweepEvery, l.beginSweep)
 	return l, nil
 }
 
@@ -279,7 +289,13 @@ func (l *Loop) Run() error {
 		}
 		l.runBusy()
 		l.runTimers()
+		l.sweep()
 	}
+}
+
+// owes reports whether the last round has left something to do: the next one must not wait for events.
+func (l *Loop) owes() bool {
+	return len(l.busy) > 0 || l.behind || l.tunnels.next != nil
 }
 
 func (l *Loop) dispatch(ev syscall.EpollEvent) {
@@ -295,20 +311,23 @@ func (l *Loop) dispatch(ev syscall.EpollEvent) {
 	}
 }
 
-// runPosted runs what was posted and reports whether the loop is closed.
+// runPosted runs some of what was posted before this round, or all of it if the loop is closed, which it reports.
 func (l *Loop) runPosted() (closed bool) {
 	l.mu.Lock()
-	work := l.posted
-	l.posted, l.spare = l.spare[:0], nil
 	closed = l.closed
+	if l.behind = l.ran < len(l.due); !l.behind {
+		l.due, l.posted, l.ran = l.posted, l.due[:0], 0
+	} else if closed {
+		l.due, l.posted = append(l.due, l.posted...), nil
+	}
 	l.mu.Unlock()
-	for i, f := range work {
-		work[i] = nil
+	for n := 0; l.ran < len(l.due) && (n < callsAtOnce || closed); n++ {
+		f := l.due[l.ran]
+		l.due[l.ran] = nil
+		l.ran++
 		f()
 	}
-	l.mu.Lock()
-	l.spare = work
-	l.mu.Unlock()
+	l.behind = l.behind || l.ran < len(l.due)
 	return closed
 }
 
@@ -331,14 +350,24 @@ func (l *Loop) runBusy() {
 	}
 }
 
-// sweep ends the tunnels whose time is over.
-func (l *Loop) sweep() {
-	for t := l.tunnels.first; t != nil; {
-		next := t.next // of a tunnel that may end now
-		t.checkTime()
-		t = next
+// beginSweep has the following rounds look at all tunnels that there are now.
+func (l *Loop) beginSweep() {
+	if l.tunnels.next == nil {
+		l.tunnels.next = l.tunnels.first
 	}
-	l.After(sweepEvery, l.sweep)
+	l.After(sweepEvery, l.beginSweep)
+}
+
+// sweep looks at some tunnels of a sweep, and ends those whose time is over.
+func (l *Loop) sweep() {
+	ended := 0
+	for looks := 0; l.tunnels.next != nil && looks < looksAtOnce && ended < callsAtOnce; looks++ {
+		t := l.tunnels.next
+		l.tunnels.next = t.next
+		if t.checkTime(); t.over {
+			ended++
+		}
+	}
 }
 
 func (l *Loop) cutAll() {

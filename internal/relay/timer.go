@@ -27,7 +27,7 @@ func (l *Loop) Stop(t *Timer) {
 }
 
 func (l *Loop) runTimers() {
-	for len(l.timers) > 0 && !l.timers[0].at.After(l.now) {
+	for n := 0; n < callsAtOnce && len(l.timers) > 0 && !l.timers[0].at.After(l.now); n++ {
 		heap.Pop(&l.timers).(*Timer).f()
 	}
 }

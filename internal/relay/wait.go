@@ -11,7 +11,7 @@ import (
 // wait first looks without giving up the processor, which under load is all
 // it takes, and blocks only when nothing is there.
 func (l *Loop) wait(events []syscall.EpollEvent) (int, error) {
-	if n := l.look(events); n > 0 || len(l.busy) > 0 {
+	if n := l.look(events); n > 0 || l.owes() {
 		return n, nil
 	}
 	if l.resting != nil {
