@@ -1,17 +1,12 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/secret"
 )
 
@@ -49,23 +44,4 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, hint.Failed(fmt.Errorf("%s can be read by others than its owner", path), "chmod 600 "+path)
 	}
 	return text, nil
-}
-
-// alarm tells the operator that a canary was found: a few times a second at most, since
-// a program can go on and on. The log has all of them.
-func (d *Daemon) alarm(a egress.Alarm) {
-	ok, more := d.alarms.Take(1, time.Now())
-	if !ok && more == 0 {
-		return
-	}
-	who := a.Sandbox
-	if a.Program != "" {
-		who += " (" + filepath.Base(a.Program) + ")"
-	}
-	fmt.Fprintf(d.Talk, "egressd: ALARM: %s tried to send the canary %s to %s, in its %s (%s); it was stopped\n",
-		printable.Text(cmp.Or(who, "nobody known")), a.Canary, printable.Text(cmp.Or(a.Destination, "an unknown place")), printable.Text(a.Where), a.Encoding)
-	if more > 1 {
-		fmt.Fprintf(d.Talk, "egressd: ALARM: %d alarms since the last one\n", more)
-	}
-	fmt.Fprintf(d.Talk, "egressd: hint: egressd why %s\n", a.ID)
 }

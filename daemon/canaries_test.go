@@ -58,6 +58,7 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 			t.Fatalf("answered %s", got)
 		}
 	}
+	d.alarms.end()
 	alarms := strings.Count(said.String(), "ALARM: default")
 	if alarms == 0 || alarms > 30 || !strings.Contains(said.String(), "the canary aws-key to a.example, in its query (lower case); it was stopped") {
 		t.Errorf("%d alarms:\n%s", alarms, said)

@@ -27,7 +27,6 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/internal/version"
 	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/sink"
@@ -79,7 +78,7 @@ type Daemon struct {
 	operator     operator
 	grants       granting
 
-	alarms   tokens.Bucket  // that the operator is told of
+	alarms   *alarms        // that the operator is told of
 	clock    chan string    // what the log is to have of the machine's clock
 	outage   *outage        // of the log
 	kept     int64          // bytes of the log
@@ -116,7 +115,7 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 // New builds a daemon that does not listen yet, for the policy file at path; "" is the one
 // that config finds. It says to talk what the operator is to know. An error leaves nothing open.
 func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
-	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes), outage: newOutage()}
+	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes), outage: newOutage(), alarms: newAlarms(talk)}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -124,7 +123,6 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	}()
 	d.own.Store(&[]netip.AddrPort{})
 	d.operator.orders, d.operator.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
-	d.alarms.Rate, d.alarms.Most = 1, 10
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
 	}
@@ -160,7 +158,7 @@ func (d *Daemon) build() error {
 	d.Gate = egress.New(egress.Config{
 		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
-		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarm,
+		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
@@ -375,6 +373,7 @@ func (d *Daemon) Close() {
 	}
 	if d.Gate != nil {
 		d.Gate.Records.Settle()
+		d.alarms.end()
 	}
 	if d.sinks != nil {
 		d.sinks.Stop(0)
