@@ -17,7 +17,7 @@ func (f *Flow) comparedTo(ctx context.Context, v verdict, r *policy.Request) *po
 	if v.policy.Shadow() == nil {
 		return v.decision
 	}
-	return f.gate.shared.of(v.policy.Compare(ctx, f.gate.Approvals.apply(f.id, r), *v.decision))
+	return f.gate.shared.of(v.policy.Compare(ctx, f.gate.Approvals.apply(f.id, r), *v.decision, f.gate.tasks.start))
 }
 
 // denied compares what the policy refuses, and records it. Nothing is to be recorded of what

@@ -176,3 +176,33 @@ func TestTheLongestRecordFits(t *testing.T) {
 		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.Line), audit.MaxRecord)
 	}
 }
+
+// TestShutWaitsForTheShadow that goes on after nobody waits for its answer any more.
+func TestShutWaitsForTheShadow(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, beside(opinion(func(r *policy.Request) policy.Decision {
+		<-release
+		return deny(r)
+	})))
+	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetPolicy(t.Context(), policy.New(opinion(allow)), "another"); err != nil { // which has none
+		t.Fatal(err)
+	}
+	f.Close(End{Outcome: "closed"})
+	left := make(chan struct{})
+	go func() {
+		w.Shut()
+		w.CloseLeft()
+		close(left)
+	}()
+	select {
+	case <-left:
+		t.Error("it did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	<-left
+}

@@ -302,11 +302,13 @@ func (p *Policy) Shadow() *Policy {
 // tenth of a second at most; a shadow that fails, panics or has not answered by
 // then counts as one that denies with [PolicyError]. ctx only lends its values:
 // whoever asked may have gone. Without a shadow, Compare returns d.
-func (p *Policy) Compare(ctx context.Context, r *Request, d Decision) Decision {
+//
+// start runs a function on a goroutine of the caller's, which may go on for longer.
+func (p *Policy) Compare(ctx context.Context, r *Request, d Decision, start func(func())) Decision {
 	if p == nil || p.shadow == nil {
 		return d
 	}
-	if said := p.shadow.ask(ctx, r); d.Differs(&said) {
+	if said := p.shadow.ask(ctx, r, start); d.Differs(&said) {
 		d.Shadow = &said
 	}
 	return d

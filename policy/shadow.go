@@ -23,9 +23,9 @@ const (
 	shadowRoom = 32
 )
 
-// ask has the question answered on a goroutine of its own, which ends when the
+// ask has the question answered by what start starts, which ends when the
 // answer is there, whether somebody still waits for it or not.
-func (s *shadow) ask(ctx context.Context, r *Request) Decision {
+func (s *shadow) ask(ctx context.Context, r *Request, start func(func())) Decision {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shadowPatience)
 	defer cancel()
 	select {
@@ -34,10 +34,10 @@ func (s *shadow) ask(ctx context.Context, r *Request) Decision {
 		return s.failed("too many questions wait for an answer")
 	}
 	own, answer := r.clone(), make(chan Decision, 1)
-	go func() {
+	start(func() {
 		defer func() { <-s.room }()
 		answer <- s.decide(ctx, own)
-	}()
+	})
 	select {
 	case d := <-answer:
 		return d

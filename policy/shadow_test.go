@@ -54,7 +54,7 @@ func TestAShadowIsToldWhereItDiffers(t *testing.T) {
 			if d.Shadow != nil {
 				t.Error("Decide asked the shadow")
 			}
-			compared := p.Compare(t.Context(), r, d)
+			compared := p.Compare(t.Context(), r, d, apart)
 			if (compared.Shadow != nil) != row.differs {
 				t.Fatalf("the shadow is %+v", compared.Shadow)
 			}
@@ -81,7 +81,7 @@ func TestWhatGoesWrongInAShadowStaysThere(t *testing.T) {
 	} {
 		p := New(answering(Decision{Verdict: Allow, Rule: "open"})).WithShadow(New(v))
 		r := requestTo(t, "a.test:443")
-		d := p.Compare(t.Context(), r, p.Decide(t.Context(), r))
+		d := p.Compare(t.Context(), r, p.Decide(t.Context(), r), apart)
 		if d.Verdict != Allow || d.Shadow == nil || d.Shadow.Class != PolicyError || d.Shadow.Verdict != Deny || d.Shadow.Policy == "" {
 			t.Errorf("%s: %+v, shadow %+v", name, d, d.Shadow)
 		}
@@ -105,7 +105,7 @@ func TestASlowShadowIsNotWaitedFor(t *testing.T) {
 			r := requestTo(t, "a.test:80")
 			r.HTTP = &HTTPRequest{Method: "GET", Path: "/", Header: map[string][]string{"X": {"y"}}}
 			began := time.Now()
-			d := p.Compare(t.Context(), r, Decision{Verdict: Allow})
+			d := p.Compare(t.Context(), r, Decision{Verdict: Allow}, apart)
 			if waited := time.Since(began); waited != shadowPatience {
 				t.Errorf("question %d was waited for %v", i, waited)
 			}
@@ -123,7 +123,7 @@ func TestASlowShadowIsNotWaitedFor(t *testing.T) {
 		synctest.Wait()
 		r := requestTo(t, "a.test:80")
 		r.HTTP = &HTTPRequest{Method: "GET", Path: "/", Header: map[string][]string{"X": {"y"}}}
-		if d := p.Compare(t.Context(), r, Decision{Verdict: Allow}); d.Shadow != nil {
+		if d := p.Compare(t.Context(), r, Decision{Verdict: Allow}, apart); d.Shadow != nil {
 			t.Errorf("it does not answer any more: %+v", d.Shadow)
 		}
 	})
@@ -134,14 +134,14 @@ func TestWhoAskedMayHaveGone(t *testing.T) {
 	p := New(answering(Decision{Verdict: Allow})).WithShadow(New(heeds))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if d := p.Compare(gone, requestTo(t, "a.test:443"), Decision{Verdict: Allow}); d.Shadow != nil {
+	if d := p.Compare(gone, requestTo(t, "a.test:443"), Decision{Verdict: Allow}, apart); d.Shadow != nil {
 		t.Errorf("%+v", d.Shadow)
 	}
 }
 
 func TestNoPolicyHasNoShadow(t *testing.T) {
 	for _, p := range []*Policy{nil, New(answering(Decision{Verdict: Allow}))} {
-		if d := p.Compare(t.Context(), requestTo(t, "a.test:443"), Decision{}); d.Shadow != nil || p.Shadow() != nil {
+		if d := p.Compare(t.Context(), requestTo(t, "a.test:443"), Decision{}, apart); d.Shadow != nil || p.Shadow() != nil {
 			t.Error("it has")
 		}
 	}
@@ -156,7 +156,7 @@ func BenchmarkCompareWithoutShadow(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if p.Shadow() != nil {
-			p.Compare(context.Background(), r, d)
+			p.Compare(context.Background(), r, d, apart)
 		}
 	}
 }
@@ -166,6 +166,9 @@ func BenchmarkCompare(b *testing.B) {
 	r, d := &Request{}, Decision{Verdict: Allow}
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Compare(context.Background(), r, d)
+		p.Compare(context.Background(), r, d, apart)
 	}
 }
+
+// apart runs f on a goroutine.
+func apart(f func()) { go f() }

@@ -12,7 +12,9 @@ import (
 const workPerTurn = 64 << 10
 
 // comparing limits the long evaluations of all lists in the process. It leaves one processor to the event
-// loops if the machine has several.
+// loops if the machine has several. Rego and the searches for canaries have turns of their own: a turn of Rego
+// takes up to 100 ms, and one of these takes less than a millisecond. In common turns, 64 KiB of a long path or
+// of a body would wait for 100 ms each.
 var comparing = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 
 // A turn is one evaluation of a list. Hundreds of path patterns take milliseconds for one long path, and

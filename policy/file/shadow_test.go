@@ -22,11 +22,11 @@ func TestAFileWithSourcesInShadow(t *testing.T) {
 		t.Fatal(err) // the test of the file would be red in the shadow
 	}
 	r := requestTo(t, "a.test:443")
-	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Verdict != policy.Allow || d.Shadow == nil || d.Shadow.Rule != "next" {
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r), apart); d.Verdict != policy.Allow || d.Shadow == nil || d.Shadow.Rule != "next" {
 		t.Errorf("a.test: %+v, shadow %+v", d, d.Shadow)
 	}
 	r = requestTo(t, "10.0.0.1:443")
-	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Class != policy.AddressDenied || d.Shadow != nil {
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r), apart); d.Class != policy.AddressDenied || d.Shadow != nil {
 		t.Errorf("the baseline holds in both: %+v, shadow %+v", d, d.Shadow)
 	}
 	without := env
@@ -54,10 +54,13 @@ func TestSourcesInShadowAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := requestTo(t, "a.test:443")
-	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r)); d.Class != policy.DefaultDeny || d.Shadow == nil || d.Shadow.Verdict != policy.Allow {
+	if d := p.Compare(t.Context(), r, p.Decide(t.Context(), r), apart); d.Class != policy.DefaultDeny || d.Shadow == nil || d.Shadow.Verdict != policy.Allow {
 		t.Errorf("%+v, shadow %+v", d, d.Shadow)
 	}
 	if said := file.Warnings(); len(said) != 1 || !strings.Contains(said[0], "no allow rules: everything is denied") {
 		t.Errorf("warnings: %q", said)
 	}
 }
+
+// apart runs f on a goroutine.
+func apart(f func()) { go f() }
