@@ -32,7 +32,8 @@ var floors = map[string]int{
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6,
-	"sandbox/environ": 3, "sandbox/exits": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
+	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
+	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"bench":       10, "packaging": 10, "e2e": 10,
@@ -87,8 +88,14 @@ var guests = map[string]string{
 	"e2e/world golang.org/x/net/http2":                 "clients that send frames as they like",
 	"e2e/world golang.org/x/net/http2/hpack":           "the same",
 	"internal/confined golang.org/x/sys/unix":          "numbers of system calls and capabilities",
-	"internal/jailinit golang.org/x/sys/unix":          "the part of a jail that runs inside of it",
-	"internal/pidfd golang.org/x/sys/unix":             "processes by descriptor",
+	"sandbox/attach golang.org/x/sys/unix":             "sockets of Linux that package syscall does not know",
+	"sandbox/capture golang.org/x/sys/unix":            "the same",
+	"sandbox/foreign golang.org/x/sys/unix":            "the same",
+	"sandbox/jail golang.org/x/sys/unix":               "namespaces and pidfds",
+	"sandbox/rules golang.org/x/sys/unix":              "numbers of nftables",
+
+	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
+	"internal/pidfd golang.org/x/sys/unix":    "processes by descriptor",
 }
 
 // dialers are the names by which the standard library opens connections or

@@ -15,12 +15,13 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 )
 
 // A networkDoor is a socket at which networks are handed in.
 type networkDoor struct {
 	boundListener
-	door *sandbox.Door
+	door *attach.Server
 }
 
 // placeholders returns the range of placeholder addresses.
@@ -45,7 +46,7 @@ func (d *Daemon) listenForNetworks() error {
 		if err != nil {
 			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
 		}
-		door := &sandbox.Door{Name: name, Take: d.enter, Refused: d.refuseVisitor, Enters: d.entersAtAll}
+		door := &attach.Server{Name: name, Handle: d.enter, Refused: d.refuseVisitor, Forbids: d.entersAtAll}
 		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
 	}
 	return nil
@@ -115,16 +116,16 @@ func (d *Daemon) endStays(ctx context.Context) (wait func()) {
 }
 
 // entersAtAll says why a visitor is no sandbox.
-func (d *Daemon) entersAtAll(v sandbox.Visitor) (next string, why error) {
-	return nobodyEnters, d.sandboxes.MayEnter(v)
+func (d *Daemon) entersAtAll(v sandbox.Attacher) (next string, why error) {
+	return nobodyEnters, d.sandboxes.MayAttach(v)
 }
 
 // nobodyEnters is what somebody types next who may not hand anything in.
 const nobodyEnters = "list it under sandboxes with enter, uid or docker, and hand it in by that socket or as that user; --name counts for root on the host alone"
 
 // refuseVisitor records what was no offer, or one that somebody may not make.
-func (d *Daemon) refuseVisitor(v sandbox.Visitor, raw []byte, why error) {
-	peer, class := sandbox.Peer{Listener: v.Door, UID: v.UID, HasUID: true}, policy.MalformedRequest
+func (d *Daemon) refuseVisitor(v sandbox.Attacher, raw []byte, why error) {
+	peer, class := sandbox.Peer{Listener: v.Listener, UID: v.UID, HasUID: true}, policy.MalformedRequest
 	if errors.Is(why, sandbox.ErrUnknown) {
 		class = policy.UnknownSandbox
 	}

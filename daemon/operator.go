@@ -112,14 +112,14 @@ func admitOperator(c net.Conn) (admin.Operator, error) {
 	if !ok {
 		return admin.Operator{}, errors.New("a connection of another kind")
 	}
-	n, err := sandbox.NeighbourOf(u)
+	n, err := sandbox.UnixPeerOf(u)
 	who := admin.Operator{UID: n.UID, PID: n.PID}
 	switch {
 	case err != nil:
 		return who, errors.New("the kernel does not say who connected")
 	case n.UID != 0 && int64(n.UID) != int64(os.Geteuid()):
 		return who, errors.New("another user connected")
-	case n.Elsewhere:
+	case !n.Host:
 		return who, errors.New("somebody connected from another network")
 	}
 	return who, nil

@@ -18,6 +18,8 @@ import (
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
+	"github.com/egressd/egressd/sandbox/capture"
 )
 
 // Limits of attached networks at a time. An attachment can make some threads of this process block, by sockets that its owner
@@ -109,25 +111,25 @@ func (s *stays) setPrograms(listener string, p *sandbox.Programs) {
 
 // A stay is one network that was handed in, and what serves it.
 type stay struct {
-	*sandbox.Stay
-	arrival *sandbox.Arrival
-	sockets *sandbox.Sockets
+	*sandbox.Attachment
+	arrival *attach.Conn
+	sockets *capture.Sockets
 	names   *dns.Server
 	tally   egress.Tally
 	serving sync.WaitGroup
 }
 
 // enter takes a network in, and returns when nobody is there for it any more.
-func (d *Daemon) enter(a *sandbox.Arrival) {
+func (d *Daemon) enter(a *attach.Conn) {
 	a.FindContainer(d.sandboxes.Behind)
-	who, err := d.sandboxes.Enter(a.Visitor)
+	who, err := d.sandboxes.IdentifyAttacher(a.Attacher)
 	if err != nil {
-		d.refuseVisitor(a.Visitor, nil, err)
+		d.refuseVisitor(a.Attacher, nil, err)
 		a.Refuse(err, nobodyEnters)
 		return
 	}
 	if err := d.stays.reserve(who.Name, a.Network); err != nil {
-		d.refuseVisitor(a.Visitor, nil, err)
+		d.refuseVisitor(a.Attacher, nil, err)
 		a.Refuse(err, "end what it was handed in for, then try again")
 		return
 	}
@@ -142,8 +144,8 @@ func (d *Daemon) enter(a *sandbox.Arrival) {
 		a.Refuse(errors.New("the sockets could not be taken"), "egressd enter -- COMMAND, once more")
 		return
 	}
-	s := &stay{Stay: d.sandboxes.Admit(who), arrival: a, sockets: sockets}
-	d.Gate.Attachments.Begin(s.Stay.ID, &s.tally)
+	s := &stay{Attachment: d.sandboxes.Attach(who), arrival: a, sockets: sockets}
+	d.Gate.Attachments.Begin(s.Attachment.ID, &s.tally)
 	note, err := d.begun(s)
 	if err != nil {
 		d.Complain(fmt.Errorf("record the start of a sandbox: %w", err))
@@ -165,8 +167,8 @@ func (d *Daemon) enter(a *sandbox.Arrival) {
 
 // begun records that a network was handed in, and returns what to say at its end.
 func (d *Daemon) begun(s *stay) (note string, err error) {
-	v, o := s.arrival.Visitor, s.arrival.Offer
-	note = fmt.Sprintf("handed in (%s) by uid %d at %s", o.Mode, v.UID, v.Door)
+	v, o := s.arrival.Attacher, s.arrival.Request
+	note = fmt.Sprintf("handed in (%s) by uid %d at %s", o.Mode, v.UID, v.Listener)
 	process := &policy.Process{PID: s.arrival.PID}
 	if known := sandbox.ProcessOf(s.arrival.PID, v.UID); known != nil {
 		process = known
@@ -183,12 +185,12 @@ func (d *Daemon) begun(s *stay) (note string, err error) {
 }
 
 // welcome is what somebody is told whose network was taken in.
-func (d *Daemon) welcome(s *stay) sandbox.Answer {
-	a := sandbox.Answer{Sandbox: s.Sandbox.Name, Policy: d.Gate.Digest()}
+func (d *Daemon) welcome(s *stay) attach.Answer {
+	a := attach.Answer{Sandbox: s.Sandbox.Name, Policy: d.Gate.Digest()}
 	if ca := d.stays.ca.Load(); ca != nil {
 		a.CA = string(*ca)
 	}
-	if s.arrival.Visitor.Host {
+	if s.arrival.Attacher.Host {
 		a.File, _ = filepath.Abs(d.Path) // where that is not to be had, no file is
 	}
 	return a
@@ -244,12 +246,12 @@ func (d *Daemon) endStay(s *stay, note string) {
 
 // dismiss forgets a stay, and cuts what is left of it.
 func (d *Daemon) dismiss(s *stay) {
-	d.sandboxes.Dismiss(s.Stay)
-	d.Gate.Attachments.Cut(s.Stay.ID)
+	d.sandboxes.Detach(s.Attachment)
+	d.Gate.Attachments.Cut(s.Attachment.ID)
 	closing, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
 	d.awaitFlows(s, &closing) // so that they are counted, and recorded before the end is
-	d.Gate.Attachments.Drop(s.Stay.ID)
+	d.Gate.Attachments.Drop(s.Attachment.ID)
 	d.stays.setPrograms(s.Listener(), nil)
 }
 
@@ -261,7 +263,7 @@ const (
 // awaitFlows waits until a stay has no connections, or ctx, which may be nil, is
 // done.
 func (d *Daemon) awaitFlows(s *stay, ctx *context.Context) {
-	for ctx != nil && (*ctx).Err() == nil && d.Gate.Attachments.Flows(s.Stay.ID) > 0 {
+	for ctx != nil && (*ctx).Err() == nil && d.Gate.Attachments.Flows(s.Attachment.ID) > 0 {
 		time.Sleep(flowsLooks)
 	}
 }

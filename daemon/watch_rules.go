@@ -10,17 +10,17 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/record"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/rules"
 )
 
 // rulesEvery is how often it is looked whether rules lead to listen.transparent.
 const rulesEvery = 2 * time.Second
 
 // CapturePoints are the listeners of listen.transparent, in the order of the file.
-func CapturePoints(c *config.Config) (points []sandbox.CapturePoint) {
+func CapturePoints(c *config.Config) (points []rules.Listener) {
 	for _, name := range c.File.Listen.Transparent {
 		if at, kind, err := captureAt(name); err == nil {
-			points = append(points, sandbox.CapturePoint{At: at, TProxy: kind.name == "tproxy"})
+			points = append(points, rules.Listener{At: at, TProxy: kind.name == "tproxy"})
 		}
 	}
 	return points
@@ -29,7 +29,7 @@ func CapturePoints(c *config.Config) (points []sandbox.CapturePoint) {
 // A ruleGuard reports when packet filter rules stop leading traffic to a listener, and when they do again.
 type ruleGuard struct {
 	daemon *Daemon
-	watch  *sandbox.RuleWatch
+	watch  *rules.Watch
 	names  []string
 	led    []bool // as it was said last; nil: nothing was said yet
 	blind  string // why it could not look, as it was said last
@@ -42,7 +42,7 @@ func (d *Daemon) guardRules(ctx context.Context) {
 	if len(points) == 0 {
 		return
 	}
-	g := &ruleGuard{daemon: d, watch: sandbox.WatchRules(points), names: slices.Clone(d.Config.File.Listen.Transparent)}
+	g := &ruleGuard{daemon: d, watch: rules.NewWatch(points), names: slices.Clone(d.Config.File.Listen.Transparent)}
 	d.Serving.Go(func() {
 		for tick := time.NewTicker(rulesEvery); ; {
 			if !g.look() {
@@ -66,7 +66,7 @@ func (g *ruleGuard) look() bool {
 	case errors.Is(err, syscall.EPERM):
 		g.cannotLook("egressd needs CAP_NET_ADMIN for that")
 		return false
-	case errors.Is(err, sandbox.ErrUnreadable):
+	case errors.Is(err, rules.ErrUnreadable):
 		g.cannotLook(err.Error())
 		return true
 	case err != nil: // such as rules that changed while they were read

@@ -14,7 +14,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // ServerLimits bound what sandboxes can make a [Server] hold. Zero fields have
@@ -270,7 +270,7 @@ func (l *fewConns) Accept() (net.Conn, error) {
 		<-l.free
 		return nil, err
 	}
-	if socket, ok := c.(syscall.Conn); !ok || sandbox.Plain(socket) != nil {
+	if socket, ok := c.(syscall.Conn); !ok || foreign.Plain(socket) != nil {
 		c.Close() // whoever reads from it is told so
 	}
 	return &fewConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil

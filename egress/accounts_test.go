@@ -14,8 +14,8 @@ import (
 // name, and one that stays, with a flow, while its sandbox is counted.
 func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	visit := func(name string) (*sandbox.Stay, *Flow) {
-		stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: name, Kind: "listener"})
+	visit := func(name string) (*sandbox.Attachment, *Flow) {
+		stay := w.config.Sandboxes.Attach(policy.Sandbox{Name: name, Kind: "listener"})
 		w.Attachments.Begin(stay.ID, nil)
 		w.Names.answers.Bind(name, "answered.test", []netip.Addr{peer.Addr.Addr()}, time.Hour)
 		f, err := w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, Listener: stay.Listener()}, ask(t, "127.0.0.1:1"))
@@ -29,7 +29,7 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	var last *Flow // of a sandbox that is gone, and whose connection is not
 	for i := range 1000 {
 		stay, f := visit(fmt.Sprint("visitor-", i))
-		w.config.Sandboxes.Dismiss(stay)
+		w.config.Sandboxes.Detach(stay)
 		if i == 0 {
 			last = f
 		} else {
@@ -59,7 +59,7 @@ func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 		t.Errorf("what is there has sent %d bytes, want 7", up)
 	}
 	open.Close(End{})
-	w.config.Sandboxes.Dismiss(stays)
+	w.config.Sandboxes.Detach(stays)
 }
 
 // TestAnAccountThatIsGoneCountsNothing has a flow find an account at the moment at which it is

@@ -16,10 +16,10 @@ import (
 func TestAStayIsCutWithItsFlows(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	var first, second Tally
-	one, two := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"}), w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
+	one, two := w.config.Sandboxes.Attach(policy.Sandbox{Name: "web"}), w.config.Sandboxes.Attach(policy.Sandbox{Name: "web"})
 	w.Attachments.Begin(one.ID, &first)
 	w.Attachments.Begin(two.ID, &second)
-	open := func(s *sandbox.Stay) (*Flow, error) {
+	open := func(s *sandbox.Attachment) (*Flow, error) {
 		return w.Open(t.Context(), sandbox.Peer{Listener: s.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})
 	}
 	left, err := open(one)
@@ -47,7 +47,7 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 	if _, err := open(one); !errors.As(err, &refusal) {
 		t.Errorf("after it was dropped: %v", err)
 	}
-	w.config.Sandboxes.Dismiss(two)
+	w.config.Sandboxes.Detach(two)
 	if _, err := open(two); !errors.As(err, &refusal) || refusal.Decision.Class != policy.UnknownSandbox {
 		t.Errorf("after it was dismissed: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 func TestAStayCountsWhatIsSummed(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	var tally Tally
-	stay := w.config.Sandboxes.Admit(policy.Sandbox{Name: "web"})
+	stay := w.config.Sandboxes.Attach(policy.Sandbox{Name: "web"})
 	w.Attachments.Begin(stay.ID, &tally)
 	for range 5 * repeatsFrom {
 		w.Open(t.Context(), sandbox.Peer{Listener: stay.Listener()}, policy.Request{Via: policy.ViaTransparent, Destination: policy.Destination{Host: "192.0.2.1", Addr: netip.MustParseAddr("192.0.2.1"), Port: 443}})

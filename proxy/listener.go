@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A listener accepts for one loop, on a descriptor of its own. Every loop has
@@ -171,7 +172,7 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 func (s *Server) acceptGiven(in *listener, c net.Conn) {
 	defer c.Close()
 	socket, ok := c.(*net.TCPConn)
-	if !ok || sandbox.Plain(socket) != nil {
+	if !ok || foreign.Plain(socket) != nil {
 		return
 	}
 	at, ok := c.RemoteAddr().(*net.TCPAddr)

@@ -17,7 +17,7 @@ const left = "..."
 // leaves out what looks like a secret, since they are kept in the log: users,
 // passwords and queries in URLs, what follows a header, user, token or password
 // option, all behind the first word of a longer text. One that looks like nothing
-// of that sort stays.
+// of that sort attachments.
 func plainArguments(text []byte) (argv []string) {
 	before := ""
 	for arg := range bytes.SplitSeq(bytes.TrimRight(text, "\x00"), []byte{0}) {

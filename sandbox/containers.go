@@ -59,7 +59,7 @@ func (d *Directory) Awaits(p Peer) bool {
 	return k == nil && expected && (*d.engine.Load()).Trouble() == nil
 }
 
-// Behind returns the container that a process is in, for [Visitor]: nil where no sandbox is told by
+// Behind returns the container that a process is in, for [Attacher]: nil where no sandbox is told by
 // its container.
 func (d *Directory) Behind(pid int) *Container {
 	e := d.engine.Load()
@@ -79,7 +79,7 @@ func (d *Directory) Claims(k *Container) (names []string) {
 }
 
 // fits reports whether a visitor is as an entry's user and container have to be.
-func (e *entry) fits(v Visitor) bool {
+func (e *entry) fits(v Attacher) bool {
 	if e.docker.Given() && (v.Container == nil || !e.docker.Holds(v.Container.Name, v.Container.Labels)) {
 		return false
 	}

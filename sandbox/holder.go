@@ -18,8 +18,8 @@ type Holder struct {
 // the sandbox whose listener, user, address, container or certificate p has, or else where it comes from.
 func (d *Directory) Holder(p *Peer) Holder {
 	r := d.known.Load()
-	if strings.HasPrefix(p.Listener, stayPrefix) {
-		if who, err := d.stays.identify(r, &Peer{Listener: p.Listener}); err == nil {
+	if strings.HasPrefix(p.Listener, attachmentPrefix) {
+		if who, err := d.attachments.identify(r, &Peer{Listener: p.Listener}); err == nil {
 			return Holder{Sandbox: who.Name}
 		}
 		return Holder{listener: p.Listener}

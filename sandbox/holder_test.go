@@ -18,7 +18,7 @@ func TestHoldersOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stay := d.Admit(policy.Sandbox{Name: "host"})
+	attached := d.Attach(policy.Sandbox{Name: "host"})
 	at := func(listener, addr string) Peer {
 		return Peer{Listener: listener, Addr: netip.MustParseAddrPort(addr)}
 	}
@@ -34,8 +34,8 @@ func TestHoldersOfConnections(t *testing.T) {
 		{"who has an address", at("all", "10.0.0.9:1"), of("host")},
 		{"who has an address of IPv6", at("all", "[2001:db8:1:2::3]:1"), of("host")},
 		{"who has an address, and will need a token", at("all", "10.0.1.9:1"), of("both")},
-		{"who has a stay", Peer{Listener: stay.Listener(), Addr: netip.MustParseAddrPort("127.0.0.1:1")}, of("host")},
-		{"a stay that is over", Peer{Listener: "stay#99"}, Holder{listener: "stay#99"}},
+		{"who has a attached", Peer{Listener: attached.Listener(), Addr: netip.MustParseAddrPort("127.0.0.1:1")}, of("host")},
+		{"a attached that is over", Peer{Listener: "attachment#99"}, Holder{listener: "attachment#99"}},
 		{"one address of another's at a listener", at("own", "10.0.0.9:1"), from("10.0.0.9")},
 		{"a token that was not shown yet", at("all", "192.0.2.1:1"), from("192.0.2.1")},
 		{"a token that was", Peer{Addr: netip.MustParseAddrPort("192.0.2.1:1"), User: "word", Password: "secret", HasCredentials: true}, from("192.0.2.1")},
@@ -49,5 +49,5 @@ func TestHoldersOfConnections(t *testing.T) {
 			t.Errorf("%s: counted with %+v, want %+v", row.says, got, row.want)
 		}
 	}
-	d.Dismiss(stay)
+	d.Detach(attached)
 }

@@ -63,15 +63,15 @@ func (e *effort) over() bool {
 	return e.processes <= 0 || e.descriptors <= 0 || time.Now().After(e.until)
 }
 
-// errNotSeen is for a network whose processes are not this user's to look at.
-var errNotSeen = errors.New("the processes cannot be looked at")
+// ErrNotSeen is for a network whose processes are not this user's to look at.
+var ErrNotSeen = errors.New("the processes cannot be looked at")
 
-// newPrograms returns the programs of the jail whose network pid is in. diag is a
+// NewPrograms returns the programs of the jail whose network pid is in. diag is a
 // socket in there.
-func newPrograms(diag int, pid int) (*Programs, error) {
+func NewPrograms(diag int, pid int) (*Programs, error) {
 	network, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
-		return nil, errors.Join(errNotSeen, err)
+		return nil, errors.Join(ErrNotSeen, err)
 	}
 	return &Programs{
 		diag:     &diagnosis{socket: os.NewFile(uintptr(diag), "sock_diag")},

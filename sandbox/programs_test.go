@@ -25,7 +25,7 @@ func ownPrograms(t *testing.T) *Programs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPrograms(fd, os.Getpid())
+	p, err := NewPrograms(fd, os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

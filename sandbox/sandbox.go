@@ -73,7 +73,7 @@ type Entry struct {
 	Name        string
 	Token       string         // the password of proxy user Name
 	Listener    string         // a listener of its own
-	Enter       string         // a socket of its own, to hand its network in; see [Directory.Enter]
+	Enter       string         // a socket of its own, to hand its network in; see [Directory.IdentifyAttacher]
 	UIDs        []uint32       // one of which a peer of a unix socket has
 	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
 	Certificate string         // a name in the client certificate
@@ -87,10 +87,10 @@ var ErrUnknown = errors.New("unknown sandbox, or wrong token")
 
 // A Directory knows the sandboxes. It is safe for concurrent use.
 type Directory struct {
-	known    atomic.Pointer[register]
-	failures failures
-	stays    stays
-	engine   atomic.Pointer[Engine]
+	known       atomic.Pointer[register]
+	failures    failures
+	attachments attachments
+	engine      atomic.Pointer[Engine]
 }
 
 // NewDirectory returns a directory of the given entries; without any, every
@@ -100,7 +100,7 @@ func NewDirectory(entries []Entry) (*Directory, error) {
 	return d, d.Set(entries)
 }
 
-// Set replaces the sandboxes. On error those before stay.
+// Set replaces the sandboxes. On error those before attached.
 func (d *Directory) Set(entries []Entry) error {
 	r, err := newRegister(entries)
 	if err != nil {
@@ -127,8 +127,8 @@ func (d *Directory) Credentials(p Peer) bool {
 // peer is nobody. A token alone places a peer that nothing else does.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
-	if strings.HasPrefix(p.Listener, stayPrefix) {
-		return d.stays.identify(r, &p)
+	if strings.HasPrefix(p.Listener, attachmentPrefix) {
+		return d.attachments.identify(r, &p)
 	}
 	if len(r.byName) == 0 {
 		return policy.Sandbox{Name: Default}, nil

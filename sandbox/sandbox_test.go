@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -136,5 +137,16 @@ func TestManySourcesDoNotGrowTheTable(t *testing.T) {
 	}
 	if n := len(d.failures.sources); n > sourcesMost {
 		t.Errorf("%d sources are kept", n)
+	}
+}
+
+func TestPlainNames(t *testing.T) {
+	for name, plain := range map[string]bool{
+		"ci": true, "fix-login": true, "a.b_c": true, "7": true, strings.Repeat("a", 64): true,
+		"": false, "-a": false, ".a": false, "a b": false, "a/b": false, "ä": false, "a\n": false, strings.Repeat("a", 65): false,
+	} {
+		if PlainName(name) != plain {
+			t.Errorf("%q: %v", name, !plain)
+		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // textOf returns findings as egressd doctor prints them.
@@ -91,7 +91,7 @@ func TestDoctorFindsSockets(t *testing.T) {
 
 // TestAnEscapeIsSaid has something get out, which no sandbox here lets.
 func TestAnEscapeIsSaid(t *testing.T) {
-	tried := []sandbox.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
+	tried := []jail.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
 	if err := exits.Escaped(tried); err == nil || !strings.Contains(err.Error(), "keys: request_key") {
 		t.Errorf("run would start: %v", err)
 	}

@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/rules"
 )
 
 // Inside are about what leads out of the container that this is. They are
 // read from what the kernel shows; nothing is sent.
 func Inside(getenv func(string) string) []Finding {
-	p, err := sandbox.ReadPrivileges()
+	p, err := rules.ReadPrivileges()
 	if err != nil {
 		return []Finding{{"container", err.Error(), "a container with /proc"}}
 	}

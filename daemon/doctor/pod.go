@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/rules"
 )
 
 // PodUser is the number of the user who egressd is in its image.
@@ -13,14 +13,14 @@ const PodUser = 65532
 // Pod are about this container: whether what runs in it is held by the rules of
 // pod-init, which let the user of egressd, with the number uid, pass.
 func Pod(uid uint32) []Finding {
-	p, err := sandbox.ReadPrivileges()
+	p, err := rules.ReadPrivileges()
 	if err != nil {
 		return []Finding{{"pod", err.Error(), "a container with /proc"}}
 	}
 	return append(privilegeFindings(p, uid), sightFinding(uid), PodRules())
 }
 
-func privilegeFindings(p sandbox.Privileges, uid uint32) []Finding {
+func privilegeFindings(p rules.Privileges, uid uint32) []Finding {
 	const check = "pod"
 	all := []Finding{{Check: check, Says: "neither root nor egressd's user"}}
 	if slices.Contains(p.UIDs, 0) || slices.Contains(p.UIDs, uid) {
@@ -43,7 +43,7 @@ func privilegeFindings(p sandbox.Privileges, uid uint32) []Finding {
 
 // sightFinding is about a PID namespace that egressd shares.
 func sightFinding(uid uint32) Finding {
-	seen, err := sandbox.SeesProcessOf(uid)
+	seen, err := rules.SeesProcessOf(uid)
 	switch {
 	case err != nil:
 		return Finding{"pod", err.Error(), "a container with /proc"}
@@ -56,7 +56,7 @@ func sightFinding(uid uint32) Finding {
 // PodRules tries whether the rules of pod-init hold. One empty datagram to an address that
 // nobody has leaves where they do not.
 func PodRules() Finding {
-	left, err := sandbox.TryDatagram()
+	left, err := rules.TryDatagram()
 	switch {
 	case err != nil:
 		return Finding{"pod", "whether the rules hold cannot be tried: " + err.Error(), "egressd pod-init, in an init container"}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/rules"
 )
 
 // captureFindings are about rules that lead to listen.transparent, as far as they can
@@ -20,7 +20,7 @@ func captureFindings(c *config.Config) []Finding {
 	}
 	const check = "listen.transparent"
 	var all []Finding
-	led, err := sandbox.WatchRules(points).Look()
+	led, err := rules.NewWatch(points).Look()
 	switch {
 	case errors.Is(err, syscall.EPERM):
 		all = append(all, Finding{Check: check, Says: "whether rules lead there is for root to see: sudo egressd doctor --config " + c.Path})

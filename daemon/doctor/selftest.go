@@ -10,36 +10,37 @@ import (
 	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress/names"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/capture"
 	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
-func Selftest(redirect bool) (tried []sandbox.Attempt, redirected bool, err error) {
+func Selftest(redirect bool) (tried []jail.Attempt, redirected bool, err error) {
 	own4, own6 := names.DefaultRange().Own()
-	jail, err := sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: redirect})
+	j, err := jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: redirect})
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)
 	}
-	defer jail.Close()
+	defer j.Close()
 	if err := confine.Memory(); err != nil {
 		return nil, false, err
 	}
-	sockets, err := jail.Sockets()
+	sockets, err := j.Sockets()
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)
 	}
 	defer closeSockets(sockets)
-	p := sandbox.Program{Argv: []string{"/proc/self/exe"}, Doors: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
-	tried, err = jail.Prepare(p)
+	p := jail.Program{Argv: []string{"/proc/self/exe"}, Doors: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
+	tried, err = j.Prepare(p)
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)
 	}
 	return append(tried, arrivals(sockets)...), sockets.Redirected, nil
 }
 
-func closeSockets(s *sandbox.Sockets) {
+func closeSockets(s *capture.Sockets) {
 	for _, l := range append(s.TCP, s.DNSStreams...) {
 		l.Close()
 	}
@@ -55,7 +56,7 @@ func closeSockets(s *sandbox.Sockets) {
 const arriveWithin = 2 * time.Second
 
 // arrivals looks that what was sent in the sandbox came to its sockets.
-func arrivals(s *sandbox.Sockets) (all []sandbox.Attempt) {
+func arrivals(s *capture.Sockets) (all []jail.Attempt) {
 	for _, l := range s.TCP {
 		all = append(all, arrived("a connection", l, func() (netip.AddrPort, error) {
 			c, err := l.Accept()
@@ -76,18 +77,18 @@ func arrivals(s *sandbox.Sockets) (all []sandbox.Attempt) {
 }
 
 // arrived waits for one. Its address is known there unless NAT has changed it.
-func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) sandbox.Attempt {
+func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) jail.Attempt {
 	late := time.AfterFunc(arriveWithin, func() { from.Close() })
 	defer late.Stop()
 	to, err := next()
 	switch {
 	case errors.Is(err, net.ErrClosed):
-		return sandbox.Attempt{Name: what, Escaped: "it did not arrive at egressd"}
+		return jail.Attempt{Name: what, Escaped: "it did not arrive at egressd"}
 	case err != nil:
-		return sandbox.Attempt{Name: what, Escaped: err.Error()}
+		return jail.Attempt{Name: what, Escaped: err.Error()}
 	}
-	a := sandbox.Attempt{Name: what + " over " + familyOf(to.Addr())}
-	if known && !sandbox.IsAttempted(to) {
+	a := jail.Attempt{Name: what + " over " + familyOf(to.Addr())}
+	if known && !jail.IsAttempted(to) {
 		a.Escaped = "one to " + to.String() + " arrived instead"
 	}
 	return a

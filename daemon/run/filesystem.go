@@ -8,7 +8,7 @@ import (
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // hostServices are variables by which programs find services of the host that
@@ -16,7 +16,7 @@ import (
 var hostServices = []string{sshAgent, "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
 
 // fileSystem is the one that --fs asks for, or nil.
-func (o *Options) fileSystem() (*sandbox.Apart, error) {
+func (o *Options) fileSystem() (*jail.Apart, error) {
 	if !o.Apart {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (o *Options) fileSystem() (*sandbox.Apart, error) {
 			return nil, hint.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
 		}
 	}
-	return &sandbox.Apart{Work: work, Home: home, Private: privateFolders()}, nil
+	return &jail.Apart{Work: work, Home: home, Private: privateFolders()}, nil
 }
 
 // mayNest reports whether the program may make mount namespaces: it can replace
@@ -53,11 +53,11 @@ const sshAgent = "SSH_AUTH_SOCK"
 
 // privateFolders are those in which programs keep what is nobody else's, and
 // services their sockets.
-func privateFolders() []sandbox.Private {
+func privateFolders() []jail.Private {
 	const everybody = os.ModeSticky | 0o777
-	all := []sandbox.Private{{Path: "/tmp", Mode: everybody}, {Path: "/var/tmp", Mode: everybody}, {Path: "/dev/shm", Mode: everybody}, {Path: "/run", Mode: 0o755}, {Path: "/var/run", Mode: 0o755}}
+	all := []jail.Private{{Path: "/tmp", Mode: everybody}, {Path: "/var/tmp", Mode: everybody}, {Path: "/dev/shm", Mode: everybody}, {Path: "/run", Mode: 0o755}, {Path: "/var/run", Mode: 0o755}}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		all = append(all, sandbox.Private{Path: filepath.Clean(dir), Mode: 0o700, Make: true})
+		all = append(all, jail.Private{Path: filepath.Clean(dir), Mode: 0o700, Make: true})
 	}
 	return all
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/exits"
 )
 
@@ -28,7 +28,7 @@ var errDaemonAnswers = errors.New("a daemon answers")
 type otherDaemon struct {
 	config *config.Config
 	socket string
-	handed *sandbox.Handed
+	handed *attach.Attached
 	stop   *os.File // closed where nobody wants to know any more whether the daemon is there
 	lost   bool
 	done   chan struct{}
@@ -42,7 +42,7 @@ func (r *runner) findDaemon(c *config.Config) bool {
 	}
 	for _, name := range c.File.Listen.Enter {
 		socket := strings.TrimPrefix(name, file.UnixListener)
-		door, err := sandbox.Knock(socket)
+		door, err := attach.Dial(socket)
 		if err != nil {
 			continue
 		}
@@ -67,7 +67,8 @@ func (r *runner) prepareBeside() error {
 	if err != nil {
 		return exits.NoSandbox(err)
 	}
-	defer captured.Close()
+	network := attach.OfJail(captured.Redirected, captured.IPv6, captured.FDs)
+	defer network.Close()
 	r.sockets = captured.Rest
 	r.ports.dialers = r.sockets.Dialers
 	r.program = r.outline()
@@ -75,14 +76,14 @@ func (r *runner) prepareBeside() error {
 		return err
 	}
 	r.inside = nil
-	captured.Offer.Notes = r.ports.notes
-	door, err := sandbox.Knock(r.beside.socket)
+	network.Request.Notes = r.ports.notes
+	door, err := attach.Dial(r.beside.socket)
 	if err != nil {
 		return hint.Failed(err, "egressd run --alone -- COMMAND")
 	}
-	handed, err := captured.HandIn(door, r.name)
+	handed, err := network.Attach(door, r.name)
 	if err != nil {
-		var refused *sandbox.RefusedError
+		var refused *attach.RefusedError
 		next := "egressd run --alone -- COMMAND"
 		if errors.As(err, &refused) {
 			next = cmp.Or(refused.Hint+"; or ", "") + next

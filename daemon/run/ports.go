@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/capture"
 )
 
 // A publishedPort has connections to a port of the host's loopback go to one of
@@ -55,7 +56,7 @@ func parsePort(text string) uint16 {
 func parseHostPorts(texts []string, published []publishedPort) (all []uint16, err error) {
 	for _, text := range texts {
 		port := parsePort(text)
-		if port == 0 || port == sandbox.CapturePort || port == 53 {
+		if port == 0 || port == capture.CapturePort || port == 53 {
 			return nil, hint.Misused(fmt.Errorf("--host-port %s: it is a port from 2 to 65535, and not 53", text), "egressd run --host-port 5432 -- COMMAND")
 		}
 		for _, p := range published {
@@ -92,7 +93,7 @@ func allowHostPorts(file *file.File, name string, ports []uint16) error {
 type ports struct {
 	gate     *egress.Gate
 	programs *sandbox.Programs
-	dialers  *sandbox.Dialers
+	dialers  *capture.Dialers
 	notes    []string // what is to be recorded elsewhere
 	serving  sync.WaitGroup
 

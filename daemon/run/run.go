@@ -30,8 +30,10 @@ import (
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/capture"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // A runner is one program and the daemon that is there for it.
@@ -42,10 +44,10 @@ type runner struct {
 	talk        *talk.Held
 	name        string
 	folder      string // of this run
-	jail        *sandbox.Jail
-	sockets     *sandbox.Sockets
-	program     sandbox.Program // as outline has it
-	tried       []sandbox.Attempt
+	jail        *jail.Jail
+	sockets     *capture.Sockets
+	program     jail.Program // as outline has it
+	tried       []jail.Attempt
 	unready     error // why the program cannot be started, once the sandbox stands
 	ready       bool  // the last two say what came of it
 	names       *dns.Server
@@ -54,7 +56,7 @@ type runner struct {
 	ports       ports
 	inside      []publishedPort
 	given       []uint16 // ports of the host
-	apart       *sandbox.Apart
+	apart       *jail.Apart
 	cut         []string // names of variables that the program does not get
 	digest      string
 	index       runs.Index
@@ -155,7 +157,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	placeholders := names.DefaultRange()
 	own4, own6 := placeholders.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = sandbox.NewJail(sandbox.JailOptions{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
+	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -227,7 +229,7 @@ func (r *runner) keepIndex() {
 
 // prepared completes the jail and returns the attempts to get out of it. The policy is in force by now, so prepared
 // knows which authority the program must trust.
-func (r *runner) prepared() ([]sandbox.Attempt, error) {
+func (r *runner) prepared() ([]jail.Attempt, error) {
 	if r.ready {
 		return r.tried, r.unready
 	}
@@ -328,8 +330,8 @@ func (r *runner) complainOf(err error) {
 }
 
 // outline is the program as far as it is known before the policy is in force.
-func (r *runner) outline() sandbox.Program {
-	p := sandbox.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+func (r *runner) outline() jail.Program {
+	p := jail.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, Doors: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)

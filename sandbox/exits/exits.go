@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // Exit codes that do not come from the program in the sandbox.
@@ -41,7 +41,7 @@ func AsSandbox(err error) error {
 // NoSandbox wraps the error of a machine that cannot make a sandbox. Its hint never offers a weaker sandbox.
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
-	var setup *sandbox.SetupError
+	var setup *jail.SetupError
 	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
 		return hint.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
 	}
@@ -67,7 +67,7 @@ func Unreadable() string {
 // NotStarted wraps the error of a program that could not be started: [NotFound], [NotExecutable], or
 // else [NoSandbox].
 func NotStarted(err error) error {
-	var program *sandbox.ExecError
+	var program *jail.ExecError
 	switch {
 	case errors.As(err, &program) && program.Missing:
 		return &hint.Error{Code: NotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
@@ -78,7 +78,7 @@ func NotStarted(err error) error {
 }
 
 // Escaped returns an error if one of the attempts got out of the sandbox.
-func Escaped(tried []sandbox.Attempt) error {
+func Escaped(tried []jail.Attempt) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
 			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")

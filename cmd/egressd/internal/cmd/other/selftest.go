@@ -8,7 +8,7 @@ import (
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/jail"
 	"github.com/spf13/cobra"
 )
 
@@ -41,7 +41,7 @@ Exit codes: 0 no escape worked; 1 one did; 2 no sandbox could be made.`,
 }
 
 // sayAttempts prints what was tried, and returns 1 as a status where one got out.
-func sayAttempts(w io.Writer, tried []sandbox.Attempt, asJSON bool) error {
+func sayAttempts(w io.Writer, tried []jail.Attempt, asJSON bool) error {
 	var out int
 	for _, a := range tried {
 		if a.Escaped != "" {

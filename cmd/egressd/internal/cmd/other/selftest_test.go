@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 func TestSelftestPrintsAnEscape(t *testing.T) {
-	tried := []sandbox.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
+	tried := []jail.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
 	var out bytes.Buffer
 	if err := sayAttempts(&out, tried, false); err != cli.Status(1) || out.String() != "✓ raw sockets\n✗ keys: request_key\nself-test 1/2\n" {
 		t.Errorf("%v, %q", err, out.String())
@@ -19,7 +19,7 @@ func TestSelftestPrintsAnEscape(t *testing.T) {
 	if err := sayAttempts(&out, tried, true); err != cli.Status(1) {
 		t.Error(err)
 	}
-	var a sandbox.Attempt
+	var a jail.Attempt
 	if err := json.NewDecoder(&out).Decode(&a); err != nil || a.Name != "raw sockets" {
 		t.Errorf("%v %+v", err, a)
 	}

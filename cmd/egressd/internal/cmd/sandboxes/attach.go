@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/spf13/cobra"
 )
@@ -91,7 +92,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 		return hint.Failed(fmt.Errorf("find process %d: %w", pid, err), "egressd attach PID, of a process that runs")
 	}
 	defer process.Close()
-	network, err := sandbox.ReadyOf(process, ownAddresses())
+	network, err := attach.PrepareProcess(process, ownAddresses())
 	if err != nil {
 		return notReady(err, "docker run --network none, and attach to that; a container with another network is not held by egressd")
 	}
@@ -100,7 +101,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 		return err
 	}
 	handed.Close()
-	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Offer.Mode), Policy: handed.Answer.Policy}
+	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Request.Mode), Policy: handed.Answer.Policy}
 	if o.json {
 		err = cli.PrintJSON(stdout, done)
 	} else {

@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/spf13/cobra"
 )
@@ -125,7 +126,7 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 	name, last := printable.Text(k.Name), ""
 	for ctx.Err() == nil {
 		handed, done, err := f.attach(k)
-		var open *sandbox.OpenNetworkError
+		var open *attach.OpenNetworkError
 		switch {
 		case err == nil:
 			last = ""
@@ -133,7 +134,7 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 			untilGone(ctx, handed)
 		case ctx.Err() != nil || errors.Is(err, containers.ErrGone):
 			return
-		case errors.As(err, &open) || errors.Is(err, sandbox.ErrHostNetwork):
+		case errors.As(err, &open) || errors.Is(err, attach.ErrHostNetwork):
 			f.say("error: %s is not held: %v\negressd: hint: docker run --network none", name, err)
 			return
 		case err.Error() != last:
@@ -147,13 +148,13 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 	}
 }
 
-func (f *follower) attach(k *sandbox.Container) (*sandbox.Handed, *attachedView, error) {
+func (f *follower) attach(k *sandbox.Container) (*attach.Attached, *attachedView, error) {
 	process, err := containers.OpenFirst(k)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer process.Close()
-	network, err := sandbox.ReadyOf(process, ownAddresses())
+	network, err := attach.PrepareProcess(process, ownAddresses())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,7 +162,7 @@ func (f *follower) attach(k *sandbox.Container) (*sandbox.Handed, *attachedView,
 	if err != nil {
 		return nil, nil, err
 	}
-	return handed, &attachedView{process.PID, handed.Answer.Sandbox, string(network.Offer.Mode), handed.Answer.Policy, k.ID}, nil
+	return handed, &attachedView{process.PID, handed.Answer.Sandbox, string(network.Request.Mode), handed.Answer.Policy, k.ID}, nil
 }
 
 func (f *follower) tell(name string, k *sandbox.Container, done *attachedView) {
@@ -175,7 +176,7 @@ func (f *follower) tell(name string, k *sandbox.Container, done *attachedView) {
 }
 
 // untilGone waits until the daemon has let go of a network, or ctx is done.
-func untilGone(ctx context.Context, handed *sandbox.Handed) {
+func untilGone(ctx context.Context, handed *attach.Attached) {
 	defer handed.Close()
 	stop, closing, err := os.Pipe()
 	if err != nil {

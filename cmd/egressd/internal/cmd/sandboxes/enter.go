@@ -18,8 +18,10 @@ import (
 	"github.com/egressd/egressd/internal/talk"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/egressd/egressd/sandbox/jail"
 	"github.com/spf13/cobra"
 )
 
@@ -92,7 +94,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 		stderr = &talk.Held{To: stderr, Quiet: true}
 	}
 	runtime.LockOSThread() // privileges belong to a thread
-	network, err := sandbox.Ready(ownAddresses())
+	network, err := attach.Prepare(ownAddresses())
 	if err != nil {
 		return notReady(err, "docker run --network none, or bwrap --unshare-net, around it")
 	}
@@ -101,40 +103,40 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 		return err
 	}
 	defer handed.Close()
-	env, err := enterEnvironment(network.Offer, handed.Answer, stderr)
+	env, err := enterEnvironment(network.Request, handed.Answer, stderr)
 	if err != nil {
 		return err
 	}
-	sayEntered(stderr, network.Offer, handed.Answer)
-	err = sandbox.Become(argv, env, func(what string) { fmt.Fprintf(stderr, "egressd: warning: not given up: %s\n", what) })
-	var program *sandbox.ExecError
+	sayEntered(stderr, network.Request, handed.Answer)
+	err = attach.Exec(argv, env, func(what string) { fmt.Fprintf(stderr, "egressd: warning: not given up: %s\n", what) })
+	var program *jail.ExecError
 	if errors.As(err, &program) {
 		return exits.NotStarted(err)
 	}
 	return hint.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
 }
 
-func ownAddresses() sandbox.Addresses {
+func ownAddresses() attach.Addresses {
 	own4, own6 := names.DefaultRange().Own()
-	return sandbox.Addresses{IPv4: own4, IPv6: own6}
+	return attach.Addresses{IPv4: own4, IPv6: own6}
 }
 
 // notReady says why a network cannot be handed in, and how to come by one that can.
 func notReady(err error, next string) error {
-	if errors.Is(err, sandbox.ErrHandedIn) {
+	if errors.Is(err, attach.ErrAttached) {
 		next = "start the program in it without egressd enter, or end what it was handed in for"
 	}
 	return hint.Failed(err, next)
 }
 
 // handIn hands a network in and keeps none of its sockets.
-func handIn(network *sandbox.Readied, socket, name string) (*sandbox.Handed, error) {
-	door, err := sandbox.Knock(socket)
+func handIn(network *attach.Network, socket, name string) (*attach.Attached, error) {
+	door, err := attach.Dial(socket)
 	if err != nil {
 		network.Close()
 		return nil, notHandedIn(err)
 	}
-	handed, err := network.HandIn(door, name)
+	handed, err := network.Attach(door, name)
 	if err != nil {
 		return nil, notHandedIn(err)
 	}
@@ -142,7 +144,7 @@ func handIn(network *sandbox.Readied, socket, name string) (*sandbox.Handed, err
 }
 
 func notHandedIn(err error) error {
-	var refused *sandbox.RefusedError
+	var refused *attach.RefusedError
 	if errors.As(err, &refused) {
 		return hint.Failed(err, refused.Hint)
 	}
@@ -150,23 +152,23 @@ func notHandedIn(err error) error {
 }
 
 // sayEntered says what holds from now on.
-func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
+func sayEntered(stderr io.Writer, o attach.Request, a attach.Answer) {
 	how := string(o.Mode)
 	switch o.Mode {
-	case sandbox.Redirected:
+	case attach.Redirected:
 		how = "transparent (NAT: datagrams are refused without a record)"
-	case sandbox.ByProxy:
-		how = fmt.Sprintf("proxy 127.0.0.1:%d, by variables alone (no CAP_NET_ADMIN): what ignores them has no network", sandbox.ProxyPort)
+	case attach.ByProxy:
+		how = fmt.Sprintf("proxy 127.0.0.1:%d, by variables alone (no CAP_NET_ADMIN): what ignores them has no network", attach.ProxyPort)
 	}
 	fmt.Fprintf(stderr, "egressd: sandbox %s · %s · policy %.8s…\n", printable.Text(a.Sandbox), how, strings.TrimPrefix(a.Policy, "sha256:"))
-	if o.Mode != sandbox.ByProxy {
+	if o.Mode != attach.ByProxy {
 		return
 	}
 	if !o.Names {
 		fmt.Fprintln(stderr, "egressd: names are not answered: port 53 of 127.0.0.1 cannot be had; programs that ask the proxy need none")
 		return
 	}
-	if others := sandbox.Resolvers(); len(others) > 0 {
+	if others := attach.Resolvers(); len(others) > 0 {
 		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable.Text(strings.Join(others, ", ")))
 		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
 	}
@@ -174,10 +176,10 @@ func sayEntered(stderr io.Writer, o sandbox.Offer, a sandbox.Answer) {
 
 // enterEnvironment is that of this process with what programs need to know of the proxy and
 // of the authority.
-func enterEnvironment(o sandbox.Offer, a sandbox.Answer, stderr io.Writer) ([]string, error) {
+func enterEnvironment(o attach.Request, a attach.Answer, stderr io.Writer) ([]string, error) {
 	env := environ.Without(os.Environ(), []string{enterVariable, caFolderVariable})
-	if o.Mode == sandbox.ByProxy {
-		vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil)
+	if o.Mode == attach.ByProxy {
+		vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort), nil)
 		if err != nil {
 			return nil, err
 		}

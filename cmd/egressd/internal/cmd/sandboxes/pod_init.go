@@ -10,12 +10,12 @@ import (
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/rules"
 	"github.com/spf13/cobra"
 )
 
 func newPodInit() *cobra.Command {
-	pod := sandbox.Pod{}
+	pod := rules.Pod{}
 	var program string
 	cmd := &cobra.Command{
 		Use:   "pod-init",
@@ -41,13 +41,13 @@ manifest with all parts.`,
 	return cmd
 }
 
-func podInit(talk io.Writer, pod sandbox.Pod, program string) error {
+func podInit(talk io.Writer, pod rules.Pod, program string) error {
 	if pod.User == 0 || pod.Capture == 0 || pod.Names == 0 {
 		return hint.Misused(errors.New("user and ports have to be other than 0"), "egressd pod-init --help")
 	}
 	if err := pod.Enforce(); err != nil {
 		next := "capabilities: {drop: [ALL], add: [NET_ADMIN]} and runAsUser: 0 for the container of pod-init"
-		if errors.Is(err, sandbox.ErrForeignRules) {
+		if errors.Is(err, rules.ErrForeignRules) {
 			next = "hostNetwork: false, and no service mesh in the pod"
 		}
 		return hint.Failed(err, next)

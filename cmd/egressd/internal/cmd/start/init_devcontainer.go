@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -156,7 +157,7 @@ func doorOf(c *config.Config, name string) (socket, missing string) {
 func (o *devContainerOptions) variables(c *config.Config) (all []integrations.Variable, err error) {
 	var vars []environ.Variable
 	if !o.transparent {
-		if vars, _, err = environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", sandbox.ProxyPort), nil); err != nil {
+		if vars, _, err = environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort), nil); err != nil {
 			return nil, err
 		}
 	}

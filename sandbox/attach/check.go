@@ -1,0 +1,101 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// checkSockets refuses descriptors that are not what plans say, all of one network
+// that is none of others, and returns its number. Nothing of a descriptor but
+// options of sockets is looked at: whatever else it is may keep who asks waiting.
+func checkSockets(fds []int, plans []jailinit.Socket, own uint64) (network uint64, err error) {
+	if len(fds) != len(plans) {
+		return 0, fmt.Errorf("%d descriptors, where %d belong to the message", len(fds), len(plans))
+	}
+	for i, p := range plans {
+		n, err := checkSocket(&p, fds[i])
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("descriptor %d is not the socket %s: %w", i, p.Kind, err)
+		case n == own:
+			return 0, fmt.Errorf("descriptor %d is a socket of egressd's own network", i)
+		case network != 0 && n != network:
+			return 0, errors.New("sockets of two networks")
+		}
+		network = n
+	}
+	return network, nil
+}
+
+// checkSocket compares a socket with the plan, and returns the number of its network.
+func checkSocket(p *jailinit.Socket, fd int) (network uint64, err error) {
+	listens := 0
+	if p.Sort == unix.SOCK_STREAM {
+		listens = 1
+	}
+	for _, o := range [...]struct {
+		what         string
+		option, want int
+	}{
+		{"family", unix.SO_DOMAIN, p.Family}, {"type", unix.SO_TYPE, p.Sort},
+		{"protocol", unix.SO_PROTOCOL, protocolNumber(p)}, {"listens", unix.SO_ACCEPTCONN, listens},
+	} {
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
+		if err != nil {
+			return 0, err
+		}
+		if got != o.want {
+			return 0, fmt.Errorf("its %s is %d, not %d", o.what, got, o.want)
+		}
+	}
+	if network, err = sandbox.NetworkOf(fd); err != nil || p.Sort == unix.SOCK_RAW {
+		return network, err
+	}
+	return network, checkPlace(p, fd)
+}
+
+// checkPlace refuses a socket that is bound elsewhere, or is connected.
+func checkPlace(p *jailinit.Socket, fd int) error {
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return err
+	}
+	at := addressOf(bound)
+	right := at.Addr().IsLoopback()
+	if p.Anywhere {
+		right = at.Addr().IsUnspecified()
+	}
+	if !right || at.Port() != uint16(p.Port) {
+		return fmt.Errorf("it is bound to %s", at)
+	}
+	if _, err := unix.Getpeername(fd); !errors.Is(err, unix.ENOTCONN) {
+		return errors.New("it is connected")
+	}
+	return nil
+}
+
+func protocolNumber(p *jailinit.Socket) int {
+	switch {
+	case p.Sort == unix.SOCK_STREAM:
+		return unix.IPPROTO_TCP
+	case p.Sort == unix.SOCK_DGRAM:
+		return unix.IPPROTO_UDP
+	}
+	return p.Protocol
+}
+
+func addressOf(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,168 @@
+package attach
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/capture"
+	"github.com/egressd/egressd/sandbox/foreign"
+)
+
+// An Conn is an offer that is in order, and who made it.
+type Conn struct {
+	Attacher sandbox.Attacher
+	Request  Request
+	Network  uint64 // the kernel's number of what is handed in
+	PID      int    // of who is there for it; 0 where it cannot be seen
+
+	server  *Server
+	conn    *net.UnixConn
+	fds     []int // the sockets, until they are taken
+	process *os.File
+
+	answered func() // it does not wait any more
+}
+
+// readRequest reads one message and the descriptors that come with it. More than
+// belong to any offer are read, too: those that are not, the kernel would close at once,
+// and wait at them.
+func readRequest(c *net.UnixConn) (text []byte, fds []int, err error) {
+	b, rights := make([]byte, requestBytes+1), make([]byte, unix.CmsgSpace(rightsMost*4))
+	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
+	fds = jailinit.Descriptors(rights[:oob])
+	switch {
+	case err != nil:
+		return nil, fds, err
+	case flags&unix.MSG_CTRUNC != 0 || len(fds) > descriptorsMost:
+		return b[:n], fds, fmt.Errorf("more than %d descriptors", descriptorsMost)
+	case flags&unix.MSG_TRUNC != 0:
+		return b[:n], fds, fmt.Errorf("a message of more than %d bytes", requestBytes)
+	}
+	return b[:n], fds, nil
+}
+
+const (
+	descriptorsMost = 16
+	rightsMost      = 253 // descriptors that one message can have (SCM_MAX_FD)
+)
+
+// check reads the offer and looks at its descriptors.
+func (a *Conn) check(text []byte) error {
+	o, err := parseRequest(text)
+	if err != nil {
+		return err
+	}
+	a.Request = *o
+	plans := o.plans()
+	if len(a.fds) != o.descriptors() {
+		return fmt.Errorf("%d descriptors, where %d belong to the message", len(a.fds), o.descriptors())
+	}
+	own, err := sandbox.OwnNetwork()
+	if err != nil {
+		return err
+	}
+	if a.Network, err = checkSockets(a.fds[:len(plans)], plans, own); err != nil {
+		return err
+	}
+	switch {
+	case !a.Attacher.Host && (o.Kind != KindEnter || len(o.Notes) > 0):
+		return errors.New("an offer that only root and egressd's own user may make, in the network that egressd itself is in")
+	case !a.Attacher.Host && a.Attacher.Network != a.Network:
+		return errors.New("sockets of a network that the visitor is not in")
+	}
+	return a.findProcess(o)
+}
+
+// Refuse answers that the offer is not taken, and what to type next.
+func (a *Conn) Refuse(why error, hint string) {
+	_ = a.answer(Answer{Version: version, Problem: why.Error(), Hint: hint}) // who is gone needs none
+}
+
+// Accept answers that the offer is taken. From now on there is time.
+func (a *Conn) Accept(answer Answer) error {
+	answer.Version = version
+	if err := a.answer(answer); err != nil {
+		return err
+	}
+	a.answered()
+	return a.conn.SetDeadline(time.Time{})
+}
+
+func (a *Conn) answer(answer any) error {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	_ = a.conn.SetWriteDeadline(time.Now().Add(patience))
+	_, err = a.conn.Write(text)
+	return err
+}
+
+// Sockets are what was handed in. It is called once.
+func (a *Conn) Sockets() (*capture.Sockets, error) {
+	fds := a.fds
+	a.fds = nil
+	s := &capture.Sockets{Redirected: a.Request.Mode == Redirected}
+	for i, kind := range a.Request.kinds() {
+		if err := s.AddForeign(kind, fds[i], a.PID); err != nil {
+			for _, fd := range fds[i+1:] {
+				foreign.Discard(fd)
+			}
+			s.Discard()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Wait returns when nobody is there any more for what was handed in, or Close was
+// called. It reports whether the visitor has said that it is the end, and waits for
+// [Conn.Conclude].
+func (a *Conn) Wait() (said bool) {
+	if a.Request.Kind == KindRun {
+		var end [8]byte
+		n, err := a.conn.Read(end[:])
+		return err == nil && n > 0
+	}
+	raw, err := a.process.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return n > 0 || err != nil && !errors.Is(err, syscall.EINTR)
+	})
+	return false
+}
+
+// Conclude tells a visitor that waits for the end what it came to.
+func (a *Conn) Conclude(what any) error { return a.answer(what) }
+
+// leave has Wait return.
+func (a *Conn) interrupt() {
+	_ = a.conn.SetDeadline(time.Now())
+	if a.process != nil {
+		_ = a.process.SetReadDeadline(time.Now())
+	}
+}
+
+// release closes what is left of an arrival, and of what came behind it.
+func (a *Conn) release() {
+	for _, fd := range a.fds {
+		foreign.Discard(fd)
+	}
+	if a.process != nil {
+		a.process.Close()
+	}
+	closeConn(a.conn)
+}

@@ -1,0 +1,91 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/pidfd"
+)
+
+// ErrHostNetwork is for a process in the network of the host.
+var ErrHostNetwork = errors.New("this is no boundary: the process is in the network of the host")
+
+// PrepareProcess is [Prepare] for the network of a process. No process of egressd stays in
+// there.
+func PrepareProcess(p *pidfd.Process, own Addresses) (r *Network, err error) {
+	network, err := networkNamespace(p)
+	if err != nil {
+		return nil, err
+	}
+	defer network.Close()
+	onThread(func() {
+		if err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the network of process %d: %w", p.PID, err)
+			return
+		}
+		r, err = Prepare(own)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Request.Mode == ByProxy:
+		r.Close()
+		return nil, fmt.Errorf("set the network of process %d up: %w", p.PID, unix.EPERM)
+	}
+	there, err := p.Duplicate()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	r.Request.Kind, r.fds = KindAttach, append(r.fds, there)
+	return r, nil
+}
+
+// onThread runs f on a thread that ends with it. The first one of a program would not
+// end: it would stay where f brought it, and /proc/self is what that thread sees.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and not unlocked after f: the thread ends with its goroutine
+		if unix.Gettid() == unix.Getpid() {
+			onThread(f) // on another one, since this is taken
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// networkNamespace opens the network of a process, which is not that of this one, nor of
+// the machine's first.
+func networkNamespace(p *pidfd.Process) (*os.File, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/ns/net")
+	if err == nil && p.Ended() { // else it still has that number
+		err = unix.ESRCH
+	}
+	if err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return nil, fmt.Errorf("open the network of process %d: %w", p.PID, err)
+	}
+	its, err := f.Stat()
+	for _, other := range []string{"self", "1"} {
+		of, statErr := os.Stat("/proc/" + other + "/ns/net")
+		if err == nil && statErr == nil && os.SameFile(its, of) {
+			err = ErrHostNetwork
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,138 @@
+package jail
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/jailinit"
+)
+
+// initCapabilities are those that make a jail. Jail init gives them up.
+var initCapabilities = []uintptr{
+	unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP,
+	unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN,
+}
+
+// startDivider starts the first process of a jail, in new namespaces. What follows goes on without the
+// caller: once the divider has started jail init, that is sent the plan.
+//
+// The kernel kills the divider when the thread that started it ends, so the thread is kept until
+// TakeDown.
+func startDivider(plan *jailinit.Plan) (*Jail, error) {
+	started, over := make(chan error), make(chan struct{})
+	j := &Jail{planned: make(chan struct{}), release: sync.OnceFunc(func() { close(over) })}
+	go func() {
+		runtime.LockOSThread() // and not unlocked: the thread ends with this goroutine
+		divider, err := j.start()
+		started <- err
+		if err != nil {
+			return
+		}
+		j.unplanned = j.findInit(divider)
+		if err := j.send(plan); err != nil && j.unplanned == nil {
+			j.unplanned = &SetupError{Step: "control socket", Err: err}
+		}
+		close(j.planned)
+		<-over
+	}()
+	if err := <-started; err != nil {
+		return nil, &SetupError{Step: "user namespace", Err: err}
+	}
+	return j, nil
+}
+
+func (j *Jail) start() (divider int, err error) {
+	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socketpair", err)
+	}
+	defer unix.Close(control[1])
+	var life [2]int
+	if err := unix.Pipe2(life[:], unix.O_CLOEXEC); err != nil {
+		unix.Close(control[0])
+		return 0, os.NewSyscallError("pipe2", err)
+	}
+	defer unix.Close(life[0])
+	if divider, err = forkDivider(control[1], life[0]); err != nil {
+		unix.Close(control[0])
+		unix.Close(life[1])
+		return 0, err
+	}
+	j.control, j.rest = os.NewFile(uintptr(control[0]), "jail"), os.NewFile(uintptr(life[1]), "life")
+	return divider, nil
+}
+
+// forkDivider executes this program again. Descriptors that this process was given stay in
+// place, as they do for any program that is started by another.
+func forkDivider(control, life int) (pid int, err error) {
+	for _, fd := range []int{control, life} {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			return 0, err
+		}
+	}
+	defer halveSignals()()
+	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], jailinit.Argument, jailinit.Divider, strconv.Itoa(control), strconv.Itoa(life)}, &syscall.ProcAttr{
+		Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...), // it does one thing after the other
+		Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+			AmbientCaps: initCapabilities,
+			Pdeathsig:   syscall.SIGKILL,
+		},
+	})
+}
+
+// halveSignals halves this process's limit of queued signals (RLIMIT_SIGPENDING) until done is called.
+// The kernel gives that limit to a user namespace that is made meanwhile, for all processes in it together.
+// Else a program in a jail could queue all signals that its user may. Go's runtime signals its threads
+// when all of them have to make a system call, and would wait for good in any egressd of that user.
+func halveSignals() (done func()) {
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_SIGPENDING, &own) != nil {
+		return func() {}
+	}
+	half := own
+	half.Cur /= 2
+	_ = unix.Setrlimit(unix.RLIMIT_SIGPENDING, &half) // the kernel lets everybody lower it
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_SIGPENDING, &own) }
+}
+
+// findInit waits until the divider has started jail init, and notes which process that is. If the
+// divider says 0, it is jail init itself from then on.
+func (j *Jail) findInit(divider int) error {
+	text, _, err := jailinit.Receive(int(j.control.Fd()))
+	pid := 0
+	if err == nil {
+		pid, err = strconv.Atoi(string(text))
+	}
+	if err == nil && pid == 0 {
+		j.setPID(divider)
+		return nil
+	}
+	_ = syscall.Kill(divider, syscall.SIGKILL) // it has nothing left to do
+	_, _ = syscall.Wait4(divider, nil, 0, nil)
+	switch {
+	case err != nil:
+		err = errors.New("the process that makes them ended")
+	case pid < 0:
+		err = os.NewSyscallError("PID namespace", syscall.Errno(-pid))
+	default:
+		j.setPID(pid)
+		return nil
+	}
+	return &SetupError{Step: "namespaces", Err: err}
+}
+
+func (j *Jail) setPID(pid int) {
+	j.life.Lock()
+	defer j.life.Unlock()
+	j.pid = pid
+}
